@@ -1,6 +1,6 @@
 """From a training run to one page: train, probe, and write a report that opens offline.
 
-The page holds the finding of every probe, its numbers beside their null, and the figures;
+The page holds the answer, the evidence with its nulls, and the figures;
 `page.json` keeps the same page as data, from which `mechint gallery build` draws it into one
 gallery with all the others.
 """
@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 
 import mechint
-import probes
 import tasks
 from mechint.report import PAGE, page_of, write_page
 
@@ -27,15 +26,14 @@ task = tasks.make("modular-arithmetic", **PARAMETERS)
 (run,) = mechint.train(task, MODEL, {**TRAIN, "checkpoints": "linear", "n_checkpoints": 4})
 subject = run.subject()
 
-# %% Ask: which frequencies, and where does attention look?
-results = {name: probes.run(name, subject) for name in ("fourier", "attention")}
-for name, result in results.items():
-    print(f"{name}: {result.finding}")
+# %% Ask what it computes
+account = mechint.analyze(subject, "fourier", "attention")
+print(account)
 
 # %% Write the page, and keep it for the gallery
 folder = Path("runs") / "example-report"
 folder.mkdir(parents=True, exist_ok=True)
-page = page_of(results, f"Addition mod {task.p}")
+page = page_of(account)
 report = write_page(page, folder / "report.html")
 (folder / PAGE).write_text(json.dumps(page.to_dict()), encoding="utf-8")
 print("open", report.resolve())

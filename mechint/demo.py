@@ -4,6 +4,7 @@ reported.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint import figures
+from mechint.errors import NotApplicableError
 from mechint.figures import Figure, Panel
 from mechint.files import read_json_lines, write_text
 from mechint.progress import Count
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
+    from mechint.account import Account
     from mechint.report import Section
     from mechint.results import ProbeResult
 
@@ -32,7 +35,6 @@ TRAIN = {
     "checkpoints": "linear",
     "n_checkpoints": 40,
 }
-PROBED = ("progress", "fourier", "attention", "embedding")
 STEPS = 40
 """Checkpoints that the probes over steps look at."""
 LEARNED = 0.99
@@ -71,38 +73,45 @@ def train_demo(
 
 def report_demo(
     out: Path, report: Path, progress: Count = lambda *_: None, *, quick: bool = False
-) -> dict[str, str]:
-    """Run the probes of the tour on the run in `out` and write `report`; the findings by probe.
+) -> Account:
+    """Run the probes of the tour on the run in `out` and write `report`; the account.
 
     Args:
         progress: called before each probe; quick: as for `train_demo`.
     """
+    from mechint.account import account_of
     from mechint.checkpoints import load_checkpoint
-    from mechint.report import PAGE, head_of, page_of, write_page
+    from mechint.probe import quick_probes
+    from mechint.report import PAGE, page_of, write_page
 
     opened = load_checkpoint(out)
     subject = opened.subject()
     results = {}
-    for place, name in enumerate(PROBED):
-        progress(place, len(PROBED), name)
+    names = list(dict.fromkeys([*quick_probes(), "progress"]))
+    for place, name in enumerate(names):
+        progress(place, len(names), name)
         over_steps = {"steps": STEPS} if name in ("progress", "fourier") else {}
-        results[name] = PROBES[name].from_dict(over_steps).run(subject, seed=0)
-    head = head_of(opened, subject, results, "mechint demo --quick" if quick else "mechint demo")
-    page = page_of(results, f"Addition mod {settings_of(quick)[0]['p']}", **head)
+        with contextlib.suppress(NotApplicableError):
+            results[name] = PROBES[name].from_dict(over_steps).run(subject, seed=0)
+    next_commands = [f"mechint analyze {out} --over-steps", f"mechint analyze {out} --probe das"]
+    account = account_of(subject, results, next_commands=next_commands)
+    command = f"mechint demo{' --quick' if quick else ''} --report {report}"
+    page = page_of(account, command=command)
     grokking = grokking_section(read_json_lines(out / "metrics.jsonl"), results)
     if grokking is not None:
-        page = dataclasses.replace(page, figures={}, sections=[grokking, *page.sections])
+        page = dataclasses.replace(page, sections=[*page.sections, grokking])
     write_page(page, report)
     write_text(out / PAGE, json.dumps(page.to_dict()))
-    return {name: result.finding for name, result in results.items()}
+    return account
 
 
 def save_picture(out: str | Path, to: str | Path) -> None:
-    """Save the first figure of the report that `report_demo` wrote for the run in `out`."""
+    """Save the hero of the report that `report_demo` wrote for the run in `out`."""
     from mechint.report import PAGE, Page
 
     page = Page.from_dict(json.loads((Path(out) / PAGE).read_text(encoding="utf-8")))
-    next(iter(page.sections[0].figures.values())).save(to, width=7.2)
+    assert page.hero is not None, "the demo found nothing to show"
+    page.hero.save(to, width=7.2)
 
 
 def grokking_section(
@@ -124,7 +133,7 @@ def grokking_section(
     rows = list(evaluations)
     first = {name: _first(rows, f"{name}.accuracy", LEARNED) for name in ("train", "test")}
     return Section(
-        "Grokking as it happens",
+        "grokking",
         question="What happens between learning the training set and generalizing?",
         lead=_lead(rows, measures, first),
         figures={

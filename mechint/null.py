@@ -97,7 +97,7 @@ class Null:
     `p_value` is one-sided, (1 + #null ≥ observed) / (1 + samples) where it was sampled; `samples`
     is 0 for a closed form. `arrangements`: how many different arrangements the samples can show at
     most, where they permute few things: the observed one is among them, so that even a perfect
-    mechanism is equaled by one sample in so many.
+    mechanism is equaled by one sample in so many. `quantiles`: 0, 5, … 100% of the samples.
     """
 
     metric: str
@@ -108,6 +108,7 @@ class Null:
     how: str
     samples: int = 0
     arrangements: float = math.inf
+    quantiles: tuple[float, ...] = ()
 
     @property
     def z(self) -> float:
@@ -204,7 +205,11 @@ class Null:
         with np.errstate(invalid="ignore"):  # infinities have no spread: NaN, not a warning
             spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
             mean = float(values.mean())
-        return cls(metric, float(observed), mean, spread, p_value, how, len(values), arrangements)
+        shape: tuple[float, ...] = ()
+        if len(values) > 1 and np.isfinite(values).all():
+            shape = tuple(float(f"{q:.4g}") for q in np.quantile(values, np.linspace(0, 1, 21)))
+        n = len(values)
+        return cls(metric, float(observed), mean, spread, p_value, how, n, arrangements, shape)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields and `z` as JSON values; `arrangements` only where they are few."""
@@ -218,6 +223,7 @@ class Null:
         """From its fields as JSON values, in which what is not finite is text; `z` is left out."""
         fields: dict[str, Any] = {name: value for name, value in data.items() if name != "z"}
         fields |= {name: float(fields[name]) for name in ("observed", "mean", "std", "p_value")}
+        fields["quantiles"] = tuple(map(float, fields.get("quantiles", ())))
         return cls(**fields)
 
 

@@ -282,7 +282,9 @@ class ProbeResult:
             null={name: Null.from_dict(null) for name, null in data["null"].items()},
             tables={name: Table(**table) for name, table in data["tables"].items()},
             arrays={name: decode_array(array) for name, array in data.get("arrays", {}).items()},
-            figures={name: Figure(**figure) for name, figure in data.get("figures", {}).items()},
+            figures={
+                name: Figure.from_dict(figure) for name, figure in data.get("figures", {}).items()
+            },
             provenance=data["provenance"],
             units=data.get("units", {}),
             lead=data["lead"],

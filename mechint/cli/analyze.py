@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the report to this HTML file.",
 )
+@click.option("--light", is_flag=True, help="Write the report without plotly.js: static figures.")
 @click.option("--full", is_flag=True, help="Print every finding and every number.")
 @click.option("--over-steps", is_flag=True, help="One row per kept checkpoint of every run.")
 @click.option(
@@ -123,6 +124,7 @@ def analyze(
     seed: int,
     answer: str | None,
     out: Path | None,
+    light: bool,
     full: bool,
     over_steps: bool,
     csv: Path | None,
@@ -157,11 +159,11 @@ def analyze(
         paths[0], task, settings, device, data, seed, answer=which, plugins=plugins, probes=names
     )
     if len(paths) == 2 and not (over_steps or csv) and all(map(_is_one_model, paths)):
-        return compare_two(paths, opening, out, as_json)
+        return compare_two(paths, opening, out, as_json, light)
     if wants_table(paths, over_steps, csv):
         refuse_foreign_table(csv, force=force)
         return show_table(paths, TableRequest(opening, over_steps, workers, csv, out, as_json))
-    return analyze_one(opening, out, as_json, full)
+    return analyze_one(opening, out, as_json, full, light)
 
 
 def _is_one_model(path: Path) -> bool:
@@ -217,7 +219,9 @@ def next_commands(opening: Opening, opened: Checkpoint) -> list[str]:
     return commands
 
 
-def analyze_one(opening: Opening, out: Path | None, as_json: bool, full: bool) -> int:
+def analyze_one(
+    opening: Opening, out: Path | None, as_json: bool, full: bool, light: bool = False
+) -> int:
     """Open one model, run the probes, keep and show what they found; the exit status."""
     from mechint.account import accounts_json
     from mechint.terminal import account_text, full_text
@@ -226,10 +230,9 @@ def analyze_one(opening: Opening, out: Path | None, as_json: bool, full: bool) -
     results, problems = found.account.results, found.problems
     # files first: whoever reads our output may close it early
     if (opening.path / "config.json").is_file() and found.opened.path != opening.path:
-        keep(found.opening, found.opened, found.subject, results)
+        keep(found)
     if out is not None and results:
-        page = report_page(found.opening, found.opened, found.subject, results)
-        problems = [*problems, *write(out, page)]
+        problems = [*problems, *write(out, report_page(found, out), light)]
     if as_json:
         print_json(accounts_json([found.account]))
     else:
@@ -242,7 +245,9 @@ def analyze_one(opening: Opening, out: Path | None, as_json: bool, full: bool) -
     return 2 if problems else 0
 
 
-def compare_two(paths: Sequence[Path], opening: Opening, out: Path | None, as_json: bool) -> int:
+def compare_two(
+    paths: Sequence[Path], opening: Opening, out: Path | None, as_json: bool, light: bool = False
+) -> int:
     """Two models side by side: verdicts first, then what differs; the exit status."""
     from mechint.account import accounts_json
     from mechint.terminal import comparison_text
@@ -251,7 +256,12 @@ def compare_two(paths: Sequence[Path], opening: Opening, out: Path | None, as_js
     if out is not None:
         from mechint.report import write_comparison
 
-        write_comparison([one.account for one in found], out)
+        places = [str(path) for path in paths]
+        probes = f" --probe {','.join(opening.probes)}" if opening.probes else ""
+        command = f"mechint analyze {shlex.join(places)}{probes}{opening.options()}"
+        command += f" --out {shlex.quote(str(out))}"
+        accounts = [one.account for one in found]
+        write_comparison(accounts, out, command=command, light=light)
         print_error(f"report written to {out}")
     if as_json:
         print_json(accounts_json([one.account for one in found]))
@@ -266,32 +276,38 @@ def compare_two(paths: Sequence[Path], opening: Opening, out: Path | None, as_js
 
 
 def report_page(
-    opening: Opening,
-    opened: Checkpoint,
-    subject: Subject,
-    results: Mapping[str, ProbeResult],
+    found: Analysis,
+    out: Path | None = None,
     earlier: Mapping[str, ProbeResult] | None = None,
+    results: Mapping[str, ProbeResult] | None = None,
 ) -> Page:
-    """The page of what was found, which opens with how well the model answers; after `earlier`
-    results, whose commands are those of their own settings.
+    """The report of what was found, made again by the command that wrote it to `out`; with
+    `earlier` results, whose commands are those of their own settings.
+
+    results: those that were found now, where they have other names than in the account.
     """
-    from mechint.account import title_of
-    from mechint.report import head_of, page_of
+    from mechint.account import verdict_of
+    from mechint.report import page_of, training_section
 
-    shown = {**(earlier or {}), **results}
-    probes = {name: name.partition(".")[0] for name in shown}  # without ".answer-0"
-    command = opening.command(opened.path, list(dict.fromkeys(probes.values())))
-    commands = {name: opening.command(opened.path, [probes[name]]) for name in results}
-    head = head_of(opened, subject, shown, f"{command} --out report.html", opening.options())
-    return page_of(shown, title_of(subject), commands=commands, **head)
+    opening, path = found.opening, found.opened.path
+    now = found.account.results if results is None else results
+    shown = {**(earlier or {}), **now}
+    verdict, caveat = verdict_of(shown)
+    account = dataclasses.replace(found.account, results=shown, verdict=verdict, caveat=caveat)
+    plain = {name: name.partition(".")[0] for name in shown}  # without ".answer-0"
+    command = opening.command(path, list(dict.fromkeys(plain.values())))
+    commands = {name: opening.command(path, [plain[name]]) for name in now}
+    command += "" if out is None else f" --out {shlex.quote(str(out))}"
+    page = page_of(account, command=command, commands=commands)
+    return dataclasses.replace(page, sections=[*page.sections, *training_section(found.opened)])
 
 
-def write(out: Path, page: Page) -> list[str]:
+def write(out: Path, page: Page, light: bool) -> list[str]:
     """Write the report; a line for what went wrong, so that the findings are still shown."""
     from mechint.report import write_page
 
     try:
-        write_page(page, out)
+        write_page(page, out, light=light)
     except RunError as error:
         return [str(error)]
     print_error(f"report written to {out}")
@@ -320,9 +336,7 @@ def run_probes(
     return results, problems
 
 
-def keep(
-    opening: Opening, opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]
-) -> None:
+def keep(found: Analysis) -> None:
     """Keep whole results in the run's directory, and for the gallery a page of all that are kept of
     these weights; a directory that is read-only only warns. Results on another answer than the
     last one stand beside those on the last one.
@@ -331,13 +345,13 @@ def keep(
     from mechint.report import PAGE
     from mechint.report.page import LAST
 
-    run = opening.path
-    ending = "" if subject.answer == LAST else f".answer-{subject.answer}"
-    results = {f"{name}{ending}": result for name, result in results.items()}
+    run, answer = found.opening.path, found.subject.answer
+    ending = "" if answer == LAST else f".answer-{answer}"
+    results = {f"{name}{ending}": result for name, result in found.account.results.items()}
     try:
         for name, result in results.items():
             write_text(run / "probes" / f"{name}.json", result.to_json())
-        page = report_page(opening, opened, subject, results, kept(run, opened))
+        page = report_page(found, None, kept(run, found.opened), results)
         write_text(run / PAGE, json.dumps(page.to_dict()))
     except RunError as error:
         print_error(f"warning: results are not kept in the run: {error}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.progress import counting
+from mechint.progress import console, counting
 
 
 @click.command(short_help="Train addition mod 113 and write its report, in two minutes.")
@@ -32,13 +32,14 @@ def demo(out: Path | None, report: Path, quick: bool) -> None:
     from mechint.cli.progress import progress_bar
     from mechint.demo import report_demo, train_demo
     from mechint.report import check_writable
+    from mechint.terminal import account_text
 
     check_writable(report)
     out = out or Path("runs/demo-quick" if quick else "runs/demo")
     with progress_bar(f"addition mod {29 if quick else 113}") as bar:
         train_demo(out, bar, quick=quick)
     with counting("probing") as update:
-        findings = report_demo(out, report, update, quick=quick)
-    for name, finding in findings.items():
-        click.echo(f"{name}: {finding}")
+        account = report_demo(out, report, update, quick=quick)
+    screen = console()
+    screen.print(account_text(account, screen.width), soft_wrap=True)
     click.echo(f"report: {report.resolve()}")

@@ -33,7 +33,6 @@ def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
     that opens from the disk.
     """
     from mechint.errors import RunError, counted
-    from mechint.gallery import probe_pages
     from mechint.report import PAGE, build_gallery, find_pages
 
     places = (
@@ -47,7 +46,6 @@ def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
             f"{', '.join(map(str, places))}: expected a {PAGE} there, found none; run mechint demo "
             "or mechint reproduce first"
         )
-    pages += probe_pages(pages)
     with counting("drawing pages") as update:
         index = build_gallery(pages, out, force=force, progress=update)
     click.echo(f"{index} ({counted(len(pages), 'page')})")

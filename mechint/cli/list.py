@@ -133,7 +133,7 @@ def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]
     ]
 
 
-def _answers(task: Task, targets: Any) -> str:
+def answers_of(task: Task, targets: Any) -> str:
     """The answers of one example by output; positions where none is read are left out."""
     import numpy as np
 
@@ -160,7 +160,7 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
         out.print("\n[bold]examples[/bold]")
     for example in examples:
         out.print(
-            f"  {example['text']}  →  {_answers(task, example['targets'])}",
+            f"  {example['text']}  →  {answers_of(task, example['targets'])}",
             markup=False,
             soft_wrap=True,
         )

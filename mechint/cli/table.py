@@ -159,7 +159,8 @@ def _command(paths: Sequence[Path], request: TableRequest) -> str:
     probes = request.opening.probes
     options = f" --probe {','.join(probes)}" if probes else ""
     options += request.opening.options(probes) + (" --over-steps" if request.over_steps else "")
-    return f"mechint analyze {shlex.join(map(str, paths))}{options} --out report.html"
+    out = "" if request.out is None else f" --out {shlex.quote(str(request.out))}"
+    return f"mechint analyze {shlex.join(map(str, paths))}{options}{out}"
 
 
 def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:

@@ -435,8 +435,7 @@ def _map(scale: Scale) -> Any:
     from matplotlib.colors import LinearSegmentedColormap
 
     made = LinearSegmentedColormap.from_list(scale.colors, list(SCALES[scale.colors]))
-    made.set_bad(alpha=0)
-    return made
+    return made.with_extremes(bad=(0, 0, 0, 0))
 
 
 def power(value: float) -> str:

@@ -1,40 +1,50 @@
-"""Reports: probe results, or any page of sections, as one HTML file that opens offline, or as a
-gallery.
+"""Reports: an account, or any page of sections, as one HTML file that opens offline, and many pages
+as a gallery.
 
-write_report({"fourier": result}, "report.html", title="Addition mod 113")
+write_report(mechint.analyze(subject), "report.html")
 write_page(Page("A study", [Section("Claims", claims=claims)]), "study.html")
 build_gallery(find_pages(["runs"]), "gallery")
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mechint.files import write_text
+from mechint.report.comparison import comparison_page
 from mechint.report.gallery import PAGE, build_gallery, find_pages
-from mechint.report.head import head_of
 from mechint.report.outputs import check_writable
-from mechint.report.page import Page, Section, page_of, section_of
+from mechint.report.page import Page, Section, page_of, section_of, training_section
 from mechint.report.render import render, slug
-from mechint.results import ProbeResult
+
+if TYPE_CHECKING:
+    from mechint.account import Account
 
 
-def write_report(
-    results: Mapping[str, ProbeResult], path: str | Path, title: str = "What the model computes"
-) -> Path:
-    """Write the report of `results` (name of the probe → its result) to `path`; equal results give
-    equal bytes.
+def write_report(account: Account, path: str | Path, *, light: bool = False) -> Path:
+    """Write the report of an account to `path`; equal accounts give equal bytes.
+
+    Args:
+        light: without plotly.js (5 MB): figures are static.
 
     Raises:
         RunError: `path` cannot be written.
     """
-    return write_page(page_of(results, title), path)
+    return write_page(page_of(account), path, light=light)
 
 
-def write_page(page: Page, path: str | Path) -> Path:
+def write_comparison(
+    accounts: Sequence[Account], path: str | Path, *, command: str = "", light: bool = False
+) -> Path:
+    """Write accounts side by side; `command` makes the page again."""
+    return write_page(comparison_page(accounts, command), path, light=light)
+
+
+def write_page(page: Page, path: str | Path, *, light: bool = False) -> Path:
     """Write `page` as one HTML file that opens offline."""
-    write_text(path, render(page))
+    write_text(path, render(page, light=light))
     return Path(path)
 
 
@@ -44,12 +54,14 @@ __all__ = [
     "Section",
     "build_gallery",
     "check_writable",
+    "comparison_page",
     "find_pages",
-    "head_of",
     "page_of",
     "render",
     "section_of",
     "slug",
+    "training_section",
+    "write_comparison",
     "write_page",
     "write_report",
 ]

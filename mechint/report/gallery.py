@@ -1,53 +1,107 @@
-"""Many pages as one folder: an index with a picture per page, and one plotly.js that all share;
-opens without a server.
+"""Many pages as one folder: an index of cards with a picture each, and one plotly.js that all
+share; opens without a server.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mechint.errors import DataError, MechintError, RunError
-from mechint.files import make_directory, write_text
+from mechint.figures.figure import Figure
+from mechint.figures.static import drawing
+from mechint.files import make_directory, write_bytes, write_text
 from mechint.progress import Count
-from mechint.report.cards import ORDER, Card, card
 from mechint.report.outputs import refuse_foreign
 from mechint.report.page import Page
-from mechint.report.render import asset, content_policy, environment, plotly_js, render, slug
-from mechint.report.validate import check_page
+from mechint.report.render import (
+    asset,
+    content_policy,
+    environment,
+    plotly_js,
+    render,
+    slug,
+    truncate,
+)
+from mechint.results import rank
 
 PLOTLY = "plotly.js"
 RESERVED = ("index", "plotly")
 HEADINGS = {
-    "study": "Papers, run again",
+    "report": "Reports",
     "example": "Examples",
+    "study": "Papers, run again",
     "task": "Tasks",
     "probe": "Probes",
-    "report": "Reports",
+    "table": "Tables of models",
 }
-INTRODUCTION = (
-    "Small transformers trained on tasks whose algorithm is known, and what the probes find in "
-    "them. Every number on these pages was measured here, beside its null; every page names the "
-    "command that makes it again.",
-    "A card says what was found: how many of a paper's claims came out, how well the model answers "
-    "beside chance, which probes found their mechanism, which did not, and which abstain.",
-)
+"""Kind of page → heading, in the order of the index."""
 MAX_PAGE = 64 << 20
 """Bytes of one page.json."""
 PAGE = "page.json"
 """The file in which a run, a study or an example keeps its page for the gallery."""
+LONGEST = 110
+"""Characters of a card's text."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A page in the index: its kind, title, answer, marks and picture (a file name, or "")."""
+
+    href: str
+    title: str
+    kind: str
+    text: str
+    words: str
+    counts: Sequence[tuple[str, int]] = ()
+    quality: str = ""
+    picture: str = ""
+    alt: str = ""
+
+
+def card(name: str, page: Page) -> Card:
+    """The card of `page`, which is written to `name`.html.
+
+    >>> card("x", Page("T", [], verdict="It adds as a clock.")).text
+    'It adds as a clock.'
+    """
+    leads = [section.headline for section in page.sections if section.headline]
+    text = page.verdict or page.abstract or next(iter(leads), "")
+    claims = [claim.verdict for section in page.sections for claim in section.claims]
+    figure = picture(page)
+    kind = page.kicker if page.kicker in HEADINGS else "report"
+    return Card(
+        f"{name}.html",
+        page.title,
+        kind,
+        truncate(" ".join(text.replace("`", "").split()), LONGEST),
+        " ".join([kind, page.title, page.task, *page.probes, text]).lower(),
+        [(verdict, claims.count(verdict)) for verdict in dict.fromkeys(claims)],
+        page.quality[0] if page.quality else "",
+        f"{name}.svg" if figure is not None else "",
+        f"{page.title}: {figure.title}" if figure is not None else "",
+    )
+
+
+def picture(page: Page) -> Figure | None:
+    """The figure on a page's card: its hero, else the first that is drawn of what is there."""
+    order = sorted(page.sections, key=lambda one: rank(one.verdict))
+    every = [page.hero, *page.figures.values()]
+    every += [figure for section in order for figure in section.figures.values()]
+    return next((one for one in every if one is not None and one.plots), None)
 
 
 def build_gallery(
     pages: Iterable[Page],
     out: str | Path,
-    title: str = "mechint gallery",
+    title: str = "Gallery",
     *,
     force: bool = False,
     progress: Count = lambda *_: None,
 ) -> Path:
-    """Write `pages` and their index under `out`; returns the index.
+    """Write `pages`, a picture of each and their index under `out`; returns the index.
 
     Everything is drawn before anything is written, so that a page that cannot be drawn leaves the
     gallery as it was.
@@ -58,52 +112,43 @@ def build_gallery(
 
     Raises:
         RunError: `out` cannot be written, or holds another's file under a name that is needed.
-        DataError: a page holds what may not be drawn.
     """
     named = _named(pages)
-    cards = {name: card(f"{name}.html", page) for name, page in named.items()}
-    order = sorted(named, key=lambda name: ORDER.index(cards[name].kind))
-    files = {}
+    cards = {name: card(name, page) for name, page in named.items()}
+    order = sorted(named, key=lambda name: list(HEADINGS).index(cards[name].kind))
+    texts, pictures = {}, {}
     for place, name in enumerate(order):
         progress(place, len(order), name)
         around = {"index": ("index.html", title)}
         for side, other in (("back", place - 1), ("next", place + 1)):
             if 0 <= other < len(order):
                 around[side] = (f"{order[other]}.html", named[order[other]].title)
-        files[f"{name}.html"] = _rendered(named[name], PLOTLY, around)
-    files["index.html"] = _index(title, [cards[name] for name in order])
+        texts[f"{name}.html"] = render(named[name], PLOTLY, around)
+        if (figure := picture(named[name])) is not None:
+            pictures[f"{name}.svg"] = drawing(figure, "svg", 3.6, 2.5)
+    texts["index.html"] = _index(title, [cards[name] for name in order])
     out = make_directory(out)
-    for name in files:
+    for name in texts:
         refuse_foreign(out / name, force=force)
     refuse_foreign(out / PLOTLY, force=force, mark=b"* plotly.js v", kind="plotly.js")
     write_text(out / PLOTLY, plotly_js())
-    for name, text in files.items():
+    for name, text in texts.items():
         write_text(out / name, text)
+    for name, data in pictures.items():
+        write_bytes(out / name, data)
     return out / "index.html"
 
 
 def _index(title: str, cards: Sequence[Card]) -> str:
-    """The page of cards, by kind, with its filters."""
+    """The page of cards, by kind, with a search and chips."""
     groups = [
-        (HEADINGS[kind], shown)
-        for kind in ORDER
+        (kind, heading, shown)
+        for kind, heading in HEADINGS.items()
         if (shown := [one for one in cards if one.kind == kind])
     ]
-    filters = [
-        ("task", "task", sorted({one.task for one in cards} - {""})),
-        ("probe", "probe", sorted({name for one in cards for name in one.probes})),
-    ]
-    return (
-        environment()
-        .get_template("gallery.html.j2")
-        .render(
-            title=title,
-            introduction=INTRODUCTION,
-            groups=groups,
-            filters=filters,
-            policy=content_policy([asset("gallery.js")], beside=False),
-        )
-    )
+    template = environment().get_template("gallery.html.j2")
+    policy = content_policy([asset("gallery.js"), asset("page.js")], beside=True)
+    return template.render(title=title, groups=groups, policy=policy)
 
 
 def _named(pages: Iterable[Page]) -> dict[str, Page]:
@@ -117,13 +162,6 @@ def _named(pages: Iterable[Page]) -> dict[str, Page]:
             name = f"{first}-{count}"
         named[name] = page
     return named
-
-
-def _rendered(page: Page, plotly: str, around: Mapping[str, tuple[str, str]]) -> str:
-    try:
-        return render(page, plotly=plotly, around=around)
-    except DataError as error:
-        raise DataError(f"page {page.title[:80]!r}: {error}") from error
 
 
 def find_pages(places: Iterable[str | Path]) -> list[Page]:
@@ -142,14 +180,12 @@ def find_pages(places: Iterable[str | Path]) -> list[Page]:
 
 
 def _read(file: Path) -> Page:
-    """The page that `file` holds, checked; RunError with the reason where it holds none."""
+    """The page that `file` holds; RunError with the reason where it holds none."""
     try:
         if not file.is_file():
-            raise ValueError("it is not a regular file")
+            raise DataError("it is not a regular file")
         if (size := file.stat().st_size) > MAX_PAGE:
-            raise ValueError(f"it has {size} bytes, more than {MAX_PAGE}")
-        data = json.loads(file.read_text(encoding="utf-8"))
-        check_page(data)
-        return Page.from_dict(data)
+            raise DataError(f"it has {size} bytes, more than {MAX_PAGE}")
+        return Page.from_dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError, MechintError) as error:
         raise RunError(f"{file}: does not hold a page: {str(error)[:300]}") from error

@@ -1,45 +1,64 @@
-"""What a page says, before it looks like anything: sections of text, numbers with their null,
-claims, tables, figures.
+"""The content of a page, before its looks: the answer, evidence, sections of findings, numbers,
+claims, tables and figures.
 
-A `Page` is data (``to_dict``, ``from_dict``), so that a study can keep its page as JSON and a
-gallery can draw it later.
+A `Page` is data (``to_dict``, ``from_dict``), so that a run or a study keeps it as JSON and a
+gallery draws it later.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from mechint.config import assignment
 from mechint.config.assign import set_options
+from mechint.errors import DataError
+from mechint.figures import training_curve
+from mechint.files import read_json_lines
 from mechint.registry import PROBES, TASKS
-from mechint.results import Claim, Figure, Null, ProbeResult, Table, to_jsonable
+from mechint.results import (
+    Claim,
+    Figure,
+    Finding,
+    Null,
+    ProbeResult,
+    Table,
+    rank,
+    to_jsonable,
+)
+from mechint.terminal import percent
 
-SCHEMA = 2
-"""Version of the JSON form. 1 had no findings, code, output, links, task, probes or downloads."""
-MAX_FACTS = 4
-"""Parameters of the task that stand in the head; all of them stand under "Provenance"."""
+if TYPE_CHECKING:
+    from mechint.account import Account, Quality
+    from mechint.checkpoints import Checkpoint
+
+METRICS = "metrics.jsonl"
+SCHEMA = 3
+"""Version of the JSON form of a page."""
+MAX_EVIDENCE = 6
+LAST = -1
+"""The answer that a probe is asked about unless told otherwise."""
 
 
 @dataclass(frozen=True)
 class Section:
     """One part of a page; what is empty is not drawn.
 
-    question: what was asked; lead: the answer in a sentence; status: "yes", "no",
-    "unclear" or "", shown as a mark; findings: (status, sentence) of each part of the answer, in
-    place of the lead; paragraphs: text; code, output: of a step, and what it printed; claims:
-    statements with verdicts; nulls: metrics that have a null; metrics: the other numbers; command:
-    what makes the figures again; links: text → address of a page beside this one; provenance:
-    nested settings, shown folded.
+    question: what was asked, which heads the section; verdict: "yes", "no", "unclear" or "";
+    findings: of a probe; lead: the answer in a sentence, where there are no findings; paragraphs:
+    text; code, output: of a step, and what it printed; claims: of a paper, with their verdicts;
+    nulls: metrics that have a null; metrics: the other numbers; command: what makes the figures
+    again; links: text → address of a page in the same folder; provenance: nested settings.
     """
 
     title: str
-    lead: str = ""
     question: str = ""
-    status: str = ""
-    findings: Sequence[tuple[str, str]] = ()
+    verdict: str = ""
+    findings: Sequence[Finding] = ()
+    lead: str = ""
     paragraphs: Sequence[str] = ()
     code: str = ""
     output: str = ""
@@ -54,30 +73,39 @@ class Section:
 
     @property
     def headline(self) -> str:
-        """The first sentence that gives the section its status; the lead where there is none."""
-        decided = [text for status, text in self.findings if status == self.status]
-        return (decided or [self.lead])[0]
+        """The first answer in a sentence."""
+        return (
+            min(self.findings, key=lambda one: rank(one.verdict)).headline
+            if self.findings
+            else self.lead
+        )
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page: `kicker` stands above the title, `abstract` below it.
+    """A page, in the order in which it is read.
 
-    scores: name → how well the model does, in large type ("accuracy" → "99.9%, chance 0.9%");
-    facts: short name → value pairs below; figures: what stands before the findings, such as the
-    training curve; next_steps: command → what it would show; command: what made the page; task,
-    probes, date: by which a gallery sorts it; downloads: file name → text of files that belong to
-    it, such as the script.
+    kicker: kind of page ("report", "study", "task", "probe", "example", "table"). quality: lines on
+    how well the model answers; verdict, caveat: the answer; hero: the figure beside the evidence,
+    (probe, finding) pairs; abstract: text in place of a verdict. not_asked: reason → questions.
+    next_steps: commands; command: what made the page; task, probes, date: by which a gallery
+    sorts; downloads: file name → text of files that belong to it.
     """
 
     title: str
     sections: Sequence[Section]
-    kicker: str = "mechint report"
+    kicker: str = "report"
+    quality: Sequence[str] = ()
+    verdict: str = ""
+    caveat: str = ""
+    hero: Figure | None = None
+    evidence: Sequence[tuple[str, Finding]] = ()
     abstract: str = ""
-    scores: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
-    next_steps: Mapping[str, str] = field(default_factory=dict)
+    next_steps: Sequence[str] = ()
     command: str = ""
     task: str = ""
     probes: Sequence[str] = ()
@@ -86,86 +114,156 @@ class Page:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, as ``schemas/page.json`` has them; `from_dict` gives an equal page."""
-        return {"schema": SCHEMA, **to_jsonable(asdict(self))}
+        """JSON values; `from_dict` gives an equal page."""
+        plain = _fields(self)
+        plain["sections"] = [_fields(section) for section in self.sections]
+        plain["evidence"] = [[name, finding.to_dict()] for name, finding in self.evidence]
+        plain["hero"] = None if self.hero is None else self.hero.to_dict()
+        return {"schema": SCHEMA, **plain}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Page:
-        """The page that `to_dict` wrote."""
-        sections = [_section(section) for section in data["sections"]]
-        fields = {name: value for name, value in data.items() if name != "schema"}
-        return cls(**{**fields, "sections": sections, "figures": _figures(data)})
+        """The page that `to_dict` wrote.
+
+        Raises:
+            DataError: another schema, or values that make no page.
+        """
+        if data.get("schema") != SCHEMA:
+            raise DataError(
+                f"schema {data.get('schema')!r}: expected {SCHEMA}; make the page again"
+            )
+        try:
+            return cls(
+                **{
+                    **{name: data[name] for name in data if name != "schema"},
+                    "sections": [_section(section) for section in data["sections"]],
+                    "evidence": [
+                        (name, Finding.from_dict(finding)) for name, finding in data["evidence"]
+                    ],
+                    "hero": None if data["hero"] is None else Figure.from_dict(data["hero"]),
+                    "figures": _figures(data),
+                }
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"not a page: {type(error).__name__}: {error}"[:300]) from error
 
 
-def clipped(text: str, longest: int) -> str:
-    """`text`, cut after a word where it has more than `longest` letters.
-
-    >>> clipped("three short words", 12)
-    'three short …'
-    """
-    return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0]} …"
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of a page or section as JSON values."""
+    plain: dict[str, Any] = {}
+    for one in fields(value):
+        held = getattr(value, one.name)
+        if one.name in ("figures", "tables"):
+            plain[one.name] = {name: part.to_dict() for name, part in held.items()}
+        elif one.name in ("findings", "nulls"):
+            plain[one.name] = [part.to_dict() for part in held]
+        elif one.name == "claims":
+            plain[one.name] = [to_jsonable(asdict(part)) for part in held]
+        elif one.name not in ("sections", "evidence", "hero"):
+            plain[one.name] = to_jsonable(held)
+    return plain
 
 
 def _section(data: Mapping[str, Any]) -> Section:
     return Section(
         **{
             **data,
-            "findings": [tuple(finding) for finding in data.get("findings", ())],
-            "claims": [Claim(**claim) for claim in data.get("claims", ())],
-            "nulls": [Null.from_dict(null) for null in data.get("nulls", ())],
+            "findings": [Finding.from_dict(finding) for finding in data["findings"]],
+            "claims": [Claim(**claim) for claim in data["claims"]],
+            "nulls": [Null.from_dict(null) for null in data["nulls"]],
             "figures": _figures(data),
-            "tables": {name: Table(**table) for name, table in data.get("tables", {}).items()},
+            "tables": {name: Table(**table) for name, table in data["tables"].items()},
         }
     )
 
 
 def _figures(data: Mapping[str, Any]) -> dict[str, Figure]:
-    return {name: Figure(**figure) for name, figure in data.get("figures", {}).items()}
+    return {name: Figure.from_dict(figure) for name, figure in data["figures"].items()}
 
 
 def page_of(
-    results: Mapping[str, ProbeResult],
-    title: str,
-    *,
-    commands: Mapping[str, str] | None = None,
-    **head: Any,
+    account: Account, *, command: str = "", commands: Mapping[str, str] | None = None, **more: Any
 ) -> Page:
-    """The report page of probe results: name of the probe → its result, all of one subject.
+    """The report of an account.
 
-    commands: name → the command that ran that probe; where there is none, what its provenance
-    says. head: more fields of `Page`: "scores", "figures", "next_steps", "command".
+    Args:
+        command: what makes the page again; commands: probe → what runs it again, else what its
+            provenance says.
+        more: other fields of `Page`.
     """
+    results = account.results
     first = next(iter(results.values())).provenance if results else {}
     shared = {name: value for name, value in to_jsonable(first).items() if name != "probe"}
-    found = {
-        "task": (shared.get("task") or {}).get("name") or "",
-        "probes": list(results),
-        "facts": _facts(shared),
-        "provenance": shared,
-    }
     told = {name: command_of(name, to_jsonable(one.provenance)) for name, one in results.items()}
     told |= commands or {}
-    sections = [section_of(name, result, told[name]) for name, result in results.items()]
-    return Page(title, sections, **{**found, **head})
+    order = sorted(
+        results, key=lambda name: (rank(results[name].verdict), -results[name].lead_rank)
+    )
+    sections = [section_of(name, results[name], told[name]) for name in order]
+    data = json.dumps({"schema": SCHEMA, "accounts": [account.to_dict()]}, indent=1)
+    given = {
+        "quality": [quality_line(one) for one in account.quality],
+        "verdict": account.verdict,
+        "caveat": account.caveat,
+        "hero": account.hero,
+        "evidence": account.evidence,
+        "warnings": account.warnings,
+        "not_asked": account.not_asked,
+        "facts": _facts(account, shared),
+        "next_steps": account.next,
+        "command": command,
+        "task": (shared.get("task") or {}).get("name") or "",
+        "probes": list(results),
+        "downloads": {"account.json": data},
+        "provenance": shared,
+    }
+    return Page(account.title, sections, **{**given, **more})
+
+
+def quality_line(quality: Quality, several: bool = False) -> str:
+    """Accuracy of one output, with chance and loss.
+
+    >>> from mechint.account import Quality
+    >>> quality_line(Quality("sum", 0.999, 0.009, 0.0033, 4.73, 12769, 0.999, True))
+    'test 99.9%, all 12,769 99.9%, chance 0.9%; loss 0.0033 nats, chance 4.73'
+    """
+    all_ = f"all {quality.n:,}" if quality.whole else f"{quality.n:,} answers"
+    parts = [] if quality.test is None else [f"test {percent(quality.test)}"]
+    parts += [f"{all_} {percent(quality.accuracy)}", f"chance {percent(quality.chance)}"]
+    name = f"{quality.output}: " if several else ""
+    return (
+        f"{name}{', '.join(parts)}; loss {quality.loss:.2g} nats, chance {quality.chance_loss:.3g}"
+    )
+
+
+def training_section(opened: Checkpoint) -> list[Section]:
+    """The training curve, where the checkpoint lies in a run that has one."""
+    folder = opened.path if opened.path.is_dir() else opened.path.parent
+    chances = {} if opened.task is None else dict(opened.task.chance)
+    chance = next(iter(chances.values())).accuracy if len(chances) == 1 else None
+    curve = training_curve(read_json_lines(folder / METRICS), chance=chance, step=opened.step)
+    if curve is None:
+        return []
+    return [Section("training", question="How did it train?", figures={"training": curve})]
 
 
 def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
-    """One probe's section: its question, finding, numbers with their null, figures, tables and
-    settings; `command` makes them again.
+    """One probe's section: its question, findings, numbers with their null, figures and tables;
+    `command` makes them again.
     """
-    others = {
-        metric: value for metric, value in result.metrics.items() if metric not in result.null
+    figures = {
+        key: replace(figure, caption=figure.caption_for(result.verdict), captions={})
+        for key, figure in result.figures.items()
     }
     return Section(
         title=name,
-        lead=result.finding,
-        status=result.verdict,
-        findings=[(one.verdict, str(one)) for one in result.findings],
         question=result.question,
+        verdict=result.verdict,
+        findings=sorted(result.findings, key=lambda one: rank(one.verdict)),
         command=command,
         nulls=list(result.null.values()),
-        metrics=to_jsonable(others),
-        figures=result.figures,
+        metrics={key: value for key, value in to_jsonable(result.metrics).items()},
+        figures=figures,
         tables=result.tables,
         provenance=to_jsonable(result.provenance.get("probe", {})),
     )
@@ -188,17 +286,13 @@ def command_of(probe: str, provenance: Mapping[str, Any]) -> str:
     given = (checkpoint.get("extra") or {}).get("set") or {}  # of the model, by who opened it
     words += [f"--set {shlex.quote(assignment(f'model.{k}', v))}" for k, v in given.items()]
     asked = provenance.get("probe") or {}
-    plain = probe.partition(".")[0]  # a run keeps "lens.answer-0" beside "lens"
+    plain = probe.partition(".")[0]  # a run keeps "lens.answer-0" with "lens"
     words += ["--probe", plain]
     settings = asked.get("settings") or {}
     words += set_options({f"{plain}.{k}": v for k, v in _changed(PROBES, plain, settings).items()})
     words += [f"--seed {asked['seed']}"] if asked.get("seed") else []
     words += [f"--answer {asked['answer']}"] if asked.get("answer", LAST) != LAST else []
     return " ".join(words)
-
-
-LAST = -1
-"""The answer that a probe is asked about unless told otherwise."""
 
 
 def _changed(registry: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,32 +303,19 @@ def _changed(registry: Any, name: str, values: Mapping[str, Any]) -> dict[str, A
     return {key: value for key, value in values.items() if defaults.get(key) != value}
 
 
-def _facts(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """What the model is: which checkpoint, which task, how long trained, what was assumed."""
-    checkpoint, task = provenance.get("checkpoint") or {}, provenance.get("task") or {}
-    given = task.get("parameters") or {}
-    changed = _changed(TASKS, str(task.get("name")), given)
-    sizes = {name: value for name, value in given.items() if type(value) is int}
-    parameters = {
-        name: value
-        for name, value in {**changed, **sizes}.items()
-        if isinstance(value, int | float | str) and not name.endswith("seed")
+def _facts(account: Account, provenance: Mapping[str, Any]) -> dict[str, str]:
+    """What the model is: checkpoint, step, size, and what was assumed of it."""
+    checkpoint = provenance.get("checkpoint") or {}
+    assumed = checkpoint.get("assumed") or {}
+    values = {
+        name: value.get("value") if isinstance(value, Mapping) else value
+        for name, value in assumed.items()
     }
-    shown = ", ".join(f"{name} = {value}" for name, value in list(parameters.items())[:MAX_FACTS])
-    assumed = ", ".join(
-        f"{name} = {_value(value)}" for name, value in (checkpoint.get("assumed") or {}).items()
-    )
     facts = {
-        "task": task.get("name") and f"{task['name']}{f' ({shown})' if shown else ''}",
-        "step": checkpoint.get("step"),
-        "checkpoint": checkpoint.get("path"),
-        "format": checkpoint.get("format"),
-        "assumed": assumed or None,
-        "mechint": provenance.get("mechint"),
+        "checkpoint": account.path,
+        "step": "" if account.step is None else f"{account.step:,}",
+        "weights": f"{account.parameters:,}" if account.parameters else "",
+        "assumed": ", ".join(f"{name} = {value}" for name, value in values.items()),
+        "mechint": str(provenance.get("mechint") or ""),
     }
-    return {name: str(value) for name, value in facts.items() if value is not None}
-
-
-def _value(assumed: Any) -> Any:
-    """The value of an assumption, with or without its reason."""
-    return assumed.get("value") if isinstance(assumed, Mapping) else assumed
+    return {name: value for name, value in facts.items() if value}

@@ -1,13 +1,14 @@
-"""From a Page to HTML: one file that opens offline, or pages that share one plotly.js beside them.
+"""From a Page to HTML: one file that opens offline, or pages that share one plotly.js.
 
-Equal pages give equal bytes: nothing is drawn from a clock or a random source.
+Text and static drawings come first; plotly.js is the last thing in the body. Equal pages give equal
+bytes: nothing is drawn from a clock or a random source.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -18,20 +19,19 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from mechint.figures.export import view_asset
-from mechint.figures.theme import numbers
-from mechint.report.legend import words_of
-from mechint.report.page import SCHEMA, Page, clipped
-from mechint.report.validate import check_page
-from mechint.results import Null, Table, rank, to_jsonable
+from mechint.figures import interactive
+from mechint.figures.figure import Figure
+from mechint.figures.theme import COLORS, NULL, numbers
+from mechint.report.page import Page
+from mechint.results import MARKS, Null, Table, to_jsonable
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
 """Bytes of an id or a file name."""
-TITLE = 40
-"""Pixels of a figure's height that its titles take, which the page shows."""
 LONG = 12
 """Rows of a table, or members of a list, that are shown before the rest is folded away."""
+SHORT_TEXT = 1500
+"""Characters of a table that stands open."""
 
 
 @cache
@@ -43,36 +43,58 @@ def plotly_js() -> str:
 
 
 def render(
-    page: Page, plotly: str | None = None, around: Mapping[str, tuple[str, str]] | None = None
+    page: Page,
+    plotly: str | None = None,
+    around: Mapping[str, tuple[str, str]] | None = None,
+    *,
+    light: bool = False,
 ) -> str:
-    """The HTML of `page`; plotly.js inlined once where the page has figures, or loaded from the
-    relative path `plotly`; `around`: "back", "next" and "index" → (address, title) of the pages
-    beside it.
+    """The HTML of `page`.
 
-    Raises:
-        DataError: the page holds what may not be drawn, with the field.
+    Args:
+        plotly: relative path of plotly.js; inlined when None. light: without plotly.js, so that
+            figures stay static.
+        around: "back", "next" and "index" → (address, title) of the pages beside it.
     """
-    check_page(page.to_dict())
-    drawn = [*page.figures.values(), *(f for one in page.sections for f in one.figures.values())]
-    inline = plotly_js() if drawn and plotly is None else ""
-    shared = plotly if drawn and plotly is not None else ""
-    views = any("view" in figure.spec for figure in drawn)
-    own = [*(["attention.js"] if views else []), *(["figures.js"] if drawn else [])]
-    scripts = [text for text in (inline, *map(asset, own)) if text]
+    drawn = _figures(page)
+    views = any(figure.view is not None for figure in drawn)
+    moving = any(figure.plots and figure.view is None for figure in drawn) and not light
+    inline = plotly_js() if moving and plotly is None else ""
+    own = [*(["attention.js"] if views else []), *(["figures.js"] if drawn else []), "page.js"]
     return (
         environment()
         .get_template("page.html.j2")
         .render(
             page=page,
             plotly_inline=inline,
-            plotly_path=shared,
+            plotly_path=plotly if moving and plotly is not None else "",
             scripts=own,
+            views=views,
+            nulls={section.title: list(section.nulls) for section in page.sections},
             around=around or {},
-            whole="" if around else json.dumps(page.to_dict(), ensure_ascii=False),
-            schema=SCHEMA,
-            policy=content_policy(scripts, beside=bool(shared)),
+            figure=_Numbered(),
+            policy=content_policy(
+                [text for text in (inline, *map(asset, own)) if text], beside=bool(plotly)
+            ),
         )
     )
+
+
+def _figures(page: Page) -> list[Figure]:
+    sections = [figure for one in page.sections for figure in one.figures.values()]
+    return [*([page.hero] if page.hero else []), *page.figures.values(), *sections]
+
+
+class _Numbered:
+    """Draws the figures of one page, numbered in the order in which they stand."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, figure: Figure) -> Markup:
+        """The element of a figure."""
+        self.count += 1
+        return Markup(interactive.element(figure, f"f{self.count}"))  # escaped there
 
 
 def content_policy(scripts: Sequence[str], *, beside: bool) -> str:
@@ -84,7 +106,7 @@ def content_policy(scripts: Sequence[str], *, beside: bool) -> str:
     sources = " ".join([*hashes, *(["'self'", "file:"] if beside else [])]) or "'none'"
     return (
         f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+        "img-src 'self' file: data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -97,8 +119,8 @@ def _sha256(text: str) -> str:
 def environment() -> jinja2.Environment:
     """The templates, with the filters they use; a name that is not there is an error.
 
-    Everything that a template writes is escaped. Two kinds of text stand as they are: files of ours
-    (`asset`) and plotly.js.
+    Everything that a template writes is escaped, but for files of ours (`asset`), plotly.js and
+    drawings.
     """
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -107,36 +129,71 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     made.filters |= {
         "show": show,
         "rows": _rows,
-        "spec": lambda figure: to_jsonable(figure.spec),
-        "height": lambda figure: int(figure.spec.get("layout", {}).get("height", 380)) - TITLE,
         "flat": flat,
-        "without_view": lambda figures: [one for one in figures if not one.spec.get("view")],
-        "words": words_of,
         "held": _held,
         "is_short": _is_short,
-        "clipped": clipped,
-        "parts": lambda text: text.split("; "),
-        "by_status": lambda findings: sorted(findings, key=lambda one: rank(one[0])),
+        "truncate_words": truncate,
         "inline": inline,
         "prose": prose,
-        "end": lambda value: "" if value is None else f"{value:.3g}",
         "slug": slug,
-        "p_value": _p_value,
+        "strip": null_strip,
+        "by_size": _by_size,
     }
-    made.globals |= {"asset": asset, "LONG": LONG}
+    made.globals |= {"asset": asset, "MARKS": MARKS}
     return made
 
 
 @cache
 def asset(name: str) -> str:
     """A style sheet or a script of ours, as it stands."""
-    if name.startswith("attention."):
-        return view_asset(name)
+    if name.startswith(("attention.", "figures.")):
+        return interactive.asset(name)
     return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def null_strip(null: Null, width: int = 120, height: int = 24) -> Markup:
+    """The null as a picture: its distribution in gray, a line at what was observed.
+
+    A null without kept quantiles is drawn as a normal one of its mean and spread.
+    """
+    quantiles = list(null.quantiles)
+    if not quantiles and null.std > 0:
+        from statistics import NormalDist
+
+        normal = NormalDist(null.mean, null.std)
+        quantiles = [
+            normal.inv_cdf(share) for share in (0.005, *(i / 20 for i in range(1, 20)), 0.995)
+        ]
+    ends = [*quantiles, null.mean, null.observed]
+    if not all(map(math.isfinite, ends)):
+        return Markup("")
+    low, high = min(ends), max(ends)
+    room = 0.06 * ((high - low) or 1.0)
+    low, high = low - room, high + room
+
+    def at(value: float) -> float:
+        return round(width * (value - low) / (high - low), 2)
+
+    pairs = [(a, b) for a, b in itertools.pairwise(quantiles) if b > a]
+    top = max((1 / (b - a) for a, b in pairs), default=1.0)
+    tall = height - 4
+    bars = [(at(a), max(0.8, at(b) - at(a)), tall / (b - a) / top) for a, b in pairs]
+    bars = bars or [(at(null.mean) - 1, 2.0, float(tall))]
+    boxes = "".join(
+        f'<rect x="{x:g}" y="{height - tall_:.1f}" width="{wide:.2f}" height="{tall_:.1f}" '
+        f'fill="{NULL}"/>'
+        for x, wide, tall_ in bars
+    )
+    seen = at(null.observed) - 1
+    line = f'<rect x="{seen:g}" y="0" width="2" height="{height}" fill="{COLORS[1]}"/>'
+    label = escape(f"{null.metric}: observed {show(null.observed)}, null {show(null.mean)}")
+    return Markup(
+        f'<svg class="null" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{label}">{boxes}{line}</svg>'
+    )
 
 
 def prose(text: str) -> Markup:
@@ -160,22 +217,27 @@ def inline(text: str) -> Markup:
     )
 
 
-SHORT_ROWS, SHORT_TEXT = 12, 1500
-"""At most so many rows, and characters in all, of a table that stands open."""
+def truncate(text: str, longest: int) -> str:
+    """`text`, cut after a word where it has more than `longest` letters.
+
+    >>> truncate("three short words", 12)
+    'three short …'
+    """
+    return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0]} …"
 
 
 def _is_short(rows: Sequence[Sequence[Any]]) -> bool:
     """Whether a table is short enough to stand open."""
     text = sum(len(cell) for row in rows for cell in row if isinstance(cell, str))
-    return len(rows) <= SHORT_ROWS and text <= SHORT_TEXT
+    return len(rows) <= LONG and text <= SHORT_TEXT
 
 
 def show(value: Any, limit: int = LONG) -> str:
-    """A value as a reader wants it: four significant digits; of a long mapping its largest `limit`
+    """A value as a reader wants it: three significant digits; of a long mapping its largest `limit`
     numbers, of a long list its first.
 
     >>> show(0.123456), show([16, 30, 56]), show({"16": 0.348, "30": 0.314}), show(True)
-    ('0.1235', '16, 30, 56', '16: 0.348, 30: 0.314', 'yes')
+    ('0.123', '16, 30, 56', '16: 0.348, 30: 0.314', 'yes')
     """
     value = to_jsonable(value)
     if value is None:
@@ -183,42 +245,25 @@ def show(value: Any, limit: int = LONG) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return (
-            show(int(value))
-            if value.is_integer() and abs(value) < 1e15
-            else f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e+")
-        )
-    if isinstance(value, list | dict):
-        if (
-            isinstance(value, dict)
-            and len(value) > limit
-            and all(isinstance(item, int | float) for item in value.values())
-        ):
-            value = dict(sorted(value.items(), key=lambda entry: -abs(entry[1])))
-        parts = (
-            [f"{key}: {show(item)}" for key, item in value.items()]
-            if isinstance(value, dict)
-            else [show(item) for item in value]
-        )
-        return (
-            ", ".join(parts[:limit])
-            + (f", … {len(parts) - limit} more" if len(parts) > limit else "")
-            or "none"
-        )
-    return (
-        {"inf": "∞", "-inf": "−∞", "nan": "–"}.get(value, value)
-        if isinstance(value, str)
-        else str(value)
-    )
+        if value.is_integer() and abs(value) < 1e15:
+            return show(int(value))
+        return f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e+")
+    if isinstance(value, dict):
+        parts = [f"{key}: {show(item)}" for key, item in _by_size(value)[:limit]]
+    elif isinstance(value, list):
+        parts = [show(item) for item in value[:limit]]
+    else:
+        return {"inf": "∞", "-inf": "−∞", "nan": "–"}.get(str(value), str(value))
+    more = len(value) - len(parts)
+    return ", ".join([*parts, *([f"… {more} more"] if more else [])]) or "none"
 
 
-def _p_value(null: Null) -> str:
-    """The p-value; with "≤" where a sampled null gives nothing smaller."""
-    value = null.p_value
-    if math.isnan(value):
-        return "–"
-    at_floor = null.samples and value <= 1 / (1 + null.samples)
-    return ("≤ " if at_floor else "") + ("< 1e-6" if value < 1e-6 else f"{value:.2g}")
+def _by_size(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The entries of a mapping, the largest numbers first where it is long and holds numbers."""
+    pairs = list(value.items())
+    if len(pairs) <= LONG or not all(isinstance(item, int | float) for _, item in pairs):
+        return pairs
+    return sorted(pairs, key=lambda pair: -abs(pair[1]))
 
 
 def _held(text: str) -> str:
@@ -244,11 +289,8 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """
     rows: list[tuple[str, str]] = []
     for name, item in value.items():
-        rows += (
-            flat(item, f"{prefix}{name}.")
-            if isinstance(item, Mapping)
-            else [(f"{prefix}{name}", show(item))]
-        )
+        nested = isinstance(item, Mapping)
+        rows += flat(item, f"{prefix}{name}.") if nested else [(f"{prefix}{name}", show(item))]
     return rows
 
 

@@ -213,7 +213,7 @@ class Entry:
             if file is None:
                 return None
             texts = read_json(file.parent / FIGURES / file.name)
-            return {name: Figure(**text) for name, text in texts.items()}
+            return {name: Figure.from_dict(text) for name, text in texts.items()}
         except (MechintError, OSError, TypeError, AttributeError):
             return None
 

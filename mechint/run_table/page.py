@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mechint.report.head import percent
 from mechint.report.page import Page, Section
 from mechint.results import Figure, Table
 from mechint.run_table.compare import Comparison
@@ -13,6 +12,7 @@ from mechint.run_table.evaluations import evaluations_of
 from mechint.run_table.figures import by_model, figure_of
 from mechint.run_table.numbers import Row, all_numbers, in_words, is_number
 from mechint.run_table.over_steps import dynamics_figure, through_steps, transition_table
+from mechint.terminal import percent
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
@@ -52,8 +52,8 @@ def page_of_table(
     return Page(
         title,
         sections,
-        kicker="mechint table",
-        scores=_scores(evaluations_of(rows) if over_steps(rows) else rows),
+        kicker="table",
+        quality=_quality(evaluations_of(rows) if over_steps(rows) else rows),
         facts={
             "checkpoints" if over_steps(rows) else "models": str(len(rows)),
             "what differs": _first(settings_of(rows)) or _nothing(rows),
@@ -130,14 +130,14 @@ def _probes_of(row: Row) -> list[str]:
     ]
 
 
-def _scores(rows: Sequence[Row]) -> dict[str, str]:
+def _quality(rows: Sequence[Row]) -> list[str]:
     """The range of test accuracies."""
     held = [row["test.accuracy"] for row in rows if is_number(row.get("test.accuracy"))]
     if not held:
-        return {}
+        return []
     low, high = min(held), max(held)
     text = percent(high) if low == high else f"{percent(low)} to {percent(high)}"
-    return {"test accuracy": text}
+    return [f"test accuracy {text}"]
 
 
 def over_steps(rows: Sequence[Row]) -> bool:

@@ -2,29 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from mechint.results import Figure
-
-
-def _titles(spec: Any, inside: bool = False) -> Iterator[str]:
-    """Texts of the titles of axes and color bars in a figure's dictionary."""
-    if isinstance(spec, Mapping):
-        for key, value in spec.items():
-            named = (
-                key.startswith(("xaxis", "yaxis", "colorbar", "scene"))
-                if isinstance(key, str)
-                else False
-            )
-            if inside and key == "title":
-                yield value.get("text", "") if isinstance(value, Mapping) else str(value)
-            else:
-                yield from _titles(value, inside or named)
-    elif isinstance(spec, list | tuple):
-        for item in spec:
-            yield from _titles(item, False)
-
 
 UNITLESS = ("activation", "coordinate", "singular value")
 """Quantities in the model's own arbitrary units, which need no brackets."""
@@ -36,17 +14,13 @@ def check_figure(where: str, figure: Figure) -> None:
     Raises:
         AssertionError: with what is missing.
     """
-    layout = figure.spec.get("layout", {})
-    title = layout.get("title", {})
-    assert title.get("text") if isinstance(title, Mapping) else title, f"{where} has no title"
+    assert figure.title.strip(), f"{where} has no title"
     assert figure.caption.strip(), f"{where} has no caption"
-    for axis in ("xaxis", "yaxis"):
-        names = [_text(value) for key, value in layout.items() if key.startswith(axis)]
-        assert any(names), f"{where}: no name on its {axis}"
-    units = [name for name in _titles(dict(figure.spec)) if "(" in name or name in UNITLESS]
-    assert units, f"{where}: no axis or color bar says its unit in brackets"
-
-
-def _text(axis: Mapping[str, Any]) -> str:
-    title = axis.get("title", "")
-    return str(title.get("text", "") if isinstance(title, Mapping) else title).strip()
+    plots = [plot for plot in figure.plots if not plot.bare]
+    for axis in ("x", "y"):
+        named = all(getattr(plot, axis).title.strip() for plot in plots)
+        assert named, f"{where}: no name on its {axis} axis"
+    scales = [layer.scale.title for plot in plots for layer in plot.layers if layer.scale]
+    titles = [*scales, *(axis.title for plot in plots for axis in (plot.x, plot.y))]
+    united = not plots or any("(" in name or name in UNITLESS for name in titles)
+    assert united, f"{where}: no axis or color bar says its unit in brackets"

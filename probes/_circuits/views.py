@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mechint import figures
-from mechint.figures.theme import axis
 from mechint.results import Table
-from probes._circuits.graph import LOGITS, Edge, Graph
+from probes._circuits.graph import Edge, Graph
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-KINDS = ("q", "k", "v", "mlp", LOGITS)
-ASIDE = {"q": -0.04, "v": 0.04}
-"""Edges into one head end side by side."""
 
-SHOWN = 400
-"""Edges that are drawn, those of the largest effects first."""
+SHOWN, OTHERS = 60, 60
+"""Edges of the circuit and outside of it that are drawn, those of the largest effects first."""
 
 
 def position_names(subject: Subject, positions: int) -> list[str]:
@@ -61,38 +57,26 @@ def edges_table(
 def graph_figure(
     graph: Graph, kept: np.ndarray, effects: np.ndarray, names: Sequence[str], title: str
 ) -> figures.Figure:
-    """The circuit: embeddings at the bottom, one row per layer of attention and of MLPs, the logits
-    on top; an edge has the color of the input that it leads to.
+    """The circuit as a flow: embeddings at the bottom, the logits on top; an edge is as wide as its
+    effect is large, and has the color of the input that it leads to.
     """
-    members = np.flatnonzero(kept)
-    members = members[np.argsort(-np.abs(effects[members]), kind="stable")][:SHOWN]
-    edges = [graph.edges[i] for i in members]
-    places = _places(edges, names)
-    data: list[dict[str, Any]] = []
-    for color, kind in zip(figures.COLORS, KINDS, strict=False):
-        chosen = [edge for edge in edges if edge.receiver.kind == kind]
-        ends = [(places[_sender(e, names)], places[e.receiver.component]) for e in chosen]
-        x = [value for (a, _), (b, _) in ends for value in (a, b + ASIDE.get(kind, 0), None)]
-        y = [value for (_, a), (_, b) in ends for value in (a, b, None)]
-        name = f"into {kind}"
-        line = {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y}
-        data += [{**line, "line": {"color": color, "width": 1.6}, "hoverinfo": "skip"}] * bool(ends)
-    data.append(_hovers(edges, effects[members], places, names))
-    x, y = zip(*places.values(), strict=True)
-    marker = {"size": 15, "color": figures.COLORS[-1]}
-    node = {"type": "scatter", "mode": "markers+text", "showlegend": False, "marker": marker}
-    data.append({**node, "x": x, "y": y, "text": list(places), "textposition": "top center"})
-    rows = len({y for _, y in places.values()})
-    across = [min(x) - 0.5, max(x) + 0.5]
-    return figures.figure(
-        data,
-        title,
-        "Every line is an edge of the circuit, from what writes to the residual stream to the "
-        "input that reads it; hover over its middle for its effect.",
-        height=max(360, 120 + 75 * rows),
-        xaxis=axis("position of embeddings, head (in order)", showticklabels=False, range=across),
-        yaxis=axis("depth (layer; MLPs half a layer up)"),
-        hovermode="closest",
+    order = np.argsort(-np.abs(effects), kind="stable")
+    members = [i for i in order.tolist() if kept[i]][:SHOWN]
+    places = _places([graph.edges[i] for i in members], names)
+
+    def ends(i: int) -> tuple[str, str]:
+        return _sender(graph.edges[i], names), graph.edges[i].receiver.component
+
+    others = [ends(i) for i in order.tolist() if not kept[i]][:OTHERS]
+    return figures.graph(
+        places,
+        [(*ends(i), float(effects[i])) for i in members],
+        title=title,
+        kinds=[f"into {graph.edges[i].receiver.kind}" for i in members],
+        faint=[pair for pair in others if places.keys() >= set(pair)],
+        unit="of the model's score",
+        caption="Edges of the circuit, from what writes to the residual stream to the input that "
+        "reads it, as wide as their effect; gray: edges outside the circuit.",
     )
 
 
@@ -119,23 +103,6 @@ def _places(edges: Sequence[Edge], names: Sequence[str]) -> dict[str, tuple[floa
     return places or {"(no edge)": (0.0, 0.0)}
 
 
-def _hovers(
-    edges: Sequence[Edge], effects: np.ndarray, places: Any, names: Sequence[str]
-) -> dict[str, Any]:
-    """Points in the middle of the edges that say what they are."""
-    ends = [(places[_sender(e, names)], places[e.receiver.component]) for e in edges]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "showlegend": False,
-        "x": [(a[0] + b[0]) / 2 for a, b in ends],
-        "y": [(a[1] + b[1]) / 2 for a, b in ends],
-        "text": [f"{edge}: {effect:.3f}" for edge, effect in zip(edges, effects, strict=True)],
-        "hoverinfo": "text",
-        "marker": {"size": 6, "opacity": 0.35, "color": figures.COLORS[-1]},
-    }
-
-
 def rivals_figure(random: np.ndarray, found: float, size: int) -> Any:
     """Random circuits of the same size beside the found one."""
     return figures.histogram(
@@ -143,5 +110,6 @@ def rivals_figure(random: np.ndarray, found: float, size: int) -> Any:
         title="Random circuits of the same size",
         x_title="faithfulness (share of the model's score)",
         marks={"found circuit": found},
+        null=True,
         caption="A circuit that says something is more faithful than random paths of its size.",
     )

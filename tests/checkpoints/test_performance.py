@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from mechint.checkpoints.performance import STANDARD_ERRORS, Performance, measure
 from mechint.planted.trained import small_transformer
-from mechint.report.head import scores
 from mechint.subject import Subject
 from tests.conformance.three_operands import ThreeOperands
 
@@ -28,10 +25,6 @@ def test_every_output_is_shown_with_the_answers_of_its_own() -> None:
     parts = str(found).split("; ")
     assert parts[0].startswith("sum: ") and parts[0].endswith(", 60 answers")
     assert "more: " in parts[1] and ", 36 answers, over all 2 answers" in parts[1]
-    opened: Any = SimpleNamespace(performance=found, task=task)
-    texts = scores(opened)
-    assert "on all 60 answers" in texts["accuracy, sum"]
-    assert "on all 36 answers" in texts["accuracy, more"]
     split = str(measure(subject, task.split(0)))
     assert "on all 60 answers accuracy" in split and "on all 36 answers accuracy" in split
 

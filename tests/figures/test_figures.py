@@ -1,321 +1,288 @@
-"""Figure builders: what is drawn, its names and units, that Plotly accepts it, and that equal input
-gives equal bytes.
-"""
+"""Figures: what builders keep of their numbers, and what both drawings show of it."""
 
 from __future__ import annotations
 
-import itertools
+import base64
+import csv
+import io
 import json
+import struct
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mechint import figures
-from mechint.figures.drawing import draw
-from mechint.figures.theme import colors, faint, numbers
-from mechint.results import Figure, ProbeResult
+from mechint.errors import ParameterError
+from mechint.figures import Figure
+from mechint.figures.interactive import packed
+from mechint.figures.static import draw, inline_svg
 
-GENERATOR = np.random.default_rng(0)
-NAMES = {"title": "A title", "caption": "What to see.", "x_title": "step", "y_title": "loss (nats)"}
-MATRIX = GENERATOR.normal(size=(5, 7))
-
-EXAMPLES = {
-    "lines": lambda: figures.lines(
-        range(3),
-        {"a": [1, 2, 3], "b": torch.tensor([3.0, 2.0, 1.0])},
-        bands={"a": ([0, 1, 2], [2, 3, 4])},
-        levels={"chance": 1.5},
-        null=(1, 0.5, 1.5),
-        **NAMES,
-    ),
-    "lines, log": lambda: figures.lines(
-        [1, 10, 100],
-        {"a": [1.0, 0.1, 0.01]},
-        x_log=True,
-        y_log=True,
-        levels={"goal": 0.1},
-        markers=True,
-        **NAMES,
-    ),
-    "bars": lambda: figures.bars(
-        [1, 2, 3],
-        {"share": [0.1, 0.7, 0.2]},
-        highlight=[2],
-        null=(0.1, 0.05, 0.2),
-        levels={"threshold": 0.3},
-        **NAMES,
-    ),
-    "bars, names": lambda: figures.bars(
-        ["x", "y"], {"a": [1, 2], "b": [2, 1]}, errors={"a": [0.1, 0.2]}, stacked=True, **NAMES
-    ),
-    "scatter": lambda: figures.scatter(
-        [1, 2],
-        [3, 4],
-        color=[0, 1],
-        color_title="residue",
-        cyclic=True,
-        text=["p", "q"],
-        equal=True,
-        **NAMES,
-    ),
-    "scatter, groups": lambda: figures.scatter(
-        [1, 2, 3],
-        [3, 4, 5],
-        groups=["odd", "even", "odd"],
-        labels=True,
-        text=["1", "2", "3"],
-        **NAMES,
-    ),
-    "histogram": lambda: figures.histogram(
-        {"null": GENERATOR.normal(size=500)},
-        marks={"observed": 3.0},
-        title="T",
-        x_title="cosine",
-        caption="C",
-    ),
-    "heatmap": lambda: figures.heatmap(
-        MATRIX, z_title="logit (nats)", diverging=True, square=True, **NAMES
-    ),
-    "heatmap, names": lambda: figures.heatmap(
-        MATRIX, z_title="share (0–1)", x=list("abcdefg"), y=range(5), limits=(0, 1), **NAMES
-    ),
-    "image_grid": lambda: figures.image_grid(
-        {f"head {i}": MATRIX * i for i in range(1, 7)}, z_title="attention (0–1)", **NAMES
-    ),
-}
+WORDS: dict[str, Any] = {"title": "A title", "caption": "A caption."}
+XY: dict[str, Any] = {**WORDS, "x_title": "step", "y_title": "loss (nats)"}
+WEIGHTS = np.array([[[1.0, 0.0], [0.25, 0.75]]])
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_builder(name: str) -> None:
-    made = EXAMPLES[name]()
-    assert isinstance(made, Figure)
-    drawn = go.Figure(made.spec)  # Plotly refuses properties it does not know
-    assert drawn.layout.title.text and made.caption
-    axes = [
-        value for key, value in made.spec["layout"].items() if key.startswith(("xaxis", "yaxis"))
-    ]
-    assert len(axes) >= 2
-    assert any(axis["title"]["text"] for axis in axes)
-    text = json.dumps(made.spec, allow_nan=False)
-    assert json.loads(text) == made.spec, "plain JSON values only"
-    assert "uid" not in text
-    result = ProbeResult("p", "q", {}, "f", {}, figures={"a": made})
-    assert ProbeResult.from_json(result.to_json()).figures["a"] == made
+def every_kind() -> dict[str, Figure]:
+    """A figure of every kind, with names that are markup."""
+    names = ["<b>", "a & b", "="]
+    panel = figures.Panel("loss (nats)", {"a": ([1, 2], [3, 1]), "b": ([1, 2], [1, 3])}, log=True)
+    image = figures.Panel("share (0–1)", image=([1, 2], [1, 2, 3], np.eye(3)[:, :2]))
+    return {
+        "lines": figures.lines(
+            [0, 1, 2],
+            {"a": [1, None, 3], "b": [2, 2, 2]},
+            bands={"a": ([0, 1, 2], [2, 3, 4])},
+            levels={"chance": 0.5},
+            null=(1.0, 0.5, 1.5),
+            **XY,
+        ),
+        "bars": figures.bars(
+            names, {"a": [1, 2, 3]}, highlight=["="], errors={"a": [1, 1, 1]}, **XY
+        ),
+        "lying": figures.bars(names, {"a": [1, 2, 3], "b": [3, 2, 1]}, horizontal=True, **XY),
+        "points": figures.scatter(
+            [0, 1], [1, 0], color=[0.5, 1], color_title="c", text=["<i>", "b"], **XY
+        ),
+        "groups": figures.scatter(
+            [0, 1], [1, 0], groups=["a", "b"], labels=True, text=["x", "y"], **XY
+        ),
+        "histogram": figures.histogram(
+            {"null": [0.0, 0.1, 0.2, 0.2]},
+            marks={"observed": 2.0},
+            x_title="share (0–1)",
+            null=True,
+            **WORDS,
+        ),
+        "matrix": figures.heatmap(
+            [[1, 2], [3, 4]], x=names[:2], z_title="z (nats)", rings=[(0, 1)], **XY
+        ),
+        "grid": figures.image_grid({"L0H0": np.eye(5), "L0H1": np.ones((5, 5))}, z_title="z", **XY),
+        "panels": figures.stacked([panel, image], x_title="step", marks={"learned": 1.5}, **WORDS),
+        "attention": figures.attention(["L0H0"], {"<a>": ["<s>", "="]}, {"<a>": WEIGHTS}, **WORDS),
+        "graph": figures.graph(
+            {"embed": (0, 0), "L0H0": (0, 1), "logits": (0, 2)},
+            [("embed", "L0H0", 2.0), ("L0H0", "logits", 1.0)],
+            faint=[("embed", "logits")],
+            **WORDS,
+        ),
+        "fits": figures.fits(
+            {"a": ([1, 2], [1, 2])}, {"a": ([1, 2], [1, 2], [0, 1], [2, 3])}, x_log=True, **XY
+        ),
+    }
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "histogram"])
-def test_equal_input_gives_equal_bytes(name: str) -> None:
-    assert json.dumps(EXAMPLES[name]().spec) == json.dumps(EXAMPLES[name]().spec)
+KINDS = every_kind()
 
 
-def test_a_heatmap_has_its_first_row_on_top_and_a_symmetric_scale() -> None:
-    made = figures.heatmap([[-1.0, 4.0], [2.0, float("nan")]], z_title="z", diverging=True, **NAMES)
-    trace = made.spec["data"][0]
-    assert trace["z"] == [[-1.0, 4.0], [2.0, None]]
-    assert (trace["zmin"], trace["zmax"]) == (-4.0, 4.0)
-    assert made.spec["layout"]["yaxis"]["autorange"] == "reversed"
+@pytest.mark.parametrize("name", KINDS)
+def test_a_figure_is_data(name: str) -> None:
+    figure = KINDS[name]
+    data = json.loads(json.dumps(figure.to_dict()))
+    assert Figure.from_dict(data) == Figure.from_dict(figure.to_dict())
+    assert Figure.from_dict(data).spec == json.loads(json.dumps(figure.spec))
+    assert figure.title == "A title" and figure.caption.startswith("A caption.")
 
 
-def test_panels_share_one_scale_and_do_not_overlap() -> None:
-    made = figures.image_grid(
-        {"a": [[0.0, 1.0]], "b": [[5.0, 2.0]], "c": [[3.0, 3.0]]}, z_title="z", columns=2, **NAMES
-    )
-    layout = made.spec["layout"]
-    assert (layout["coloraxis"]["cmin"], layout["coloraxis"]["cmax"]) == (0.0, 5.0)
-    assert layout["xaxis"]["domain"][1] < layout["xaxis2"]["domain"][0]
-    assert layout["yaxis3"]["domain"][1] < layout["yaxis"]["domain"][0]
+@pytest.mark.parametrize("name", ["lines", "matrix"])
+def test_a_drawing_is_text_of_the_page(name: str) -> None:
+    svg = inline_svg(KINDS[name], name)
+    assert svg == inline_svg(KINDS[name], name), "equal each time"
+    assert svg.startswith("<svg viewBox=") and 'aria-label="A caption."' in svg
+    assert "var(--ink)" in svg and "<b>" not in svg and "loss (nats)" in svg
 
 
-def test_a_histogram_integrates_to_one() -> None:
-    trace = figures.histogram(
-        {"a": GENERATOR.normal(size=999)}, title="T", x_title="x", caption="C"
-    ).spec["data"][0]
-    assert np.sum(np.diff(trace["x"]) * trace["y"][:-1]) == pytest.approx(1, abs=1e-3)
+@pytest.mark.full
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_is_drawn_as_a_file(name: str, tmp_path: Path) -> None:
+    starts = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
+    for ending, start in starts.items():
+        path = KINDS[name].save(tmp_path / f"f.{ending}", width=3.25)
+        assert path.read_bytes().startswith(start)
+    first = (tmp_path / "f.svg").read_bytes()
+    assert KINDS[name].save(tmp_path / "g.svg", width=3.25).read_bytes() == first
+    assert inline_svg(KINDS[name], name).count("<svg") == 1
 
 
-@given(st.lists(st.floats(-1e300, 1e300)))
-def test_numbers_keep_five_digits(values: list[float]) -> None:
-    for kept, value in zip(numbers(values), values, strict=True):
-        assert kept == pytest.approx(value, rel=1e-4)
+def test_both_drawings_show_the_numbers() -> None:
+    figure = KINDS["lines"]
+    (axes,) = draw(figure, 5.0).axes
+    drawn = [line.get_ydata().tolist() for line in axes.lines if len(line.get_xdata()) == 3]
+    assert [2.0, 2.0, 2.0] in drawn
+    traces = {trace.get("name"): trace for trace in figure.spec["data"] if "fill" not in trace}
+    assert traces["a"]["y"] == [1, None, 3] and traces["b"]["y"] == [2, 2, 2]
 
 
-def _contrast(color: str, page: str) -> float:
-    """The contrast ratio of WCAG 2."""
-
-    def luminance(text: str) -> float:
-        parts = [int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
-
-    low, high = sorted((luminance(color), luminance(page)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("n", [1, 8, 9, 10, 24, 60])
-def test_every_curve_of_a_family_has_a_color_of_its_own_that_both_pages_show(n: int) -> None:
-    made = colors(n)
-    assert len(made) == len(set(made)) == n
-    assert min(_contrast(color, "#131619") for color in made) > 2
-    assert min(_contrast(color, "#fdfdfc") for color in made) > 1.5
+def test_a_matrix_stands_as_it_is_printed() -> None:
+    """Row 0 is on top in both drawings, and the axis runs down."""
+    figure = KINDS["matrix"]
+    axes = draw(figure, 5.0).axes[0]
+    (image,) = axes.get_images()
+    assert image.get_array().tolist() == [[1, 2], [3, 4]]
+    low, high = axes.get_ylim()
+    assert low > high and image.origin == "upper"
+    assert figure.spec["layout"]["yaxis"]["autorange"] == "reversed"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["<b>", "a & b"]
 
 
-def test_neighbors_in_a_long_family_of_curves_differ_in_their_dash_too() -> None:
-    def dashes(n: int) -> list[str | None]:
-        family = {f"mod {i}": [0.0, i] for i in range(n)}
-        made = figures.lines([1, 2], family, title="T", x_title="x", y_title="y", caption="C")
-        panel = figures.Panel("accuracy (0–1)", {name: ([1, 2], y) for name, y in family.items()})
-        above = figures.stacked([panel], x_title="x", title="T", caption="C")
-        found, again = (
-            [trace["line"].get("dash") for trace in one.spec["data"]] for one in (made, above)
-        )
-        assert found == again
-        return found
-
-    assert dashes(8) == [None] * 8
-    assert dashes(12) == [None, "dash", "dot"] * 4
+def test_texts_are_shown_letter_by_letter() -> None:
+    layout = KINDS["matrix"].spec["layout"]
+    assert layout["xaxis"]["ticktext"] == ["&lt;b>", "a &amp; b"]
+    assert KINDS["points"].spec["data"][0]["text"][0] == "&lt;i>"
 
 
-def test_a_faint_color() -> None:
-    assert faint("#0072B2", 0.5) == "rgba(0,114,178,0.5)"
+def test_columns_have_the_names_of_the_axes() -> None:
+    def rows(name: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(KINDS[name].to_csv())))
+
+    assert rows("bars")[1] == {"series": "a", "step": "a & b", "loss (nats)": "2", "error": "1"}
+    assert rows("matrix")[2] == {"step": "<b>", "loss (nats)": "1", "z (nats)": "3.0"}
+    assert rows("points")[0] == {"step": "0", "loss (nats)": "1", "name": "<i>", "c": "0.5"}
+    assert rows("attention")[2]["attention (0–1)"] == "0.25"
 
 
-def test_a_logarithmic_axis_has_points_and_no_bars() -> None:
-    """Where a bar begins on a logarithmic axis is arbitrary: its length would say nothing."""
-    names = [f"frequency {i}" for i in range(9)]
-    heights = 10.0 ** -np.arange(9)
-    made = figures.bars(names, {"loss": heights}, highlight=names[:1], y_log=True, **NAMES)
-    (trace,) = made.spec["data"]
-    assert (trace["type"], trace["mode"]) == ("scatter", "markers")
-    assert trace["y"] == names and trace["x"] == pytest.approx(heights)
-    assert made.spec["layout"]["xaxis"]["type"] == "log"
-    assert made.spec["layout"]["yaxis"]["autorange"] == "reversed"
-    assert len(set(trace["marker"]["color"])) == 2
+def test_a_scale_states_its_reference() -> None:
+    z = [[0.5, -2.0], [1.0, 0.0]]
+    made = figures.heatmap(z, z_title="effect (nats)", diverging=True, total=4.0, **XY)
+    scale = made.plots[0].layers[0].scale
+    assert scale is not None and (scale.low, scale.high) == (-4.0, 4.0)
+    own = figures.heatmap(z, z_title="effect (nats)", diverging=True, **XY).plots[0].layers[0].scale
+    assert own is not None and (own.low, own.high) == (-2.0, 2.0)
 
 
-def test_long_names_are_shown_by_both_ends_and_kept_whole() -> None:
-    names = [
-        f"blocks.{i}.attn.hook_result of the head that looks at the token before {i}"
-        for i in range(4)
-    ]
-    made = figures.bars(names, {"loss": [1.0, 2.0, 3.0, 4.0]}, **NAMES)
-    axis = made.spec["layout"]["yaxis"]
-    assert made.spec["data"][0]["y"] == names and axis["tickvals"] == [0, 1, 2, 3]
-    for name, text in zip(names, axis["ticktext"], strict=True):
-        begin, end = text.split("…")
-        assert len(text) == 40 and name.startswith(begin) and name.endswith(end)
+@pytest.mark.parametrize("scale", [1e-17, 0.004])
+def test_what_is_negligible_is_a_sentence(scale: float) -> None:
+    z = scale * np.array([[1.0, -0.5]])
+    for made in (
+        figures.heatmap(z, z_title="effect (nats)", total=45.4, **XY),
+        figures.image_grid({"L0H0": z}, z_title="effect (nats)", total=45.4, **XY),
+        figures.bars([1, 2], {"a": z[0]}, total=45.4, **XY),
+        figures.lines([1, 2], {"a": z[0]}, total=45.4, **XY),
+    ):
+        assert made.kind == "sentence" and not made.plots
+        assert f"{scale:.2g} of 45.4 nats" in made.caption
+
+
+def test_what_is_constant_is_a_sentence() -> None:
+    made = figures.heatmap(np.full((3, 3), 0.25), z_title="share (0–1)", **XY)
+    assert made.kind == "sentence" and "0.25 everywhere" in made.caption
+    even = figures.attention(["L0H0"], {"a": ["x", "y"]}, {"a": np.full((1, 2, 2), 0.5)}, **WORDS)
+    assert even.kind == "sentence" and "0.5 from every token" in even.caption
+
+
+def test_panels_of_one_color_are_one_mark_each() -> None:
+    rng = np.random.default_rng(0)
+    panels = {f"L0H{i}": np.full((9, 9), (-1.0) ** i) + 0.01 * rng.random((9, 9)) for i in range(4)}
+    made = figures.image_grid(panels, z_title="preference (−1 … 1)", limits=(-1, 1), **XY)
+    (plot,) = made.plots
+    assert plot.layers[0].x == pytest.approx([1.005, -0.995, 1.005, -0.995], abs=0.01)
+    assert plot.x.span == (-1, 1) and plot.y.names == list(panels)
+
+
+def test_a_caption_follows_the_verdict() -> None:
+    both = {"yes": "The tokens lie on a circle.", "no": "The tokens lie on no circle."}
+    made = figures.scatter([0], [0], **{**XY, "caption": both})
+    assert made.caption == both["yes"] and made.caption_for("no") == both["no"]
+    assert made.caption_for("unclear") == both["yes"]
+    assert Figure.from_dict(made.to_dict()).caption_for("no") == both["no"]
+
+
+def test_an_observed_value_stands_beside_its_null() -> None:
+    (axes,) = draw(KINDS["histogram"], 4.0).axes
+    lines = [line.get_xdata()[0] for line in axes.lines if len(set(line.get_xdata())) == 1]
+    assert lines == [2.0] and axes.get_xlim()[1] >= 2.0
+
+
+# --- steps ----------------------------------------------------------------------------------------
+def merged(own: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """What the page's script makes of a frame."""
+    made = {**own, **changes}
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def test_frames_hold_what_differs_and_make_every_step() -> None:
+    steps = {s: figures.bars([1, 2], {"a": [s, 1]}, highlight=[1], **XY) for s in (0, 5, 9)}
+    made = figures.stepped(steps)
+    spec = made.spec
+    assert [frame["name"] for frame in spec["frames"]] == ["0", "5", "9"]
+    for frame, own in zip(spec["frames"], made.steps.values(), strict=True):
+        traces = [merged(*pair) for pair in zip(spec["data"], frame["data"], strict=True)]
+        assert traces == own.spec["data"]
+        assert merged(spec["layout"], frame["layout"]) == own.spec["layout"]
+    assert set(spec["frames"][0]["data"][0]) == {"y"}, "numbers, not whole traces"
+    assert {one.plots[0].y.span for one in made.steps.values()} == {(0.0, 9.45)}
+
+
+def test_steps_share_the_scale_of_colors() -> None:
+    steps = {s: figures.heatmap(np.eye(3) * s, z_title="z", **XY) for s in (1, 4)}
+    scales = {one.plots[0].layers[0].scale for one in figures.stepped(steps).steps.values()}
+    assert {(scale.low, scale.high) for scale in scales if scale} == {(0.0, 4.0)}
+
+
+def test_many_numbers_keep_every_second_step_and_the_last() -> None:
+    steps = {s: figures.heatmap(np.eye(100) * s, z_title="z", **XY) for s in range(1, 21)}
+    kept = [int(name) for name in figures.stepped(steps).steps]
+    assert kept == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+
+
+def test_a_cursor_stands_at_each_step() -> None:
+    made = figures.with_cursor(KINDS["panels"], [1, 2])
+    assert [one.plots[1].lines[-1].at for one in made.steps.values()] == [1, 2]
+    assert made.plots[0].lines[-1].at == 2
+
+
+def test_attention_views_go_through_the_steps_of_the_examples_that_all_share() -> None:
+    def view(weight: float, *names: str) -> Figure:
+        pattern = np.array([[[1.0, 0.0], [weight, 1 - weight]]])
+        tokens = {name: ["x", "="] for name in names}
+        return figures.attention(["L0H0"], tokens, dict.fromkeys(names, pattern), **WORDS)
+
+    made = figures.stepped({0: view(0.5, "a", "b"), 5: view(0.25, "b")})
+    assert made.view is not None and made.view["steps"] == ["0", "5"]
+    assert [one["name"] for one in made.view["examples"]] == ["b"]
+    assert [frame[0][0][2] for frame in made.view["frames"]] == [0.5, 0.25]
+    alone = figures.stepped({0: view(0.5, "a"), 5: view(0.25, "b")})
+    assert alone.caption.endswith("Of step 5 alone.")
+
+
+def test_large_matrices_are_packed_to_within_a_step_of_their_range() -> None:
+    z = np.random.default_rng(1).normal(size=(50, 40))
+    z[3, 4] = np.nan
+    spec = figures.heatmap(z, z_title="z", **XY).spec
+    held = packed(spec)["data"][0]["z"]
+    whole = struct.unpack(f"<{z.size}H", base64.b64decode(held["packed"]))
+    assert whole[3 * 40 + 4] == 65535 and held["columns"] == 40
+    values = held["low"] + np.array(whole) / 65534 * (held["high"] - held["low"])
+    known = ~np.isnan(z.ravel())
+    span = held["high"] - held["low"]
+    assert np.abs(values - z.ravel())[known].max() < 2e-4 * span
+
+
+# --- files ----------------------------------------------------------------------------------------
+def test_a_file_is_named_by_its_ending(tmp_path: Path) -> None:
+    figure = KINDS["bars"]
+    assert figure.save(tmp_path / "f.csv").read_text() == figure.to_csv()
     assert (
-        "ticktext"
-        not in figures.bars(["a" * 40, "b"], {"s": [1, 2]}, horizontal=True, **NAMES).spec[
-            "layout"
-        ]["yaxis"]
+        Figure.from_dict(json.loads(figure.save(tmp_path / "f.json").read_text())).spec
+        == figure.spec
     )
-    drawing = draw(made.spec, 5.5, None)
-    drawing.draw_without_rendering()
-    shown = [label.get_window_extent() for label in drawing.axes[0].get_yticklabels()]
-    assert len(shown) == 4 and all(box.x0 > 0 for box in shown)
+    page = figure.save(tmp_path / "f.html").read_text()
+    assert page.index("<svg") < page.index("plotly.js v"), "the drawing comes before the script"
+    assert "A caption." in page
+    view = KINDS["attention"].save(tmp_path / "v.html").read_text()
+    assert "data-view" in view and "plotly.js v" not in view and len(view) < 100_000
+    for path, size in (("f.gif", {}), ("f.svg", {"width": 0.5}), ("f.svg", {"height": 99})):
+        with pytest.raises(ParameterError):
+            figure.save(tmp_path / path, **size)
 
 
-def test_curves_of_one_group_have_one_color_and_one_entry() -> None:
-    groups = {"a": "a", "a, seed 1": "a", "b": "b"}
-    series = {name: [0.0, 1.0] for name in groups}
-    made = figures.lines([1, 2], series, groups=groups, **NAMES)
-    shown = {trace["name"]: trace for trace in made.spec["data"]}
-    assert list(shown) == list(groups)
-    assert shown["a"]["line"] == shown["a, seed 1"]["line"] != shown["b"]["line"]
-    assert [trace.get("showlegend", True) for trace in shown.values()] == [True, False, True]
-
-
-@pytest.mark.parametrize(("lowest", "step"), [(1e-3, 1), (1e-14, 3)])
-def test_powers_of_ten_have_room_beside_each_other(lowest: float, step: int) -> None:
-    made = figures.bars(
-        ["x", "y", "z"], {"s": [lowest, float("nan"), 1.0]}, y_log=True, horizontal=True, **NAMES
-    )
-    assert made.spec["layout"]["xaxis"]["dtick"] == step
-
-
-def test_columns_and_bars_of_one_name_are_not_merged() -> None:
-    texts = {"title": "T", "x_title": "token", "y_title": "layer", "caption": "C"}
-    tokens = ["the", "cat", "the"]
-    made = figures.heatmap([[1.0, 2.0, 3.0]], x=tokens, y=["L0"], z_title="z", **texts)
-    axis = made.spec["layout"]["xaxis"]
-    assert "x" not in made.spec["data"][0] and made.spec["data"][0]["y"] == ["L0"]
-    assert (axis["tickvals"], axis["ticktext"], axis.get("type")) == ([0, 1, 2], tokens, None)
-    for lying in (False, True):
-        made = figures.bars(tokens, {"a": [1, 2, 3]}, horizontal=lying, highlight=["cat"], **texts)
-        across = "y" if lying else "x"
-        (trace,), axis = made.spec["data"], made.spec["layout"][f"{across}axis"]
-        assert trace[across] == [0, 1, 2] and axis.get("type") is None
-        assert (axis["tickvals"], axis["ticktext"]) == ([0, 1, 2], tokens)
-        assert len(set(trace["marker"]["color"])) == 2
-    once = figures.bars(["a", "b"], {"a": [1, 2]}, **texts)
-    assert (
-        once.spec["data"][0]["x"] == ["a", "b"] and "tickvals" not in once.spec["layout"]["xaxis"]
-    )
-
-
-def test_plotly_is_given_texts_that_it_shows_letter_by_letter() -> None:
-    tokens = ["<s>", "&lt;", "a"]
-    made = figures.heatmap(
-        np.eye(3), x=tokens, y=tokens, title="<b>", x_title="x < 1", y_title="y", z_title="z",
-        caption="C",
-    )  # fmt: skip
-    shown = made.show()
-    assert list(shown.data[0].x) == ["&lt;s>", "&amp;lt;", "a"]
-    assert shown.layout.title.text == "&lt;b>"
-    assert shown.data[0].hovertemplate == ("y: %{y}<br>x &lt; 1: %{x}<br>z: %{z}<extra></extra>")
-    assert made.spec["data"][0]["x"] == tokens
-
-
-def _labels(made: figures.Figure, pixels: float, low: float, high: float) -> list[float]:
-    """Pixels from the lower edge of the plot to the lower edge of each level's name."""
-    return [
-        pixels * (note["y"] - low) / (high - low) + note.get("yshift", 0)
-        for note in made.spec["layout"]["annotations"]
-    ]
-
-
-@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5), st.integers(1, 2))
-def test_no_name_of_a_level_stands_over_another(places: list[float], n: int) -> None:
-    """Names are 14 pixels high; the plot has 270 of 380, and the least its values take is 85%."""
-    family = {f"curve {i}": [0.0, 1.0] for i in range(n)}
-    levels = {f"level {i}": place for i, place in enumerate(places)}
-    texts = {"title": "T", "x_title": "x", "y_title": "y", "caption": "C"}
-    made = figures.lines([0, 1], family, levels=levels, **texts)
-    lower = _labels(made, 0.85 * 270, 0.0, 1.0)
-    order = sorted(range(len(places)), key=lambda i: (places[i], lower[i]))
-    for before, after in itertools.pairwise(order):
-        assert lower[after] - lower[before] >= 13, "rounded to pixels"
-    if n == 2:  # they stand inside the plot, where no line is to strike them out
-        for place in places:
-            line = 0.85 * 270 * place
-            assert not any(low + 1 < line < low + 13 for low in lower)
-
-
-def test_a_level_that_is_not_a_number_has_no_name_in_the_plot() -> None:
-    for log in (False, True):
-        made = figures.lines(
-            [1, 2], {"a": [1, 2]}, levels={"none": float("nan"), "one": 1.0}, y_log=log,
-            title="T", x_title="x", y_title="y", caption="C",
-        )  # fmt: skip
-        assert [note["text"] for note in made.spec["layout"]["annotations"]] == ["one"]
-
-
-def test_names_of_marks_that_lie_close_stand_above_each_other() -> None:
-    marks = {"training set learned": 100, "test set learned": 130, "end": 1000}
-    panel = figures.Panel("acc", {"test": ([0, 10, 100, 1000], [0, 0.1, 0.9, 1])})
-    made = figures.stacked([panel], x_title="step", title="T", caption="C", marks=marks)
-    layout = made.spec["layout"]
-    assert [note["yshift"] for note in layout["annotations"][:3]] == [14, 28, 14]
-    assert layout["meta"]["top"] == 54
-    apart = figures.stacked(
-        [panel], x_title="step", title="T", caption="C", marks={"a": 100, "b": 900}
-    )
-    assert apart.spec["layout"]["meta"]["top"] == 40
-    samples = {"n": np.linspace(0, 10, 50)}
-    near = {"observed here": 5.0, "observed there": 5.1}
-    made = figures.histogram(samples, marks=near, title="T", x_title="x", caption="C")
-    assert [note.get("yshift", 0) for note in made.spec["layout"]["annotations"]] == [0, 14]
+def test_a_training_curve_needs_two_evaluations() -> None:
+    rows = [{"step": s, "train.accuracy": s / 10, "test.loss": 1.0 - s / 20} for s in (0, 10)]
+    made = figures.training_curve(rows, chance=0.1, step=10)
+    assert made is not None and [plot.y.log for plot in made.plots] == [False, True]
+    assert made.plots[0].layers[0].y == [0.0, 1.0]
+    assert {line.at for line in made.plots[0].lines} == {0.1, 10}
+    assert figures.training_curve(rows[:1]) is None
+    errors = figures.training_curve([{"step": s, "train.loss": 2.0} for s in (0, 1)])
+    assert errors is not None and errors.plots[0].y.title == "loss"

@@ -1,26 +1,22 @@
+// The search and the chips of the index; the address keeps them: #words/kind.
 (() => {
-  const cards = [...document.querySelectorAll(".card")], count = document.querySelector("#count");
-  const selects = [...document.querySelectorAll("select[data-by]")];
-  const fits = (card) => selects.every(({ dataset, value }) => !value || card.dataset[dataset.by].split(" ").includes(value));
+  const cards = [...document.querySelectorAll(".card")], chips = [...document.querySelectorAll(".chip")];
+  const words = document.getElementById("words"), count = document.getElementById("count");
+  const chosen = () => chips.find((chip) => chip.getAttribute("aria-pressed") === "true")?.dataset.kind ?? "";
   const filter = () => {
-    for (const card of cards) card.hidden = !fits(card);
+    const asked = words.value.toLowerCase().split(/\s+/).filter(Boolean), kind = chosen();
+    for (const card of cards) card.hidden = !((!kind || card.dataset.kind === kind) && asked.every((word) => card.dataset.words.includes(word)));
     for (const group of document.querySelectorAll(".group")) group.hidden = !group.querySelector(".card:not([hidden])");
     count.textContent = `${cards.filter((card) => !card.hidden).length} of ${cards.length} pages`;
   };
-  // The address keeps what was chosen; a page that is opened keeps the address it was opened by.
   const choose = () => {
     filter();
-    const chosen = selects.map(({ value }) => value).join("/");
-    history.replaceState(null, "", location.href.split("#")[0] + (/[^/]/.test(chosen) ? `#${chosen}` : ""));
+    const state = words.value || chosen() ? `#${encodeURIComponent(words.value)}/${chosen()}` : "";
+    history.replaceState(null, "", location.href.split("#")[0] + state);
   };
-  const read = () => {
-    const asked = decodeURIComponent(location.hash.slice(1)).split("/");
-    selects.forEach((select, i) => {
-      select.value = [...select.options].some(({ value }) => value === asked[i]) ? asked[i] : "";
-    });
-    filter();
-  };
-  for (const select of selects) select.addEventListener("change", choose);
-  addEventListener("hashchange", read);
-  read();
+  const press = (kind) => chips.forEach((chip) => chip.setAttribute("aria-pressed", chip.dataset.kind === kind));
+  for (const chip of chips) chip.addEventListener("click", () => { press(chip.dataset.kind === chosen() ? "" : chip.dataset.kind); choose(); });
+  words.addEventListener("input", choose);
+  const [asked, kind] = location.hash.slice(1).split("/");
+  if (kind !== undefined) { words.value = decodeURIComponent(asked); press(kind); filter(); }
 })();

@@ -38,23 +38,14 @@ def _held(group: list[Run]) -> np.ndarray:
     return np.mean([held(run) for run in group], axis=0)
 
 
-def _steps(critical: list[int], widths: list[int]) -> dict[str, Any]:
-    """A trace: for every row (task) the place between two columns (widths) where it is predicted to
+def _steps(critical: list[int], widths: list[int]) -> figures.Layer:
+    """A curve: for every row (task) the place between two columns (widths) where it is predicted to
     begin.
     """
     places = [sum(width < wanted for width in widths) - 0.5 for wanted in critical]
     x = [place for place in places for _ in (0, 1)]
     y = [edge for t in range(len(places)) for edge in (t - 0.5, t + 0.5)]
-    line = {"color": "#D55E00", "width": 3}
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "line": line,
-        "name": "predicted",
-        "showlegend": False,
-    }
+    return figures.Layer("curve", x, y, "predicted", "#D55E00", legend=False, width=3)
 
 
 def _diagram(runs: Runs, arm: str, title: str, caption: str) -> Figure:
@@ -67,21 +58,16 @@ def _diagram(runs: Runs, arm: str, title: str, caption: str) -> Figure:
         "y_title": "task (share of the data)",
         "z_title": "features held",
     }
-    shown = figures.heatmap(table, title=title, caption=caption, annotate=False, **titles)
-    edges = _steps([task.critical_width(t) for t in range(task.n_tasks)], widths)
-    layout = dict(shown.spec["layout"])
-    for axis, ticks in (
-        ("xaxis", [str(width) for width in widths]),
-        ("yaxis", names),
-    ):  # columns and rows by number, so that edges have places
-        layout[axis] = {
-            **layout[axis],
-            "type": "linear",
-            "tickmode": "array",
-            "tickvals": list(range(len(ticks))),
-            "ticktext": ticks,
-        }
-    return Figure({"data": [*shown.spec["data"], edges], "layout": layout}, shown.caption)
+    shown = figures.heatmap(
+        table,
+        x=[str(width) for width in widths],
+        y=names,
+        title=title,
+        caption=caption,
+        annotate=False,
+        **titles,
+    )
+    return shown.add(_steps([task.critical_width(t) for t in range(task.n_tasks)], widths))
 
 
 def phase(runs: Runs) -> Figure:

@@ -125,19 +125,15 @@ def attention(study: Measures) -> Figure:
         "x_title": "attended position (i, j)",
         "y_title": "query position (i, j)",
     }
-    shown = figures.heatmap(
-        pattern, x=names, y=names, z_title="attention (0–1)", caption=caption, **titles
+    return figures.heatmap(
+        pattern,
+        x=names,
+        y=names,
+        z_title="attention (0–1)",
+        caption=caption,
+        rings=list(enumerate(targets)),
+        **titles,
     )
-    circles = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [names[t] for t in targets],
-        "y": names,
-        "marker": {"symbol": "circle-open", "size": 9, "color": "#D55E00"},
-        "name": "(i, π_i(j))",
-        "showlegend": False,
-    }
-    return Figure({**shown.spec, "data": [*shown.spec["data"], circles]}, shown.caption)
 
 
 def patterns(study: Measures) -> Figure:

@@ -51,7 +51,7 @@ def study_page(
     return Page(
         study.title if size == "laptop" else f"{study.title} ({size})",
         sections,
-        kicker="mechint study",
+        kicker="study",
         abstract=study.abstract(),
         facts=facts,
         command=f"mechint reproduce {study.name} --size {size}",

@@ -1,0 +1,73 @@
+"""Accounts side by side, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mechint.report.page import Page, Section, quality_line
+from mechint.results import Figure, Table
+from mechint.terminal import compared_rows
+
+if TYPE_CHECKING:
+    from mechint.account import Account
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
+    """The page of several accounts: verdicts first, then what differs, then each one's hero."""
+    letters = LETTERS[: len(accounts)]
+    named = list(zip(letters, accounts, strict=True))
+    verdicts = dict.fromkeys(one.verdict for one in accounts)
+    same = len(verdicts) == 1
+    titles = list(dict.fromkeys(one.title for one in accounts))
+    rows = compared_rows(accounts)
+    columns: dict[str, list[object]] = {"": [name for name, _ in rows]}
+    for place, (letter, account) in enumerate(named):
+        columns[f"{letter}: {account.title}"] = [values[place] for _, values in rows]
+    figures: dict[str, Figure] = {}
+    for letter, account in named:
+        for name, figure in _heroes(account).items():
+            figures[f"{letter} {name}"] = figure
+    answers = [
+        Section(
+            f"{letter}: {account.title}",
+            lead=account.verdict,
+            paragraphs=[account.path, *(quality_line(one) for one in account.quality)],
+            findings=[finding for _, finding in account.evidence],
+        )
+        for letter, account in named
+    ]
+    return Page(
+        " and ".join(titles),
+        [
+            Section(
+                "Side by side",
+                figures=figures,
+                tables={"both": Table(columns, "text metrics and numbers that differ")},
+            ),
+            *answers,
+        ],
+        kicker="comparison",
+        quality=[
+            f"{letter}: {account.path or account.title}; "
+            + "; ".join(quality_line(one) for one in account.quality)
+            for letter, account in named
+        ],
+        verdict=next(iter(verdicts))
+        if same
+        else " ".join(f"{letter}: {account.verdict}" for letter, account in named),
+        probes=list(dict.fromkeys(name for one in accounts for name in one.results)),
+        command=command,
+    )
+
+
+def _heroes(account: Account) -> dict[str, Figure]:
+    """The hero of each result, that of the leading one first."""
+    order = sorted(account.results.values(), key=lambda one: -one.lead_rank)
+    return {
+        one.probe: one.figures[one.hero]
+        for one in order
+        if one.hero in one.figures and one.figures[one.hero].plots
+    }
