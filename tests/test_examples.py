@@ -143,7 +143,7 @@ def test_report_is_a_page_and_goes_into_the_gallery(
     left = run("report", monkeypatch, tmp_path)
     assert left["report"].stat().st_size > 100_000
     pages = find_pages([tmp_path / "runs"])
-    assert [page.title for page in pages] == ["Addition mod 23"]
+    assert [page.title for page in pages] == ["Addition mod 23, one layer"]
     index = build_gallery(pages, tmp_path / "gallery")
     assert "Addition mod 23" in index.read_text(encoding="utf-8")
 

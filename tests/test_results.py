@@ -26,7 +26,7 @@ def example() -> ProbeResult:
             "t": Table({"k": [1, 2], "s": [0.1, 0.2]}, "one row a frequency", {"k": "cycles per p"})
         },
         arrays={"a": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([1 + 2j])},
-        figures={"f": Figure({"data": [], "layout": {}}, "Nothing.")},
+        figures={"f": Figure("sentence", "Heads", "Nothing.")},
         provenance={"seed": 0},
         findings=(Finding("Two.", "yes", alpha=0.01, tested=("share",), effect=Effect(math.inf)),),
         units={"share": "1"},

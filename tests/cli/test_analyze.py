@@ -188,6 +188,9 @@ def bare(tmp_path: Path) -> Path:
     return path
 
 
+MADE_BY = r'made by</summary><code class="command">(.*?)</code>'
+
+
 def test_the_command_of_a_section_finds_what_the_section_shows(
     mechint: Command, bare: Path, tmp_path: Path
 ) -> None:
@@ -199,7 +202,7 @@ def test_the_command_of_a_section_finds_what_the_section_shows(
     found = data(
         mechint("analyze", bare, "--probe", "lens,attention", *given, "--json", "--out", page)
     )
-    commands = dict.fromkeys(re.findall(r"made by</summary><code>(.*?)</code>", page.read_text()))
+    commands = dict.fromkeys(re.findall(MADE_BY, page.read_text()))
     assert len(commands) == 2
     again = {}
     for command in commands:
@@ -255,7 +258,7 @@ def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None
     found = data(mechint(*asked, "--answer", "0", "--json", "--out", page))
     whole = probes.lens(load_checkpoint(path).subject(), answer=0, permutations=19)
     assert found["results"]["lens"]["metrics"] == whole.to_dict()["metrics"]
-    assert "--answer 0 --out report.html" in page.read_text()
+    assert f"--answer 0 --out {page}" in page.read_text()
     table = mechint(*asked, "--answer", "all", "--csv", tmp_path / "all.csv")
     assert table.exit_code == 0 and "lens.lens.final_accuracy" in (tmp_path / "all.csv").read_text()
     assert "answer=7: " in one_line(mechint(*asked, "--answer", "7"))

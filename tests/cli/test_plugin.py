@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +13,6 @@ import mechint as library
 from mechint.errors import CheckpointError, ParameterError
 from mechint.plugins import PLUGINS, given_plugins, load_plugin
 from mechint.registry import PROBES, TASKS
-from mechint.report import Page, Section
 from mechint.sweeps import plan
 from mechint.sweeps.executors import ray as ray_executor
 from mechint.sweeps.executors.slurm import script
@@ -142,19 +139,6 @@ def test_the_workers_of_a_sweep_have_them(
     (own / "here" / "own_parity.py").touch()  # first on a worker's path
     line = mechint(*swept, *plugins, "--out", "T").stderr.splitlines()[-1]
     assert "another module is called 'own_parity'; rename the file" in line
-
-
-def test_the_gallery_has_a_page_of_a_probe_of_ones_own(mechint: Command, own: Path) -> None:
-    ran = [Section("embedding-norms", "Said.", status="yes")]
-    page = Page("Task: groups", ran, "mechint task", task="groups")
-    (own / "kept").mkdir()
-    (own / "kept" / "page.json").write_text(json.dumps(page.to_dict()), encoding="utf-8")
-    build = ("gallery", "build", own / "kept", "--out", own / "gallery")
-    assert mechint(*build).stdout.endswith("(1 page)\n")
-    probe = f"{own / 'own_norms.py'}:EmbeddingNorms"
-    assert mechint(*build, "--plugin", probe).stdout.endswith("(2 pages)\n")
-    (file,) = (own / "gallery").glob("*norms*.html")
-    assert PROBES["embedding-norms"].question in unescape(file.read_text(encoding="utf-8"))
 
 
 def test_the_workers_of_a_training_have_them(own: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_run_keeps_what_probes_found_in_it(mechint: Command, tmp_path: Path) -
     assert mechint("analyze", out, "--probe", "lens").exit_code == 0
     kept = ProbeResult.from_json((out / "probes" / "lens.json").read_text())
     assert kept.probe == "lens" and kept.figures
-    assert [page.title for page in find_pages([tmp_path])] == ["Modular arithmetic, p = 7"]
+    assert [page.title for page in find_pages([tmp_path])] == ["Addition mod 7, one layer"]
     assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
 
 
