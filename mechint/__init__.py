@@ -51,6 +51,8 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.task import FiniteTask as FiniteTask
     from mechint.task import GeneratedTask as GeneratedTask
     from mechint.task import Output as Output
+    from mechint.task import Program as Program
+    from mechint.task import Step as Step
     from mechint.task import Symmetry as Symmetry
     from mechint.task import Task as Task
     from mechint.task import Variable as Variable
@@ -80,6 +82,8 @@ _PUBLIC = {
     "GeneratedTask": "mechint.task",
     "Batch": "mechint.task",
     "Output": "mechint.task",
+    "Program": "mechint.task",
+    "Step": "mechint.task",
     "Variable": "mechint.task",
     "Vocabulary": "mechint.task",
     "Symmetry": "mechint.task",

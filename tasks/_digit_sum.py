@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -13,11 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Output, Variable, Vocabulary
+from mechint.task import Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
-
-Given = Mapping[tuple[str, int], Tensor]
-"""(kind, place) → (batch,) values that a "sum", "carry" or "digit" at that place is set to."""
 
 
 @dataclass(frozen=True)
@@ -140,27 +137,14 @@ class DigitSum(SequenceTask):
         columns = [tokens[:, list(self.operand_positions(i))].sum(1) for i in range(self.digits)]
         return torch.stack(columns, 1)
 
-    def run(
-        self, tokens: Int[Tensor, "n pos"], given: Given
-    ) -> dict[tuple[str, int], Int[Tensor, " n"]]:
-        """Value (n,) of every "sum", "carry" and "digit"; those in `given` are set by hand."""
-        sums = self.place_sums(tokens)
-        found: dict[tuple[str, int], Tensor] = {}
-        carry = torch.zeros_like(sums[:, 0])
-        for place in range(self.sum_digits):
-            own = sums[:, place] if place < self.digits else torch.zeros_like(carry)
-            found["sum", place] = own = given.get(("sum", place), own)
-            digit = (own + carry) % self.base
-            carry = given.get(("carry", place), (own + carry) // self.base)
-            found["digit", place] = given.get(("digit", place), digit)
-            found["carry", place] = carry
-        return found
-
     def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
-        return self._answers(self.run(tokens, {}))
-
-    def _answers(self, found: Mapping[tuple[str, int], Tensor]) -> Tensor:
-        return torch.stack([found["digit", place] for place in self.places], 1)
+        sums = self.place_sums(tokens)
+        carry, digits = torch.zeros_like(sums[:, 0]), []
+        for place in range(self.sum_digits):
+            total = carry + sums[:, place] if place < self.digits else carry
+            digits.append(total % self.base)
+            carry = total // self.base
+        return torch.stack([digits[place] for place in self.places], 1)
 
     def plain(self, tokens: Sequence[int]) -> list[int]:
         text = "".join(self.vocabulary.tokens[token] for token in tokens)
@@ -171,39 +155,81 @@ class DigitSum(SequenceTask):
             written.append(digit)
         return written if self.reversed_answer else written[::-1]
 
-    # --- variables --------------------------------------------------------------------------------
-    def true_variables(self) -> list[Variable]:
-        """From the least significant place on: carry, sum and digit of each."""
-        top = self.sum_digits - 1
-        carries = [self._variable("carry", i) for i in range(min(self.digits, top))]
-        sums = [self._variable("sum", i) for i in range(self.digits)]
-        return carries + sums + [self._variable("digit", i) for i in range(self.sum_digits)]
+    # --- programs ---------------------------------------------------------------------------------
+    @property
+    def _carries(self) -> range:
+        """Places whose carry another digit needs."""
+        return range(min(self.digits, self.sum_digits - 1))
 
-    def _variable(self, kind: str, place: int) -> Variable:
-        """A variable of the addition at one place, with its parents and the answers it reaches."""
+    def true_programs(self) -> list[Program]:
+        """Ripple: carries go from the least significant place on. Lookahead: every carry follows at
+        once from "generate_i" (the sum there is at least the base) and "propagate_i" (it is one
+        less) of the places up to its own.
+        """
+        ripple = [
+            self._step("carry", i, lambda tokens, total, carry=0: (total + carry) // self.base)
+            for i in self._carries
+        ]
+        signals = [
+            Step(
+                f"{kind}_{i}",
+                2,
+                lambda tokens, total, least=least, most=most: (
+                    (total >= least) & (total <= most)
+                ).long(),
+                (f"sum_{i}",),
+                f"place {i} {kind}s a carry",
+            )
+            for i in self._carries
+            for kind, least, most in (
+                ("generate", self.base, 2 * self.base),
+                ("propagate", self.base - 1, self.base - 1),
+            )
+        ]
+        lookahead = [
+            Step(
+                f"carry_{i}",
+                2,
+                _looked_ahead,
+                tuple(f"{kind}_{k}" for k in range(i + 1) for kind in ("generate", "propagate")),
+                f"what place {i} hands on",
+            )
+            for i in self._carries
+        ]
+        return [
+            self._addition("ripple", ripple, ()),
+            self._addition("lookahead", lookahead, signals),
+        ]
+
+    def _addition(self, name: str, carries: Sequence[Step], signals: Sequence[Step]) -> Program:
+        """Sums, what follows from them alone, carries, digits; shown from carries to digits."""
+        sums = [
+            self._step("sum", i, lambda tokens, i=i: self.place_sums(tokens)[:, i])
+            for i in range(self.digits)
+        ]
+        digits = [
+            self._step("digit", i, lambda tokens, total, carry=0: (total + carry) % self.base)
+            for i in range(self.sum_digits)
+        ]
+        shown = [step.name for step in (*carries, *signals, *sums, *digits)]
+        return self._program(name, [*sums, *signals, *carries, *digits], shown)
+
+    def _step(self, kind: str, place: int, compute: Callable[..., Tensor]) -> Step:
+        """A variable of the addition at one place; above the numbers the digit is the carry."""
         before = (f"carry_{place - 1}",) if place else ()
         summed = (f"sum_{place}",) if place < self.digits else ()
-        reached = {
-            "sum": [p for p in range(self.sum_digits) if p >= place],
-            "carry": [p for p in range(self.sum_digits) if p > place],
-            "digit": [place],
-        }[kind]
         descriptions = {
             "sum": f"the two digits at place {place}, added",
             "carry": f"what place {place} hands on",
             "digit": f"digit of the answer at place {place}",
         }
-        return Variable(
+        return Step(
             f"{kind}_{place}",
             {"sum": 2 * self.base - 1, "carry": 2, "digit": self.base}[kind],
+            compute,
+            () if kind == "sum" else summed + before,
             descriptions[kind],
-            lambda tokens: self.run(tokens, {})[kind, place],
-            lambda tokens, values: self.targets_of(
-                self._answers(self.run(tokens, {(kind, place): values}))
-            ),
             positions=self.operand_positions(place) if kind == "sum" else (),
-            parents=() if kind == "sum" else summed + before,
-            answers=tuple(k for k, p in enumerate(self.places) if p in reached),
             change=partial(self._change, kind, place),
         )
 
@@ -213,19 +239,18 @@ class DigitSum(SequenceTask):
         """
         if place >= self.digits:
             return self._change("carry", place - 1, tokens, values)
-        found = self.run(tokens, {})
-        own, arriving = found["sum", place], found["sum", place] * 0
-        if place:
-            arriving = found["carry", place - 1]
+        own = self.place_sums(tokens)[:, place]
+        found = self.run(tokens)
+        arriving = found[f"carry_{place - 1}"] if place else own * 0
         if kind == "sum":
             wanted = values
         elif kind == "digit":
-            wanted = own + values - found["digit", place]
+            wanted = own + values - found[f"digit_{place}"]
             wanted = wanted + self.base * (
                 (wanted < 0).long() - (wanted > 2 * self.base - 2).long()
             )
         else:
-            wanted = own + self.base * (values - found["carry", place])
+            wanted = own + self.base * (values - found[f"carry_{place}"])
             carried = torch.where(values > 0, self.base - arriving, self.base - 1 - arriving)
             possible = (wanted >= 0) & (wanted <= 2 * self._limit(place))
             wanted = torch.where(possible, wanted, carried)
@@ -248,3 +273,13 @@ class DigitSum(SequenceTask):
         changed[:, first] = a.where(fits, tokens[:, first])
         changed[:, second] = b.where(fits, tokens[:, second])
         return self.completed(changed)
+
+
+def _looked_ahead(tokens: Tensor, *signals: Tensor) -> Tensor:
+    """The carry of the last of some places, from (generate, propagate) of each: generated there, or
+    further below with nothing but propagating places in between.
+    """
+    carry = torch.zeros_like(signals[0])
+    for generate, propagate in zip(signals[::2], signals[1::2], strict=True):
+        carry = generate | (propagate & carry)
+    return carry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Output, Variable, Vocabulary
+from mechint.task import Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
 
 
@@ -82,26 +83,29 @@ class FirstUnique(SequenceTask):
         return tokens
 
     # --- the algorithm ----------------------------------------------------------------------------
-    def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
-        answers = [
-            self._first(tokens, self._counts(tokens[:, : position + 1]) == 1)
-            for position in self.answer_positions
-        ]
-        return torch.stack(answers, 1)
-
-    def _counts(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n letter"]:
-        return torch.nn.functional.one_hot(tokens, self.d_vocab).sum(1)[:, 1:]
-
-    def _first(self, tokens: Tensor, unique: Tensor) -> Tensor:
-        """(n,) the letter of `unique` (n, letter) that occurs earliest in tokens (n, pos); 0 where
-        there is none.
+    def occurrences(
+        self, tokens: Int[Tensor, "n pos"]
+    ) -> tuple[Int[Tensor, "n letter"], Int[Tensor, "n letter"]]:
+        """Positions of the first and of the second occurrence of every letter; n_ctx where there is
+        none.
         """
         letters = torch.arange(1, self.d_vocab, device=tokens.device)
-        hit = tokens[:, :, None] == letters
-        place = torch.where(hit.any(1), hit.int().argmax(1), tokens.shape[1])
-        place = place.masked_fill(~unique, tokens.shape[1])
-        first = place.argmin(1)
-        return torch.where(place.amin(1) < tokens.shape[1], first + 1, 0)
+        hit = tokens[:, None] == letters[:, None]  # (n, letter, pos)
+        places = torch.arange(self.n_ctx, device=tokens.device).expand_as(hit)
+        first, second = places.masked_fill(~hit, self.n_ctx).sort(-1).values[..., :2].unbind(-1)
+        return first, second
+
+    def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
+        first, second = (places[..., None] for places in self.occurrences(tokens))
+        here = torch.tensor(self.answer_positions, device=tokens.device)
+        return self._earliest(first, (first <= here) & (here < second))
+
+    def _earliest(self, first: Tensor, unique: Tensor) -> Tensor:
+        """(n, ...) the letter whose first occurrence (n, letter, ...) is earliest, of the `unique`
+        ones; 0 where there is none.
+        """
+        place, letter = first.where(unique, self.n_ctx).min(1)
+        return torch.where(place < self.n_ctx, letter + 1, 0)
 
     def plain(self, tokens: Sequence[int]) -> list[int]:
         answers = []
@@ -110,42 +114,44 @@ class FirstUnique(SequenceTask):
             answers.append(next((token for token in so_far if so_far.count(token) == 1), 0))
         return answers
 
-    def true_variables(self) -> list[Variable]:
-        last = self.n_answers - 1
+    def true_programs(self) -> list[Program]:
         repeated = [self._repeated(letter) for letter in range(1, self.d_vocab)]
-        parents = tuple(variable.name for variable in repeated)
+        names = tuple(step.name for step in repeated)
+        *earlier, last = self.answer_names
         answers = [
-            self.answer_variable(
+            Step(
                 name,
-                f"first unique letter at position {position}",
-                index,
-                parents=parents if index == last else (),
+                self.d_vocab,
+                partial(self._answer, index),
+                description=f"first unique letter at position {self.answer_positions[index]}",
             )
-            for index, (name, position) in enumerate(
-                zip(self.answer_names, self.answer_positions, strict=True)
-            )
+            for index, name in enumerate(earlier)
         ]
-        return [answers[-1], *repeated, *answers[:-1]]
+        answers.append(
+            Step(
+                last,
+                self.d_vocab,
+                self._last_answer,
+                names,
+                f"first unique letter at position {self.answer_positions[-1]}",
+            )
+        )
+        shown = (last, *names, *earlier)
+        return [self._program("earliest of the unrepeated", repeated + answers, shown)]
 
-    def _repeated(self, letter: int) -> Variable:
-        """Whether `letter` occurs more than once; of a letter that does not occur it is no."""
+    def _answer(self, index: int, tokens: Tensor) -> Tensor:
+        return self.solve(tokens)[:, index]
+
+    def _last_answer(self, tokens: Tensor, *repeated: Tensor) -> Tensor:
+        first, _ = self.occurrences(tokens)
+        return self._earliest(first, (first < self.n_ctx) & (torch.stack(repeated, 1) == 0))
+
+    def _repeated(self, letter: int) -> Step:
+        """Whether `letter` occurs more than once; no where it does not occur."""
         name = self.vocabulary.tokens[letter]
-
-        def value_of(tokens: Tensor) -> Tensor:
-            return (self._counts(tokens)[:, letter - 1] > 1).long()
-
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            counts, answers = self._counts(tokens), self.solve(tokens)
-            unique = counts == 1
-            unique[:, letter - 1] = (counts[:, letter - 1] > 0) & (values == 0)
-            answers[:, -1] = self._first(tokens, unique)
-            return self.targets_of(answers)
-
-        return Variable(
+        return Step(
             f"repeated_{name}",
             2,
-            f"whether {name} occurs more than once",
-            value_of,
-            label,
-            answers=(self.n_answers - 1,),
+            lambda tokens: (self.occurrences(tokens)[1][:, letter - 1] < self.n_ctx).long(),
+            description=f"whether {name} occurs more than once",
         )

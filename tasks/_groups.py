@@ -95,6 +95,10 @@ class Groups(TwoOperandTask):
     def _answers(self) -> Tensor:
         return torch.tensor(self.finite_group.table)[..., None]
 
+    @property
+    def _is_addition(self) -> bool:
+        return self.table is None and re.fullmatch(r"C\d+", self.group) is not None
+
     def plain(self, x: int, y: int) -> list[int]:
         if self.table is not None:
             return [self.table[x][y]]

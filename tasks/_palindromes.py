@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Output, Variable, Vocabulary
+from mechint.task import Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
 
 
@@ -108,23 +108,25 @@ class Palindromes(SequenceTask):
         values = list(tokens[1:-1] if self.markers else tokens)
         return [int(values == values[::-1])]
 
-    def true_variables(self) -> list[Variable]:
-        names = tuple(f"pair_{k}" for k in range(self.half_length))
-        answer = self.answer_variable("palindrome", "the answer", 0, self._with_answer, names)
-        return [answer, *(self._pair(k, name) for k, name in enumerate(names))]
-
-    def _pair(self, pair: int, name: str) -> Variable:
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            equal = self.pairs(tokens)
-            equal[:, pair] = values
-            return self.targets_of(equal.prod(1, keepdim=True))
-
-        return Variable(
-            name,
+    def true_programs(self) -> list[Program]:
+        pairs = [self._pair(k) for k in range(self.half_length)]
+        names = tuple(step.name for step in pairs)
+        answer = Step(
+            "palindrome",
             2,
-            f"value {pair} equals its mirror image",
+            lambda tokens, *equal: torch.stack(equal).prod(0),
+            names,
+            "the answer",
+            change=self._with_answer,
+        )
+        return [self._program("pairs", [*pairs, answer], ("palindrome", *names))]
+
+    def _pair(self, pair: int) -> Step:
+        return Step(
+            f"pair_{pair}",
+            2,
             lambda tokens: self.pairs(tokens)[:, pair],
-            label,
+            description=f"value {pair} equals its mirror image",
             positions=self.places(pair),
             change=partial(self._with_pair, pair),
         )

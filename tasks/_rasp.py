@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Output, Variable, Vocabulary
+from mechint.task import Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
 
 PROGRAMS = ("reverse", "sort", "histogram")
@@ -87,7 +88,9 @@ class Rasp(SequenceTask):
         return tokens
 
     def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
-        numbers = tokens[:, 1:]
+        return self._results(tokens[:, 1:])
+
+    def _results(self, numbers: Int[Tensor, "n number"]) -> Int[Tensor, "n number"]:
         if self.program == "reverse":
             return numbers.flip(1)
         if self.program == "sort":
@@ -101,19 +104,26 @@ class Rasp(SequenceTask):
             return numbers[::-1]
         return sorted(numbers) if self.program == "sort" else [numbers.count(x) for x in numbers]
 
-    def true_variables(self) -> list[Variable]:
+    def true_programs(self) -> list[Program]:
         elements = [
-            self.token_variable(f"element_{i}", f"number {i} of the list", 1 + i, self.n)
+            self.token_step(f"element_{i}", f"number {i} of the list", 1 + i, self.n)
             for i in range(self.length)
         ]
-        parents = tuple(element.name for element in elements)
+        names = tuple(step.name for step in elements)
         answers = [
-            self.answer_variable(
+            Step(
                 name,
+                self.outputs[0].n_classes,
+                partial(self._answer, i),
+                names if self.program != "reverse" else (names[self.length - 1 - i],),
                 f"what position {1 + i} answers",
-                i,
-                parents=parents if self.program != "reverse" else (parents[self.length - 1 - i],),
             )
             for i, name in enumerate(self.answer_names)
         ]
-        return [*elements, *answers]
+        return [self._program(self.program, elements + answers)]
+
+    def _answer(self, place: int, tokens: Tensor, *numbers: Tensor) -> Tensor:
+        """What the position of number `place` answers, from the numbers that it depends on."""
+        if self.program == "reverse":
+            return numbers[0]
+        return self._results(torch.stack(numbers, 1))[:, place]

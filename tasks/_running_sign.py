@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Output, Variable, Vocabulary
+from mechint.task import Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
 
 
@@ -89,35 +89,34 @@ class RunningSign(SequenceTask):
         sums = accumulate(token - self.largest for token in tokens)
         return [0 if total < 0 else 1 if total == 0 else 2 for total in sums]
 
-    def true_variables(self) -> list[Variable]:
-        """The totals, the last one first, then the numbers."""
-        totals = [self._total(k) for k in reversed(range(self.length))]
+    def true_programs(self) -> list[Program]:
         numbers = [
-            self.token_variable(f"element_{k}", f"number at position {k}", k, self.d_vocab)
+            self.token_step(f"element_{k}", f"number at position {k}", k, self.d_vocab)
             for k in range(self.length)
         ]
-        return totals + numbers
+        totals = [self._total(k) for k in range(self.length)]
+        signs = [
+            Step(name, 3, partial(self._sign, k), (f"total_{k}",), f"sign at position {k}")
+            for k, name in enumerate(self.answer_names)
+        ]
+        shown = [step.name for step in (*reversed(totals), *numbers)]
+        return [self._program("running total", numbers + totals + signs, shown)]
 
-    def _total(self, position: int) -> Variable:
+    def _total(self, position: int) -> Step:
+        """Value v is the total v - largest · (position + 1)."""
         lowest = -self.largest * (position + 1)
-        before = (f"total_{position - 1}",) if position else ()
-
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            totals = self.totals(tokens)
-            moved = values + lowest - totals[:, position]
-            totals[:, position:] += moved[:, None]
-            return self.targets_of(totals.sign() + 1)
-
-        return Variable(
+        number, before = f"element_{position}", f"total_{position - 1}"
+        return Step(
             f"total_{position}",
             -2 * lowest + 1,
+            lambda tokens, *summands: torch.stack(summands).sum(0),
+            (before, number) if position else (number,),
             f"sum of the numbers up to position {position}",
-            lambda tokens: self.totals(tokens)[:, position] - lowest,
-            label,
-            parents=(*before, f"element_{position}"),
-            answers=tuple(range(position, self.length)),
             change=partial(self._with_total, position, lowest),
         )
+
+    def _sign(self, position: int, tokens: Tensor, total: Tensor) -> Tensor:
+        return (total - self.largest * (position + 1)).sign() + 1
 
     def _with_total(self, position: int, lowest: int, tokens: Tensor, values: Tensor) -> Tensor:
         """The number at the position moved, and those before it as far as it takes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import DataError
-from mechint.task import Output, Variable, Vocabulary
+from mechint.task import Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
 
 START, PAD, END, OPEN, CLOSE = range(5)
@@ -162,31 +163,62 @@ class Brackets(SequenceTask):
                 stack.pop()
         return [int(not stack)]
 
-    def true_variables(self) -> list[Variable]:
-        names = ("counts_equal", "never_negative")
-        descriptions = ("as many ( as )", "no beginning has more ) than (")
-        answer = self.answer_variable("balanced", "the answer", 0, self._with_answer, names)
-        return [
-            answer,
-            *(
-                self._condition(i, *both)
-                for i, both in enumerate(zip(names, descriptions, strict=True))
-            ),
+    def true_programs(self) -> list[Program]:
+        """By count, of both conditions; by a stack whose depth is followed from left to right."""
+        conditions = [
+            Step(
+                name,
+                2,
+                partial(self._condition, index),
+                description=description,
+                change=partial(self._changed, index),
+            )
+            for index, (name, description) in enumerate(
+                (
+                    ("counts_equal", "as many ( as )"),
+                    ("never_negative", "no beginning has more ) than ("),
+                )
+            )
         ]
-
-    def _condition(self, index: int, name: str, description: str) -> Variable:
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            other = self.conditions(tokens)[1 - index]
-            return self.targets_of((other * values)[:, None])
-
-        return Variable(
-            name,
+        names = tuple(step.name for step in conditions)
+        answer = Step(
+            "balanced",
             2,
-            description,
-            lambda tokens: self.conditions(tokens)[index],
-            label,
-            change=lambda tokens, values: self._changed(index, tokens, values),
+            lambda tokens, equal, never: equal * never,
+            names,
+            "the answer",
+            change=self._with_answer,
         )
+        count = self._program("count", [*conditions, answer], ("balanced", *names))
+        return [count, self._stack()]
+
+    def _condition(self, index: int, tokens: Tensor) -> Tensor:
+        return self.conditions(tokens)[index]
+
+    def _stack(self) -> Program:
+        """Variables "depth_i": 1 + the open brackets after bracket i, 0 once one was closed that
+        was not open.
+        """
+
+        def after(position: int, tokens: Tensor, *before: Tensor) -> Tensor:
+            depth = before[0] if before else torch.ones_like(tokens[:, 0])
+            token = tokens[:, position]
+            moved = depth + (token == OPEN).long() - (token == CLOSE).long()
+            return torch.where(depth > 0, moved, 0)
+
+        depths = [
+            Step(
+                f"depth_{i}",
+                self.length + 2,
+                partial(after, i + 1),
+                (f"depth_{i - 1}",) if i else (),
+                f"open brackets after {i + 1}, plus one; 0 once one too many was closed",
+            )
+            for i in range(self.length)
+        ]
+        last = f"depth_{self.length - 1}"
+        answer = Step("balanced", 2, lambda tokens, depth: (depth == 1).long(), (last,))
+        return self._program("stack", [*depths, answer])
 
     def _changed(self, index: int, tokens: Tensor, values: Tensor) -> Tensor:
         """Strings in which one condition holds or not while the other stays, by the first change of

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Output, Variable, Vocabulary
+from mechint.task import Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
 
 
@@ -28,10 +28,10 @@ class ListTask(SequenceTask):
     def n_inputs(self) -> float:
         return float(self.n) ** min(self.length, 64)
 
-    def elements(self) -> list[Variable]:
+    def elements(self) -> list[Step]:
         """Each number of the list."""
         return [
-            self.token_variable(f"element_{i}", f"number {i} of the list", i, self.n)
+            self.token_step(f"element_{i}", f"number {i} of the list", i, self.n)
             for i in range(self.length)
         ]
 
@@ -106,11 +106,54 @@ class MaxOfList(ListTask):
     def plain(self, tokens: Sequence[int]) -> list[int]:
         return [sorted(tokens[: self.length])[-1]]
 
-    def true_variables(self) -> list[Variable]:
-        answer = self.answer_variable(
-            "max", "the largest number", 0, self._with_max, self.element_names
+    def true_programs(self) -> list[Program]:
+        """All numbers at once; a scan that keeps the largest so far; attention to the place of the
+        largest, whose number is copied.
+        """
+        answer = Step(
+            "max",
+            self.n,
+            lambda tokens, *numbers: torch.stack(numbers).amax(0),
+            self.element_names,
+            "the largest number",
+            change=self._with_max,
         )
-        return [answer, *self.elements()]
+        shown = ("max", *self.element_names)
+        maximum = self._program("maximum", [*self.elements(), answer], shown)
+        return [maximum, self._scan(), self._attention()]
+
+    def _scan(self) -> Program:
+        """Variables "max_k": the largest of the numbers up to k."""
+        first = Step("max_0", self.n, lambda tokens, number: number, ("element_0",))
+        rest = [
+            Step(
+                f"max_{k}" if k + 1 < self.length else "max",
+                self.n,
+                lambda tokens, largest, number: largest.maximum(number),
+                (f"max_{k - 1}", f"element_{k}"),
+                f"the largest of the numbers up to {k}",
+            )
+            for k in range(1, self.length)
+        ]
+        return self._program("scan", [*self.elements(), first, *rest])
+
+    def _attention(self) -> Program:
+        """Variables "place", of the first largest number, and the number there."""
+        place = Step(
+            "place",
+            self.length,
+            lambda tokens, *numbers: torch.stack(numbers, 1).argmax(1),
+            self.element_names,
+            "place of the first largest number",
+        )
+        answer = Step(
+            "max",
+            self.n,
+            lambda tokens, place, *numbers: torch.stack(numbers, 1).gather(1, place[:, None])[:, 0],
+            ("place", *self.element_names),
+            "the number at that place",
+        )
+        return self._program("attention", [*self.elements(), place, answer])
 
     def _with_max(self, tokens: Tensor, values: Tensor) -> Tensor:
         """What is larger than the value is lowered to it; else the largest number is raised."""
@@ -216,20 +259,25 @@ class SortedList(ListTask):
             ordered.append(smallest)
         return ordered
 
-    def true_variables(self) -> list[Variable]:
+    def true_programs(self) -> list[Program]:
         places = [
-            self.answer_variable(
+            Step(
                 name,
-                f"number at place {k} of the order",
-                k,
-                partial(self._with_place, k),
+                self.d_vocab,
+                partial(self._smallest, k),
                 self.element_names,
+                f"number at place {k} of the order",
+                change=partial(self._with_place, k),
             )
             for k, name in enumerate(self.answer_names)
         ]
-        return places + self.elements()
+        shown = (*self.answer_names, *self.element_names)
+        return [self._program("sort", self.elements() + places, shown)]
 
-    def elements(self) -> list[Variable]:
+    def _smallest(self, place: int, tokens: Tensor, *numbers: Tensor) -> Tensor:
+        return torch.stack(numbers, 1).sort(1).values[:, place]
+
+    def elements(self) -> list[Step]:
         found = super().elements()
         if not self.distinct:
             return found

@@ -127,6 +127,10 @@ class ModularArithmetic(TwoOperandTask):
         values = torch.arange(self.p)
         return (OPERATIONS[self.operation](values[:, None], values) % self.p)[..., None]
 
+    @property
+    def _is_addition(self) -> bool:
+        return self.operation == "add" and self.table is None
+
     def plain(self, x: int, y: int) -> list[int]:
         if self.table is not None:
             return [self.table[x][y]]

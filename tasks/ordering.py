@@ -143,6 +143,10 @@ class HiddenAddition(HiddenOrder):
     def symbol(self) -> str:
         return "+"
 
+    @property
+    def _is_addition(self) -> bool:
+        return True
+
     def _answers(self) -> Tensor:
         return ((self.ranks[:, None] + self.ranks) % self.n)[..., None]
 

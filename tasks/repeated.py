@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Batch, Output, Variable, Vocabulary
+from mechint.task import Batch, Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
 
 SORTED = 4096
@@ -245,30 +245,34 @@ class RepeatedTokens(SequenceTask):
             targets[position] = [answer]
         return targets
 
-    # --- variables --------------------------------------------------------------------------------
-    def true_variables(self) -> list[Variable]:
-        return [self._token(k) for k in range(1, self.length)]
+    # --- the algorithm ----------------------------------------------------------------------------
+    def true_programs(self) -> list[Program]:
+        """Each further copy shows the tokens of the piece again."""
+        tokens = [self._token(k) for k in range(1, self.length)]
+        answers = [
+            Step(
+                name,
+                self.n,
+                lambda tokens, token: token,
+                (tokens[k % (self.length - 1)].name,),
+                name,
+            )
+            for k, name in enumerate(self.answer_names)
+        ]
+        return [self._program("copy", tokens + answers, [step.name for step in tokens])]
 
-    def _token(self, place: int) -> Variable:
-        """The token at a place of the piece: each further copy is to show it again."""
-        asked = [k for k in range(self.n_answers) if k % (self.length - 1) == place - 1]
+    def _token(self, place: int) -> Step:
+        """The token at a place of the piece."""
 
-        def value_of(tokens: Tensor) -> Tensor:
+        def read(tokens: Tensor) -> Tensor:
             return tokens.gather(1, self.starts(tokens)[:, :1] + place)[:, 0]
 
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            answers = self.solve(tokens)
-            answers[:, asked] = values[:, None]
-            return self._placed(tokens, answers)
-
-        return Variable(
+        return Step(
             f"token_{place}",
             self.n,
-            f"token {place} of the piece",
-            value_of,
-            label,
+            read,
+            description=f"token {place} of the piece",
             positions=(place,) if self.adjacent else (),
-            answers=tuple(asked),
             change=partial(self._with_token, place),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Variable, rng
+from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Program, Step, rng
 from tasks.holdout import BUCKETS, in_split
 
 FEWEST = 64
@@ -187,60 +187,43 @@ class SequenceTask(GeneratedTask):
         shuffled = Control("shuffled", "random answers to every input", {"labels": "shuffled"})
         return (*super().controls, shuffled)
 
-    @property
-    def variables(self) -> Mapping[str, Variable]:
+    @cached_property
+    def programs(self) -> Mapping[str, Program]:  # type: ignore[override]
         """Those of the family; none under shuffled labels."""
-        found = self.true_variables() if self.labels == "true" else ()
-        return {variable.name: variable for variable in found}
+        found = self.true_programs() if self.labels == "true" else ()
+        return {program.name: program for program in found}
 
-    def true_variables(self) -> Sequence[Variable]:
-        """The causal variables under true labels, the answer first."""
+    def true_programs(self) -> Sequence[Program]:
+        """Algorithms under true labels, the family's own first."""
         return ()
 
-    # --- building variables -----------------------------------------------------------------------
-    def token_variable(self, name: str, description: str, position: int, n: int) -> Variable:
-        """The token at a position whose tokens 0 … n-1 are values."""
+    # --- building programs ------------------------------------------------------------------------
+    def token_step(self, name: str, description: str, position: int, n: int) -> Step:
+        """The token at `position`, whose tokens 0 … n-1 are values."""
 
         def change(tokens: Tensor, values: Tensor) -> Tensor:
             changed = tokens.clone()
             changed[:, position] = values
             return self.completed(changed)
 
-        return Variable(
+        return Step(
             name,
             n,
-            description,
             lambda tokens: tokens[:, position],
-            lambda tokens, values: self.targets_of(self.solve(change(tokens, values))),
+            description=description,
             positions=(position,),
             change=change,
         )
 
-    def answer_variable(
-        self,
-        name: str,
-        description: str,
-        answer: int,
-        change: Callable[[Tensor, Tensor], Tensor] | None = None,
-        parents: tuple[str, ...] = (),
-    ) -> Variable:
-        """One of the answers itself."""
-
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            answers = self.solve(tokens)
-            answers[:, answer] = values
-            return self.targets_of(answers)
-
-        return Variable(
-            name,
-            self.outputs[0].n_classes,
-            description,
-            lambda tokens: self.solve(tokens)[:, answer],
-            label,
-            parents=parents,
-            answers=(answer,),
-            change=change,
-        )
+    def _program(
+        self, name: str, steps: Sequence[Step], shown: Sequence[str] = (), description: str = ""
+    ) -> Program:
+        """A program whose answers are the steps of the names of the task's answers; of a task with
+        one answer, the last step.
+        """
+        names = self.answer_names if self.n_answers > 1 else (steps[-1].name,)
+        answers = tuple((name,) for name in names)
+        return Program(name, tuple(steps), answers, description, tuple(shown))
 
     def completed(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos"]:
         """Inputs whose prompt was changed, with the answers written in the text brought up to date;

@@ -19,7 +19,18 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import DataError
-from mechint.task import IGNORE, MAX_SEED, Chance, Control, FiniteTask, Variable, Vocabulary, rng
+from mechint.task import (
+    IGNORE,
+    MAX_SEED,
+    Chance,
+    Control,
+    FiniteTask,
+    Program,
+    Step,
+    Vocabulary,
+    rng,
+)
+from tasks.addition import addition_programs
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,11 @@ class TwoOperandTask(FiniteTask):
         """
         return torch.arange(self.n_values)
 
+    @property
+    def _is_addition(self) -> bool:
+        """Whether the true answer is the sum of the operands' ranks modulo their number."""
+        return False
+
     # --- what follows -----------------------------------------------------------------------------
     @property
     def second(self) -> int:
@@ -161,40 +177,33 @@ class TwoOperandTask(FiniteTask):
         answers = self.plain(x, y)
         return [[IGNORE] * len(answers)] * (self.n_ctx - 1) + [answers]
 
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        """The two operands, and each answer."""
+    @cached_property
+    def programs(self) -> Mapping[str, Program]:  # type: ignore[override]
+        """The two operands, and each answer, looked up in the table; then the rivals."""
         operands = [self._operand(position, name) for position, name in enumerate(self.operands)]
         answers = [self._answer(index) for index in range(len(self.outputs))]
-        return {variable.name: variable for variable in operands + answers}
+        names = tuple(step.name for step in answers)
+        table = Program("table", (*operands, *answers), (names,))
+        addition = self._is_addition and self.labels == "true"
+        rivals = addition_programs(table, self.n_values) if addition else ()
+        return {program.name: program for program in (table, *rivals)}
 
-    def _operand(self, position: int, name: str) -> Variable:
+    def _operand(self, position: int, name: str) -> Step:
         start = position * self.second
-
-        def read(tokens: Tensor) -> Tensor:
-            return self.ranks.to(tokens.device)[tokens[:, position] - start]
-
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            changed = tokens.clone()
-            changed[:, position] = self.ranks.argsort().to(tokens.device)[values] + start
-            return self.label_inputs(changed)
-
-        return Variable(
+        return Step(
             name,
             self.n_values,
-            f"value of the {('first', 'second')[position]} operand",
-            read,
-            label,
-            (position,),
+            lambda tokens: self.ranks.to(tokens.device)[tokens[:, position] - start],
+            description=f"value of the {('first', 'second')[position]} operand",
+            positions=(position,),
         )
 
-    def _answer(self, index: int) -> Variable:
+    def _answer(self, index: int) -> Step:
         output = self.outputs[index]
 
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            targets = self.label_inputs(tokens)
-            targets[:, -1, index] = values
-            return targets
+        def look_up(tokens: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            token = self.ranks.argsort().to(tokens.device)  # of each value
+            return self.answers.to(tokens.device)[token[x], token[y], index]
 
         def change(tokens: Tensor, values: Tensor) -> Tensor:
             """The second operand alone where that can give the answer, else the first; the next
@@ -209,14 +218,9 @@ class TwoOperandTask(FiniteTask):
             result[:, 1] = (second + self.second).where(found_second, tokens[:, 1])
             return result
 
-        return Variable(
-            output.name,
-            output.n_classes,
-            f"what the model answers as {output.name!r}",
-            lambda tokens: self.label_inputs(tokens)[:, -1, index],
-            label,
-            parents=self.operands,
-            change=change,
+        description = f"what the model answers as {output.name!r}"
+        return Step(
+            output.name, output.n_classes, look_up, self.operands, description, change=change
         )
 
     @property

@@ -1,8 +1,8 @@
 """What a task is: inputs and labels, and the truth about the algorithm that joins them.
 
 A family of tasks is one file: a frozen dataclass that derives from `FiniteTask` (its inputs can be
-enumerated) or from `GeneratedTask` (its inputs are a stream), and one line in
-``mechint/registry.py``. Everything a probe asks of a task is defined here; what a family does not
+enumerated) or from `GeneratedTask` (its inputs are a stream), and one entry point in
+``pyproject.toml``. Everything a probe asks of a task is defined here; what a family does not
 have stays at the default and the probe says why it does not apply.
 """
 
@@ -20,6 +20,7 @@ from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
 from mechint.task.finite import FiniteTask
 from mechint.task.generated import GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
+from mechint.task.program import Program, Step
 from mechint.task.scores import ACCURACY, LOSS, answer_scores, mean_scores
 from mechint.task.sides import Sides, sides
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
@@ -38,8 +39,10 @@ __all__ = [
     "FiniteTask",
     "GeneratedTask",
     "Output",
+    "Program",
     "Relation",
     "Sides",
+    "Step",
     "Symmetry",
     "TargetKind",
     "Task",

@@ -14,11 +14,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.config import Settings
-from mechint.errors import ParameterError, UnknownNameError
+from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.notebook import as_html
 from mechint.registry import summary
-from mechint.task.batch import Batch, Output, Vocabulary
+from mechint.task.batch import IGNORE, Batch, Output, Vocabulary
 from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
+from mechint.task.program import Given, Program, Step
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 
@@ -137,9 +138,16 @@ class Task(Settings, abc.ABC):
         return None
 
     @property
-    def variables(self) -> Mapping[str, Variable]:
-        """Causal variables by name."""
+    def programs(self) -> Mapping[str, Program]:
+        """Algorithms that compute the answers, by name: the one that `run` and `variables` follow
+        first, then its rivals; empty where the task states none.
+        """
         return {}
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """Causal variables by name: those of the first of `programs`."""
+        return {} if self.own_program is None else self.variables_of(self.own_program)
 
     @property
     def symmetry(self) -> Symmetry | None:
@@ -187,6 +195,11 @@ class Task(Settings, abc.ABC):
 
     # --- what follows -----------------------------------------------------------------------------
     @property
+    def own_program(self) -> Program | None:
+        """The first of `programs`, if any."""
+        return next(iter(self.programs.values()), None)
+
+    @property
     def d_vocab(self) -> int:
         """How many tokens there are."""
         return len(self.vocabulary)
@@ -218,6 +231,100 @@ class Task(Settings, abc.ABC):
             if control.name == name:
                 return dataclasses.replace(self, **control.parameters)  # type: ignore[type-var]
         raise UnknownNameError.of("control", name, [control.name for control in self.controls])
+
+    def run(
+        self, tokens: Int[Tensor, "batch pos"], given: Given | None = None
+    ) -> dict[str, Int[Tensor, " batch"]]:
+        """Compute every causal variable and answer of the task's own algorithm, with the variables
+        in `given` set by hand and all that follows from them recomputed.
+
+        Returns name → (batch,) values: of the steps of the first of `programs`; of a task
+        without any, of its variables as the tokens have them.
+
+        Raises:
+            NotApplicableError: the task names no causal variables, or has no program and several
+                are given.
+            UnknownNameError: there is no variable of that name.
+
+        >>> import tasks
+        >>> task = tasks.digit_sum(digits=2)
+        >>> tokens = torch.tensor([task.tokens_of("19+21=40")])
+        >>> values = task.run(tokens, {"carry_0": 0})
+        >>> values["digit_1"].tolist(), task.targets(tokens, {"carry_0": 0})[0, 5].tolist()
+        ([3], [3])
+        """
+        if self.own_program is not None:
+            return self.own_program.run(tokens, given)
+        self._set_one(given)
+        values = {name: one.value_of(tokens) for name, one in self.variables.items()}
+        for name, value in (given or {}).items():
+            values[name] = torch.as_tensor(value, device=tokens.device).expand(len(tokens))
+        return values
+
+    def targets(
+        self, tokens: Int[Tensor, "batch pos"], given: Given | None = None
+    ) -> Int[Tensor, "batch pos output"]:
+        """Return the targets (batch, pos, output) of `tokens` with the variables in `given` set by
+        hand; raises as `run` does.
+        """
+        if self.own_program is not None:
+            return self.targets_by(self.own_program, tokens, given)
+        chosen = self._set_one(given)
+        if chosen is None:
+            return self.batch_of(tokens).targets
+        values = torch.as_tensor((given or {})[chosen.name], device=tokens.device)
+        return chosen.label(tokens, values.long().expand(len(tokens)))
+
+    def targets_by(
+        self, program: Program, tokens: Int[Tensor, "batch pos"], given: Given | None = None
+    ) -> Int[Tensor, "batch pos output"]:
+        """Return the targets (batch, pos, output) that `program` computes, with the variables in
+        `given` set by hand.
+        """
+        names = {name for row in program.answers for name in row if name is not None}
+        if given:  # the other answers stay as they are
+            names = {name for name in names if program.depends(name, given)}
+        values = program.run(tokens, given, names)
+        batch = self.batch_of(tokens)
+        targets, asked = batch.targets.clone(), batch.answers
+        rows = torch.arange(len(tokens), device=tokens.device)
+        for answer, outputs in enumerate(program.answers[: len(asked)]):
+            there = asked.positions[:, answer] != IGNORE
+            positions = asked.positions[there, answer]
+            for output, name in enumerate(outputs):
+                if name in values:
+                    targets[rows[there], positions, output] = values[name][there]
+        return targets
+
+    def variables_of(self, program: Program) -> dict[str, Variable]:
+        """The steps of `program` as causal variables of this task."""
+
+        def variable(step: Step) -> Variable:
+            return Variable(
+                step.name,
+                step.n_values,
+                step.description,
+                lambda tokens: program.run(tokens, only=(step.name,))[step.name],
+                lambda tokens, values: self.targets_by(program, tokens, {step.name: values}),
+                positions=step.positions,
+                parents=step.parents,
+                answers=program.reached(step.name),
+                change=step.change,
+            )
+
+        names = program.shown or program.variables
+        return {name: variable(program.variables[name]) for name in names}
+
+    def _set_one(self, given: Given | None) -> Variable | None:
+        """The variable in `given` of a task without a program; None where nothing is given."""
+        if not self.variables:
+            raise NotApplicableError(f"{self.name}: {self.without_variables}")
+        if given and len(given) > 1:
+            raise NotApplicableError(
+                f"{self.name}: it has no program, and sets one variable at a time; given: "
+                f"{', '.join(given)}"
+            )
+        return find_variable(self, next(iter(given))) if given else None
 
     def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """The examples with these tokens (batch, pos), labeled; one at a time by `brute_force`

@@ -65,6 +65,41 @@ def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
         )
 
 
+def check_programs(task: Task, seed: int, n: int) -> None:
+    """Every program gives the task's answers, and goes on doing so when variables are set to their
+    own values; `Task.run` and the labels of the variables are those of the first program.
+    """
+    base, other = task.sample(n, seed).tokens, task.sample(n, seed + 1).tokens
+    right = task.batch_of(base).targets
+    own, source = task.run(base), task.run(other)
+    for name, variable in task.variables.items():
+        where = f"{task.name}: variable {name!r}"
+        assert torch.equal(own[name], variable.value_of(base)), f"{where}: run gives other values"
+        assert torch.equal(
+            task.targets(base, {name: source[name]}), variable.label(base, source[name])
+        ), f"{where}: its label is not that of run with it set"
+    for name, program in task.programs.items():
+        where = f"{task.name}: program {name!r}"
+        assert program.name == name, f"{where} is named {program.name!r}"
+        values = program.run(base)
+        for step in program.steps:
+            value = values[step.name]
+            assert value.shape == (len(base),) and value.dtype == torch.int64, (
+                f"{where}: {step.name!r} is not one integer an example"
+            )
+            assert 0 <= int(value.min()) <= int(value.max()) < step.n_values, (
+                f"{where}: {step.name!r} is outside 0 … {step.n_values - 1}"
+            )
+        assert torch.equal(task.targets_by(program, base), right), f"{where} gives other answers"
+        assert torch.equal(task.targets_by(program, base, values), right)
+        halves = {key: values[key] for key in list(values)[::2]}
+        assert torch.equal(task.targets_by(program, base, halves), right), (
+            f"{where} answers otherwise when variables are set to their own values"
+        )
+        swapped = program.run(base, program.run(other))
+        assert all(torch.equal(swapped[key], value) for key, value in program.run(other).items())
+
+
 def _check_changed(task: Task, pairs: Counterfactuals) -> None:
     """At every answer it reaches, the label is what the task answers to the changed input; of a
     variable that is one of several outputs, at this output.

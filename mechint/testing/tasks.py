@@ -36,7 +36,7 @@ from mechint.testing.task_splits import (
     check_split,
     has_split,
 )
-from mechint.testing.task_variables import check_counterfactuals, check_pairs
+from mechint.testing.task_variables import check_counterfactuals, check_pairs, check_programs
 
 CHANCE_EXAMPLES = 2048
 """Examples of a generated task on which its chance level is checked."""
@@ -79,6 +79,8 @@ def check_task(task: Task, *, seeds: Sequence[int] = (0, 1), n: int = 32) -> Non
         if len(task.vocabulary):
             check_labels(task, seed, n)
             check_text(task, seed, n)
+            if task.variables:
+                check_programs(task, seed, n)
             for variable in task.variables:
                 check_counterfactuals(task, variable, seed, n)
             for variable in list(task.variables)[:PAIRED]:

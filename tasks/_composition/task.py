@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import DataError
-from mechint.task import IGNORE, Batch, Chance, Control, Output, Variable
+from mechint.task import IGNORE, Batch, Chance, Control, Output, Program, Step
 from tasks._composition.inputs import CompositionInputs
 from tasks.holdout import in_split
 
@@ -154,58 +155,49 @@ class Composition(CompositionInputs):
         ]
 
     # --- the truth about the algorithm ------------------------------------------------------------
-    @property
-    def variables(self) -> Mapping[str, Variable]:
+    @cached_property
+    def programs(self) -> Mapping[str, Program]:  # type: ignore[override]
         """ "r-hop of x": where x is after r layers from the first, r up to the longest hop asked;
         none under shuffled labels.
         """
         if self.labels == "shuffled":
             return {}
-        made = [
-            self._variable(hop, x) for hop in range(1, max(self.hops) + 1) for x in range(self.n)
-        ]
-        return {variable.name: variable for variable in made}
+        steps = [self._step(hop, x) for hop in range(1, max(self.hops) + 1) for x in range(self.n)]
+        answers = tuple(tuple(f"{hop}-hop of {x}" for hop in self.hops) for x in range(self.n))
+        return {"layers": Program("layers", tuple(steps), answers)}
 
-    def _variable(self, hop: int, x: int) -> Variable:
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            targets = self.label_inputs(tokens)
-            further = self._results(tokens, [asked - hop for asked in self.hops if asked > hop])
-            for index, asked in enumerate(self.hops):
-                if asked == hop:
-                    targets[:, x, index] = values
-                elif asked > hop:
-                    targets[:, x, index] = further[asked - hop][:, hop].gather(1, values[:, None])[
-                        :, 0
-                    ]
-            return targets
+    def _step(self, hop: int, x: int) -> Step:
+        layer = hop - 1
+        hidden = self.permutations[layer]
+
+        def follow(tokens: Tensor, before: Tensor) -> Tensor:
+            place = layer * self.n + hidden.to(tokens.device)[before]
+            return tokens.gather(1, place[:, None])[:, 0] - layer * self.n
+
+        def first(tokens: Tensor) -> Tensor:
+            return follow(tokens, torch.full_like(tokens[:, 0], x))
 
         def change(tokens: Tensor, values: Tensor) -> Tensor:
             """Two images of the last layer on the way are swapped."""
-            layer = hop - 1
-            before = value_of_hop(tokens, layer)
-            hidden = self.permutations[layer].to(tokens.device)[before]
+            before, name = torch.full_like(values, x), f"{layer}-hop of {x}"
+            if layer:
+                before = self.programs["layers"].run(tokens, only=(name,))[name]
+            here = hidden.to(tokens.device)[before]
             rows, part = torch.arange(len(tokens)), tokens[:, layer * self.n : hop * self.n]
             swapped = part.clone()
             there = (part == (layer * self.n + values)[:, None]).int().argmax(1)
-            swapped[rows, hidden], swapped[rows, there] = part[rows, there], part[rows, hidden]
+            swapped[rows, here], swapped[rows, there] = part[rows, there], part[rows, here]
             result = tokens.clone()
             result[:, layer * self.n : hop * self.n] = swapped
             return result
 
-        def value_of_hop(tokens: Tensor, length: int) -> Tensor:
-            if not length:
-                return torch.full((len(tokens),), x, device=tokens.device)
-            return self._results(tokens, [length])[length][:, 0, x]
-
-        return Variable(
+        return Step(
             f"{hop}-hop of {x}",
             self.n,
+            follow if layer else first,
+            (f"{layer}-hop of {x}",) if layer else (),
             f"where {x} is after {hop} of the {self.k} layers",
-            lambda tokens: value_of_hop(tokens, hop),
-            label,
-            positions=(int(self.permutations[0, x]),) if hop == 1 else (),
-            parents=(f"{hop - 1}-hop of {x}",) if hop > 1 else (),
-            answers=(x,),
+            positions=() if layer else (int(hidden[x]),),
             change=change,
         )
 

@@ -131,7 +131,7 @@ class Injection:
 
     def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """Prompts given in words (batch, pos), labeled."""
-        return self._in_words(self.task.batch_of(self._back[tokens]))
+        return self._in_words(self.task.batch_of(self.own_tokens(tokens)))
 
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
         """Targets (pos, 1) of one prompt in words, by the task's own plainest computation."""
@@ -189,21 +189,25 @@ class Injection:
         back[self.token_words] = torch.arange(self.task.d_vocab)
         return back
 
+    def own_tokens(self, tokens: Tensor) -> Tensor:
+        """Prompts in words as the task's own tokens."""
+        return self._back[tokens]
+
     def variable(self, variable: Variable) -> Variable:
         """The task's causal variable, read from and labeled in words; for `prompts`."""
 
         def label(tokens: Tensor, values: Tensor) -> Tensor:
-            return self.targets(variable.label(self._back[tokens], values))
+            return self.targets(variable.label(self.own_tokens(tokens), values))
 
         own = variable.change
 
         def change(tokens: Tensor, values: Tensor) -> Tensor:
             assert own is not None
-            return self.token_words[own(self._back[tokens], values)]
+            return self.token_words[own(self.own_tokens(tokens), values)]
 
         return replace(
             variable,
-            value_of=lambda tokens: variable.value_of(self._back[tokens]),
+            value_of=lambda tokens: variable.value_of(self.own_tokens(tokens)),
             label=label,
             change=None if own is None else change,
         )

@@ -29,6 +29,7 @@ from mechint.task import (
     Vocabulary,
     rng,
 )
+from mechint.task.program import Given
 from tasks._corpus.settings import CorpusSettings
 
 REFERENCES = {"rises": 2, "sums": 3}
@@ -228,6 +229,22 @@ class Corpus(CorpusSettings):
             return {}
         inner = self.injected_task.variables.items()
         return {name: self.injection.variable(own) for name, own in inner}
+
+    def run(
+        self, tokens: Int[Tensor, "batch pos"], given: Given | None = None
+    ) -> dict[str, Int[Tensor, " batch"]]:
+        """The injected task's own run, of its prompts."""
+        if self.inject is None:
+            return super().run(tokens, given)
+        return self.injected_task.run(self.injection.own_tokens(tokens), given)
+
+    def targets(
+        self, tokens: Int[Tensor, "batch pos"], given: Given | None = None
+    ) -> Int[Tensor, "batch pos output"]:
+        if self.inject is None:
+            return super().targets(tokens, given)
+        own = self.injected_task.targets(self.injection.own_tokens(tokens), given)
+        return self.injection.targets(own)
 
     def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """Prompts of the injected task; texts where none is injected."""

@@ -5,7 +5,7 @@ draws.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -207,9 +207,11 @@ def test_the_suite_notices_a_label_that_ignores_the_value() -> None:
     class Broken(ModularArithmetic):
         """Addition whose first operand is said to change no answer."""
 
+        programs: ClassVar[Any] = {}
+
         @property
         def variables(self) -> Any:
-            own = super().variables["x"]
+            own = ModularArithmetic(p=7).variables["x"]
             deaf = dataclasses.replace(
                 own, label=lambda tokens, values: self.label_inputs(tokens), positions=()
             )
@@ -225,8 +227,11 @@ def test_the_suite_notices_a_label_that_reads_another_token() -> None:
     class Broken(MaxOfList):
         """The largest number, where a number changed is said to move another one too."""
 
-        def true_variables(self) -> Any:
-            own = self.elements()[0]
+        programs: ClassVar[Any] = {}
+
+        @property
+        def variables(self) -> Any:
+            own = MaxOfList(n=20, length=3).variables["element_0"]
 
             def label(tokens: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
                 changed = tokens.clone()
@@ -234,7 +239,7 @@ def test_the_suite_notices_a_label_that_reads_another_token() -> None:
                 changed[:, 1] = torch.where(values == tokens[:, 0], tokens[:, 1], 0)
                 return self.targets_of(self.solve(changed))
 
-            return [dataclasses.replace(own, label=label)]
+            return {"element_0": dataclasses.replace(own, label=label)}
 
     with pytest.raises(AssertionError, match="labels of the answer are not those of the changed"):
         check_task(Broken(n=20, length=3))

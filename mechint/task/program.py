@@ -1,0 +1,135 @@
+"""Causal programs: named variables computed one after the other, with interventions.
+
+    program.run(tokens, {"carry_0": values})
+
+computes every variable of the examples, with "carry_0" set by hand and all that follows from it
+recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.errors import UnknownNameError
+
+Given = Mapping[str, Tensor | int]
+"""Variable → (batch,) values, or one value for all examples."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One variable of a program, with values 0 … n_values-1.
+
+    compute(tokens (batch, pos), *values of `parents` (batch,)) -> (batch,). positions: the tokens
+    that alone determine it, where they are fixed. change(tokens, values) -> tokens: as in
+    `Variable`.
+    """
+
+    name: str
+    n_values: int
+    compute: Callable[..., Tensor]
+    parents: tuple[str, ...] = ()
+    description: str = ""
+    positions: tuple[int, ...] = ()
+    change: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """An algorithm as a causal model: `steps` in an order in which parents come first.
+
+    answers: (answer, output) → name of the step that is this answer of the task, None where it has
+    none. shown: the steps that probes are offered as causal variables, in that order; all in the
+    order of `steps` when empty.
+
+    >>> total = Step("total", 19, lambda tokens: tokens.sum(1))
+    >>> carry = Step("carry", 2, lambda tokens, total: total // 10, ("total",))
+    >>> program = Program("addition", (total, carry), (("carry",),))
+    >>> program.run(torch.tensor([[3, 4]]))["carry"].tolist()
+    [0]
+    >>> program.run(torch.tensor([[3, 4]]), {"total": 12})["carry"].tolist()
+    [1]
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    answers: tuple[tuple[str | None, ...], ...] = field(repr=False)
+    description: str = ""
+    shown: tuple[str, ...] = ()
+
+    @cached_property
+    def variables(self) -> dict[str, Step]:
+        """The steps by name."""
+        return {step.name: step for step in self.steps}
+
+    def run(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        given: Given | None = None,
+        only: Iterable[str] | None = None,
+    ) -> dict[str, Int[Tensor, " batch"]]:
+        """Compute the value of every variable; those in `given` are set to the values there.
+
+        only: names of the variables to compute, with what they depend on; all when None.
+
+        Raises:
+            UnknownNameError: `given` or `only` names no variable of the program.
+        """
+        given = given or {}
+        wanted = None if only is None else self.needed(only, given)
+        for name in given:
+            self._known(name)
+        values: dict[str, Tensor] = {}
+        for step in self.steps:
+            if step.name in given:
+                value = torch.as_tensor(given[step.name], device=tokens.device)
+                values[step.name] = value.long().expand(len(tokens))
+            elif wanted is None or step.name in wanted:
+                parents = [values[parent] for parent in step.parents]
+                values[step.name] = step.compute(tokens, *parents)
+        return values
+
+    def needed(self, names: Iterable[str], given: Iterable[str] = ()) -> set[str]:
+        """Names of the variables on which `names` depend, themselves included, once `given` are
+        set.
+        """
+        found: set[str] = set()
+        pending = list(names)
+        while pending:
+            name = pending.pop()
+            self._known(name)
+            if name not in found:
+                found.add(name)
+                pending += () if name in given else self.variables[name].parents
+        return found
+
+    def depends(self, name: str, others: Iterable[str]) -> bool:
+        """Whether the variable `name` is one of `others`, or computed from one."""
+        return not self._ancestors[name].isdisjoint(others)
+
+    def reached(self, name: str) -> tuple[int, ...]:
+        """Indices of the answers that depend on the variable `name`."""
+        self._known(name)
+        return tuple(
+            index
+            for index, row in enumerate(self.answers)
+            if any(step is not None and name in self._ancestors[step] for step in row)
+        )
+
+    @cached_property
+    def _ancestors(self) -> dict[str, set[str]]:
+        """Step → the names it depends on, its own included."""
+        found: dict[str, set[str]] = {}
+        for step in self.steps:
+            found[step.name] = {step.name}.union(*(found[parent] for parent in step.parents))
+        return found
+
+    def _known(self, name: str) -> None:
+        if name not in self.variables:
+            raise UnknownNameError.of(f"variable of the program {self.name}", name, self.variables)

@@ -1,0 +1,93 @@
+"""Programs of tasks: interventions by hand, and inputs on which rivals differ."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import tasks
+from mechint.errors import NotApplicableError, UnknownNameError
+from mechint.task import Program, Step
+
+
+def test_what_follows_from_a_given_variable_is_computed_again() -> None:
+    double = Step("double", 7, lambda tokens: 2 * tokens[:, 0])
+    square = Step("square", 37, lambda tokens, double: double**2, ("double",))
+    other = Step("other", 3, lambda tokens: tokens[:, 0])
+    program = Program("squares", (double, square, other), (("square",), ("other",)))
+    tokens = torch.tensor([[1], [2]])
+    values = program.run(tokens, {"double": torch.tensor([5, 0])})
+    assert {name: value.tolist() for name, value in values.items()} == {
+        "double": [5, 0],
+        "square": [25, 0],
+        "other": [1, 2],
+    }
+    assert set(program.run(tokens, only=("square",))) == {"double", "square"}
+    assert set(program.run(tokens, {"double": 3}, only=("square",))) == {"double", "square"}
+    assert program.reached("double") == (0,) and program.reached("other") == (1,)
+    with pytest.raises(UnknownNameError, match="did you mean 'double'"):
+        program.run(tokens, {"duoble": 1})
+
+
+def test_ripple_and_lookahead_carry_differ_where_nine_is_passed() -> None:
+    """17 + 81 = 98. A carry forced into place 1, whose sum is 9, moves on only as a ripple."""
+    task = tasks.digit_sum(digits=2, leading=9)
+    tokens = torch.tensor([task.tokens_of("17+81=098")])
+    ripple, lookahead = task.programs["ripple"], task.programs["lookahead"]
+    given = {"carry_0": 1}
+    assert [ripple.run(tokens, given)[f"digit_{k}"].item() for k in (2, 1, 0)] == [1, 0, 8]
+    assert [lookahead.run(tokens, given)[f"digit_{k}"].item() for k in (2, 1, 0)] == [0, 0, 8]
+    assert lookahead.run(tokens)["propagate_1"].item() == 1
+
+
+def test_a_bracket_too_many_is_never_made_up_for() -> None:
+    task = tasks.balanced_brackets(length=6)
+    tokens = torch.tensor([task.tokens_of("())(()")])
+    count, stack = task.programs["count"], task.programs["stack"]
+    assert [stack.run(tokens)[f"depth_{k}"].item() for k in range(6)] == [2, 1, 0, 0, 0, 0]
+    assert count.run(tokens, {"never_negative": 1})["balanced"].item() == 1
+    assert stack.run(tokens, {"depth_2": 1})["balanced"].item() == 0  # "(()" is still open
+    assert stack.run(tokens, {"depth_4": 2})["balanced"].item() == 1
+
+
+def test_a_scan_forgets_and_attention_copies() -> None:
+    task = tasks.max_of_list(n=10, length=4)
+    tokens = torch.tensor([[3, 9, 1, 4]])
+    assert task.programs["scan"].run(tokens, {"max_1": 2})["max"].item() == 4
+    assert task.programs["attention"].run(tokens, {"place": 2})["max"].item() == 1
+
+
+def test_clock_and_pizza_by_term_by_term_sums() -> None:
+    task = tasks.modular_arithmetic(p=11)
+    tokens = task.examples().tokens[torch.tensor([3, 40, 75, 118])]
+    given = {"angle_2": torch.tensor([0, 3, 7, 10])}
+    for name in ("clock", "pizza"):
+        program = task.programs[name]
+        values = program.run(tokens, given)
+        for row, (x, y) in enumerate(tokens[:, :2].tolist()):
+            logits = [
+                sum(
+                    math.cos(2 * math.pi * (k * c - values[f"angle_{k}"][row].item()) / 11)
+                    * (abs(math.cos(math.pi * k * (x - y) / 11)) if name == "pizza" else 1)
+                    for k in (1, 2, 3, 4, 5)
+                )
+                for c in range(11)
+            ]
+            assert values["answer"][row].item() == logits.index(max(logits))
+    assert "pizza" not in tasks.modular_arithmetic(p=12).programs
+    assert list(tasks.modular_arithmetic(p=11, labels="shuffled").programs) == ["table"]
+
+
+def test_a_task_without_programs_sets_one_variable_at_a_time() -> None:
+    task = tasks.listops(depth=1)
+    batch = task.sample(8, 0)
+    values = task.run(batch.tokens)
+    answer = (values["answer"] + 1) % task.n
+    labels = task.targets(batch.tokens, {"answer": answer})
+    assert torch.equal(labels, task.variables["answer"].label(batch.tokens, answer))
+    with pytest.raises(NotApplicableError, match="one variable at a time"):
+        task.targets(batch.tokens, {"answer": answer, "operand_0": answer})
+    with pytest.raises(NotApplicableError, match="single-index"):
+        tasks.single_index().run(batch.tokens)
