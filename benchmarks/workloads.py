@@ -47,7 +47,7 @@ class Workload:
         """Models of these seeds, each with its own data, at step 0."""
         task = TASKS[self.task].from_dict(self.parameters)
         runs = [Run(spec(task, self.model, TRAIN, seed=seed)) for seed in seeds]
-        return Ensemble(runs, [None] * len(runs), torch.device(device), None)
+        return Ensemble(runs, torch.device(device))
 
     def peer_shape(self, device: str = "cpu") -> dict[str, Any]:
         """The same model for HookedTransformerConfig. Where our contexts have 63 characters, the

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _let_threads_rest() -> None:
+    """Let a thread of torch without work look for more a thousand times, and then give its core to
+    others: by default it looks for so long that two threads make a step ten times slower where
+    another process is at work. Torch reads it when it is loaded.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+_let_threads_rest()
 
 
 def _warn_where_hidden(names: tuple[str, ...] = ("tasks", "probes")) -> None:

@@ -208,19 +208,27 @@ def check_space(path: str | Path, size: int) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str | Path, durable: bool = True) -> Iterator[Path]:
+def replacing(
+    path: str | Path, durable: bool = True, *, within: Path | None = None
+) -> Iterator[Path]:
     """A temporary path beside `path`; what is written there takes the place of `path` when the
     block ends well.
 
-    durable: wait until the disk has it, so that it survives a loss of power too.
+    Args:
+        durable: wait until the disk has it, so that it survives a loss of power too.
+        within: a directory that others may have made, out of which no link may lead: links below
+            it are refused, where elsewhere the target of a link is written.
 
     Makes directories on the way. After an error the temporary file is gone, `path` is as it was.
+    The file keeps the permissions of the one that it replaces.
 
     Raises:
         RunError: `path` is a directory, cannot be written, or the disk is full.
     """
     path = Path(path)
     beside: Path | None = None
+    if within is not None:
+        refuse_links(path, within)
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a directory")
@@ -231,6 +239,8 @@ def replacing(path: str | Path, durable: bool = True) -> Iterator[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = place.with_name(f".{place.name[:50]}.{secrets.token_hex(6)}.part")  # <= 219 bytes
         yield beside
+        with contextlib.suppress(FileNotFoundError):
+            beside.chmod(stat.S_IMODE(place.stat().st_mode))
         if durable:
             _flush(beside)
         beside.replace(place)
@@ -244,7 +254,24 @@ def replacing(path: str | Path, durable: bool = True) -> Iterator[Path]:
         raise write_error(path, OSError(errno.ELOOP, "")) from error
     finally:
         if beside is not None:
-            beside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # of a file system that is read-only
+                beside.unlink()
+
+
+def refuse_links(path: Path, within: Path) -> None:
+    """RunError where `path`, or a directory between it and `within`, is a symbolic link."""
+    for part in (path, *path.parents):
+        if part == within:
+            return
+        if part.is_symlink():
+            raise RunError(f"{part}: is a link; expected a file or directory of the run's own")
+
+
+def clear_partial(directory: Path) -> None:
+    """Remove files that killed writers left half-written in `directory`; for its one writer."""
+    for left in directory.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            left.unlink()
 
 
 def _flush(path: Path) -> None:
@@ -256,16 +283,26 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:
-    """Make `data` the content of `path`; RunError if it cannot be."""
+def write_bytes(
+    path: str | Path, data: bytes, durable: bool = True, *, within: Path | None = None
+) -> None:
+    """Make `data` the content of `path`, as `replacing` does; RunError if it cannot be."""
     check_space(path, len(data))
-    with replacing(path, durable) as beside:
+    with replacing(path, durable, within=within) as beside:
         beside.write_bytes(data)
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Make `text`, in UTF-8, the content of `path`; RunError if it cannot be."""
-    write_bytes(path, text.encode())
+def write_text(path: str | Path, text: str, *, within: Path | None = None) -> None:
+    """Make `text`, in UTF-8, the content of `path`, as `replacing` does; RunError if it cannot
+    be.
+    """
+    write_bytes(path, text.encode(errors="backslashreplace"), within=within)
+
+
+def cache_directory() -> Path:
+    """This user's own cache of mechint, which need not be there: ``$XDG_CACHE_HOME/mechint``."""
+    place = os.environ.get("XDG_CACHE_HOME")
+    return (Path(place) if place else Path.home() / ".cache") / "mechint"
 
 
 def make_directory(path: str | Path) -> Path:

@@ -3,45 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import platform
-import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from mechint.errors import RunError
 from mechint.files import make_directory, write_error
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None
+PATIENCE = 0.2
+"""Seconds that a writer waits for a lock, since `is_locked` holds it for a moment."""
 
 
 class BusyError(RunError):
     """Another process is writing where this one would."""
 
 
-def clear_partial(directory: Path) -> None:
-    """Remove what killed writers left half-written in `directory`; only its one writer may ask."""
-    for left in directory.glob(".*.part"):
-        with contextlib.suppress(OSError):
-            left.unlink()
-
-
 def is_locked(directory: str | Path) -> bool:
     """Whether a process holds the lock of `directory`; nothing is made or written there."""
-    if fcntl is None:
-        return False
+    path = Path(directory) / ".lock"
     try:
-        with (Path(directory) / ".lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if not path.is_file():
+            return False
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
         return True
-    except OSError:  # nobody ever wrote there, it is not ours to read, or no locks are kept there
+    except (OSError, NotImplementedError):  # not ours to open, or no locks are kept there
         return False
-    return False
+
+
+def is_ours(directory: str | Path) -> bool:
+    """Whether this user's training wrote in `directory`, as its lock file says; others' runs are
+    read and not written to.
+    """
+    path = Path(directory) / ".lock"
+    try:
+        known = path.lstat()
+        ours = not hasattr(os, "getuid") or known.st_uid == os.getuid()
+        return ours and not path.is_symlink() and f" of {_user()} on " in path.read_text()
+    except (OSError, ValueError):
+        return False
 
 
 @contextlib.contextmanager
@@ -49,73 +54,51 @@ def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[]
     """Be the one writer of `directory` (which is made) while the block runs; with `wait` as soon as
     another one has ended.
 
-    What it gives is to be called before each write of a long block: it raises a RunError where the
+    Yields a function to be called before each write of a long block: it raises a RunError where the
     directory is no longer the one that was locked, because somebody moved, removed or replaced it.
-
-    The lock is `flock` on DIR/.lock, so it dies with its holder, however that ends. On NFS the
-    kernel turns it into a lock on the server, which other machines see; where a file system keeps
-    no locks, a warning says so and the block runs without one.
 
     Raises:
         BusyError: another process holds it; the message names that process.
     """
-    directory = make_directory(directory)
-    if fcntl is None:
-        yield lambda: None
-        return
-    path = directory / ".lock"
+    path = make_directory(directory) / ".lock"
+    lock = FileLock(path, timeout=-1 if wait else PATIENCE, thread_local=False)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        lock.acquire(poll_interval=0.01)
+    except Timeout as error:
+        raise BusyError(
+            f"{directory}: {_holder(path)} is writing there; wait until it has ended, or choose "
+            "another directory"
+        ) from error
     except OSError as error:
         raise write_error(path, error) from error
     try:
-        try:
-            if not _take(descriptor, wait):
-                holder = os.read(descriptor, 200).decode(errors="replace").strip()
-                raise BusyError(
-                    f"{directory}: {holder or 'another process'} is writing there; wait until it "
-                    "has ended, or choose another directory"
-                )
-        except OSError as error:
-            warnings.warn(
-                f"{directory}: the file system keeps no locks ({error.strerror}); make sure that "
-                "one process writes there",
-                stacklevel=3,
-            )
+        held = path.stat()
         with contextlib.suppress(OSError):  # on a full disk the others are not told who it is
-            os.truncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
-        yield lambda: _check_held(directory, descriptor)
+            path.write_text(f"process {os.getpid()} of {_user()} on {platform.node()}")
+
+        def check_held() -> None:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(held, path.stat()):
+                    return
+            raise RunError(
+                f"{directory}: was moved, removed or replaced while this process wrote there; what "
+                "it had saved is where the directory is now"
+            )
+
+        yield check_held
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
-def _take(descriptor: int, wait: bool) -> bool:
-    """Take the lock; False where another process has it. One that merely looks (`is_locked`) has it
-    for a moment, shared, and is waited for.
-    """
-    assert fcntl is not None
-    for _ in range(1000):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            return True
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        time.sleep(1e-3)
-    return False
-
-
-def _check_held(directory: Path, descriptor: int) -> None:
-    """RunError where DIR/.lock is not the file that `descriptor` has locked."""
+def _holder(path: Path) -> str:
     try:
-        if os.path.samestat(os.fstat(descriptor), (directory / ".lock").stat()):
-            return
-    except OSError:  # it is not there any more
-        pass
-    raise RunError(
-        f"{directory}: was moved, removed or replaced while this process wrote there; what it had "
-        "committed is where the directory is now"
-    )
+        return path.read_text(errors="replace")[:200].strip() or "another process"
+    except OSError:
+        return "another process"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        return str(os.getuid())

@@ -1,4 +1,4 @@
-"""How far a command is: a bar with rate and time left on a terminal, a line every ten seconds
+"""Progress of commands: a bar with rate and time left on a terminal, a line every ten seconds
 elsewhere.
 """
 
@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -166,3 +166,113 @@ def spinner(text: str) -> Iterator[Callable[[str], None]]:
     finally:
         ended.set()
         writer.join()
+
+
+# --- training -------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def training_bar(title: str) -> Iterator[Callable[[Any], None]]:
+    """Shows on stderr the share that is done, the rate, the time left and the latest accuracies.
+
+    Yields the function that is told each `mechint.training.Progress`.
+    """
+    out = console(err=True)
+    if not out.is_terminal:
+        yield TrainingReporter(title, print_line)
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[seen]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=out) as bar:
+        entry = bar.add_task(title, total=1.0, seen="")
+
+        def show(text: str) -> None:
+            bar.update(entry, completed=reporter.share, seen=text)
+
+        reporter = TrainingReporter("", show, every=0.0)
+        yield reporter
+
+
+class TrainingReporter:
+    """Turns the progress of ensembles into lines of text.
+
+    write: takes a line; every: seconds between two; clock: of time.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        write: Callable[[str], None],
+        every: float = EVERY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.title, self.write, self.every, self.clock = title, write, every, clock
+        self.share = 0.0
+        self.started: tuple[float, float] | None = None  # when, and what was done then
+        self.written = -float("inf")
+        self.steps: dict[int, tuple[float, int]] = {}  # part → when it was first seen, step
+        self.ended: set[int] = set()
+
+    def __call__(self, now: Any) -> None:
+        at, self.share = self.clock(), now.done
+        if self.started is None:
+            self.started = at, now.done
+        self.steps.setdefault(now.part, (at, now.step))
+        last = now.step >= now.steps and now.part not in self.ended
+        if not now.metrics or (at - self.written < self.every and not last):
+            return
+        if last:
+            self.ended.add(now.part)
+        self.written = at
+        head = f"{self.title}: " if self.title else ""
+        position = f"step {now.step} of {now.steps} {summary(now.metrics)}"
+        self.write(f"{head}{position}{self._rate(now, at)}{self._left(at)}")
+
+    def _rate(self, now: Any, at: float) -> str:
+        first, step = self.steps[now.part]
+        if at - first < 1.0 or now.step <= step:
+            return ""
+        models = f" × {now.models} models" if now.models > 1 else ""
+        rate = (now.step - step) / (at - first)
+        return f"  {f'{rate:,.0f}' if rate >= 10 else f'{rate:.2g}'} steps/s{models}"
+
+    def _left(self, at: float) -> str:
+        assert self.started is not None
+        begun, done = self.started
+        if at - begun < 2.0 or not done < self.share < 1:
+            return ""
+        return f"  {in_words((at - begun) * (1 - self.share) / (self.share - done))} left"
+
+
+def summary(metrics: Mapping[str, Any]) -> str:
+    """The accuracies (or losses, where a task has none) in a few words.
+
+    >>> summary({"train.accuracy": 1.0, "test.accuracy": 0.5, "train.loss": 0.1})
+    'train 100.0%  test 50.0%'
+    """
+    accuracies, losses = [], []
+    for split in ("train", "test"):
+        if f"{split}.accuracy" in metrics:
+            accuracies.append(f"{split} {100 * float(metrics[f'{split}.accuracy']):.1f}%")
+        if f"{split}.loss" in metrics:
+            losses.append(f"{split} loss {float(metrics[f'{split}.loss']):.3g}")
+    return "  ".join(accuracies or losses)
+
+
+def headlines(metrics: Mapping[str, Any]) -> str:
+    """The step, and accuracy and loss over all outputs, in one line.
+
+    >>> headlines({"step": 100, "test.accuracy": 0.25, "test.accuracy.q=3": 0.5})
+    'step 100  test.accuracy 0.25'
+    """
+    wanted = ("step", "train.loss", "test.loss", "train.accuracy", "test.accuracy")
+    return "  ".join(
+        f"{name} {metrics[name]:.6g}"
+        for name in wanted
+        if isinstance(metrics.get(name), int | float)
+    )

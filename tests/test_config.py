@@ -25,7 +25,7 @@ from mechint.config import (
 from mechint.config.assign import set_options
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
-from mechint.sweeps.plan import parse_values
+from mechint.sweeps.planning import parse_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,7 +292,7 @@ def test_a_setting_of_a_probe_that_does_not_run() -> None:
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_presets_fit_their_task(name: str) -> None:
     from mechint.cli.train import preset_settings
-    from mechint.sweeps.plan import make_spec
+    from mechint.sweeps.planning import make_spec
 
     for preset in TASKS[name].presets:
         spec = make_spec(name, preset_settings(name, preset), {})

@@ -25,7 +25,7 @@ LAYERS = [
     ["models"],
     ["activations", "cache", "transitions", "similarity", "prompts"],
     ["subject", "checkpoints", "planted", "interventions", "counterfactuals", "dictionaries"],
-    ["probe", "reporting", "plugins"],
+    ["probe", "reporting", "plugins", "parallel"],
     ["training", "report", "run_table"],
     ["testing", "sweeps", "studies", "calibration", "demo", "gallery"],
     ["cli", "__main__", "__init__"],

@@ -77,7 +77,6 @@ class CliGroup(click.Group):
 
     def main(self, args: Any = None, prog_name: str | None = "mechint", **extra: Any) -> Any:
         """Run the command and exit: 0 or the command's own status, 2 for an error of the user."""
-        _spin_briefly()
         extra["standalone_mode"] = False
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in STOPS_AT_A_SIGN:
             sys.stdout.reconfigure(errors="replace")
@@ -109,15 +108,6 @@ class CliGroup(click.Group):
         except OSError as error:
             fail(f"{error.filename or 'output'}: {error.strerror or error}")
         sys.exit(status if isinstance(status, int) else 0)
-
-
-def _spin_briefly() -> None:
-    """Let a thread of torch without work look for more a thousand times, and then give its core to
-    others: looking forever makes training eight times slower beside other work, and not looking
-    at all makes small models twice as slow. Read when torch is loaded, which commands do.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def _as_setting(error: click.NoSuchOption, arguments: list[str]) -> str | None:

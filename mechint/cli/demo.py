@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.progress import console, counting
+from mechint.progress import console, counting, training_bar
 
 
 @click.command(short_help="Train addition mod 113 and write its report, in two minutes.")
@@ -29,14 +29,13 @@ def demo(out: Path | None, report: Path, quick: bool) -> None:
     """The two-minute tour: train addition mod 113 until it generalizes, analyze it, write the
     report.
     """
-    from mechint.cli.progress import progress_bar
     from mechint.demo import report_demo, train_demo
     from mechint.report import check_writable
     from mechint.terminal import account_text
 
     check_writable(report)
     out = out or Path("runs/demo-quick" if quick else "runs/demo")
-    with progress_bar(f"addition mod {29 if quick else 113}") as bar:
+    with training_bar(f"addition mod {29 if quick else 113}") as bar:
         train_demo(out, bar, quick=quick)
     with counting("probing") as update:
         account = report_demo(out, report, update, quick=quick)

@@ -9,7 +9,6 @@ import click
 
 from mechint.cli import complete
 from mechint.cli.common import device_option, examples, json_option, print_error, print_json
-from mechint.cli.resources import check_and_announce
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import spinner
 from mechint.registry import STUDIES
@@ -88,8 +87,13 @@ def reproduce(
 
     left = left_to_train(study, size, out)
     if left:
-        advice = "run it on fewer cores, as taskset does"
-        check_and_announce(left, device, workers_on(device), advice=advice)
+        from mechint.models import find_device
+        from mechint.training.estimate import check_resources
+        from mechint.training.timing import announcement
+
+        target = find_device(device)
+        check_resources(left, target)
+        print_error(announcement(left, target, workers_on(device)))
     if left and size == "full" and device == "cpu" and seconds is None and not yes:
         click.confirm("Train it on this CPU? (--device cuda is for a GPU)", abort=True, err=True)
     with spinner(f"{study} at size {size}") as update:

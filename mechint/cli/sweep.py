@@ -1,7 +1,11 @@
-"""``mechint sweep``: many runs as one table that can stop and go on."""
+"""``mechint sweep``: many runs as one table that can stop and go on, or a search for settings."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
+import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,41 +18,27 @@ from mechint.cli.common import (
     examples,
     json_option,
     log_option,
+    print_error,
+    print_json,
     set_option,
     split_commas,
     workers_option,
 )
-from mechint.cli.described import read_file
 from mechint.cli.plugin import plugin_option
-from mechint.cli.search import (
-    described_search,
-    is_search,
-    run_search_command,
-    search_options,
-    show_search,
-)
-from mechint.cli.sweep_options import (
-    OF_SEARCH,
-    refuse_absent_logs,
-    refuse_idle,
-    refuse_missing,
-    refuse_new_plan,
-)
-from mechint.cli.sweep_run import (
-    SweepRequest,
-    groups_in,
-    run_only_command,
-    run_sweep_command,
-    show_sweep,
-)
 from mechint.cli.train import preset_option, preset_settings
-from mechint.config import assign, assignment
-from mechint.config.assign import parse_value
-from mechint.errors import ParameterError
+from mechint.config import assign
+from mechint.config.assign import integer_range, refuse_repeated
+from mechint.errors import ParameterError, UnknownNameError, counted
+from mechint.progress import counting, headlines, training_bar
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
     from mechint.sweeps import Group
+
+Rows = list[dict[str, Any]]
+SEARCH_FILE, PLAN_FILE = "search.json", "sweep.json"
+TRIALS = 20
+"""Trials of a search where ``--trials`` is not given."""
 
 
 @click.command(
@@ -59,7 +49,7 @@ if TYPE_CHECKING:
         "mechint sweep modular-arithmetic --search lr=1e-4..1e-2:log --trials 50",
         "mechint sweep runs/sweep-modular-arithmetic            # its status",
         "mechint sweep runs/sweep-modular-arithmetic --resume",
-        "mechint sweep plan.toml --executor slurm --slurm time=2:00:00 --dry-run",
+        "mechint sweep plan.toml --executor slurm --slurm time=2:00:00",
     ),
 )
 @click.argument("what", metavar="TASK|FILE|DIR", shell_complete=complete.tasks_or_paths)
@@ -83,10 +73,10 @@ if TYPE_CHECKING:
     "--slurm",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of sbatch (time, mem, partition, account, signal); also concurrent, "
-    "groups_per_task, setup. May be repeated.",
+    help="An option of sbatch (time, mem, partition, account); also concurrent, groups_per_task, "
+    "setup. May be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would run (Slurm: the script), and stop.")
+@click.option("--dry-run", is_flag=True, help="Say what would run, and stop.")
 @workers_option
 @click.option(
     "--group-size",
@@ -112,71 +102,141 @@ if TYPE_CHECKING:
     help="Comma-separated probes that measure every run as it finishes.",
     shell_complete=complete.probe_lists,
 )
-@search_options
+@click.option(
+    "--search",
+    "spaces",
+    multiple=True,
+    metavar="NAME=LOW..HIGH[:log]",
+    help="A setting to search in, by Optuna; or NAME=A,B,C. May be repeated.",
+)
+@click.option(
+    "--objective",
+    metavar="NAME",
+    default="test.accuracy",
+    show_default=True,
+    help="What a search optimizes: a metric, or PROBE.METRIC. Losses of the training and test "
+    "splits are minimized, everything else is maximized.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help=f"How many settings are tried.  [default: {TRIALS}]",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(["tpe", "random"]),
+    default="tpe",
+    show_default=True,
+    help="Draw from what earlier trials gave (Bayesian), or at random.",
+)
+@click.option("--minimize", is_flag=True, help="The least objective is the best one.")
+@click.option("--maximize", is_flag=True, help="The largest objective is the best one.")
 @log_option
 @device_option
 @json_option
-def sweep(
-    what: str,
-    over: tuple[str, ...],
-    settings: tuple[str, ...],
-    preset: str | None,
-    executor: str,
-    slurm: tuple[str, ...],
-    dry_run: bool,
-    workers: int | None,
-    group_size: int | None,
-    out: Path | None,
-    resume: bool,
-    only: str | None,
-    probes: tuple[str, ...],
-    loggers: tuple[str, ...],
-    trials: int | None,
-    device: str,
-    as_json: bool,
-    **search_given: Any,
-) -> int:
+def sweep(what: str, **given: Any) -> int:
     """Train TASK over all combinations of values; or the sweep that a FILE (JSON or TOML: task,
     set, over) describes; or, with --search, look for the settings that do best. For the directory
     DIR of a sweep or a search: print its status, or continue it with --resume.
     """
-    from mechint.sweeps.executors.slurm import parse_options
+    from mechint.sweeps.on_slurm import parse_options
     from mechint.training import workers_on
 
-    options = parse_options(slurm)
-    settings, probe_options = probe_settings(settings, probes)
-    place = Path(what) if Path(what).is_dir() else None
+    refuse_repeated(given["settings"])
+    settings, probe_options = probe_settings(given["settings"], given["probes"])
+    request = SweepRequest(
+        given["executor"],
+        given["device"],
+        parse_options(given["slurm"]),
+        given["workers"] or workers_on(given["device"]),
+        probe_options,
+        given["loggers"],
+        given["as_json"],
+    )
+    place = Path(what) if (Path(what) / PLAN_FILE).is_file() else None
+    searched = Path(what) if (Path(what) / SEARCH_FILE).is_file() else None
+    _refuse(what, place or searched, given)
+    if searched is not None:
+        if not given["resume"] and given["trials"] is None:
+            return show_search(searched, request.as_json)
+        return run_search_command(searched, given["trials"], request)
+    if given["spaces"]:
+        search = described_search(what, settings, given)
+        out = given["out"] or Path("runs") / f"search-{what}"
+        _refuse_absent(out, SEARCH_FILE, given["resume"])
+        return run_search_command(out, given["trials"], request, search)
     if place is not None:
-        of_plan = {"over": over, "set": settings, "preset": preset, "out": out}
-        of_plan |= {"group-size": group_size, "search": search_given["spaces"]}
-        refuse_new_plan(what, of_plan | {name: search_given[name] for name in OF_SEARCH})
-    elif what not in TASKS and (resume or not (over or search_given["spaces"])):
-        refuse_missing(what)
-    of_sweep = {"slurm": slurm, "only": only, "dry-run": dry_run, "group-size": group_size}
-    refuse_idle(what, resume, executor, of_sweep, search_given | {"trials": trials})
-    at_once = workers or workers_on(device)
-    request = SweepRequest(executor, device, options, at_once, probe_options, loggers, as_json)
-    if is_search(what):
-        if not resume and trials is None:
-            return show_search(Path(what), as_json)
-        return run_search_command(None, Path(what), trials, request)
-    if search_given["spaces"]:
-        texts = [*preset_settings(what, preset), *settings]
-        search = described_search(what, texts, over, search_given)
-        return run_search_command(search, out or Path("runs") / f"search-{what}", trials, request)
-    refuse_absent_logs(executor, loggers)
-    if place is not None:
-        groups, out = groups_in(place), place
-        if not resume and only is None and not dry_run:
+        from mechint.sweeps import read_plan
+        from mechint.sweeps.directory import probes_of
+
+        groups, out = read_plan(place), place
+        probes_of(out)  # a damaged file is said before anything else
+        if not given["resume"] and given["only"] is None and not given["dry_run"]:
             return show_sweep(groups, out, request)
     else:
-        groups, out = _planned(what, over, settings, preset, out, device, group_size)
-    if dry_run:
-        _say(groups, out, executor, device, options)
+        groups, out = planned(what, settings, given)
+        _refuse_absent(out, PLAN_FILE, given["resume"])
+    if given["dry_run"]:
+        for group in groups:
+            click.echo(f"group {group.name}: {', '.join(group.run_ids)}")
         return 0
-    if only is not None:
-        return run_only_command(groups, only, out, request)
-    return run_sweep_command(groups, out, request)
+    return run_sweep_command(groups, out, request, given["only"])
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepRequest:
+    """How a sweep is run, and what is made of it."""
+
+    executor: str
+    device: str
+    options: Mapping[str, str]
+    workers: int
+    probes: Mapping[str, Mapping[str, Any]]
+    loggers: tuple[str, ...]
+    as_json: bool
+
+
+def _refuse(what: str, place: Path | None, given: Mapping[str, Any]) -> None:
+    """ParameterError where options cannot be followed together."""
+    if place is not None:
+        planned = ("over", "settings", "preset", "out", "group_size", "spaces")
+        named = next((name for name in planned if given[name]), None)
+        if named is not None and not (named == "settings" and given["probes"]):
+            option = {"settings": "set", "spaces": "search"}.get(named, named.replace("_", "-"))
+            raise ParameterError(
+                f"sweep {what}: --{option}: what a directory holds is planned already; expected a "
+                "task or a file, with another --out"
+            )
+    elif what not in TASKS and not what.endswith((".json", ".toml")):
+        if given["resume"] or "/" in what or not (given["over"] or given["spaces"]):
+            unknown = UnknownNameError.of("task", what, TASKS)
+            raise ParameterError(
+                f"sweep {what}: there is no such directory of a sweep, and {unknown}"
+            )
+    elif given["resume"]:
+        out = given["out"] or Path("runs") / f"sweep-{what}"
+        if not (out / PLAN_FILE).is_file() and not (out / SEARCH_FILE).is_file():
+            raise ParameterError(
+                f"sweep {what} --resume: {out} holds no sweep to go on with; leave --resume out"
+            )
+    if given["minimize"] and given["maximize"]:
+        raise ParameterError("--minimize and --maximize: expected one of them")
+    if given["spaces"] and given["executor"] != "local":
+        raise ParameterError(f"--executor {given['executor']}: a search trains its trials here")
+    if given["loggers"] and given["executor"] == "slurm":
+        raise ParameterError(
+            "--log: this command does not wait for Slurm; mechint sweep DIR --log NAME sends what "
+            "the runs in DIR have written"
+        )
+
+
+def _refuse_absent(out: Path, file: str, resume: bool) -> None:
+    """ParameterError where a sweep is to go on that is not there."""
+    if resume and not (out / file).is_file():
+        raise ParameterError(
+            f"--resume: {out} holds no sweep to go on with; without --resume one begins there"
+        )
 
 
 def probe_settings(
@@ -192,61 +252,259 @@ def probe_settings(
     return tuple(text for text in settings if text not in mine), assign(mine, kinds)
 
 
-def _planned(
-    what: str,
-    over: tuple[str, ...],
-    settings: tuple[str, ...],
-    preset: str | None,
-    out: Path | None,
-    device: str,
-    group_size: int | None,
+# --- a sweep --------------------------------------------------------------------------------------
+def planned(
+    what: str, settings: Sequence[str], given: Mapping[str, Any]
 ) -> tuple[list[Group], Path]:
     """The groups of a task's or a file's sweep, and its directory."""
-    from mechint.sweeps import plan
-    from mechint.sweeps.plan import GROUP, swept_values
+    from mechint.sweeps.planning import GROUP, plan, read_file, swept_values
 
-    described: Mapping[str, Any] = (
-        read_file(Path(what)) if what.endswith((".json", ".toml")) else {"task": what}
-    )
-    task = described["task"]
-    if "/" in task:
-        raise ParameterError(
-            f"sweep {task}: there is no such directory; expected a sweep's or a task"
-        )
+    task, texts, over = what, list[str](), dict[str, list[Any]]()
+    if what.endswith((".json", ".toml")):
+        task, texts, over = read_file(Path(what))
     TASKS[task]  # an unknown task is said so first
-    # a text of the file is read as on the command line: TOML has no other way to say none
-    in_file = {
-        name: [parse_value(one, f"{what}: {name}") if isinstance(one, str) else one for one in some]
-        for name, some in described.get("over", {}).items()
-    }
-    values = {**in_file, **swept_values(over)}
+    values = {**over, **swept_values(given["over"])}
     if not values:
         raise ParameterError(
             f"sweep {what}: nothing is swept; give --over, such as --over seed=0:8, or train one "
             "model with mechint train"
         )
-    texts = [
-        f"{name}={value}" if isinstance(value, str) else assignment(name, value)
-        for name, value in described.get("set", {}).items()
-    ]
-    groups = plan(
-        task,
-        [*preset_settings(task, preset), *texts, *settings],
-        values,
-        device,
-        group_size or GROUP,
-    )
-    return groups, out or Path("runs") / f"sweep-{task}"
+    texts = [*preset_settings(task, given["preset"]), *texts, *settings]
+    groups = plan(task, texts, values, given["device"], given["group_size"] or GROUP)
+    return groups, given["out"] or Path("runs") / f"sweep-{task}"
 
 
-def _say(
-    groups: list[Group], out: Path, executor: str, device: str, options: Mapping[str, str]
-) -> None:
-    """What would run, on stdout."""
-    if executor == "slurm":
-        from mechint.sweeps.executors.slurm import script
+def _only(groups: list[Group], only: str) -> list[Group]:
+    """The groups ``I`` or ``A:B``."""
+    chosen = integer_range(only)
+    if chosen is None and re.fullmatch(r"\d{1,12}", only):
+        chosen = range(int(only), int(only) + 1)
+    if chosen is None or chosen.start < 0:
+        raise ParameterError(f"--only {only[:40]}: expected a group, such as 3, or several, 0:4")
+    if not chosen or chosen.start >= len(groups):
+        there = f"groups from 0 to {len(groups) - 1}" if len(groups) > 1 else "0, the only group"
+        raise ParameterError(f"--only {only}: expected {there}")
+    return groups[chosen.start : chosen.stop]
 
-        click.echo(script(len(groups), out, device, options), nl=False)
+
+def run_sweep_command(
+    groups: list[Group], out: Path, request: SweepRequest, only: str | None = None
+) -> int:
+    """Run what is not finished, of the groups `only` where they are named; the exit status."""
+    from mechint.models import find_device
+    from mechint.sweeps import keep_plan, keep_probes, run_sweep
+    from mechint.training.estimate import check_resources
+    from mechint.training.loggers import forwarding
+    from mechint.training.plan import part_of
+    from mechint.training.timing import announcement
+
+    if (out / PLAN_FILE).exists():
+        keep_plan(groups, out)  # another sweep there is refused first
+    specs = [spec for group in groups for spec in group.specs(out)]
+    if request.executor == "local":
+        target = find_device(request.device)
+        check_resources(specs, target)
+        places = iter(range(len(specs)))
+        parts = [part_of(specs, [next(places) for _ in group.runs]) for group in groups]
+        print_error(announcement(specs, target, request.workers, parts))
+    chosen = groups if only is None else _only(groups, only)
+    keep_plan(groups, out)
+    keep_probes(out, request.probes)
+    rows: Rows = []
+    with (
+        training_bar(f"sweep of {counted(len(specs), 'run')}") as bar,
+        forwarding(_places(groups, out), request.loggers, bar) as report,
+    ):
+        for done in run_sweep(
+            chosen,
+            out,
+            request.executor,
+            request.device,
+            report,
+            workers=request.workers,
+            options=request.options,
+            whole=only is None,
+        ):
+            rows += done
+            if not request.as_json:
+                print_rows(done)
+    if request.as_json:
+        print_json(rows)
+    counts = _report_problems(rows)
+    if only is None and _is_whole(counts):
+        measure(out, request)
+    if counts["interrupted"]:
+        raise KeyboardInterrupt
+    return 2 if counts["failed"] else 0
+
+
+def show_sweep(groups: list[Group], out: Path, request: SweepRequest) -> int:
+    """Print how a sweep stands; what has come since is measured and sent where that was asked for.
+    The exit status is 0 whatever has failed.
+    """
+    from mechint.sweeps import keep_probes, status
+    from mechint.training.loggers import Forwarder
+
+    keep_probes(out, request.probes)
+    Forwarder(_places(groups, out), request.loggers).close()
+    rows = status(groups, out)
+    (print_json if request.as_json else print_rows)(rows)
+    counts = _report_problems(rows)
+    text = ", ".join(f"{count} {name}" for name, count in counts.items())
+    left = counts["waiting"] + counts["interrupted"] + counts["failed"]
+    print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
+    if _is_whole(counts):
+        measure(out, request)
+    return 0
+
+
+def measure(out: Path, request: SweepRequest) -> None:
+    """The table of the sweep and its probes in DIR/sweep.csv; what a kill left out is measured."""
+    from mechint.run_table import runs
+    from mechint.sweeps.directory import probes_of
+
+    chosen = probes_of(out)
+    if not chosen:
         return
-    for group in groups:
-        click.echo(f"group {group.id}: {', '.join(group.run_ids)}")
+    table = runs(out, workers=request.workers, device=request.device)
+    table = dataclasses.replace(table, measurements=tuple(chosen))
+    with counting("measuring") as report:
+        place = table.csv(out / "sweep.csv", report)
+    names = ", ".join(measurement.probe.name for measurement in chosen)
+    print_error(
+        f"{names} of {counted(len(table), 'run')}: {place}; mechint analyze {out} --out FILE"
+    )
+
+
+def _places(groups: Sequence[Group], out: Path) -> list[Path]:
+    return [out / run for group in groups for run in group.run_ids]
+
+
+def _is_whole(counts: Mapping[str, int]) -> bool:
+    """Whether no run is still to be trained, or being trained."""
+    return not any(counts[name] for name in ("waiting", "interrupted", "submitted", "running"))
+
+
+def _report_problems(rows: Rows) -> Counter[str]:
+    """Say which runs failed, and how many another process trains; how many have each status."""
+    for row in rows:
+        if row["status"] == "failed":
+            print_error(f"run {row['id']} failed: {row.get('error', 'see its directory')}")
+    counts = Counter(row["status"] for row in rows)
+    if counts["running"]:
+        print_error(f"another process trains {counted(counts['running'], 'run')}")
+    return counts
+
+
+def print_rows(rows: Rows) -> None:
+    """A line per run on stdout: its id, its status and its main numbers."""
+    width = max((len(row["id"]) for row in rows), default=0)
+    for row in rows:
+        click.echo(
+            f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}".rstrip()
+        )
+
+
+# --- a search -------------------------------------------------------------------------------------
+def described_search(task: str, settings: Sequence[str], given: Mapping[str, Any]) -> Any:
+    """The search of a command line, every end of its spaces checked."""
+    from mechint.sweeps.planning import swept_values
+    from mechint.sweeps.search import Search, Space
+
+    spaces = tuple(Space.parse(text) for text in given["spaces"])
+    names = [space.name for space in spaces]
+    over = swept_values(given["over"])
+    twice = next((name for name in names if names.count(name) > 1 or name in over), None)
+    if twice is not None:
+        raise ParameterError(f"--search {twice}: is given twice; expected once, and not in --over")
+    objective = given["objective"]
+    minimize = given["minimize"] or (not given["maximize"] and _minimized(objective))
+    texts = (*preset_settings(task, given["preset"]), *settings)
+    return Search(task, texts, spaces, over, objective, minimize, given["sampler"])
+
+
+def _minimized(objective: str) -> bool:
+    """Whether the least of a metric is the best one, where its name says it; ParameterError for a
+    loss that a probe gives, which one may want either way.
+    """
+    if objective.partition(".")[0] not in PROBES:
+        return "loss" in objective.split(".")
+    if "loss" in objective.replace("_", ".").split("."):
+        raise ParameterError(
+            f"--objective {objective}: is a loss after an intervention or on a part of the data; "
+            "say --minimize or --maximize"
+        )
+    return False
+
+
+def run_search_command(
+    out: Path, n_trials: int | None, request: SweepRequest, search: Any = None
+) -> int:
+    """Search, or go on where `search` is None; print every trial and the best one; the exit
+    status.
+    """
+    from mechint.models import find_device
+    from mechint.sweeps import keep_probes
+    from mechint.sweeps.search import check_objective, keep_search, read_search, run_search, trials
+    from mechint.training.estimate import check_resources
+    from mechint.training.loggers import forwarding
+    from mechint.training.timing import announcement
+
+    if search is not None:
+        target, specs = find_device(request.device), search.largest_trial(out)
+        check_objective(search.objective, specs[0])
+        check_resources(specs, target)
+        times = n_trials or TRIALS
+        print_error(announcement(specs, target, request.workers, times=times))
+        keep_search(search, out)
+    else:
+        search = read_search(out)
+    keep_probes(out, request.probes, wait=False)
+    wanted = n_trials or max(TRIALS, len(trials(out)))
+    with (
+        training_bar(f"search of {counted(wanted, 'trial')}") as bar,
+        forwarding(lambda: _trial_places(out), request.loggers, bar) as report,
+    ):
+        for rows in run_search(out, wanted, request.device, report, request.workers):
+            if not request.as_json:
+                print_trials(rows, search.objective)
+    return show_search(out, request.as_json, printed=True)
+
+
+def show_search(out: Path, as_json: bool, printed: bool = False) -> int:
+    """Print the trials of the search in `out`, and the best one as settings to train with."""
+    from mechint.sweeps.planning import setting_text
+    from mechint.sweeps.search import read_search, trials
+
+    search, rows = read_search(out), trials(out)
+    if as_json:
+        print_json(rows)
+    elif not printed:
+        print_trials(rows, search.objective)
+    done = [row for row in rows if row["value"] is not None]
+    if done:
+        best = (min if search.minimize else max)(done, key=lambda row: row["value"])
+        texts = [*search.settings, *(setting_text(*one) for one in best["parameters"].items())]
+        settings = "".join(f" --set {shlex.quote(text)}" for text in texts)
+        print_error(
+            f"best of {len(rows)}: {best['id']}, {'least' if search.minimize else 'largest'} "
+            f"{search.objective} {best['value']:.6g}; "
+            f"mechint train {search.task}{settings}"
+        )
+    return 0 if done or not rows else 2
+
+
+def _trial_places(out: Path) -> list[Path]:
+    """The run directories of the trials so far."""
+    return sorted(file.parent for file in out.glob("trial=*/**/config.json"))
+
+
+def print_trials(rows: Sequence[Mapping[str, Any]], objective: str) -> None:
+    """A line per trial: its settings, and what it gave."""
+    for row in rows:
+        values = "  ".join(
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in row["parameters"].items()
+        )
+        gave = row["status"] if row["value"] is None else f"{objective} {row['value']:.6g}"
+        click.echo(f"{row['id']}  {values}  {gave}")

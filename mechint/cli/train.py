@@ -1,11 +1,10 @@
-"""``mechint train``: train a task's model, one seed or many, with a bar that shows what it has
-learned.
-"""
+"""``mechint train``: train a task's model, one seed or many."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,10 @@ from mechint.cli.common import (
     workers_option,
 )
 from mechint.cli.plugin import plugin_option
-from mechint.cli.progress import headlines, progress_bar
-from mechint.cli.resources import check_and_announce
 from mechint.config import assignment
+from mechint.config.assign import refuse_repeated
 from mechint.errors import ParameterError, UnknownNameError
+from mechint.progress import headlines, training_bar
 from mechint.registry import TASKS
 
 if TYPE_CHECKING:
@@ -87,31 +86,35 @@ def train(
     """
     kind = TASKS[task]
     chosen = seeds_of(seeds) if seeds is not None else None
+    refuse_repeated(settings)
+    if seeds is not None and seeds.isdigit() and int(seeds) > 1:
+        print_error(f"--seeds {seeds}: one model, of seed {seeds}; 0:{seeds} trains {seeds} models")
 
+    from mechint.models import find_device
     from mechint.training import seed_specs, train_many, workers_on
     from mechint.training.api import assign_run
     from mechint.training.loggers import forwarding
-    from mechint.training.run_directory import RunDirectory
+    from mechint.training.timing import announcement
 
+    target = find_device(device)
     values = assign_run(task, [*preset_settings(task, preset), *settings])
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
-    out = out or Path("runs") / f"{task}-{digest}"
     specs = seed_specs(
-        kind.from_dict(values["task"]), values["model"], values["train"], seeds=chosen, out=out
+        kind.from_dict(values["task"]),
+        values["model"],
+        values["train"],
+        seeds=chosen,
+        out=out or default_place(task, values, chosen),
     )
-    for one in specs:
-        if one.out is not None:
-            RunDirectory(one.out).check(one.to_dict(), resume)
     workers = workers or workers_on(device)
-    check_and_announce(specs, device, workers)
     paths = [one.out for one in specs if one.out is not None]
-    with progress_bar(f"training {task}") as bar, forwarding(paths, loggers, bar) as report:
+    with training_bar(f"training {task}") as bar, forwarding(paths, loggers, bar) as report:
         runs = train_many(
             specs,
             resume=resume,
             device=device,
             progress=report,
             workers=workers,
+            announce=lambda parts, some: print_error(announcement(some, target, workers, parts)),
             on_interrupt="return",  # its lines are printed first
         )
     if as_json:
@@ -125,6 +128,16 @@ def train(
     if any(run.status == "interrupted" for run in runs):
         raise KeyboardInterrupt
     return 2 if any(run.status == "failed" for run in runs) else 0
+
+
+def default_place(task: str, values: Mapping[str, Any], seeds: Sequence[int] | None) -> Path:
+    """Where runs go without ``--out``: named by their settings, and by the seed of a lone run."""
+    values = {part: dict(some) for part, some in values.items()}
+    seed = values["train"].pop("seed", 0)
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    alone = seeds[0] if seeds is not None and len(seeds) == 1 else seed
+    several = seeds is not None and len(seeds) > 1
+    return Path("runs") / f"{task}-{digest}{'' if several else f'-seed-{alone}'}"
 
 
 def _row(run: Run) -> dict[str, Any]:

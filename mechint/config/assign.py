@@ -118,6 +118,36 @@ def _depth(value: Any) -> int:
     return depth
 
 
+ALIASES = {
+    "learning_rate": "lr",
+    "wd": "weight_decay",
+    "l2": "weight_decay",
+    "epochs": "steps",
+    "n_steps": "steps",
+    "batch": "batch_size",
+    "hidden_size": "d_model",
+    "n_layer": "n_layers",
+    "layers": "n_layers",
+    "heads": "n_heads",
+    "n_head": "n_heads",
+    "activation": "act_fn",
+    "eval_every": "evaluate_every",
+}
+"""Names that other programs have for our settings."""
+
+
+def refuse_repeated(texts: Iterable[str]) -> None:
+    """Raise ParameterError where two of the ``--set`` texts set one name."""
+    seen: dict[str, str] = {}
+    for text in texts:
+        name = text.partition("=")[0].strip()
+        if name in seen:
+            raise ParameterError(
+                f"--set {shown(seen[name])} and --set {shown(text)}: expected each setting once"
+            )
+        seen[name] = text
+
+
 def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[str, Any]]:
     """Sort ``--set`` assignments by the configuration they reach.
 
@@ -147,9 +177,12 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
             continue
         owners = [target for target, names in fields.items() if name in names]
         if not owners:
-            raise UnknownNameError.of(
-                "parameter", name, {field for names in fields.values() for field in names}
-            )
+            known = {field for names in fields.values() for field in names}
+            if ALIASES.get(name) in known:
+                raise UnknownNameError(
+                    f"unknown parameter {name!r}; did you mean {ALIASES[name]!r}?"
+                )
+            raise UnknownNameError.of("parameter", name, known)
         if len(owners) > 1:
             raise ParameterError(
                 f"--set {name}: several have it; write "

@@ -30,7 +30,7 @@ class TrainConfig(Settings):
         ),
         choices=("adamw", "adam", "sgd", "muon"),
     )
-    lr: float = setting(1e-3, "learning rate", low=0, high=1e30)
+    lr: float = setting(1e-3, "learning rate", low=1e-30, high=1e30)
     betas: tuple[float, float] = setting((0.9, 0.98), "Adam's moments' decay", low=0, high=0.999999)
     eps: float = setting(1e-8, "Adam's epsilon", low=0, high=1)
     momentum: float = setting(0.0, "momentum of sgd", low=0, high=1)

@@ -1,7 +1,18 @@
 """Sweeps: many runs as one table that can stop and go on, here, on Ray or on Slurm."""
 
-from mechint.sweeps.plan import Group, parse_values, plan
-from mechint.sweeps.run import run_sweep, status
-from mechint.sweeps.table import read_plan, run_group
+from mechint.sweeps.directory import keep_plan, keep_probes, read_plan, run_group, status
+from mechint.sweeps.planning import Group, parse_values, plan, read_file
+from mechint.sweeps.run import run_sweep
 
-__all__ = ["Group", "parse_values", "plan", "read_plan", "run_group", "run_sweep", "status"]
+__all__ = [
+    "Group",
+    "keep_plan",
+    "keep_probes",
+    "parse_values",
+    "plan",
+    "read_file",
+    "read_plan",
+    "run_group",
+    "run_sweep",
+    "status",
+]

@@ -1,15 +1,18 @@
-"""Running a sweep, and looking at one."""
+"""Running a sweep: here, in workers, on Ray or on Slurm."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mechint.sweeps.executors import EXECUTORS
-from mechint.sweeps.executors.base import Job
-from mechint.sweeps.plan import Group, Row
-from mechint.sweeps.table import is_finished, keep_plan, live_rows, rows_of
+from mechint.errors import MechintError, UnknownNameError
+from mechint.parallel import interruptible, run_jobs, tell
+from mechint.sweeps.directory import is_finished, keep_plan, rows_of, run_group, with_failure
+from mechint.sweeps.planning import Group, Row
+
+EXECUTORS = ("local", "ray", "slurm")
 
 
 def run_sweep(
@@ -21,24 +24,76 @@ def run_sweep(
     *,
     workers: int = 1,
     options: Mapping[str, str] | None = None,
+    whole: bool = True,
 ) -> Iterator[list[Row]]:
     """Run every group that is not finished yet; yields the rows of each group as they come,
     finished ones first.
 
+    Args:
+        groups: from `plan`; out: the sweep's directory; executor: "local", "ray" or "slurm".
+        progress: called with `mechint.training.Progress` by the local executor.
+        workers: processes side by side on this machine; a group gives the same bits in each of
+            them as in this process.
+        options: of Slurm, such as ``{"time": "4:00:00"}``.
+        whole: whether `groups` are all of the sweep, and so its plan; some of a plan that is kept
+            already otherwise.
+
     Raises:
         RunError: `out` belongs to another sweep, or the executor is not there.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, with everything kept.
     """
-    keep_plan(groups, out)
-    done = [is_finished(group, out) for group in groups]
-    for i, group in enumerate(groups):
-        if done[i]:
-            yield rows_of(group, out)
-    waiting = [(i, group) for i, group in enumerate(groups) if not done[i]]
-    job = Job(waiting, out, device, progress, workers, options or {})
-    if waiting:
-        yield from EXECUTORS[executor](job)
+    if executor not in EXECUTORS:
+        raise UnknownNameError.of("executor", executor, EXECUTORS)
+    if whole:
+        keep_plan(groups, out)
+    done = [group for group in groups if is_finished(group, out)]
+    for group in done:
+        yield rows_of(group, out)
+    waiting = [group for group in groups if group not in done]
+    if not waiting:
+        return
+    if executor == "ray":
+        from mechint.sweeps.on_ray import run_on_ray
+
+        yield from run_on_ray(waiting, out, device)
+    elif executor == "slurm":
+        from mechint.sweeps.on_slurm import submit
+
+        submit(waiting, out, device, options or {})
+        for group in waiting:
+            yield [row | {"status": "submitted"} for row in rows_of(group, out)]
+    else:
+        yield from _run_here(waiting, out, device, progress, workers)
 
 
-def status(groups: Sequence[Group], out: Path) -> list[Row]:
-    """One row per run of a sweep, with where it stands now; nothing is written."""
-    return [row for group in groups for row in live_rows(group, out)]
+def _run_here(
+    groups: Sequence[Group],
+    out: Path,
+    device: str,
+    progress: Callable[[Any], None] | None,
+    workers: int,
+) -> Iterator[list[Row]]:
+    from mechint.training.schedule import Shares
+
+    share = Shares([len(group.runs) for group in groups], progress)
+    with interruptible() as interrupted:
+        if workers > 1 and device == "cpu" and len(groups) > 1:
+            jobs = [(group, out) for group in groups]
+            for place, outcome in run_jobs(
+                _run_in_worker, jobs, workers, report=share.of, stop=interrupted
+            ):
+                if isinstance(outcome, MechintError):
+                    error = f"{outcome}; --resume goes on from the last commit"
+                    outcome = with_failure(rows_of(groups[place], out), error)
+                yield outcome
+        else:
+            for place, group in enumerate(groups):
+                yield run_group(group, out, device, progress and partial(share.of, place))
+                if interrupted.is_set():  # rows of another process may be interrupted, too
+                    break
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+
+
+def _run_in_worker(group: Group, out: Path) -> list[Row]:
+    return run_group(group, out, "cpu", tell)

@@ -5,28 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from mechint.config import ModelConfig, Settings, TrainConfig, assign
-from mechint.errors import NonFiniteError, ParameterError
+from mechint.errors import MechintError, NonFiniteError, ParameterError
 from mechint.models import config_class, find_device
+from mechint.parallel import interruptible, run_jobs, tell, usable_cores
 from mechint.registry import TASKS
 from mechint.task import Task
-from mechint.training.estimate import check_disk, check_fits, does_not_fit, free_memory
-from mechint.training.interrupt import interruptible, raise_interrupted
+from mechint.training.estimate import check_resources
 from mechint.training.part import as_planned, train_part
 from mechint.training.plan import Part, part_of, partition
-from mechint.training.resume import repair
 from mechint.training.run import DONE, Run, Spec
-from mechint.training.schedule import Progress
+from mechint.training.schedule import Progress, Shares
 
 OnProgress = Callable[[Progress], None]
 
-THREADS = 2
-"""Threads of a plan that is one ensemble; the ensembles of larger plans have one each."""
+LARGE = 1 << 26
+"""Bytes of an ensemble from which a second thread halves the time of a step, about."""
 
 
 def spec(
@@ -133,11 +133,7 @@ def workers_on(device: str) -> int:
     """Processes that train side by side on `device`: one for each core that this process may use,
     where Slurm, a container or taskset leave it fewer than the machine has; one for a GPU.
     """
-    if device != "cpu":
-        return 1
-    if hasattr(os, "sched_getaffinity"):  # on Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cores() if device == "cpu" else 1
 
 
 def seed_specs(
@@ -177,6 +173,7 @@ def train_many(
     workers: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
     threads: int | None = None,
+    announce: Callable[[list[Part], list[Spec]], None] | None = None,
     on_interrupt: Literal["raise", "return"] = "raise",
 ) -> list[Run]:
     """Train any list of runs; those of one shape advance together.
@@ -194,7 +191,9 @@ def train_many(
         workers: processes that train ensembles side by side, one thread each, on a CPU and for runs
             that have directories; with 1 everything happens in this process.
         parts: places in `specs` that train together, in place of the plan's own choice.
-        threads: of each ensemble; when None `THREADS` for a plan of one ensemble, else one.
+        threads: of each ensemble; when None two for a plan of one ensemble that needs `LARGE` bytes
+            or more, else one.
+        announce: called before training with the ensembles and all specs, where any are left.
         on_interrupt: "return" gives the runs back after Ctrl-C or SIGTERM, too, those that were
             stopped with status "interrupted".
 
@@ -215,34 +214,49 @@ def train_many(
         raise ParameterError("train: two runs have the same directory; expected one each")
     if workers > 1 and (target.type != "cpu" or len(places) < len(runs)):
         raise ParameterError("train: several workers are for runs with directories, on the CPU")
-    with as_planned(target):
-        for run in runs:
-            if run.directory is not None and run.directory.check(run.spec.to_dict(), resume):
-                run.load()
-                if run.status in DONE:
-                    repair(run)
-        waiting = [run for run in runs if run.status not in DONE]
-        free = free_memory(target)
-        for run in waiting:
-            check_fits(run.spec, free)
-        check_disk([run.spec for run in waiting])
-        chosen: list[Part] = []
-        if waiting and parts is None:
-            chosen = partition(specs, target.type, memory)
-        elif waiting and parts is not None:
-            chosen = [part_of(specs, members) for members in parts]
-        if threads is None:
-            threads = THREADS if len(chosen) == 1 else 1
-        chosen = [part for part in chosen if any(runs[i].status not in DONE for i in part.members)]
-        for part in chosen:
-            if part.bytes > free:
-                raise does_not_fit(specs[part.members[0]], part.bytes, free)
-        _train_parts(chosen, runs, target, resume, workers, progress, threads)
+    for run in runs:
+        if run.directory is not None and run.directory.check(run.spec.to_dict(), resume):
+            run.load()
+            lacks_weights = run.status in DONE[:2] and run.directory.lacks_weights()
+            if lacks_weights or os.path.lexists(run.directory.state_file):
+                run.status = "waiting"  # it is trained again, or its ensemble goes on
+    waiting = [run.spec for run in runs if run.status not in DONE]
+    if waiting:
+        with as_planned(target):
+            check_resources(waiting, target)
+            if parts is None:
+                planned = partition(specs, target.type, memory)
+            else:
+                planned = [part_of(specs, members) for members in parts]
+            if threads is None:
+                threads = threads_of(planned)
+        left = [part for part in planned if any(runs[i].status not in DONE for i in part.members)]
+        if announce is not None:
+            announce(left, list(specs))
+        _train_parts(left, runs, target, resume, workers, progress, threads)
     if len(runs) == 1 and runs[0].status == "failed":
         raise NonFiniteError(runs[0].error)
     if on_interrupt == "raise":
         raise_interrupted(runs)
     return runs
+
+
+def threads_of(parts: Sequence[Part]) -> int:
+    """Threads of each ensemble on a CPU: two where the plan is one large ensemble. Two that share a
+    small one's operations gain little, and wait for each other where the machine is busy.
+    """
+    (first, *others) = parts
+    return 2 if not others and first.bytes * len(first.members) >= LARGE else 1
+
+
+def raise_interrupted(runs: Sequence[Run]) -> None:
+    """KeyboardInterrupt where a run was stopped, which nobody should take for a trained one."""
+    for run in runs:
+        if run.status == "interrupted":
+            goes_on = "" if run.path is None else "; the same call with resume=True goes on"
+            raise KeyboardInterrupt(
+                f"training stopped at step {run.step} of {run.spec.train.steps}{goes_on}"
+            )
 
 
 def _train_parts(
@@ -254,40 +268,39 @@ def _train_parts(
     progress: OnProgress | None,
     threads: int,
 ) -> None:
-    report = None if progress is None else _WholePlan(parts, runs, progress)
-    if workers > 1 and len(parts) > 1:
-        from mechint.training.workers import train_in_processes
-
-        train_in_processes(parts, runs, resume, workers, report)
-    else:
-        with interruptible() as interrupted:
+    work = [part.work(runs[part.members[0]].spec.train.steps) for part in parts]
+    report = Shares(work, progress, [part.bytes for part in parts])
+    with interruptible() as interrupted:
+        if workers > 1 and len(parts) > 1:
+            jobs = [
+                ([runs[i].spec for i in part.members], part.ensemble, resume, threads)
+                for part in parts
+            ]
+            for place, outcome in run_jobs(
+                train_in_worker, jobs, workers, report=report.of, stop=interrupted
+            ):
+                if isinstance(outcome, MechintError):
+                    goes_on = "the same command" if resume else "--resume"
+                    raise MechintError(f"train: {outcome}; {goes_on} goes on from the last commit")
+                for i, (status, error, step) in zip(parts[place].members, outcome, strict=True):
+                    runs[i].load()
+                    runs[i].status, runs[i].error, runs[i].step = status, error, step
+        else:
             for number, part in enumerate(parts):
                 if interrupted.is_set():
                     break
                 members = [runs[i] for i in part.members]
-                numbered = None if report is None else report.of_part(number)
+                numbered = None if progress is None else partial(report.of, number)
                 train_part(members, part.ensemble, device, numbered, resume, threads)
     for run in runs:
         if run.status in ("waiting", "running"):
             run.status = "interrupted"
 
 
-class _WholePlan:
-    """Adds to what every ensemble reports which part of the plan it is, what a step costs, and how
-    much of the whole is done.
-    """
-
-    def __init__(self, parts: Sequence[Part], runs: Sequence[Run], report: OnProgress) -> None:
-        steps = [runs[part.members[0]].spec.train.steps for part in parts]
-        self.costs = [part.bytes for part in parts]
-        self.work = [max(1, part.work(n)) for part, n in zip(parts, steps, strict=True)]
-        self.done = [0.0] * len(parts)
-        self.report = report
-
-    def __call__(self, now: Progress) -> None:
-        self.done[now.part] = now.step / max(1, now.steps)
-        share = sum(w * d for w, d in zip(self.work, self.done, strict=True)) / sum(self.work)
-        self.report(dataclasses.replace(now, cost=self.costs[now.part], done=share))
-
-    def of_part(self, number: int) -> OnProgress:
-        return lambda now: self(dataclasses.replace(now, part=number))
+def train_in_worker(
+    specs: Sequence[Spec], ensemble: str, resume: bool, threads: int
+) -> list[tuple[str, str, int]]:
+    """Train one part in a worker process; status, error and step of every run."""
+    runs = [Run(spec) for spec in specs]
+    train_part(runs, ensemble, torch.device("cpu"), tell, resume, threads)
+    return [(run.status, run.error, run.step) for run in runs]

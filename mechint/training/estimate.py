@@ -1,4 +1,4 @@
-"""How much memory and disk a run will take, said before it takes them.
+"""Memory and disk that runs will take, estimated before they take them.
 
 The bytes of one model also decide how many train as one ensemble, so they are a function of the
 configuration and the data alone, never of the machine.
@@ -17,12 +17,9 @@ from mechint.config import ModelConfig, Settings
 from mechint.errors import MechintError
 from mechint.files import check_space
 from mechint.models.initial import parameter_shapes
-from mechint.task import FiniteTask, memory
+from mechint.task import IGNORE, FiniteTask, memory
 from mechint.training.run import Spec
 from mechint.training.schedule import kept_steps
-
-SAMPLE = 256
-"""Examples whose layout is made to estimate that of a whole batch."""
 
 FILE_BYTES, ROW_BYTES = 8192, 128
 """Bytes of a checkpoint besides its weights, and of a row of metrics per output, about."""
@@ -95,45 +92,31 @@ def model_bytes(spec: Spec) -> int:
     """Bytes that training one model takes, estimated: weights, optimizer, and the activations that
     one step keeps for its backward.
     """
-    return weight_bytes(spec) + _activation_bytes(spec)
+    task, config, size = spec.task, spec.model, spec.train.batch_size
+    if isinstance(config, ModelConfig):
+        activations = _activations(spec, config)
+    elif size is None:  # the exact population loss
+        activations = parameter_count(config)
+    else:
+        activations = 3 * size * (task.n_ctx + task.d_vocab_out) + parameter_count(config)
+    return weight_bytes(spec) + 8 * activations
 
 
-def _activation_bytes(spec: Spec) -> int:
-    task, config = spec.task, spec.model
-    if task.model_kind == "transformer":
-        assert isinstance(config, ModelConfig)
-        return _transformer_bytes(spec, config)
-    if spec.train.batch_size is None:  # the exact population loss
-        return 8 * parameter_count(config)
-    return 24 * spec.train.batch_size * (task.n_ctx + task.d_vocab_out) + 8 * parameter_count(
-        config
-    )
-
-
-def _transformer_bytes(spec: Spec, config: ModelConfig) -> int:
-    from mechint.training.batches import stack
-    from mechint.training.learners import Prepared
-
+def _activations(spec: Spec, config: ModelConfig) -> int:
+    """Numbers that a transformer keeps for its backward: all positions in every block but the last,
+    which is asked at the answers alone.
+    """
     task, size = spec.task, spec.train.batch_size
     if isinstance(task, FiniteTask):
         n = len(task.split(spec.data_seed)["train"])
-        n = n if size is None else min(n, size)
-        batch = next(task.stream("train", spec.data_seed, min(n, SAMPLE)))
-    else:
-        n = size or 1
-        batch = task.sample(min(n, SAMPLE), 0, "train")
-    prepared = Prepared.of(stack([batch]), config)
+        size = n if size is None else min(n, size)
+    assert size is not None
+    few = next(task.stream("train", spec.data_seed, 2))
+    answers = int((few.targets != IGNORE).sum()) / len(few)
+    positions = min(config.n_ctx, answers) + (config.n_layers - 1) * config.n_ctx
     wide = 8 * config.d_model + (0 if config.attn_only else 2 * (config.d_mlp or 0))
-    pairs = sum(
-        gather.queries.numel() * gather.keys.shape[-1] * config.n_heads * 3
-        for gather in prepared.layout.blocks or ()
-    )
-    numbers = (
-        config.depth * prepared.layout.rows * wide
-        + pairs
-        + 3 * prepared.targets.shape[1] * config.d_vocab_out
-    )
-    return 8 * math.ceil(numbers * n / len(batch))
+    row = wide + 3 * config.n_heads * config.n_ctx
+    return math.ceil(size * (positions * row + 3 * answers * config.d_vocab_out))
 
 
 # --- the machine ----------------------------------------------------------------------------------
@@ -144,31 +127,30 @@ def free_memory(device: torch.device) -> int:
     return memory.free_memory()
 
 
-def check_fits(spec: Spec, limit: int) -> None:
-    """MechintError where one model's weights or its batch alone need more than `limit` bytes; found
-    without making them.
+def check_resources(specs: Sequence[Spec], device: torch.device) -> None:
+    """Refuse runs that the machine cannot hold, before anything of them is made.
+
+    Raises:
+        MechintError: one model needs more memory than is free. RunError: the runs need more room on
+            the disk than there is.
     """
-    needed = weight_bytes(spec) + 8 * batch_numbers(spec)
-    if needed > limit:
-        raise does_not_fit(spec, needed, limit)
-
-
-def check_disk(specs: Sequence[Spec]) -> int:
-    """Bytes that the directories of these runs still need; RunError where a disk has fewer free."""
-    needed: dict[int, int] = {}
-    places: dict[int, Path] = {}
+    free = free_memory(device)
+    for spec in specs:
+        needed = weight_bytes(spec) + 8 * batch_numbers(spec)
+        if needed > free:
+            raise does_not_fit(spec, needed, free)
+    needed: dict[Path, int] = {}
     for spec in specs:
         if spec.out is not None:
-            there = _size_of(spec.out)
-            parent = next(
-                path for path in (spec.out, *spec.out.absolute().parents) if path.exists()
-            )
-            disk = parent.stat().st_dev
-            needed[disk] = needed.get(disk, 0) + max(0, disk_bytes(spec) - there)
-            places.setdefault(disk, spec.out)
-    for disk, size in needed.items():
-        check_space(places[disk], size)
-    return sum(needed.values())
+            place = next(path for path in (spec.out, *spec.out.absolute().parents) if path.exists())
+            needed[place] = needed.get(place, 0) + max(0, disk_bytes(spec) - _size_of(spec.out))
+    for place, size in needed.items():
+        check_space(place, size)
+
+
+def disk_needed(specs: Sequence[Spec]) -> int:
+    """Bytes that the directories of these runs grow to, at most."""
+    return sum(disk_bytes(spec) for spec in specs if spec.out is not None)
 
 
 def _size_of(directory: Path) -> int:
@@ -181,7 +163,7 @@ def _size_of(directory: Path) -> int:
 
 
 def does_not_fit(spec: Spec, needed: int, limit: int) -> MechintError:
-    """What to say of a run that needs more memory than there is."""
+    """The error that a run needs more memory than there is."""
     return MechintError(
         f"train: one model of {spec.task.name} needs about {needed / 2**30:.3g} GiB and "
         f"{limit / 2**30:.3g} GiB are free; make the model or its batch smaller"

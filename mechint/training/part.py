@@ -1,18 +1,23 @@
-"""One part of a plan: its directories locked and opened, its ensembles trained."""
+"""One ensemble of a plan: its directories locked and opened, its runs trained and committed."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from mechint.errors import MechintError
+from mechint.errors import RunError
 from mechint.models.untouched import plain_arithmetic
-from mechint.training.resume import open_runs
-from mechint.training.run import Run
+from mechint.training.manifest import read_manifest
+from mechint.training.run import DONE, Run
+from mechint.training.run_directory import RunDirectory
 from mechint.training.schedule import Progress
+from mechint.training.state import State, read_state, write_state
 from mechint.training.trainer import Ensemble
 
 
@@ -55,24 +60,119 @@ def train_part(
     Raises:
         RunError: a directory holds something else, is damaged, or another process writes there.
     """
+    directories = [run.directory for run in runs if run.directory is not None]
     with as_planned(device, threads), contextlib.ExitStack() as locks:
-        new = set[Path | None]()  # where no earlier call has written
         for run in runs:
             if run.directory is not None:
                 run.directory.check(run.spec.to_dict(), resume)
                 locks.enter_context(run.directory.lock())
-                if not run.directory.check(run.spec.to_dict(), resume):
-                    new.add(run.path)
-        for group in open_runs(runs, ensemble, resume):
-            trained = None
-            try:
-                trained = Ensemble(group.runs, group.states, device, progress, group.ensemble)
-                trained.train()
-            except MechintError:
-                if trained is None or trained.step == 0:
-                    for run in group.runs:
-                        if run.directory is not None and run.path in new:
-                            run.directory.withdraw()
-                raise
-            if any(run.status == "interrupted" for run in group.runs):
-                return
+        kept = len(directories) == len(runs)
+        state = _restore(runs, directories, ensemble, resume) if kept else None
+        known = [state["runs"][i] if state else _status(one) for i, one in enumerate(directories)]
+        left = [run for run in runs if run.status not in DONE]
+        commit = _committer(runs, directories, ensemble, threads) if kept else None
+        trained = Ensemble(left, device, progress, state, commit) if left else None
+        if kept:
+            _open(runs, directories, ensemble, known)
+        if trained is not None:
+            trained.train()
+        elif state is not None:  # a kill came between the last commit and what follows it
+            _publish(runs, directories)
+
+
+def _status(directory: RunDirectory) -> Any:
+    return directory.status() if directory.config_file.exists() else None
+
+
+def _restore(
+    runs: Sequence[Run], directories: Sequence[RunDirectory], ensemble: str, resume: bool
+) -> State | None:
+    """Take the runs to where their ensemble's saved state has them, which is returned; where there
+    is none, runs that are done stay, and the others are at the start.
+    """
+    there = [
+        directory.check(run.spec.to_dict(), resume)
+        for run, directory in zip(runs, directories, strict=True)
+    ]
+    file = directories[0].state_file
+    if os.path.lexists(file):
+        state = read_state(file)
+        if state["ensemble"] != ensemble or len(state["runs"]) != len(runs):
+            raise _apart(file, len(state["runs"]), directories[0].path)
+        for run, known in zip(runs, state["runs"], strict=True):
+            run.take(known, file)
+        return state | {"file": file}
+    for run, directory, known in zip(runs, directories, there, strict=True):
+        if known:
+            _refuse_member_of_another(directory, ensemble)
+            run.load()
+        if run.status not in DONE or (run.status != "failed" and directory.lacks_weights()):
+            directory.status_file.unlink(missing_ok=True)
+            run.take(None)
+    return None
+
+
+def _refuse_member_of_another(directory: RunDirectory, ensemble: str) -> None:
+    """RunError where a run goes on with an ensemble that it would be torn out of."""
+    other = (read_manifest(directory.manifest_file) or {}).get("ensemble")
+    if not isinstance(other, dict) or other.get("id") == ensemble:
+        return
+    file = Path(os.path.normpath(directory.path / str(other.get("state"))))
+    if directory.status() is None and file.name == "state.pt" and file.is_file():
+        raise _apart(file, other.get("models"), directory.path)
+
+
+def _apart(file: Path, models: Any, path: Path) -> RunError:
+    return RunError(
+        f"{path}: stopped as one of {models} runs that train together; resume all of them with the "
+        f"command that began them, or delete {file} to begin anew"
+    )
+
+
+def _open(
+    runs: Sequence[Run],
+    directories: Sequence[RunDirectory],
+    ensemble: str,
+    known: Sequence[Any],
+) -> None:
+    """Make the directories say which runs they hold, and hold no more than their state knows."""
+    state_file, changed = directories[0].state_file, dict[str, Path]()
+    for run, directory, before in zip(runs, directories, known, strict=True):
+        place = os.path.relpath(state_file.absolute(), directory.path.absolute())
+        member = {"id": ensemble, "models": len(runs), "state": place}
+        goes_on = run.status not in DONE
+        for name in directory.open(run.spec.to_dict(), member, before, goes_on):
+            changed.setdefault(name, directory.path)
+    if changed:
+        warnings.warn(
+            f"{next(iter(changed.values()))}: goes on with other {', '.join(changed)} than before "
+            "(manifest.json says which), so its bits may differ from those of the plan",
+            stacklevel=4,
+        )
+
+
+def _committer(
+    runs: Sequence[Run], directories: Sequence[RunDirectory], ensemble: str, threads: int
+) -> Callable[[State], None]:
+    """The function that makes the ensemble's tensors, and where its runs stand, its saved state."""
+
+    def commit(tensors: State) -> None:
+        for directory in directories:
+            directory.check_held()
+        known = [run.known() for run in runs]
+        state = {"ensemble": ensemble, "threads": threads, "runs": known, **tensors}
+        write_state(directories[0].state_file, state)
+        _publish(runs, directories)
+
+    return commit
+
+
+def _publish(runs: Sequence[Run], directories: Sequence[RunDirectory]) -> None:
+    """Once a commit has them: write the status of runs that are done; without others, the state of
+    the ensemble has served its purpose.
+    """
+    for run, directory in zip(runs, directories, strict=True):
+        if run.status in DONE:
+            directory.keep_status(run.known())
+    if all(run.status in DONE for run in runs):
+        directories[0].state_file.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from mechint.checkpoints import save_checkpoint
 from mechint.config import Settings, TrainConfig
+from mechint.files import read_json_lines, refuse_links
 from mechint.task import Task
-from mechint.training.run_directory import RunDirectory, State
+from mechint.training.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -105,18 +107,35 @@ class Run:
             RunError: the directory holds another run, or a damaged one.
         """
         directory = self.directory
-        if directory is not None and directory.check(self.spec.to_dict(), resume=True):
-            self.take(directory.states()[0] if directory.has_committed else None)
+        if directory is None or not directory.check(self.spec.to_dict(), resume=True):
+            return self
+        known = directory.status()
+        if known is not None:
+            self.take(known, directory.status_file)
+            return self
+        rows = read_json_lines(directory.metrics_file)
+        self.metrics = [row for row in rows if isinstance(row.get("step"), int)]
+        self.step = self.metrics[-1]["step"] if self.metrics else 0
+        self.status = "interrupted" if self.metrics else "waiting"
         return self
 
-    def take(self, state: State | None) -> None:
-        """Restore step, status and metrics from `state`; None resets to the start."""
+    def take(self, known: Mapping[str, Any] | None, held_in: Path | None = None) -> None:
+        """Restore step, status and metrics from what the file `held_in` says of the run; None
+        resets to the start.
+        """
         assert self.directory is not None
-        if state is None:
+        if known is None:
             self.step, self.status, self.error, self.metrics = 0, "waiting", "", []
             return
-        self.step, self.status, self.error = state["step"], state["status"], state["error"]
-        self.metrics = self.directory.metrics_until(state)
+        assert held_in is not None
+        self.metrics = self.directory.metrics_until(known, held_in)
+        self.step, self.status, self.error = known["step"], known["status"], known["error"]
+
+    def known(self) -> dict[str, Any]:
+        """What is kept of the run in a file of its status: the inverse of `take`."""
+        assert self.directory is not None
+        now = {"status": self.status, "step": self.step, "error": self.error}
+        return now | self.directory.metrics_digest()
 
     def subject(self, **options: Any) -> Subject:
         """The trained model as a Subject; `options` as in `mechint.Subject`."""
@@ -171,6 +190,7 @@ class Run:
         spec, directory = self.spec, self.directory
         if directory is not None:
             directory.check_held()
+            refuse_links(path, directory.path)
         save_checkpoint(
             path,
             config=spec.model,

@@ -5,45 +5,38 @@ DIR/manifest.json    versions, git commit, device, threads, plug-ins, and the en
 DIR/metrics.jsonl    one row per evaluation
 DIR/checkpoints/     step-00001000.pt …
 DIR/ckpt.pt          the last weights
-DIR/state.pt         all that resuming bit for bit needs
-DIR/state.next.pt    the state to come, while an ensemble commits the states of all its models
-
-A model of an ensemble must go on from the step that the others go on from. So the states of an
-ensemble are written in two phases: first every ``state.next.pt``, then each is renamed to
-``state.pt``. After a kill in the first phase all models still have the old state; after a kill in
-the second all have the new one, under one name or the other (`mechint.training.resume`).
+DIR/status.json      of a run that is done: status, step, error, and the digest of its metrics
+DIR/state.pt         in the first run of an ensemble, while one of its runs trains: all that
+                     resuming bit for bit needs (`mechint.training.state`)
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
-import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mechint.errors import RunError
 from mechint.files import (
+    clear_partial,
     make_directory,
+    parse_json,
+    read_bytes,
+    refuse_links,
     regular_file,
-    write_bytes,
     write_error,
     write_text,
 )
-from mechint.locks import clear_partial, locked
+from mechint.locks import locked
 from mechint.training.manifest import manifest, of_resumption, read_manifest
-from mechint.training.run_config import difference, read_as_today, read_config
-from mechint.training.state import State, read_state
+from mechint.training.state import check_known, first_line
 
-BOOKKEEPING = {".lock"}
-"""Names in a directory that make it no less empty."""
+ELSEWHERE = "choose another --out, or delete the directory"
 
 
 class RunDirectory:
@@ -51,8 +44,9 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metrics_file, self.manifest_file = path / "metrics.jsonl", path / "manifest.json"
-        self.state_file, self.next_file = path / "state.pt", path / "state.next.pt"
+        self.config_file, self.manifest_file = path / "config.json", path / "manifest.json"
+        self.metrics_file, self.status_file = path / "metrics.jsonl", path / "status.json"
+        self.state_file, self.weights_file = path / "state.pt", path / "ckpt.pt"
         self.check_held = _not_locked
 
     @contextlib.contextmanager
@@ -74,8 +68,7 @@ class RunDirectory:
             RunError: the directory holds this run and `resume` is False, or it holds another run,
                 a damaged one, or something else, or lies in that of another run.
         """
-        file = self.path / "config.json"
-        if not os.path.lexists(file):
+        if not os.path.lexists(self.config_file):
             if self.path.is_dir() and any(map(_counts, self.path.iterdir())):
                 raise RunError(f"{self.path}: is not empty and holds no run; choose another --out")
             if (self.path.parent / "config.json").is_file():
@@ -84,11 +77,10 @@ class RunDirectory:
                     "another --out"
                 )
             return False
-        there, wanted = read_config(file), json.loads(json.dumps(spec))
-        read_as_today(there, wanted)
+        there, wanted = _read_config(self.config_file), json.loads(json.dumps(spec))
         if there != wanted:
             raise RunError(
-                f"{self.path}: holds another run ({difference(there, wanted)}); "
+                f"{self.path}: holds another run ({_difference(there, wanted)}); "
                 "choose another --out"
             )
         if not resume:
@@ -98,185 +90,110 @@ class RunDirectory:
             )
         return True
 
-    def create(
+    def open(
         self,
         spec: Mapping[str, Any],
         ensemble: Mapping[str, Any],
-        state: State | None = None,
-        goes_on: bool = False,
+        known: Mapping[str, Any] | None,
+        goes_on: bool,
     ) -> list[str]:
-        """Write what says which run this is, where it is missing, and with what it trains.
+        """Write what says which run this is, and take the directory back to `known` (None: the
+        start): metrics after it go, and a run that trains on has no status.
 
-        state: what the run is at, None at the start; goes_on: whether it trains on from there.
-        Returns the names of what in the manifest is other from `state` on than it was before.
+        ensemble: what it trains in; goes_on: whether it trains on from `known`. Returns the names
+        of what in the manifest changes from there on.
         """
         clear_partial(self.path)
-        if not (self.path / "config.json").exists():
-            write_text(self.path / "config.json", json.dumps(spec, indent=1))
+        if not self.config_file.exists():
+            self._write(self.config_file, spec)
         clear_partial(make_directory(self.path / "checkpoints"))
+        if known is None or goes_on:
+            self.status_file.unlink(missing_ok=True)
+        size = 0 if known is None else known["metrics_bytes"]
+        if self.metrics_file.exists() and self.metrics_file.stat().st_size > size:
+            os.truncate(self.metrics_file, size)
         there, now = read_manifest(self.manifest_file), {**manifest(), "ensemble": dict(ensemble)}
-        made = there
-        if made is None or state is None:
-            threads = None if state is None else state["threads"]
-            made = now | ({"threads": threads} if threads else {})
-        if state is not None and goes_on:
-            made = of_resumption(made, now, state["step"])
+        made = now if there is None or known is None else there
+        if known is not None and goes_on:
+            made = of_resumption(made, now, known["step"])
         if made == there:
             return []
         if self.manifest_file.is_fifo():  # writing to it would wait for a reader
             self.manifest_file.unlink()
-        write_text(self.manifest_file, json.dumps(made, indent=1))
+        self._write(self.manifest_file, made)
         last = made.get("resumed", [{}])[-1]
-        begins = state is not None and last.get("from_step") == state["step"]
+        begins = known is not None and last.get("from_step") == known["step"]
         return [name for name in last if name != "from_step" and begins and goes_on]
 
-    def withdraw(self) -> None:
-        """Take back all that was written since `create` began this run, where no state was
-        committed: of a run that is refused before its first step nothing is left that another run
-        would stumble over. Not for a directory that an earlier call has written to.
-        """
-        try:
-            self.check_held()
-        except RunError:  # what is there now is another's
-            return
-        if self.has_committed:
-            return
-        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
-        written = (self.metrics_file, self.path / "ckpt.pt", self.next_file, self.manifest_file)
-        for file in (*written, self.path / "config.json"):
-            file.unlink(missing_ok=True)
+    def _write(self, file: Path, value: Mapping[str, Any]) -> None:
+        write_text(file, json.dumps(value, indent=1), within=self.path)
 
-    # --- its state --------------------------------------------------------------------------------
-    def states(self) -> list[State]:
-        """The states to go on from, the committed one first; empty where none was written.
+    # --- where it stands --------------------------------------------------------------------------
+    def status(self) -> Mapping[str, Any] | None:
+        """Status, step, error and metrics of a run that is done; None of one that is not."""
+        if not os.path.lexists(self.status_file):
+            return None
+        known = parse_json(read_bytes(self.status_file), self.status_file)
+        return check_known(known, self.status_file)
 
-        Raises:
-            RunError: state.pt is damaged.
-        """
-        committed = [read_state(self.state_file)] if os.path.lexists(self.state_file) else []
-        prepared = []
-        if self.next_file.is_file():
-            with contextlib.suppress(RunError):
-                prepared = [read_state(self.next_file)]
-        return committed + prepared
-
-    @property
-    def has_committed(self) -> bool:
-        """Whether a state to resume from is there."""
-        return os.path.lexists(self.state_file)
-
-    def prepare(self, state: State) -> None:
-        """First phase of a commit: write `state` beside the committed one."""
+    def keep_status(self, known: Mapping[str, Any]) -> None:
+        """Say that the run is done, and how."""
         self.check_held()
-        rows = self._flushed_metrics()
-        known = {"metrics_bytes": len(rows), "metrics_sha256": hashlib.sha256(rows).hexdigest()}
-        buffer = io.BytesIO()
-        torch.save({**state, **known}, buffer)
-        write_bytes(self.next_file, buffer.getvalue())
+        if not self.status_file.exists():
+            self._write(self.status_file, known)
 
-    def commit(self) -> None:
-        """Second phase: what was prepared is the state."""
-        self.check_held()
+    def lacks_weights(self) -> bool:
+        """Whether ckpt.pt is missing or damaged."""
         try:
-            self.next_file.replace(self.state_file)
-        except OSError as error:
-            raise write_error(self.state_file, error) from error
-
-    def adopt(self, state: State | None) -> None:
-        """Make `state` the only state and drop metrics recorded after it; None resets to the start.
-
-        Raises:
-            RunError: the metrics before `state` are damaged.
-        """
-        if state is None:
-            for file in (self.state_file, self.next_file, self.metrics_file):
-                file.unlink(missing_ok=True)
-            return
-        if self.next_file.exists():
-            if state["file"] == self.next_file.name:
-                self.commit()
-            else:
-                self.next_file.unlink()
-        rows = self.metrics_until(state)
-        size = state["metrics_bytes"]
-        if size is None:  # a run of an earlier version
-            write_text(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows))
-        elif self.metrics_file.exists() and self.metrics_file.stat().st_size > size:
-            os.truncate(self.metrics_file, size)
+            regular_file(self.weights_file)
+            with zipfile.ZipFile(self.weights_file) as archive:
+                return archive.testzip() is not None
+        except (RunError, OSError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError):
+            return True
 
     # --- its metrics ------------------------------------------------------------------------------
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add one evaluation."""
         self.check_held()
+        refuse_links(self.metrics_file, self.path)
         try:
             with self.metrics_file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         except OSError as error:
             raise write_error(self.metrics_file, error) from error
 
-    def _flushed_metrics(self) -> bytes:
-        """What metrics.jsonl holds, once the disk has it."""
-        if not self.metrics_file.exists():
-            return b""
-        try:
-            with self.metrics_file.open("rb") as file:
-                os.fsync(file.fileno())
-                return file.read()
-        except OSError as error:
-            raise write_error(self.metrics_file, error) from error
+    def metrics_digest(self) -> dict[str, Any]:
+        """Size and digest of metrics.jsonl, once the disk has it."""
+        rows = b""
+        if self.metrics_file.exists():
+            try:
+                with self.metrics_file.open("rb") as file:
+                    os.fsync(file.fileno())
+                    rows = file.read()
+            except OSError as error:
+                raise write_error(self.metrics_file, error) from error
+        return {"metrics_bytes": len(rows), "metrics_sha256": hashlib.sha256(rows).hexdigest()}
 
-    def metrics_until(self, state: State) -> list[dict[str, Any]]:
-        """The evaluations up to `state`; RunError where they are damaged."""
-        file, size = self.metrics_file, state["metrics_bytes"]
+    def metrics_until(self, known: Mapping[str, Any], held_in: Path) -> list[dict[str, Any]]:
+        """The evaluations up to `known`, which `held_in` holds; RunError where they are damaged."""
+        file, size = self.metrics_file, known["metrics_bytes"]
+        remedy = f"delete {held_in} and --resume starts this run anew"
         if not file.exists() and not size:
             return []
         try:
             regular_file(file)
             text = file.read_bytes()
         except RunError as error:
-            raise RunError(f"{error}; {self._anew()}") from error
+            raise RunError(f"{error}; {remedy}") from error
         except OSError as error:
-            raise RunError(f"{file}: cannot be read: {error.strerror}; {self._anew()}") from error
-        if size is not None and len(text) < size:
+            raise RunError(f"{file}: cannot be read: {error.strerror}; {remedy}") from error
+        if len(text) < size:
             raise RunError(
-                f"{file}: damaged: got {len(text)} bytes, expected at least {size}; {self._anew()}"
+                f"{file}: damaged: got {len(text)} bytes, expected at least {size}; {remedy}"
             )
-        rows: list[dict[str, Any]] = []
-        for number, line in enumerate(text[:size].splitlines(), 1):
-            row = _parse_row(line)
-            if row is None and size is None:  # an earlier version: a line that a kill cut short
-                continue
-            if row is None:
-                raise RunError(f"{file}: line {number} is damaged; {self._anew()}")
-            if row["step"] <= state["step"]:
-                rows.append(row)
-        digest = state["metrics_sha256"]
-        if digest not in (None, hashlib.sha256(text[:size]).hexdigest()):
-            raise RunError(f"{file}: damaged: not what the run wrote there; {self._anew()}")
-        return rows
-
-    def _anew(self) -> str:
-        return f"delete {self.state_file} and --resume starts this run anew"
-
-    def untidy(self) -> bool:
-        """Whether a finished run left temporary files or uncommitted metrics, or its manifest is
-        damaged.
-        """
-        state = self.states()[0]
-        size = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
-        left = [*self.path.glob(".*.part"), *self.path.glob("checkpoints/.*.part")]
-        more = size > (state["metrics_bytes"] or 0)
-        whole = read_manifest(self.manifest_file) is not None
-        return bool(left) or more or self.next_file.exists() or not whole
-
-    def lacks_weights(self) -> bool:
-        """Whether ckpt.pt is missing or damaged."""
-        try:
-            regular_file(self.path / "ckpt.pt")
-            with zipfile.ZipFile(self.path / "ckpt.pt") as archive:
-                return archive.testzip() is not None
-        except (RunError, OSError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError):
-            return True
+        if hashlib.sha256(text[:size]).hexdigest() != known["metrics_sha256"]:
+            raise RunError(f"{file}: damaged: not what the run wrote there; {remedy}")
+        return [json.loads(line) for line in text[:size].splitlines()]
 
 
 def _not_locked() -> None:
@@ -285,13 +202,34 @@ def _not_locked() -> None:
 
 def _counts(path: Path) -> bool:
     """Whether a file makes a directory something other than empty."""
-    return path.name not in BOOKKEEPING and not path.name.endswith(".part")
+    return path.name != ".lock" and not path.name.endswith(".part")
 
 
-def _parse_row(line: bytes) -> dict[str, Any] | None:
-    """One line of metrics.jsonl; None where it is not a row."""
+def _read_config(file: Path) -> dict[str, Any]:
+    """Task, model and training of a run; RunError where the file is damaged, or another's."""
     try:
-        row = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+        regular_file(file)
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except RunError as error:  # a pipe would be waited for
+        raise RunError(f"{error}; {ELSEWHERE}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"{file}: damaged ({first_line(error)}); {ELSEWHERE}") from error
+    parts = ("task", "model", "train")
+    if not isinstance(config, dict) or not all(isinstance(config.get(p), dict) for p in parts):
+        raise RunError(f"{file}: damaged: expected a mapping of task, model and train; {ELSEWHERE}")
+    if not isinstance(config["task"].get("parameters"), dict):
+        raise RunError(f"{file}: damaged: expected the task's name and parameters; {ELSEWHERE}")
+    return config
+
+
+def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """The first setting in which two configurations differ, in words."""
+    for part in wanted:
+        a, b = there.get(part), wanted[part]
+        if part == "task" and a and a.get("name") == b["name"]:
+            a, b = a["parameters"], b["parameters"]
+        if a != b and isinstance(a, dict):
+            name = next(n for n in {**a, **b} if (n in a, a.get(n)) != (n in b, b.get(n)))
+            said = [repr(one[name]) if name in one else "not set" for one in (a, b)]
+            return f"{part}.{name} is {said[0]} there, {said[1]} here"
+    return "other settings"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from mechint.config import TrainConfig
 
@@ -25,6 +25,31 @@ class Progress:
     part: int = 0
     cost: int = 1
     done: float = 0.0
+
+
+class Shares:
+    """Turns the progress of the parts of some work into that of the whole.
+
+    work: of each part, in any unit; report: called with every `Progress`, whose part, cost and
+    share of the whole are filled in; costs: of a step of each part.
+    """
+
+    def __init__(
+        self,
+        work: Sequence[float],
+        report: Callable[[Progress], None] | None,
+        costs: Sequence[int] | None = None,
+    ) -> None:
+        self.work, self.report = [max(1, one) for one in work], report
+        self.costs = costs or [1] * len(work)
+        self.done = [0.0] * len(work)
+
+    def of(self, part: int, now: Progress) -> None:
+        """Take the progress of one part."""
+        self.done[part] = now.done or now.step / max(1, now.steps)
+        share = sum(w * d for w, d in zip(self.work, self.done, strict=True)) / sum(self.work)
+        if self.report is not None:
+            self.report(replace(now, part=part, cost=self.costs[part], done=share))
 
 
 THIN_MOST, THIN_BYTES = 32, 1 << 26

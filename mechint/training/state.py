@@ -1,29 +1,63 @@
-"""The saved state of a run, read with care: a damaged file is refused in one line."""
+"""The saved state of an ensemble: one file, so that one rename commits all of its models.
+
+It lies in the directory of the ensemble's first run for as long as any of its runs trains. A file
+that is damaged is refused in one line.
+"""
 
 from __future__ import annotations
 
+import io
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mechint.errors import RunError
+from mechint.files import write_bytes
 
 State = dict[str, Any]
-"""step, commit (the step of the ensemble when it was written), status, error, ensemble (its
-identifier), threads, device (its kind), metrics_bytes, metrics_sha256 (of those bytes; both None in
-files of earlier versions), values, optimizer, generator, stale_evaluations."""
+"""The saved state of an ensemble of n runs, of which m still train.
 
-CUDA_GENERATOR = 16
-"""Bytes of the state of a random generator on a GPU; one on the CPU has thousands."""
+ensemble: its identifier; runs: n mappings of status, step, error, metrics_bytes and metrics_sha256
+(of metrics.jsonl up to there); step, threads, device ("cpu" or "cuda"); values (m, parameter);
+optimizer: name → (m, …); generators: m states of random generators; stale_evaluations: m numbers;
+file: where it was read from, of one that was.
+"""
+
+_KINDS = {
+    "ensemble": str,
+    "runs": list,
+    "step": int,
+    "threads": int,
+    "device": str,
+    "values": torch.Tensor,
+    "optimizer": dict,
+    "generators": list,
+    "stale_evaluations": list,
+}
+_RUN_KINDS = {
+    "status": str,
+    "step": int,
+    "error": str,
+    "metrics_bytes": int,
+    "metrics_sha256": str,
+}
+REMEDY = "delete it and --resume starts its runs anew"
+
+
+def write_state(file: Path, state: State) -> None:
+    """Make `state` the saved state, durably."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_bytes(file, buffer.getvalue(), within=file.parent)
 
 
 def read_state(file: Path) -> State:
-    """The state in `file`, whole and of the right types, with the name of its file."""
-    remedy = "delete it and --resume starts this run anew"
+    """The state in `file`, whole and of the right types; RunError where it is not."""
     if not file.is_file():
-        raise RunError(f"{file}: it is not a regular file, expected a saved state; {remedy}")
+        raise RunError(f"{file}: it is not a regular file, expected a saved state; {REMEDY}")
     try:
         with zipfile.ZipFile(file) as archive:  # torch reads past the checksums
             wrong = archive.testzip()
@@ -31,53 +65,31 @@ def read_state(file: Path) -> State:
             raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
         state = torch.load(file, weights_only=True)
     except Exception as error:  # torch and pickle raise nearly anything on a damaged file
-        raise RunError(f"{file}: damaged ({brief(error)}); {remedy}") from error
-    if not isinstance(state, dict):
-        raise RunError(f"{file}: damaged: got {type(state).__name__}, expected a state; {remedy}")
-    made = {
-        "step": state.get("step"),
-        "commit": state.get("commit", state.get("step")),
-        "status": state.get("status"),
-        "error": state.get("error", ""),
-        "ensemble": state.get("ensemble", ""),
-        "threads": state.get("threads"),
-        "device": state.get("device", _device_of(state.get("generator"))),
-        "metrics_bytes": state.get("metrics_bytes"),
-        "metrics_sha256": state.get("metrics_sha256"),
-        "values": state.get("values"),
-        "optimizer": state.get("optimizer", state.get("optimiser")),
-        "generator": state.get("generator"),
-        "stale_evaluations": state.get("stale_evaluations", state.get("still", 0)),
-        "file": file.name,
-    }
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "step": int,
-        "commit": int,
-        "status": str,
-        "error": str,
-        "ensemble": str,
-        "threads": (int, type(None)),
-        "device": str,
-        "metrics_bytes": (int, type(None)),
-        "metrics_sha256": (str, type(None)),
-        "values": torch.Tensor,
-        "optimizer": dict,
-        "generator": torch.Tensor,
-        "stale_evaluations": int,
-    }
-    for name, kind in kinds.items():
-        if not isinstance(made[name], kind):
-            raise RunError(f"{file}: damaged: {name} is missing or of a wrong type; {remedy}")
-    return made
+        raise RunError(f"{file}: damaged ({first_line(error)}); {REMEDY}") from error
+    wrong = "state" if not isinstance(state, dict) else _wrong(state, _KINDS)
+    if wrong is None:
+        wrong = next(filter(None, (_wrong(run, _RUN_KINDS) for run in state["runs"])), None)
+    if wrong is not None:
+        raise RunError(f"{file}: damaged: {wrong} is missing or of a wrong type; {REMEDY}")
+    return state
 
 
-def _device_of(generator: Any) -> str:
-    """The kind of device of a generator's state, for files that do not say it."""
-    on_gpu = isinstance(generator, torch.Tensor) and generator.numel() == CUDA_GENERATOR
-    return "cuda" if on_gpu else "cpu"
+def check_known(known: Any, file: Path) -> Mapping[str, Any]:
+    """`known`, the status of one run that `file` holds; RunError where it is none."""
+    wrong = _wrong(known, _RUN_KINDS)
+    if wrong is not None:
+        raise RunError(f"{file}: damaged: {wrong} is missing or of a wrong type; {REMEDY}")
+    return known
 
 
-def brief(error: BaseException) -> str:
+def _wrong(values: Any, kinds: Mapping[str, type]) -> str | None:
+    """The first name that `values` lacks, or has with another type; None where all is right."""
+    if not isinstance(values, dict):
+        return "status"
+    return next((name for name in kinds if not isinstance(values.get(name), kinds[name])), None)
+
+
+def first_line(error: BaseException) -> str:
     """The first line of an error's text, in at most 120 characters."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 120 else text[:117] + "…"

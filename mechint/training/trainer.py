@@ -23,15 +23,15 @@ from torch import Tensor
 
 from mechint.errors import RunError
 from mechint.models.layers import Hook, no_hook
+from mechint.parallel import interruptible
 from mechint.task import Batch
 from mechint.training.dropout import dropout
-from mechint.training.interrupt import interruptible
 from mechint.training.learners import learner_of
 from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
 from mechint.training.run import Run
-from mechint.training.run_directory import State
 from mechint.training.schedule import Progress, kept_steps, loss_change, loss_of, stops
+from mechint.training.state import REMEDY, State
 
 STATE_SECONDS = 20.0
 """How often the states are committed at most, in seconds of training."""
@@ -44,25 +44,25 @@ class Ensemble:
     """Runs of one shape in training.
 
     Args:
-        runs: opened runs, all at the same step; states: what each goes on from, None at the start.
-        device: where; progress: called at evaluations and a few times a second.
-        ensemble: the identifier that is kept with the states.
+        runs: opened runs, none of them done; device: where they train.
+        progress: called at evaluations and a few times a second.
+        state: the saved state that they go on from, None at the start.
+        commit: called with tensors and step from time to time, to save them.
     """
 
     def __init__(
         self,
         runs: Sequence[Run],
-        states: Sequence[State | None],
         device: torch.device,
         progress: Callable[[Progress], None] | None = None,
-        ensemble: str = "",
+        state: State | None = None,
+        commit: Callable[[State], None] | None = None,
     ) -> None:
         self.runs, self.device, self.progress = list(runs), device, progress
         self.check_every = 1 if device.type == "cpu" else SYNC
-        self.identifier = ensemble
-        self.left: list[tuple[Run, State]] = []  # models that are done, not committed yet
+        self.save = commit
         self.config = runs[0].spec.train
-        self.step = runs[0].step
+        self.step = 0
         specs = [run.spec for run in runs]
         configs, tasks = [spec.model for spec in specs], [spec.task for spec in specs]
         self.learner = learner_of(configs, tasks, self.config, device)
@@ -77,9 +77,8 @@ class Ensemble:
         self.stale_evaluations = [0] * len(
             runs
         )  # evaluations in a row without a change of the training loss
-        for i, state in enumerate(states):
-            if state is not None:
-                self._load(i, state)
+        if state is not None:
+            self._load(state)
         self.optimizer.steps = self.step
         self.shared = all(
             spec.task == specs[0].task and spec.data_seed == specs[0].data_seed for spec in specs
@@ -87,54 +86,51 @@ class Ensemble:
         self.streams = self._open_streams()
 
     # --- state ------------------------------------------------------------------------------------
-    def _load(self, model: int, state: State) -> None:
+    def _load(self, state: State) -> None:
+        """Go on from a saved state, whose rows are the models of this ensemble in order."""
         if state["device"] != self.device.type:  # another generator, and other sums
             raise RunError(
-                f"{self.runs[model].path}: trained on {state['device']}; resume with --device "
+                f"{state['file'].parent}: trained on {state['device']}; resume with --device "
                 f"{state['device']}, or choose another --out"
             )
-        values, optimizer = self.parameters.values, self.optimizer.state
-        fits = state["values"].shape == values[model].shape and all(
-            name in optimizer and value.shape == optimizer[name][model].shape
-            for name, value in state["optimizer"].items()
+        ours = {"values": self.parameters.values.data, **self.optimizer.state}
+        theirs = {"values": state["values"], **state["optimizer"]}
+        of_models = (state["generators"], state["stale_evaluations"])
+        fits = ours.keys() == theirs.keys() and all(
+            isinstance(theirs[name], Tensor) and theirs[name].shape == value.shape
+            for name, value in ours.items()
         )
-        if not fits or not set(optimizer) <= set(state["optimizer"]):
+        try:
+            if not fits or any(len(values) != len(self.runs) for values in of_models):
+                raise ValueError("of other shapes")
+            for name, value in ours.items():
+                value.copy_(theirs[name])
+            for generator, saved in zip(self.generators, state["generators"], strict=True):
+                generator.set_state(saved)
+        except (ValueError, TypeError, RuntimeError) as error:
             raise RunError(
-                f"{self.runs[model].path}/{state['file']}: damaged: its tensors do not fit the "
-                "run; delete it and --resume starts this run anew"
-            )
-        values.data[model] = state["values"].to(values)
-        for name, value in state["optimizer"].items():
-            optimizer[name][model] = value.to(values)
-        self.generators[model].set_state(state["generator"])
-        self.stale_evaluations[model] = state["stale_evaluations"]
-
-    def _state(self, model: int) -> State:
-        run = self.runs[model]
-        return {
-            "step": self.step,
-            "status": run.status,
-            "error": run.error,
-            "ensemble": self.identifier,
-            "threads": torch.get_num_threads(),
-            "device": self.device.type,
-            "values": self.parameters.values[model].detach().cpu().clone(),
-            "optimizer": {
-                name: value[model].cpu().clone() for name, value in self.optimizer.state.items()
-            },
-            "generator": self.generators[model].get_state(),
-            "stale_evaluations": self.stale_evaluations[model],
-        }
+                f"{state['file']}: damaged: its tensors do not fit the run; {REMEDY}"
+            ) from error
+        self.step, self.stale_evaluations = state["step"], list(state["stale_evaluations"])
 
     def commit(self) -> None:
-        """Make this step the one that all models go on from, in two phases (see `RunDirectory`)."""
-        active = [(run, self._state(model)) for model, run in enumerate(self.runs) if run.path]
-        entries = [(run.directory, state) for run, state in (*self.left, *active) if run.directory]
-        for directory, state in entries:
-            directory.prepare({**state, "commit": self.step})
-        for directory, _ in entries:
-            directory.commit()
-        self.left = []
+        """Make this step the one that all models go on from."""
+        for run in self.runs:
+            run.step = self.step
+        if self.save is None:
+            return
+        n = len(self.runs)
+        optimizer = {name: value[:n].cpu().clone() for name, value in self.optimizer.state.items()}
+        self.save(
+            {
+                "step": self.step,
+                "device": self.device.type,
+                "values": self.parameters.values[:n].detach().cpu().clone(),
+                "optimizer": optimizer,
+                "generators": [generator.get_state() for generator in self.generators[:n]],
+                "stale_evaluations": self.stale_evaluations[:n],
+            }
+        )
 
     def _open_streams(self) -> list[Iterator[Batch]]:
         """Streams of training batches; models that share task and data seed share one."""
@@ -198,10 +194,11 @@ class Ensemble:
                     shown = now
         if self.runs:
             self._check(losses)
-        status = "interrupted" if self.step < self.config.steps else "finished"
+        ended = self.step == self.config.steps
         for model in range(len(self.runs)):
-            self._finish(model, status)
-        self.runs = []
+            self._finish(model, "finished" if ended else "interrupted")
+        if ended:
+            self.runs = []
         self.commit()
 
     def _due(self) -> bool:
@@ -238,7 +235,6 @@ class Ensemble:
             f"not finite{where}; try a smaller lr, or clip"
         )
         run.status, run.step = "failed", step
-        self.left.append((run, {**self._state(model), "step": step}))
 
     def _evaluate(self) -> None:
         """Record metrics, keep due checkpoints, and let go of the models that are done."""
@@ -287,7 +283,6 @@ class Ensemble:
         run = self.runs[model]
         run.status = status
         run.save_last(self.step, self.parameters.weights(model))
-        self.left.append((run, self._state(model)))
 
     def drop_models(self, gone: Sequence[int]) -> None:
         """Take models, numbered as they stand now, out of the ensemble."""

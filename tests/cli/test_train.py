@@ -85,8 +85,8 @@ def test_a_directory_with_a_run_is_kept(mechint: Command, tmp_path: Path) -> Non
     assert one_line(mechint("train", "modular-arithmetic", *SMALL, "--out", out)) == (
         f"{out}: holds this run already; --resume continues it, another --out starts anew"
     )
-    assert "holds another run (task.p is 7 there, 5 here)" in one_line(
-        mechint("train", "modular-arithmetic", *SMALL, "--set", "p=5", "--out", out, "--resume")
+    assert "holds another run (model.d_mlp is 64 there, 9 here)" in one_line(
+        mechint("train", "modular-arithmetic", *SMALL, "--set", "d_mlp=9", "--out", out, "--resume")
     )
     assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
     assert (out / "ckpt.pt").read_bytes() == before

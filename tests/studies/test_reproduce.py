@@ -378,7 +378,7 @@ def test_what_is_left_is_announced_and_full_size_asks(
 ) -> None:
     monkeypatch.setattr("mechint.cli.reproduce.STUDIES", {"toy": Toy})
     monkeypatch.setattr(runner, "find_study", lambda name: Toy())
-    monkeypatch.setattr("mechint.cli.resources.ROUGH_RATE", 1.0)
+    monkeypatch.setattr("mechint.training.timing.ROUGH_RATE", 1.0)
     monkeypatch.setattr("mechint.training.timing.estimate_seconds", lambda specs, device: 7200.0)
     command = ["reproduce", "toy", "--size", "full", "--out", str(tmp_path / "toy")]
     refused = CliRunner().invoke(main, command, input="n\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,11 +14,8 @@ import pandas as pd
 import pytest
 
 import mechint
-from mechint.locks import BusyError, locked
-from mechint.sweeps import plan, read_plan, run_sweep
-from mechint.sweeps.executors.slurm import script
-from mechint.sweeps.measuring import keep_probes
-from mechint.sweeps.table import keep_plan
+from mechint.locks import is_locked
+from mechint.sweeps import keep_plan, keep_probes, plan, read_plan, run_sweep
 from tests import campaigns
 from tests.sweeps.conftest import TASK, longer, trained_files
 
@@ -34,7 +30,7 @@ def kill_at_work(command: Sequence[str | Path], out: Path) -> bool:
     at work.
     """
     for group in read_plan(out):  # a process of the one killed before may still hold it
-        while is_held(group.books(out)):
+        while any(is_locked(out / run) for run in group.run_ids):
             select.select([], [], [], 0.05)
     before, child = saved(out), start(*command)
     descriptor = os.pidfd_open(child)
@@ -46,14 +42,6 @@ def kill_at_work(command: Sequence[str | Path], out: Path) -> bool:
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return alive
-
-
-def is_held(directory: Path) -> bool:
-    try:
-        with locked(directory):
-            return False
-    except BusyError:
-        return True
 
 
 def _ended(descriptor: int, seconds: float) -> bool:
@@ -85,35 +73,35 @@ DRIVER = f"""{HURRIED}
 out = Path(sys.argv[1])
 list(run_sweep(read_plan(out), out, sys.argv[2], workers=int(sys.argv[3])))
 """
-COMMAND = f"{HURRIED}\nmain()"
-"""The command line; both save a state twenty times a second. Ray's workers do every 20 s."""
+TASK_OF_SLURM = f"""{HURRIED}
+from mechint.sweeps.on_slurm import SweepTask
+out = Path(sys.argv[1])
+SweepTask(read_plan(out), out, "cpu")()
+"""
 
 
 def start(*command: str | Path) -> int:
     """A process in a session of its own that says nothing; its number."""
-    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "7"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
     return os.posix_spawnp(command[0], command, environment, file_actions=silent, setsid=True)
 
 
 @pytest.mark.slow
-def test_killed_five_times(tmp_path: Path, two_nodes: Any, cluster: Path) -> None:
+def test_killed_five_times(tmp_path: Path, two_nodes: Any) -> None:
     groups = plan(
         TASK, (*longer(30_000), "evaluate_every=1000"), {"seed": [0, 1], "d_mlp": [8, 16]}
     )
-    out, task = tmp_path / "sweep", tmp_path / "task.sbatch"
+    out = tmp_path / "sweep"
     for place in (tmp_path / "whole", out):
         keep_plan(groups, place)
         keep_probes(place, PROBES)
     list(run_sweep(groups, tmp_path / "whole"))
-    text = script(len(groups), out, options={"groups_per_task": str(len(groups))})
-    assert " -m mechint " in text
-    task.write_text(text.replace("-m mechint", f"-c {shlex.quote(COMMAND)}"))
     driver = (sys.executable, "-c", DRIVER, out)
     ways = [
         (*driver, "local", "1"),
         (*driver, "ray", "1"),
-        ("bash", task),
+        (sys.executable, "-c", TASK_OF_SLURM, out),
         (*driver, "local", "2"),
         (*driver, "ray", "1"),
     ]
@@ -131,8 +119,3 @@ def test_killed_five_times(tmp_path: Path, two_nodes: Any, cluster: Path) -> Non
     )
     assert not lost
     pd.testing.assert_frame_equal(table(out), table(tmp_path / "whole"))
-
-
-def test_one_task_of_an_array_may_hold_every_group(tmp_path: Path) -> None:
-    text = script(5, tmp_path, options={"groups_per_task": "5"})
-    assert "#SBATCH --array=0-0\n" in text and "--only $first:$((first + 5))" in text

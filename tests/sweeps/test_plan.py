@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mechint.errors import ParameterError
 from mechint.sweeps import parse_values, plan
-from mechint.sweeps.plan import run_name, swept_values
+from mechint.sweeps.planning import run_name, swept_values
 from tests.sweeps.conftest import SMALL
 
 
@@ -30,7 +30,7 @@ def test_runs_that_can_be_one_ensemble_are_one_group() -> None:
 def test_runs_are_called_by_what_sets_them_apart() -> None:
     (group,) = plan("modular-arithmetic", SMALL, {"seed": [3, 4], "lr": [1e-3]})
     assert group.run_ids == ["seed=3,lr=0.001", "seed=4,lr=0.001"]
-    assert group.paths(Path("out"))[0] == Path("out/seed=3,lr=0.001")
+    assert group.specs(Path("out"))[0].out == Path("out/seed=3,lr=0.001")
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.full
 @given(st.lists(VALUES, min_size=2, max_size=5))
 def test_names_are_fit_for_directories_and_differ(values: list) -> None:
     names = {json.dumps(value): run_name({"x": value}) for value in values}
@@ -90,6 +91,8 @@ def test_values() -> None:
     assert parse_values("p=[[1, 2], 3]") == ("p", [[1, 2], 3])
     assert parse_values("x=-2:1") == ("x", [-2, -1, 0])
     assert parse_values("x=none,1") == ("x", [None, 1])
+    with pytest.raises(ParameterError, match="expected seed=0:3 for a range"):
+        parse_values("seed=0-2")
     for wrong in ("p", "=1", "p=", "p=3:3", "seed=0,0", "seed=0:100000000000", "x=[1,[", "x=[1,1]"):
         with pytest.raises(ParameterError, match="--over"):
             parse_values(wrong)

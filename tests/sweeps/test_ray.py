@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from mechint.errors import RunError
-from mechint.sweeps import plan, run_sweep
-from mechint.sweeps.executors import ray as executor
+from mechint.sweeps import on_ray, plan, run_sweep
 from tests import campaigns
 from tests.sweeps.conftest import TASK, longer, trained_files
 
@@ -22,7 +21,7 @@ def test_both_nodes_work_and_one_may_die(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    caplog.set_level(logging.INFO, executor.__name__)
+    caplog.set_level(logging.INFO, on_ray.__name__)
     widths = [8, 16, 24, 32]
     groups = plan(TASK, (*longer(400), "evaluate_every=200"), {"seed": [0, 1], "d_mlp": widths})
     list(run_sweep(groups, tmp_path / "here"))
@@ -47,5 +46,4 @@ def test_a_directory_that_nodes_do_not_share(tmp_path: Path, two_nodes: Any) -> 
     groups = plan(TASK, longer(4), {"seed": [0]})
     out = tmp_path / "sweep"
     with pytest.raises(RunError, match=r"does not see .*; choose an --out on a file system"):
-        job = executor.Job([(0, groups[0])], out)  # no plan was written there
-        list(executor.on_ray(job))
+        list(on_ray.run_on_ray(groups, out))  # no plan was written there

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from mechint.cli import main
 from mechint.errors import ParameterError, RunError, UnknownNameError
 from mechint.run_table import Entry, Measurement
-from mechint.sweeps.measuring import keep_probes
+from mechint.sweeps import keep_probes
 from mechint.sweeps.search import Search, Space, keep_search, run_search, trials
 from mechint.training import Run
 from tests.sweeps.conftest import SMALL, TASK
@@ -139,7 +139,7 @@ def test_a_search_that_is_cut_off_while_it_asks_keeps_every_trial(
         return float(runs[0].spec.train.lr)
 
     monkeypatch.setattr("mechint.training.train_many", lambda specs, **_: list(map(Run, specs)))
-    monkeypatch.setattr("mechint.sweeps.search.run.objective_of", worth)
+    monkeypatch.setattr("mechint.sweeps.search.objective_of", worth)
     search_in(tmp_path / "whole", sampler=sampler)
     list(run_search(tmp_path / "whole", 3))
     out, calls, cuts = tmp_path / "cut", [0], 0
@@ -207,7 +207,7 @@ def test_a_trial_without_the_number_fails_alone(
         found = {"norms.found": 0.0}
         return found if entry.path.name == "trial=0001" else found | {"norms.last": 1.0}
 
-    monkeypatch.setattr("mechint.sweeps.search.run.measure", measured)
+    monkeypatch.setattr("mechint.sweeps.search.measure", measured)
     search_in(tmp_path / "s", objective="norms.last", sampler="random")
     rows = [row for batch in run_search(tmp_path / "s", 4) for row in batch]
     assert [row["value"] for row in rows] == [1.0, None, 1.0, 1.0]
@@ -311,7 +311,7 @@ def test_the_names_of_metrics_are_those_of_a_training(
     task: str, settings: tuple[str, ...], tmp_path: Path
 ) -> None:
     """What an untrained model is evaluated by is what a trained one keeps."""
-    from mechint.sweeps.plan import make_spec
+    from mechint.sweeps.planning import make_spec
     from mechint.sweeps.search import check_objective
     from mechint.training import train_many
 

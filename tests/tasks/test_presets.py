@@ -45,7 +45,7 @@ def test_every_family_has_a_fast_and_a_paper_preset(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_a_fast_preset_reaches_what_it_says(name: str) -> None:
     from mechint.cli.train import preset_settings
-    from mechint.sweeps.plan import make_spec
+    from mechint.sweeps.planning import make_spec
 
     line = said(name)
     (run,) = train_many([make_spec(name, preset_settings(name, "fast"), {"seed": 0})])

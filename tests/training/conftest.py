@@ -20,8 +20,7 @@ import torch
 
 import tasks
 from mechint.locks import BusyError, locked
-from mechint.training import Run, train
-from mechint.training import api as training_api
+from mechint.training import Progress, Run, Spec, train, train_many
 
 KILLED = 9
 """Exit status of a child that ended at a crash point."""
@@ -47,6 +46,34 @@ def tiny(out: Path, seeds: tuple[int, ...] = (4,), resume: bool = False, **train
     )
 
 
+def tiny_specs(out: Path, seeds: tuple[int, ...] = (4,)) -> list[Spec]:
+    """The runs of `tiny`, not trained."""
+    captured: list[Spec] = []
+
+    def keep(specs: list[Spec], **_: Any) -> list[Run]:
+        captured.extend(specs)
+        return [Run(spec) for spec in specs]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mechint.training.api.train_many", keep)
+        tiny(out, seeds)
+    return captured
+
+
+def stopped_at(step: int, specs: list[Spec]) -> list[Run]:
+    """Train runs until SIGTERM comes at the evaluation at `step`."""
+    pressed: list[int] = []
+
+    def press(now: Progress) -> None:
+        if now.step == step and not pressed:
+            pressed.append(step)
+            signal.raise_signal(signal.SIGTERM)
+
+    runs = train_many(specs, progress=press, on_interrupt="return")
+    assert {run.status for run in runs} == {"interrupted"}
+    return runs
+
+
 def files_of(directory: Path) -> dict[str, bytes]:
     """Every file of a run or of several, by its path; locks are no part of them."""
     found = {
@@ -54,7 +81,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
         for path in directory.rglob("*")
         if path.is_file() and path.name != ".lock"
     }
-    assert not [name for name in found if name.endswith(".part") or "state.next" in name]
+    assert not [name for name in found if name.endswith(".part")]
     return found
 
 
@@ -155,14 +182,6 @@ def snapshots_at_writes(root: Path, into: Path) -> None:
         seen.add(hash(content))
 
     at_every_write(root, copy)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """One thread for every plan, so that what forked children train is what this process does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_api, "THREADS", 1)
-        yield
 
 
 @pytest.fixture

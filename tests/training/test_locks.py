@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from mechint.errors import RunError
-from mechint.locks import BusyError, locked
+from mechint.locks import BusyError, is_locked, is_ours, locked
 from mechint.training import Progress, train_many
-from mechint.training.run_directory import RunDirectory
-from tests.training.conftest import files_of, in_child, tiny
+from tests.training.conftest import files_of, in_child, tiny, tiny_specs
 
 
 def holding(directory: Path) -> tuple[int, int]:
@@ -41,7 +41,7 @@ def test_a_directory_has_one_writer_until_it_dies(tmp_path: Path) -> None:
     child, _ = holding(out)
     try:
         for resume in (False, True):
-            with pytest.raises(RunError, match=rf"run: process {child} on .* is writing there"):
+            with pytest.raises(RunError, match=rf"run: process {child} of .* is writing there"):
                 tiny(out, resume=resume)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -80,22 +80,6 @@ def test_two_who_start_the_same_run_write_it_once(tmp_path: Path) -> None:
     assert files_of(tmp_path / "b") == files_of(tmp_path / "whole")
 
 
-def tiny_specs(out: Path) -> list:
-    """The run of `tiny`, not trained."""
-    from mechint.training import Run
-
-    captured: list = []
-
-    def keep(specs, **_):
-        captured.extend(specs)
-        return [Run(spec) for spec in specs]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mechint.training.api.train_many", keep)
-        tiny(out)
-    return captured
-
-
 def trained_until(step: int, spec, then: Callable[[], object]) -> None:
     """Train the run `spec`; `then` is done once, after the evaluation at `step`."""
     left = [then]
@@ -117,22 +101,6 @@ def test_a_run_does_not_write_into_one_that_took_its_place(tmp_path: Path, step:
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
-def test_a_run_that_is_refused_takes_nothing_back_of_one_that_took_its_place(
-    tmp_path: Path,
-) -> None:
-    (spec,), out = tiny_specs(tmp_path / "b"), tmp_path / "b"
-    directory = RunDirectory(out)
-    with directory.lock():
-        directory.create(spec.to_dict(), {})
-        shutil.rmtree(out)
-        RunDirectory(out).create(spec.to_dict(), {})
-        before = files_of(out)
-        directory.withdraw()
-        assert files_of(out) == before and "config.json" in before
-    directory.withdraw()
-    assert files_of(out) == {}
-
-
 @pytest.mark.parametrize("every", [0.0, 1e9])
 def test_a_run_that_is_moved_while_it_trains_goes_on_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: float
@@ -148,32 +116,28 @@ def test_a_run_that_is_moved_while_it_trains_goes_on_where_it_is(
     assert files_of(moved) == files_of(tmp_path / "whole")
 
 
-def test_who_looks_is_waited_for_and_who_writes_is_not(
+def test_looking_does_not_keep_a_writer_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / ".lock").touch()
-    looking = (tmp_path / ".lock").open()
-    fcntl.flock(looking, fcntl.LOCK_SH)
-    monkeypatch.setattr("mechint.locks.time.sleep", lambda seconds: looking.close())
+    assert not is_locked(tmp_path) and not (tmp_path / ".lock").exists()
     with locked(tmp_path):
-        assert looking.closed
+        assert is_locked(tmp_path)
         with pytest.raises(BusyError, match="is writing there"), locked(tmp_path):
             pytest.fail("there were two writers")
+    monkeypatch.setattr("mechint.locks.PATIENCE", 60)
+    looking = FileLock(tmp_path / ".lock", thread_local=False)
+    looking.acquire()
+    threading.Timer(0.02, looking.release).start()
+    with locked(tmp_path):
+        assert is_ours(tmp_path)
+    (tmp_path / ".lock").write_text("process 3 of another on host")
+    assert not is_ours(tmp_path) and not is_locked(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_who_waits_has_the_lock_when_the_other_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_has_the_lock_when_the_other_has_ended(tmp_path: Path) -> None:
     child, _ = holding(tmp_path)
-    flock = fcntl.flock
-
-    def end_it(descriptor: int, operation: int) -> None:
-        if operation == fcntl.LOCK_EX:  # it would wait now
-            os.kill(child, signal.SIGKILL)
-        flock(descriptor, operation)
-
-    monkeypatch.setattr("mechint.locks.fcntl.flock", end_it)
+    threading.Timer(0.02, os.kill, (child, signal.SIGKILL)).start()
     with locked(tmp_path, wait=True):
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
 

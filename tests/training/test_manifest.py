@@ -67,24 +67,14 @@ def test_nothing_is_added_where_nothing_differs(
     assert before["ensemble"]["models"] == 3 and before["threads"] == 1
 
 
-def test_members_and_threads_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_at(monkeypatch, 6, tmp_path)
-    identifier = said(tmp_path, 1)["ensemble"]["id"]
-    with pytest.warns(UserWarning, match="seed-0001: goes on with other threads, ensemble than"):
-        specs = seed_specs(TASK, SMALL, BRIEF, seeds=(1,), out=tmp_path / "seed-0001")
-        (alone,) = train_many(specs, resume=True, threads=2)
-    assert alone.status == "finished"
-    assert said(tmp_path, 1)["resumed"] == [
-        {"from_step": 6, "threads": 2, "ensemble": {"id": identifier, "models": 1}}
-    ]
-    assert said(tmp_path, 1)["threads"] == 1 and said(tmp_path, 1)["ensemble"]["models"] == 3
-    with pytest.warns(UserWarning, match="seed-0000: goes on with other ensemble than") as given:
-        runs = go(tmp_path, resume=True)
+    with pytest.warns(UserWarning, match="seed-0000: goes on with other threads than") as given:
+        runs = go(tmp_path, resume=True, threads=2)
     assert len(given) == 1 and {run.status for run in runs} == {"finished"}
-    for seed in (0, 2):
-        (entry,) = said(tmp_path, seed)["resumed"]
-        assert entry["from_step"] == 6 and entry["ensemble"]["models"] == 2
-    assert len(said(tmp_path, 1)["resumed"]) == 1, "it had finished"
+    for seed in range(3):
+        assert said(tmp_path, seed)["resumed"] == [{"from_step": 6, "threads": 2}]
+        assert said(tmp_path, seed)["threads"] == 1
 
 
 def test_versions_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +97,7 @@ def test_a_run_that_begins_anew_is_made_by_what_is_there_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(tmp_path, seeds=(0,))
-    (tmp_path / "state.pt").unlink()
+    (tmp_path / "status.json").unlink()
     new = versions(monkeypatch, "9.9")
     go(tmp_path, seeds=(0,), resume=True)
     assert said(tmp_path)["versions"] == new and "resumed" not in said(tmp_path)

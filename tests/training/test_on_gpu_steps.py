@@ -9,7 +9,6 @@ import tasks
 from mechint.training import spec, trainer
 from mechint.training.batches import stack
 from mechint.training.regression_learner import RegressionLearner
-from mechint.training.resume import open_runs
 from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
 
@@ -19,7 +18,7 @@ SMALL = {"d_model": 8, "n_heads": 1, "d_head": 8, "d_mlp": 16}
 @pytest.mark.parametrize("name", ["regression-mixture", "single-index"])
 def test_students_train_in_float64(name):
     made = spec(tasks.make(name), {}, {"steps": 5, "precision": "float64"})
-    trained = Ensemble([Run(made)], [None], torch.device("cpu"))
+    trained = Ensemble([Run(made)], torch.device("cpu"))
     assert trained.advance().dtype == torch.float64
 
 
@@ -73,11 +72,9 @@ def diverging(
             "evaluate_every": 60,
             "checkpoints": None,  # at each the losses are looked at
         },
-        out=folder,
     )
     run, committed = Run(made), []
-    (group,) = open_runs([run], "alone", False)
-    trained = Ensemble(group.runs, group.states, torch.device("cpu"))
+    trained = Ensemble([run], torch.device("cpu"))
     trained.check_every = check_every
     commit = trained.commit
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tasks
-from mechint.training import Run, spec, train_many
+from mechint.training import Run, estimate, spec, train_many
 from mechint.training import api as training_api
 from mechint.training.plan import Part, partition
 
@@ -46,14 +46,6 @@ def same(ours: list[dict[str, torch.Tensor]], theirs: list[dict[str, torch.Tenso
     )
 
 
-@pytest.mark.parametrize("workers", [2, 3])
-def test_workers_do_not_matter(tmp_path: Path, workers: int) -> None:
-    alone = train_many(table(tmp_path / "one"))
-    apart = train_many(table(tmp_path / "several"), workers=workers)
-    assert [run.metrics for run in apart] == [run.metrics for run in alone]
-    assert same(bits(apart), bits(alone))
-
-
 @pytest.fixture
 def cores() -> Iterator[Callable[[int], None]]:
     """Sets how many threads torch uses where nobody asks, which it takes from the cores."""
@@ -62,11 +54,12 @@ def cores() -> Iterator[Callable[[int], None]]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.full
 def test_cores_do_not_matter(
     tmp_path: Path, cores: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Layer norms and softmaxes add up in another order on another number of threads."""
-    monkeypatch.setattr(training_api, "THREADS", 2)
+    monkeypatch.setattr(training_api, "LARGE", 1)
     task = tasks.make("listops", operands=2, depth=2)
     train = {"steps": 3, "eval_examples": 20, "checkpoints": None}
     left = []
@@ -90,7 +83,7 @@ def test_free_memory_and_finished_runs_do_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = train_many(table(tmp_path / "whole"))
-    monkeypatch.setattr(training_api, "free_memory", lambda device: 1 << 24)
+    monkeypatch.setattr(estimate, "free_memory", lambda device: 1 << 26)
     train_many(table(tmp_path / "parts", widths=(24,)))
     again = train_many(table(tmp_path / "parts"), resume=True)
     assert same(bits(again), bits(whole))
@@ -135,6 +128,7 @@ ALONE = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("task", "model", "train"), [case[1:] for case in ALONE], ids=[case[0] for case in ALONE]
 )

@@ -24,6 +24,7 @@ import torch
 from mechint.claim import Claim
 from mechint.errors import NonFiniteError, RunError, UnknownNameError, counted
 from mechint.files import make_directory, write_text
+from mechint.parallel import interruptible
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
 from mechint.studies.core.clock import KIND, Clock, Spent, read_kind
@@ -31,7 +32,6 @@ from mechint.studies.core.pages import study_page
 from mechint.studies.core.progress import ProgressReporter
 from mechint.studies.core.study import SIZES, PlannedRun, Runs, Study, silent
 from mechint.training import Run, Spec, train_many, workers_on
-from mechint.training.interrupt import interruptible
 from mechint.training.plan import partition
 from mechint.training.run import DONE
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError, RunError
+from mechint.parallel import interruptible
 from mechint.plugins import given_plugins, load_plugin
-from mechint.sweeps.executors.base import Job
-from mechint.sweeps.plan import Group, Row
-from mechint.sweeps.table import PLAN, live_rows, run_group
+from mechint.sweeps.directory import PLAN, rows_of, run_group
+from mechint.sweeps.planning import Group, Row
 
 RETRIES = 10
 """How often a task is run again whose node or process died."""
@@ -32,7 +32,7 @@ QUIET = {
 log = logging.getLogger(__name__)
 
 
-def on_ray(job: Job) -> Iterator[list[Row]]:
+def run_on_ray(groups: Sequence[Group], out: Path, device: str = "cpu") -> Iterator[list[Row]]:
     """Every group as a Ray task of one core (and one GPU on "cuda"), on the cluster that
     RAY_ADDRESS or a running Ray of this machine names, else on one that ends with this process.
 
@@ -41,24 +41,21 @@ def on_ray(job: Job) -> Iterator[list[Row]]:
             `RETRIES` times.
     """
     ray = _connect()
-    from mechint.training.interrupt import interruptible
-
-    gpus = int(job.device.startswith("cuda"))
+    gpus = int(device.startswith("cuda"))
     task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, scheduling_strategy="SPREAD")(
         _work
     )
-    out = job.out.resolve()
     plugins = given_plugins()
-    waiting = {task.remote(group, out, job.device, plugins): group for _, group in job.groups}
+    waiting = {task.remote(group, out.resolve(), device, plugins): group for group in groups}
+    told = False
     with interruptible() as interrupted:
-        told = False
         while waiting:
             if interrupted.is_set() and not told:
                 told = True
                 for one in waiting:
                     ray.cancel(one)  # SIGINT for a task that runs
             for one in ray.wait(list(waiting), timeout=0.2)[0]:
-                yield _rows(ray, one, waiting.pop(one), job.out)
+                yield _rows(ray, one, waiting.pop(one), out)
     if told:
         raise KeyboardInterrupt
 
@@ -83,8 +80,7 @@ def _connect() -> Any:
 
 def _work(group: Group, out: Path, device: str, plugins: Sequence[str]) -> tuple[str, list[Row]]:
     """On a node: its name, and the rows of the group; it sees the files of plug-ins, as `out`."""
-    # by name: a checker without Ray would take this file for it
-    ray: Any = importlib.import_module("ray")
+    ray: Any = importlib.import_module("ray")  # by name: it need not be installed to check types
     if not (out / PLAN).exists():
         raise RunError(
             f"executor ray: {platform.node()} does not see {out}; choose an --out on a file system "
@@ -96,18 +92,18 @@ def _work(group: Group, out: Path, device: str, plugins: Sequence[str]) -> tuple
 
 
 def _rows(ray: Any, one: Any, group: Group, out: Path) -> list[Row]:
-    """What became of a task."""
+    """The rows of a task that has ended."""
     try:
         node, rows = ray.get(one)
     except ray.exceptions.TaskCancelledError:
-        return live_rows(group, out)
+        return rows_of(group, out)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, MechintError):
             raise error.cause from None
         raise
     except ray.exceptions.RayError as error:
         raise RunError(f"executor ray: {_brief(error)}; the sweep goes on with --resume") from error
-    log.info("group %s ran on node %s", group.id, node)
+    log.info("group %s ran on node %s", group.name, node)
     return rows
 
 

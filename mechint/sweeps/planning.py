@@ -1,4 +1,4 @@
-"""What a sweep is: the runs of all combinations of values, and the ensembles that train them.
+"""The runs of a sweep: all combinations of values, and the ensembles that train them.
 
 The plan is the product of the values swept over. Its runs are cut into groups by
 `mechint.training.plan`: a group is one ensemble, and the unit that an executor is given.
@@ -6,7 +6,6 @@ The plan is the product of the values swept over. Its runs are cut into groups b
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -20,6 +19,7 @@ from mechint.config import assignment
 from mechint.config.assign import integer_range, parse_value
 from mechint.config.settings import shown
 from mechint.errors import ParameterError
+from mechint.files import parse_json, read_bytes, read_toml
 from mechint.registry import TASKS
 
 if TYPE_CHECKING:
@@ -41,55 +41,26 @@ Row = dict[str, Any]
 class Group:
     """Runs that train as one ensemble.
 
-    settings: ``name=value`` texts of every run; runs: swept name → value of each; name: of the
-    group, "" in sweeps of earlier versions, whose directories are called by digests.
+    name: "0000", "0001" and so on; settings: ``name=value`` texts of every run; runs: swept name →
+    value of each.
     """
 
+    name: str
     task: str
     settings: tuple[str, ...]
     runs: tuple[Mapping[str, Any], ...]
-    name: str = ""
-
-    @property
-    def id(self) -> str:
-        """The group's name where it has one, else a digest of what it trains."""
-        return self.name or _digest([self.task, self.settings, self.runs])
 
     @property
     def run_ids(self) -> list[str]:
         """The name of each run, of its directory too."""
-        if self.name:
-            return [run_name(swept) for swept in self.runs]
-        return [_digest([self.task, self.settings, swept]) for swept in self.runs]
-
-    def paths(self, out: Path) -> list[Path]:
-        """The run directories in the sweep's directory `out`."""
-        return [out / run if self.name else out / self.id / run for run in self.run_ids]
-
-    def books(self, out: Path) -> Path:
-        """The directory of the group's rows and its lock."""
-        return out / "groups" / self.id if self.name else out / self.id
+        return [run_name(swept) for swept in self.runs]
 
     def specs(self, out: Path) -> list[Spec]:
-        """The runs as training takes them, with their directories; raises what a wrong value
-        raises.
+        """The runs as training takes them, with their directories in the sweep's directory `out`;
+        raises what a wrong value raises.
         """
-        places = self.paths(out)
         return [
-            make_spec(self.task, self.settings, swept, place)
-            for swept, place in zip(self.runs, places, strict=True)
-        ]
-
-    def rows(self, status: str = "waiting") -> list[Row]:
-        """One row per run, before there is anything to report."""
-        return [
-            {
-                "id": run,
-                "parameters": dict(swept),
-                "status": status,
-                "path": None,
-                "metrics": {},
-            }
+            make_spec(self.task, self.settings, swept, out / run)
             for run, swept in zip(self.run_ids, self.runs, strict=True)
         ]
 
@@ -173,6 +144,9 @@ def parse_values(text: str) -> tuple[str, list[Any]]:
         if not isinstance(found, list):
             raise ParameterError(f"{where}: expected a JSON list")
     else:
+        if re.fullmatch(r"\d+-\d+", values):
+            first, last = map(int, values.split("-"))
+            raise ParameterError(f"{where}: expected {name}={first}:{last + 1} for a range")
         found = [parse_value(part, where) for part in values.split(",")]
     if not found:
         raise ParameterError(f"{where}: holds no value")
@@ -239,19 +213,46 @@ def plan(
         if same != name:
             raise ParameterError(f"sweep: {same} and {name} are the same run; expected each once")
     return [
-        Group(task, tuple(settings), tuple(runs[i] for i in part.members), f"{number:04d}")
+        Group(f"{number:04d}", task, tuple(settings), tuple(runs[i] for i in part.members))
         for number, part in enumerate(partition(specs, device.partition(":")[0], most=group_size))
     ]
 
 
-def to_json(groups: Sequence[Group]) -> str:
-    """The plan as ``sweep.json`` holds it."""
-    return json.dumps([dataclasses.asdict(group) for group in groups], indent=1)
+def read_file(path: Path) -> tuple[str, list[str], dict[str, list[Any]]]:
+    """The task, the settings and the swept values of a sweep that a JSON or TOML file describes:
+    ``task``, ``set`` (name = value) and ``over`` (name = list of values, or as ``--over`` takes
+    them: ``seed = "0:8"``).
 
-
-def from_json(entries: Any) -> list[Group]:
-    """The inverse of `to_json`, of earlier versions too; KeyError or TypeError where it is none."""
-    return [
-        Group(entry["task"], tuple(entry["settings"]), tuple(entry["runs"]), entry.get("name", ""))
-        for entry in entries
+    Raises:
+        ParameterError: the file is none.
+    """
+    if path.suffix == ".toml":
+        described = read_toml(path, ParameterError)
+    else:
+        described = parse_json(read_bytes(path, error=ParameterError), path, ParameterError)
+    known = {"task": str, "set": dict, "over": dict}
+    if not isinstance(described, dict) or not isinstance(described.get("task"), str):
+        raise ParameterError(f"{path}: expected task = NAME, and [set] and [over] besides")
+    for name, value in described.items():
+        if not isinstance(value, known.get(name, ())):
+            raise ParameterError(f"{path}: {name}: expected only task = NAME, [set] and [over]")
+    over: dict[str, list[Any]] = {}
+    for name, values in described.get("over", {}).items():
+        if isinstance(values, str):
+            over |= swept_values([f"{name}={values}"])
+        elif isinstance(values, list) and values:
+            # a text is read as on the command line: TOML has no other way to say none
+            over[name] = [
+                parse_value(one, f"{path}: {name}") if isinstance(one, str) else one
+                for one in values
+            ]
+        else:
+            raise ParameterError(
+                f"{path}: over.{name}={shown(values)}: expected a list of values, or a text such "
+                'as "0:8"'
+            )
+    settings = [
+        f"{name}={value}" if isinstance(value, str) else assignment(name, value)
+        for name, value in described.get("set", {}).items()
     ]
+    return described["task"], settings, over

@@ -1,0 +1,210 @@
+"""The directory of a sweep: its plan, its runs and its probes.
+
+    DIR/sweep.json              the plan; another plan is refused
+    DIR/probes.json             the probes that measure its runs
+    DIR/seed=3,d_model=16/      a run directory each
+
+Rows are read from the runs themselves, and a run has one writer, so that any number of workers and
+machines share the directory of a sweep.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mechint.errors import MechintError, RunError
+from mechint.files import make_directory, parse_json, read_bytes, write_text
+from mechint.locks import BusyError, is_locked, locked
+from mechint.run_table import Entry, Measurement, measure
+from mechint.sweeps.planning import Group, Row
+
+PLAN, PROBES_FILE = "sweep.json", "probes.json"
+
+
+# --- its plan -------------------------------------------------------------------------------------
+def keep_plan(groups: Sequence[Group], out: Path) -> None:
+    """Write the plan into `out`; RunError if `out` belongs to another sweep or to a run."""
+    file = make_directory(out) / PLAN
+    # list before looking for the plan: another process sharing the sweep may be writing it now
+    others = [path for path in out.iterdir() if path.name not in (".lock", PLAN)]
+    if not file.exists():
+        if any(not path.name.endswith(".part") for path in others):
+            raise RunError(f"{out}: holds something else; choose an empty directory for the sweep")
+        with locked(out, wait=True):  # of two sweeps that begin here at once, one is refused
+            if not file.exists():
+                entries = [dataclasses.asdict(group) for group in groups]
+                write_text(file, json.dumps(entries, indent=1))
+    there = read_plan(out)
+    if there != _from_json(json.loads(json.dumps([dataclasses.asdict(one) for one in groups]))):
+        raise RunError(
+            f"{out}: holds another sweep ({_difference(there, groups)}); choose another --out, or "
+            "give the directory itself to see it"
+        )
+
+
+def read_plan(out: Path) -> list[Group]:
+    """The groups of the sweep in the directory `out`."""
+    try:
+        return _from_json(parse_json(read_bytes(out / PLAN), out / PLAN))
+    except (RunError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{out}: holds no sweep: {error}") from error
+
+
+def _from_json(entries: Any) -> list[Group]:
+    return [
+        Group(one["name"], one["task"], tuple(one["settings"]), tuple(one["runs"]))
+        for one in entries
+    ]
+
+
+def _difference(there: Sequence[Group], here: Sequence[Group]) -> str:
+    """The first thing in which two plans differ, in words."""
+    a, b = there[:1], here[:1]
+    if a and b and a[0].task != b[0].task:
+        return f"of {a[0].task} there, of {b[0].task} here"
+    if a and b and a[0].settings != b[0].settings:
+        both = set(a[0].settings) & set(b[0].settings)
+        said = [", ".join(sorted(set(one.settings) - both)) or "nothing" for one in (a[0], b[0])]
+        return f"{said[0]} is set there, {said[1]} here"
+    runs = [{run for group in some for run in group.run_ids} for some in (there, here)]
+    if runs[0] != runs[1]:
+        return f"{len(runs[0])} runs there, {len(runs[1])} here, {len(runs[0] & runs[1])} of both"
+    return "in other groups"
+
+
+# --- its runs -------------------------------------------------------------------------------------
+def rows_of(group: Group, out: Path) -> list[Row]:
+    """One row per run of a group, with where it stands now; nothing is written."""
+    from mechint.results import to_jsonable
+    from mechint.training import Run
+
+    rows = []
+    for name, swept, spec in zip(group.run_ids, group.runs, group.specs(out), strict=True):
+        row: Row = {"id": name, "parameters": dict(swept), "status": "failed", "path": None}
+        try:
+            run = Run(spec).load()
+        except RunError as error:  # a damaged file
+            rows.append(row | {"metrics": {}, "error": str(error)})
+            continue
+        busy = run.status in ("waiting", "interrupted") and is_locked(out / name)
+        row["status"] = "running" if busy else run.status
+        row["path"] = None if run.status == "waiting" and not busy else str(run.path)
+        row["metrics"] = to_jsonable(run.final)
+        rows.append(row | ({"error": run.error} if run.error else {}))
+    return rows
+
+
+def status(groups: Sequence[Group], out: Path) -> list[Row]:
+    """One row per run of a sweep, with where it stands now; nothing is written."""
+    return [row for group in groups for row in rows_of(group, out)]
+
+
+def is_finished(group: Group, out: Path) -> bool:
+    """Whether nothing is left to do for a group: its runs are done, with weights to read."""
+    from mechint.training.run_directory import RunDirectory
+
+    done = all(row["status"] in ("finished", "stopped") for row in rows_of(group, out))
+    return done and not any(RunDirectory(out / name).lacks_weights() for name in group.run_ids)
+
+
+def run_group(
+    group: Group,
+    out: Path,
+    device: str = "cpu",
+    progress: Callable[[Any], None] | None = None,
+) -> list[Row]:
+    """Train one group where it is not done, and measure it by the sweep's probes; a failure is a
+    row, not an exception. A group that another process trains is left to it.
+    """
+    from mechint.results import to_jsonable
+    from mechint.training import train_many
+
+    try:
+        specs = group.specs(out)
+        runs = train_many(
+            specs,
+            resume=True,
+            device=device,
+            progress=progress,
+            parts=[range(len(specs))],
+            threads=1,  # as in a worker, on Ray and on Slurm
+            on_interrupt="return",  # its rows are reported first
+        )
+    except BusyError:
+        return rows_of(group, out)
+    except MechintError as error:
+        rows = with_failure(rows_of(group, out), str(error))
+    else:
+        rows = rows_of(group, out)
+        for row, run in zip(rows, runs, strict=True):
+            row |= {"status": run.status, "metrics": to_jsonable(run.final)}
+            row |= {"path": str(run.path)} | ({"error": run.error} if run.error else {})
+    _measure(rows, out, device)
+    return rows
+
+
+def with_failure(rows: Sequence[Row], error: str) -> list[Row]:
+    """`rows` of a group that failed as a whole: those that are not done have failed with `error`,
+    and ``--resume`` tries them again.
+    """
+    done = ("finished", "stopped")
+    return [
+        row if row["status"] in done else {"error": error} | row | {"status": "failed"}
+        for row in rows
+    ]
+
+
+# --- its probes -----------------------------------------------------------------------------------
+def keep_probes(out: Path, probes: Mapping[str, Mapping[str, Any]], *, wait: bool = True) -> None:
+    """Write which probes the sweep in `out` is measured by: name → settings; others that were asked
+    for earlier stay. With `wait` False, for a search, whose process holds its directory for hours,
+    another process that writes there is not waited for.
+
+    Raises:
+        UnknownNameError, ParameterError: no such probe or setting.
+        BusyError: another process writes there, and is not waited for.
+    """
+    added = {name: Measurement.of(name, **settings).key for name, settings in probes.items()}
+
+    def kept() -> dict[str, Any]:
+        return {one.probe.name: one.key for one in probes_of(out)}
+
+    if not added.items() <= kept().items():
+        with locked(out, wait=wait):
+            write_text(out / PROBES_FILE, json.dumps(list((kept() | added).values()), indent=1))
+
+
+def probes_of(out: Path) -> list[Measurement]:
+    """The probes that the sweep in `out` is measured by.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    file = out / PROBES_FILE
+    if not file.exists():
+        return []
+    try:
+        return [Measurement.from_key(key) for key in parse_json(read_bytes(file), file)]
+    except (MechintError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{file}: damaged: {error}; delete it, and name the probes again") from error
+
+
+def _measure(rows: Sequence[Row], out: Path, device: str) -> None:
+    """Run the sweep's probes on runs that are done, on the `device` that trained them; Ctrl-C and
+    SIGTERM end it after the probe at work, and the rest is measured when the table is made.
+    """
+    from mechint.parallel import interruptible
+
+    with interruptible() as interrupted:
+        for row in rows:
+            if row["status"] not in ("finished", "stopped"):
+                continue
+            entry = Entry(Path(row["path"]), row["id"], opening={"device": device})
+            for measurement in probes_of(out):
+                if interrupted.is_set():
+                    return
+                measure(entry, measurement)
