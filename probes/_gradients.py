@@ -1,10 +1,4 @@
-"""The gradient of the training loss by weight: which parts of the model are still changing.
-
-norm(W) = ‖∂L/∂W‖₂ with L the mean cross-entropy over all answers that are read, each output alone
-and then averaged (`weights="equal"`) or divided by the logarithm of its number of classes and added
-(`weights="log"`; remainders, Eq. 12). Over checkpoints it shows when each part learns (Fig. 18).
-Cost: one forward and one backward per checkpoint and per sample of the null. Memory: one chunk's.
-"""
+"""The gradient of the training loss by weight: which parts of the model still change."""
 
 from __future__ import annotations
 
@@ -21,7 +15,7 @@ from torch import Tensor
 from mechint import figures
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
-from mechint.results import Figure, ProbeResult, Table
+from mechint.results import Effect, Figure, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, rng
 
@@ -39,13 +33,14 @@ answers.
 
 @dataclass(frozen=True)
 class Gradients(Probe):
-    """How large is the gradient of the loss at every weight, now and at the run's other
-    checkpoints?
+    r"""How large is the gradient of the loss at every weight?
 
-    The null renames the classes of the answers at random, the same for all examples, and where that
-    can be done in fewer than 2,000 ways shuffles the answers among the examples: a model that has
-    learned its answers has a smaller gradient than that. At initial weights, where classes are
-    exchangeable, p-values are uniform. Found where it is less than half, at p ≤ 0.05.
+    norm(W) = |dL/dW|_2, L the mean cross-entropy of each output, averaged over outputs, or divided
+    by ln(classes) and added (`weights="log"`, Eq. 12). Null: classes renamed at random, answers
+    permuted among examples where there are few; a model that learned its answers has a smaller
+    gradient. Over training: `--over-steps`.
+
+    Cost: one forward and one backward, and as much per sample of the null.
     """
 
     name: ClassVar[str] = "gradients"
@@ -64,7 +59,6 @@ class Gradients(Probe):
         "equal", "mean over outputs, or sum of CE / ln(classes)", choices=("equal", "log")
     )
     permutations: int = setting(19, "samples of other answers for the null", low=1)
-    checkpoints: int = setting(20, "checkpoints of the series, evenly spread", low=2)
 
     @property
     def significance(self) -> float:
@@ -111,31 +105,29 @@ class Gradients(Probe):
 
         report.table("weights", _table(subject, norms))
         report.figure("norms", _bars(norms, largest))
-        series = self._series(subject)
-        if series:
-            report.table("series", series[0])
-            report.figure("series", series[1])
+        report.hero("norms")
         return report.result()
 
     def _add_finding(self, report: Report, n: int) -> None:
-        """The norm beside that of shuffled answers; `n` answers are behind it."""
+        """Report the norm against that of other answers; `n` answers are behind it."""
         metrics = report.metrics
-        below = metrics["gradients.below_shuffled"]
-        norm = f"Over {n} answers the gradient has norm {metrics['gradients.total']:.3g}"
-        share = (
-            f"{metrics['gradients.largest']} holds {metrics['gradients.largest_share']:.0%} of "
-            "its square"
-        )
         if not metrics["gradients.total"]:
-            report.abstain(f"over {n} answers the gradient is zero to the precision of the weights")
+            report.unclear(
+                "The size of the gradient is unclear.", "it is zero to the precision of the weights"
+            )
             return
+        below = metrics["gradients.below_shuffled"]
         report.finding(
-            f"{norm}, {10**below:.3g} times smaller than with other answers; {share}.",
-            question="whether the gradient is smaller than with other answers",
-            otherwise=f"{norm}, {10**-below:.3g} times the norm with other answers; {share}.",
+            "The gradient is smaller than for other answers.",
+            no="The gradient is as large as for other answers.",
             null="gradients.below_shuffled",
-            effect=below,
+            effect=Effect(below, "powers of ten", "below other answers", 0.0, "as large"),
             least=LEAST_BELOW,
+            details={
+                "norm": metrics["gradients.total"],
+                "largest": metrics["gradients.largest"],
+                "its share of the square": metrics["gradients.largest_share"],
+            },
             n=n,
         )
 
@@ -205,49 +197,14 @@ class Gradients(Probe):
     def _other_answers(
         data: Batch,
     ) -> tuple[Callable[[Tensor, np.random.Generator], Tensor], str]:
-        """What takes the place of the answers in the null, and how it is said."""
+        """The function that replaces the answers in the null, and its description."""
         classes = [column[column != IGNORE].unique() for column in data.targets.flatten(0, 1).T]
         if math.prod(math.factorial(min(len(one), 20)) for one in classes) < ENOUGH:
-            return _dealt_anew, "the answers shuffled among the examples"
-        return _renamed, "the classes of the answers renamed at random"
-
-    def _series(self, subject: Subject) -> tuple[Table, Figure] | None:
-        """Norms at the run's checkpoints, or None where there is one alone."""
-        if len(subject.series) < 2:
-            return None
-        steps = list(subject.series)
-        chosen = sorted(
-            {
-                steps[round(i)]
-                for i in np.linspace(0, len(steps) - 1, min(self.checkpoints, len(steps)))
-            }
-        )
-        rows: dict[str, list[float]] = {}
-        for step in chosen:
-            at = subject.at_step(step)
-            for name, gradient in self.gradients(at, self._data(at)).items():
-                rows.setdefault(name, []).append(float(gradient.norm()))
-        table = Table(
-            {"step": chosen, **rows},
-            "gradient norm of every weight at every checkpoint",
-            {"step": "optimizer steps"},
-        )
-        figure = figures.lines(
-            chosen,
-            rows,
-            title="Gradient norms through training",
-            x_title="step",
-            y_title="gradient norm (nats per unit of weight)",
-            y_log=True,
-            caption=(
-                "Which weights are being changed when: a rise that falls again marks a part being "
-                "learned."
-            ),
-        )
-        return table, figure
+            return _permuted, "answers permuted among the examples"
+        return _renamed, "classes renamed at random"
 
 
-def _dealt_anew(targets: Tensor, draw: np.random.Generator) -> Tensor:
+def _permuted(targets: Tensor, draw: np.random.Generator) -> Tensor:
     """(example, pos, output) the answers of other examples."""
     return targets[torch.from_numpy(draw.permutation(len(targets))).to(targets.device)]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import ProbeResult
+from mechint.results import Effect, ProbeResult
 from mechint.task import Batch, rng
 from probes._ablation import neuron_importance
 from probes._interference.gradients import (
@@ -34,21 +34,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interference(Probe):
-    """Do batch gradients move the model along its task's reference direction, against it, or past
-    it?
+    r"""Are batch gradients aligned with, opposed to, or orthogonal to the task's gradient?
 
-    The reference direction is the gradient of the mean loss over instances of the task, with
-    respect to all parameters or to those of its most important neurons. Against it stands the
-    gradient of training batches, whole and split: by output where the task has several, else into
-    task tokens and background tokens (by the positions at which the loss is taken). cos > 0: the
-    batch teaches the task; cos < 0: it unlearns it; near 0: it leaves it alone. Between groups, a
-    matrix of cosines; over the checkpoints of a run, a series. Instances of the reference are never
-    in the batches of a task without background. Gradients are exact, those of examples and groups
-    vectorized (torch.func). Null: the same batches with labels permuted within each group, anew in
-    every sample.
+    cos(g_batch, g_task) = <g_batch, g_task> / (|g_batch| |g_task|), with g_task the gradient of the
+    mean loss over instances of the task, for all parameters or those of its most important neurons,
+    and g_batch that of training batches, whole and by output or by task and background tokens.
+    Null: the batches' labels permuted within each group. Over training: `--over-steps`.
 
-    Cost: a forward, and a backward per group, for the reference and every batch; as much per null
-    sample. Memory: gradients of parameters × groups (× examples in parts), within `subject.memory`.
+    Cost: a forward, and a backward per group, for the reference and every batch; as much per sample
+    of the null.
     """
 
     name: ClassVar[str] = "interference"
@@ -66,7 +60,6 @@ class Interference(Probe):
     examples: int = setting(512, "instances of the task in the reference", low=2)
     batches: int = setting(8, "training batches", low=1)
     batch_size: int = setting(32, "examples per batch", low=2)
-    series: int = setting(8, "checkpoints of a run, evenly spaced", low=1)
     null_samples: int = setting(99, "permutations of the labels", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
@@ -105,10 +98,10 @@ class Interference(Probe):
         found, together, groups, rows = self._batches(gradients, direction, batches)
         report = Report(self, subject)
         if not bool(torch.isfinite(found[0]).any()):
-            report.abstain(
-                "the gradients of the batches, or of the task, are zero: they have no direction"
+            report.unclear(
+                "The direction of the gradients is unclear.",
+                "the gradients of the batches, or of the task, are zero",
             )
-            report.metric("found", False)
             return report.result()
         self._cosines(report, found, groups, self._null(gradients, direction, batches, seed))
         report.metric("cosine.mean_gradient", together)
@@ -125,18 +118,11 @@ class Interference(Probe):
             if len(off):
                 report.metric("between_groups.mean", float(off.mean()))
                 report.metric("between_groups.least", float(off.min()))
-        steps, curve = (
-            self._series(subject, seed, neurons)
-            if len(subject.series) > 1
-            else ([], np.zeros((0, len(groups))))
-        )
         report.table("batches", batches_table(groups, rows, found))
         report.array("cosines", found.numpy())
         report.array("groups", matrix.numpy())
         report.array("examples", coherence.numpy())
-        report.array("steps", np.array(steps))
-        report.array("series", curve)
-        shown = interference_figures(groups, found, matrix, report.nulls, steps, curve)
+        shown = interference_figures(groups, found, matrix, report.nulls)
         for name, figure in shown.items():
             report.figure(name, figure)
         self._say(report, groups)
@@ -177,29 +163,23 @@ class Interference(Probe):
             return np.nanmean(drawn, 0)
 
     def _say(self, report: Report, groups: Sequence[str]) -> None:
+        """Report whether batches are aligned with the task's gradient."""
         metrics, null = report.metrics, report.nulls["cosine.batch"]
-        parts = ", ".join(f"{name} {metrics[f'cosine.{name}']:+.2f}" for name in groups[1:4])
-        parts += " …" if len(groups) > 4 else ""
-        drawn = f", over the {metrics['batches']} drawn"
-        numbers = "the cosine of their gradients with the task's reference direction is "
-        numbers += f"{metrics['cosine.batch']:+.3f} on average, that of their mean gradient "
-        numbers += f"{metrics['cosine.mean_gradient']:+.3f}, labels permuted {null.mean:+.3f}"
-        numbers += f"; by part: {parts}" if parts else ""
-        if "between_groups.mean" in metrics:
-            numbers += f"; between the parts {metrics['between_groups.mean']:+.2f} on average, "
-            numbers += f"{metrics['between_groups.least']:+.2f} at the least"
         least = min(metrics["cosine.batch"], metrics["cosine.mean_gradient"])
-        more = "teach the task no more than permuted labels do"
-        otherwise = more if least > 0 else "do not teach the task"
-        status = report.finding(
-            f"Batches teach the task{drawn}: {numbers}",
-            question="whether batches teach the task",
-            otherwise=f"Batches {otherwise}{drawn}: {numbers}",
+        details = {name: metrics[f"cosine.{name}"] for name in groups[1:]}
+        for name in ("between_groups.mean", "between_groups.least"):
+            if name in metrics:
+                details[name.replace("_", " ")] = metrics[name]
+        report.finding(
+            "Batch gradients are aligned with the task's.",
+            no="Batch gradients are no more aligned with the task's than permuted labels give."
+            if least > 0
+            else "Batch gradients are not aligned with the task's.",
             null="cosine.batch",
-            effect=least,
+            effect=Effect(least, "", "cosine", null.mean, "permuted labels"),
+            details={"cosine of the mean gradient": metrics["cosine.mean_gradient"], **details},
             at_chance=True,
         )
-        report.metric("found", status == "yes")
 
     # --- what is measured -------------------------------------------------------------------------
     def _data(self, subject: Subject, seed: int) -> tuple[Batch, list[Batch]]:
@@ -276,24 +256,3 @@ class Interference(Probe):
         return gradients.cosines_of_targets(
             batch.tokens, torch.stack(every), asked, direction
         ).cpu()
-
-    def _series(
-        self, subject: Subject, seed: int, neurons: tuple[int, Sequence[int]] | None
-    ) -> tuple[list[int], np.ndarray]:
-        """Steps, and (step, group) mean cosines at each of them: reference and batches anew from
-        the weights of that step.
-        """
-        every = list(subject.series)
-        steps = [
-            every[i]
-            for i in sorted(
-                {round(i) for i in np.linspace(0, len(every) - 1, min(self.series, len(every)))}
-            )
-        ]
-        reference, batches = self._data(subject, seed)
-        curve = []
-        for step in steps:
-            gradients = Gradients(subject.at_step(step), neurons)
-            direction = gradients.of_groups(reference, mean_weights(reference)[None])
-            curve.append(self._batches(gradients, direction, batches)[0].nanmean(1).numpy())
-        return steps, np.stack(curve)

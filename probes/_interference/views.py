@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
@@ -36,10 +35,8 @@ def interference_figures(
     found: Float[Tensor, "group batch"],
     matrix: Float[Tensor, "part part"],
     null: Mapping[str, Null],
-    steps: Sequence[int],
-    curve: Float[np.ndarray, "step _group"],
 ) -> dict[str, Figure]:
-    """Cosines by batch, between the groups, and over checkpoints where there are several."""
+    """Cosines by batch, and between the groups."""
     shown, axis, whole = (
         dict(enumerate(groups[:6])),
         "cosine with the reference (−1 to 1)",
@@ -72,15 +69,5 @@ def interference_figures(
             limits=(-1, 1),
             square=True,
             caption="Red: the parts help each other; blue: they collide.",
-        )
-    if len(steps):
-        result["series"] = figures.lines(
-            list(steps),
-            {name: curve[:, i].tolist() for i, name in shown.items()},
-            title="Interference through training",
-            x_title="step",
-            y_title=axis,
-            markers=True,
-            caption="Mean over batches at every checkpoint.",
         )
     return result

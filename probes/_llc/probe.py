@@ -26,7 +26,7 @@ from mechint.config import setting
 from mechint.errors import MechintError
 from mechint.models.untouched import untouched
 from mechint.probe import Probe, Report
-from mechint.results import Null, ProbeResult
+from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from probes._llc import drawing
 from probes._llc.curvature import FLAT, Curving
@@ -39,23 +39,16 @@ if TYPE_CHECKING:
 
 LEAST = 0.1
 """Share of d/2 by which a degenerate model lies below it, at least."""
-WHETHER = "whether the local learning coefficient lies below that of a regular model"
 
 
 @dataclass(frozen=True)
 class LLC(Probe):
-    """What is the model's local learning coefficient, and is it below the d/2 of a regular model?
+    r"""What is the local learning coefficient, and is it below the d/2 of a regular model?
 
-    The null is Student's t over chains. No number is given where chains disagree, drift, diverge,
-    fall below the model's own loss, or change with the size of the step or the localization, nor
-    where plain descent finds a lower loss: the model is then not at a minimum. Nor where chains
-    stay below d/2 though the loss curves upward along nine tenths of all directions or more, or
-    clearly below half the number of directions along which it does: the pull, or too few steps,
-    hold down what a badly conditioned model would add. Nor where they stay below d/2 and
-    differences of gradients do not tell along how many directions that is, since ReLUs switch. Nor
-    where the largest curvature is so large that 1e-4 of it, up to which a direction counts as flat,
-    could add to the coefficient: weights W_1·f and W_2/f have the coefficient of W_1 and W_2, and
-    curvatures f⁴ times as far apart.
+    lambda = n beta (E[L_n(w)] - L_n(w*)) over SGLD chains w around the weights w*, held there by
+    localization gamma, at inverse temperature n beta = n / ln n. Null: Student's t over chains. The
+    estimate is always reported; it is unclear where chains disagree, drift, diverge, depend on step
+    size or localization, leave a lower loss within reach, or are held down along curved directions.
     """
 
     name: ClassVar[str] = "llc"
@@ -161,10 +154,12 @@ class LLC(Probe):
         return Chains(whole, half, loose, self.burn_in, down[0])
 
     def _judge(self, report: Report, chains: Chains, sampler: Sampler, seed: int) -> None:
-        """The number where nothing speaks against it, what was looked at either way."""
+        """Report the estimate, and whether it is reliable and below d/2."""
         parameters = sampler.n_parameters
         regular = parameters / 2
         reason = chains.doubt(self.tolerance)
+        low, high = chains.interval
+        report.update({"llc": chains.value, "llc_low": low, "llc_high": high})
         for name, reference, sign, how in (
             ("t_below_regular", regular, -1, "a regular model, of coefficient d/2: Student's t"),
             ("t_above_minimum", 0.0, 1, "no rise of the loss: Student's t"),
@@ -183,7 +178,7 @@ class LLC(Probe):
             }
         )
         if reason is not None:
-            report.abstain(reason, WHETHER)
+            self._doubt(report, reason)
             return
         curved = sampler.curving(seed)
         report.metric("share_curved", curved.share, unit="share of directions, 0–1")
@@ -193,7 +188,12 @@ class LLC(Probe):
         if reason is None:
             self._conclude(report, chains, curved.share, parameters)
         else:
-            report.abstain(reason, WHETHER)
+            self._doubt(report, reason)
+
+    @staticmethod
+    def _doubt(report: Report, reason: str) -> None:
+        report.metric("estimate", "unreliable")
+        report.unclear("The local learning coefficient is unclear.", reason)
 
     def _too_coarse(self, sampler: Sampler, curved: Curving) -> str | None:
         """Why a direction that counts as flat may still add to the coefficient, or None: of what it
@@ -211,30 +211,27 @@ class LLC(Probe):
         )
 
     def _conclude(self, report: Report, chains: Chains, curved: float, parameters: int) -> None:
-        """The number, and whether it is below d/2."""
+        """Report whether a reliable estimate is below d/2."""
         regular = parameters / 2
-        low, high = chains.interval
-        report.update({"llc": chains.value, "llc_low": low, "llc_high": high})
         report.metric("llc_without_pull", chains.without_pull)
         report.metric("share_of_regular", chains.value / regular)
-        measured = (
-            f"The local learning coefficient is {chains.value:.4g} (95% interval {low:.4g} to "
-            f"{high:.4g} over {len(chains.whole)} chains)"
-        )
-        if chains.without_pull > high:
-            measured += f", continued to no localization {chains.without_pull:.4g}"
+        report.metric("estimate", "reliable")
+        low, high = chains.interval
         report.finding(
-            f"{measured}, {chains.value / regular:.1%} of the {regular:g} of a regular model with "
-            f"{parameters} parameters: directions are flat; the loss curves upward, by more than "
-            f"{FLAT:g} of its largest curvature, along {curved:.0%} of them",
-            question=WHETHER,
-            otherwise=(
-                f"{measured}, not clearly below the {regular:g} of a regular model with "
-                f"{parameters} parameters"
-            ),
+            "The model is degenerate: its learning coefficient is below d/2.",
+            no="The learning coefficient is not clearly below d/2.",
             null=("t_below_regular", "t_above_minimum"),
-            effect=1 - chains.without_pull / regular,
+            effect=Effect(
+                1 - chains.without_pull / regular, "of d/2", "below a regular model", 0.0, "regular"
+            ),
             least=LEAST,
+            details={
+                "learning coefficient": chains.value,
+                "95% interval": f"{low:.4g} to {high:.4g}",
+                "without localization": chains.without_pull,
+                "d/2": regular,
+                "directions that curve upward": f"{curved:.0%}",
+            },
             at_chance=True,  # a statement about weights, true or false whatever the model answers
         )
 

@@ -176,31 +176,12 @@ def test_parts_without_gradients_have_no_least_cosine(monkeypatch: Any) -> None:
     monkeypatch.setattr(probe_module, "group_matrix", lambda *_: torch.from_numpy(matrix))
     result = probe.run(subject, seed=0)
     assert not [name for name in result.metrics if name.startswith("between_groups")]
-    assert "between the parts" in seen.finding and "between the parts" not in result.finding
-
-
-def test_series_follows_the_checkpoints() -> None:
-    task = TASKS["comparison"](n=8)
-    subject = made(task)
-    weights = {step: made(task, seed=step).model.state_dict() for step in (0, 10, 20)}
-    run = Subject(
-        subject.model,
-        task,
-        series={step: (lambda state=state: state) for step, state in weights.items()},
-    )
-    result = Interference(batches=2, batch_size=8, null_samples=3, series=2).run(run, seed=0)
-    assert result.arrays["steps"].tolist() == [0, 20]
-    alone = Interference(batches=2, batch_size=8, null_samples=3).run(run.at_step(20), seed=0)
-    assert result.arrays["series"][1, 0] == pytest.approx(alone.metrics["cosine.batch"], abs=1e-9)
 
 
 def test_silent_on_shuffled_labels_and_bad_input() -> None:
     subject = made(TASKS["comparison"](n=16, labels="shuffled"), n_layers=1)
-    assert (
-        not Interference(batches=2, batch_size=32, null_samples=99, examples=128)
-        .run(subject, seed=0)
-        .metrics["found"]
-    )
+    probe = Interference(batches=2, batch_size=32, null_samples=99, examples=128)
+    assert probe.run(subject, seed=0).verdict != "yes"
     with pytest.raises(ParameterError, match="are too few for 200 batches"):
         Interference(batches=200).run(subject)
     with pytest.raises(ParameterError, match="layer=5: the model has blocks 0 to 0"):
@@ -321,7 +302,7 @@ def test_a_cosine_below_zero_teaches_nothing_even_above_its_null() -> None:
     interference._say(report, ["batch"])
     (said,) = report.result().findings
     assert said.verdict == "no"
-    assert said.headline.startswith("Batches do not teach the task, over the 8 drawn: ")
+    assert "no more" not in said.headline and said.effect is not None and said.effect.value < 0
 
 
 def test_batches_that_raise_the_loss_do_not_teach_although_most_of_them_point_down() -> None:
@@ -337,7 +318,7 @@ def test_batches_that_raise_the_loss_do_not_teach_although_most_of_them_point_do
         subject.model.weights()["blocks.0.mlp.W_out"][wrong] *= -100
     result = probes.run("interference", subject)
     assert result.metrics["cosine.batch"] > 0.5 and result.metrics["cosine.mean_gradient"] < 0
-    assert result.verdict == "no" and "do not teach" in result.finding
+    assert result.verdict == "no"
 
     def loss(data: Any) -> torch.Tensor:
         return F.cross_entropy(subject.model(data.tokens)[:, -1], data.targets[:, -1, 0])
