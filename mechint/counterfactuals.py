@@ -58,11 +58,14 @@ def draw(
     relation: Relation | str = Relation.INDEPENDENT,
     answer: int | None = None,
     among: Batch | None = None,
+    least: int | None = None,
 ) -> Pairs:
     """`n` different pairs for an interchange of `variable`, in random order.
 
     Args:
-        only_correct: only pairs whose base and source the model answers correctly in every output.
+        only_correct: only pairs whose base and source the model answers correctly in every output,
+            and the base changed to the source's value of the variable, too, where there is such an
+            input: what an interchange can give at most is then all of them.
         relation: what the source is to the base. "minimal": the variable differs and as little
             else as the task allows, the answer changes, and is read at one position; where the
             variable has fixed positions the label is the source's own answer. "independent": an
@@ -71,20 +74,21 @@ def draw(
         answer: index of the answer that pairs are about; the last one the variable reaches when
             None.
         among: the examples that independent pairs are made of; the task's own when None.
+        least: as many will do where a small task has no more; `n` when None.
 
     Where the task states its minimal pairs one by one, all of them where they are fewer than `n`.
 
     Raises:
         NotApplicableError: the answer cannot depend on the variable.
-        DataError: fewer than `n` such pairs among ``ROUNDS * n`` drawn, or none of those stated;
-            says what was missing.
+        DataError: fewer than `least` such pairs among ``ROUNDS * n`` drawn, or none of those
+            stated; says what was missing.
     """
     task = subject.task
     assert task is not None
     relation, index = Relation(relation), choose_answer(task, variable, answer)
     stated = task.stated_pairs(variable) if relation is Relation.MINIMAL else None
     if stated is not None:
-        return _stated(subject, stated, n, seed, only_correct, index)
+        return _stated(subject, variable, stated, n, seed, only_correct, index)
     kept: list[Pairs] = []
     limit = {Relation.MINIMAL: 0, Relation.INDEPENDENT: n // 2, Relation.SAME: n}
     room = {True: n, False: limit[relation]}
@@ -95,7 +99,7 @@ def draw(
             task, variable, n, ROUNDS * seed + part, task.probe_split, relation, among=among
         )
         pairs = _fitting(subject, drawn, relation, index, tally)
-        keep = answered(subject, pairs) if only_correct else torch.ones_like(pairs.reads).bool()
+        keep = _right(subject, variable, pairs, only_correct)
         tally["correct"] += int(keep.sum())
         kept.append(pairs[_choose(pairs, keep, room, seen)])
         if sum(map(len, kept)) == n:
@@ -103,17 +107,58 @@ def draw(
             return Pairs.cat(kept)[order.to(subject.device)]
         if tally["drawn"] >= 2 * n and not tally["fitting"]:
             break  # what two rounds do not show at all is not there
-    tally["kept"] = sum(map(len, kept))
+    found = _balanced(Pairs.cat(kept), relation)
+    if len(found) >= (n if least is None else least):
+        order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed))
+        return found[order.to(subject.device)]
+    tally["kept"] = len(found)
     of = "" if among is None else f" of {len(among)} examples"
     raise DataError(
         f"{subject.describe()}: {tally['kept']} of {n} pairs{of} for the variable "
         f"{variable.name} at the answer {task.answer_names[index]}: "
-        f"{_missing(tally, relation, only_correct, task, among)}"
+        f"{_missing(tally, relation, only_correct, task, among, least)}"
     )
+
+
+def _balanced(pairs: Pairs, relation: Relation) -> Pairs:
+    """All of the pairs, but of independent ones no more that keep the answer than change it."""
+    if relation is not Relation.INDEPENDENT or not len(pairs):
+        return pairs
+    changed = pairs.changed.any(-1)
+    few = (~changed).cumsum(0) <= changed.sum()
+    return pairs[changed | few]
+
+
+def _right(
+    subject: Subject, variable: Variable, pairs: Pairs, only_correct: bool
+) -> Bool[Tensor, " pair"]:
+    """(pair,) which pairs are kept: those answered correctly, counterfactual included; or all."""
+    if not only_correct:
+        return torch.ones_like(pairs.reads).bool()
+    return answered(subject, pairs) & counterfactual_answered(subject, variable, pairs)
+
+
+def counterfactual_answered(
+    subject: Subject, variable: Variable, pairs: Pairs
+) -> Bool[Tensor, " pair"]:
+    """(pair,) bool: the model gives the label to the base in which the variable alone has the
+    source's value; True where there is no such input.
+    """
+    values = variable.value_of(pairs.source)
+    if variable.change is not None:
+        tokens = variable.change(pairs.base, values)
+    elif variable.positions:
+        tokens, where = pairs.base.clone(), list(variable.positions)
+        tokens[:, where] = pairs.source[:, where]
+    else:
+        return torch.ones_like(pairs.reads).bool()
+    made = variable.value_of(tokens) == values
+    return ~made | _answered(subject, tokens, pairs.reads, pairs.labels)
 
 
 def _stated(
     subject: Subject,
+    variable: Variable,
     stated: Counterfactuals,
     n: int,
     seed: int,
@@ -124,7 +169,7 @@ def _stated(
     assert subject.task is not None
     tally = Counter(drawn=0, fitting=0)
     pairs = _fitting(subject, stated, Relation.MINIMAL, answer, tally)
-    keep = answered(subject, pairs) if only_correct else torch.ones_like(pairs.reads).bool()
+    keep = _right(subject, variable, pairs, only_correct)
     if not bool(keep.any()):
         raise DataError(
             f"{subject.describe()}: of {len(stated.base)} stated pairs {len(pairs)} change the "
@@ -198,7 +243,12 @@ def partners(reads: Int[Tensor, " example"], seed: int | None) -> Int[Tensor, " 
 
 
 def _missing(
-    tally: Counter[str], relation: Relation, only_correct: bool, task: Task, among: Batch | None
+    tally: Counter[str],
+    relation: Relation,
+    only_correct: bool,
+    task: Task,
+    among: Batch | None,
+    least: int | None,
 ) -> str:
     """What there was too little of, and what to do about it."""
     drawn, fit, correct = tally["drawn"], tally["fitting"], tally["correct"]
@@ -217,6 +267,8 @@ def _missing(
     alike = "too many of them alike"
     if relation == Relation.INDEPENDENT:
         alike += ", or with one answer on both sides"
+    if least is not None:
+        return f"{counts}, {alike}; at least {least} are needed: ask about another variable"
     both = " in all (pairs plus held_out, where there is one)" if among is None else ""
     return f"{counts}, {alike}; ask for at most {tally['kept']}{both}"
 
@@ -273,15 +325,21 @@ def _fitting(
 
 def answered(subject: Subject, pairs: Pairs) -> Bool[Tensor, " pair"]:
     """(pair,) bool: base and source are both answered correctly in every output that is read."""
-    result = torch.ones(len(pairs), dtype=torch.bool, device=subject.device)
-    for tokens, reads, targets in (
-        (pairs.base, pairs.reads, pairs.answers),
-        (pairs.source, pairs.source_reads, pairs.source_answers),
-    ):
-        for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            with torch.no_grad(), evaluating(subject.model):
-                every = subject.model(tokens[rows])
-            logits = every[torch.arange(len(rows), device=rows.device), reads[rows]]
-            right = subject.correct(logits, targets[rows])
-            result[rows] &= (right | (targets[rows] == IGNORE)).all(-1)
+    base = _answered(subject, pairs.base, pairs.reads, pairs.answers)
+    return base & _answered(subject, pairs.source, pairs.source_reads, pairs.source_answers)
+
+
+def _answered(
+    subject: Subject,
+    tokens: Int[Tensor, "pair pos"],
+    reads: Int[Tensor, " pair"],
+    targets: Int[Tensor, "pair output"],
+) -> Bool[Tensor, " pair"]:
+    result = torch.ones(len(tokens), dtype=torch.bool, device=subject.device)
+    for rows in torch.arange(len(tokens), device=subject.device).split(subject.chunk):
+        with torch.no_grad(), evaluating(subject.model):
+            every = subject.model(tokens[rows])
+        logits = every[torch.arange(len(rows), device=rows.device), reads[rows]]
+        right = subject.correct(logits, targets[rows])
+        result[rows] = (right | (targets[rows] == IGNORE)).all(-1)
     return result

@@ -1,4 +1,4 @@
-"""Distributed alignment search: which subspace of the activations holds a causal variable?"""
+"""Distributed alignment search: subspaces of activations that hold causal variables."""
 
 from probes._das.fit import fit, random_subspace
 from probes._das.probe import DAS

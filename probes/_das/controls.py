@@ -1,13 +1,13 @@
-"""What a found subspace is held against: random directions of the same norm, directions that need
-no search, arbitrary labels, inputs that share the value, and what reads the site.
+"""What a found subspace is held against: random subspaces, the same search for arbitrary labels and
+in untrained models, and what reads the site.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,28 +16,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.interventions import ResidSite
+from mechint.pairs import Pairs
 from mechint.results import Null
 from mechint.task import Variable
-from probes._das.fit import random_subspace
-from probes._das.swap import (
-    SwapSite,
-    answers_under,
-    interchange_accuracy,
-    mean,
-    mean_accuracies,
-    swap,
-)
+from probes._das.fit import fit, random_subspace
+from probes._das.pairs import Drawn
+from probes._das.search import Cell, own_tokens
+from probes._das.swap import SwapSite, interchange_accuracy, mean, mean_accuracies, swap
 from probes._weights.circuits import fold
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
 
-PENALTIES = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Of the ridge regression, relative to the mean variance of the coordinates."""
-
-
-# --- random directions ----------------------------------------------------------------------------
 def random_accuracies(
     subject: Subject, site: SwapSite, dimension: int, n: int, seed: int
 ) -> list[float]:
@@ -49,145 +40,46 @@ def random_accuracies(
     )
 
 
-def norm_matched_accuracies(
-    subject: Subject, site: SwapSite, subspace: Float[Tensor, "width k"], n: int, seed: int
-) -> list[float]:
-    """Interchange accuracy of `n` random subspaces whose change of every activation is scaled to
-    the norm of the found subspace's.
-    """
-    generator = torch.Generator().manual_seed(seed + 1)
-    size = ((site.source - site.base) @ subspace).norm(dim=1, keepdim=True)
-
-    def replacement() -> Tensor:
-        drawn = random_subspace(site.width, subspace.shape[1], generator).to(site.base)
-        change = swap(drawn, site.base, site.source) - site.base
-        return site.base + change * size / change.norm(dim=1, keepdim=True).clamp_min(1e-12)
-
-    return mean_accuracies(subject, site, (replacement() for _ in range(n)))
-
-
-# --- directions that need no search ---------------------------------------------------------------
-def mean_difference_subspace(
-    site: SwapSite, values: Int[Tensor, " pair"], dimension: int
-) -> Float[Tensor, "width k"]:
-    """The first principal directions of the mean activations per value of the bases; of two values,
-    the difference of their means.
-    """
-    present, index = values.unique(return_inverse=True)
-    sums = torch.zeros(len(present), site.width, dtype=torch.float64, device=values.device)
-    sums.index_add_(0, index, site.base.double())
-    means = sums / index.bincount().unsqueeze(1)
-    return _leading(means - means.mean(0), dimension).to(site.base)
-
-
-def linear_probe_subspace(
-    site: SwapSite, values: Int[Tensor, " pair"], dimension: int
-) -> Float[Tensor, "width k"]:
-    """The first principal directions of a ridge regression's weights onto the one-hot values.
-
-    The penalty, relative to the mean variance of the coordinates, is the one with the least squared
-    error on every fourth pair, fitted on the others; then all are fitted.
-    """
-    x = site.base.double()
-    one_hot = torch.nn.functional.one_hot(values.unique(return_inverse=True)[1]).double()
-    held = torch.arange(len(x), device=x.device) % 4 == 3
-    errors = [
-        float((_ridge(x[~held], one_hot[~held], penalty, x[held]) - one_hot[held]).square().sum())
-        if bool(held.any())
-        else penalty
-        for penalty in PENALTIES
-    ]
-    best = PENALTIES[min(range(len(errors)), key=lambda i: errors[i])]
-    return _leading(_ridge_weights(x, one_hot, best).T, dimension).to(site.base)
-
-
-def _ridge(x: Tensor, y: Tensor, penalty: float, new: Tensor) -> Tensor:
-    """Prediction of y at the inputs `new` by ridge regression on x."""
-    return (new - x.mean(0)) @ _ridge_weights(x, y, penalty) + y.mean(0)
-
-
-def _ridge_weights(x: Tensor, y: Tensor, penalty: float) -> Tensor:
-    """(width, value) weights of ridge regression of the centered y on the centered x."""
-    x = x - x.mean(0)
-    gram = x.T @ x
-    shift = penalty * gram.trace() / len(gram) + 1e-12
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    return torch.linalg.solve(gram + shift * eye, x.T @ (y - y.mean(0)))
-
-
-def _leading(rows: Tensor, dimension: int) -> Tensor:
-    """(width, dimension) the leading right singular directions of rows (n, width), filled up with
-    arbitrary ones where there are fewer.
-    """
-    axes = torch.linalg.svd(rows, full_matrices=True)[2]
-    return axes[:dimension].T
-
-
-# --- the variable, or the inputs it is computed from? ---------------------------------------------
-def input_share(
-    activations: Float[Tensor, "example width"],
-    values: Int[Tensor, " example"],
-    subspace: Float[Tensor, "width k"],
+def arbitrary_accuracy(
+    subject: Subject, variable: Variable, best: Cell, drawn: Drawn, fitting: dict[str, Any]
 ) -> float:
-    """Variance of the coordinates among inputs that share the variable's value, over their variance
-    among all: 0 where the coordinates are a function of the variable, 1 where they say nothing of
-    it beyond what other inputs with the same value do.
-
-    NaN where no two inputs share a value, or the coordinates do not vary.
-    """
-    z = activations.double() @ subspace.double()
-    index = values.unique(return_inverse=True)[1]
-    counts = index.bincount()
-    free = len(z) - int((counts > 0).sum())
-    total = float((z - z.mean(0)).square().sum()) / max(len(z) - 1, 1)
-    if free < 1 or total <= 1e-20:
-        return math.nan
-    sums = torch.zeros(len(counts), z.shape[1], dtype=z.dtype, device=z.device)
-    means = sums.index_add_(0, index, z) / counts.clamp_min(1).unsqueeze(1)
-    return float((z - means[index]).square().sum()) / free / total
+    """Interchange accuracy of the same search for arbitrary labels."""
+    assert subject.task is not None
+    parts = (drawn.train, drawn.test)
+    train, test = (SwapSite(subject, part, *best.place) for part in parts)
+    labels, asked = arbitrary_labels(variable, parts, fitting["seed"])
+    subspace, _ = fit(train, subject.task, best.dimension, **fitting, labels=labels)
+    return mean(interchange_accuracy(subject, test, subspace, asked))
 
 
-def kept_answers(
-    subject: Subject,
-    site: SwapSite,
-    subspace: Float[Tensor, "width k"],
-    base_values: Int[Tensor, " pair"],
-    source_values: Int[Tensor, " pair"],
-    seed: int,
+def untrained_accuracy(
+    subject: Subject, best: Cell, drawn: Drawn, fitting: dict[str, Any]
 ) -> float:
-    """Share of bases that keep their answer when the subspace is taken from another input with the
-    same value; NaN where there is none.
-    """
-    generator = np.random.default_rng(seed)
-    members: dict[int, list[int]] = {}
-    for index, value in enumerate(source_values.tolist()):
-        members.setdefault(value, []).append(index)
-    partner = [members.get(value, []) for value in base_values.tolist()]
-    has = torch.tensor([bool(one) for one in partner], device=site.base.device)
-    if not bool(has.any()):
-        return math.nan
-    chosen = torch.tensor(
-        [one[generator.integers(len(one))] if one else 0 for one in partner],
-        device=site.base.device,
-    )
-    replaced = swap(subspace, site.base, site.source[chosen])
-    kept = answers_under(subject, site, replaced, site.pairs.answers)
-    return mean(kept[has])
+    """Interchange accuracy of the same search in a model with initial weights."""
+    assert subject.task is not None
+    initial = subject.untrained(fitting["seed"])
+    train, test = (SwapSite(initial, part, *best.place) for part in (drawn.train, drawn.test))
+    subspace, _ = fit(train, subject.task, best.dimension, **fitting)
+    return mean(interchange_accuracy(initial, test, subspace))
 
 
-def arbitrary_labels(site: SwapSite, variable: Variable, seed: int) -> Int[Tensor, "pair output"]:
-    """The labels of the pairs when every value of the variable is taken for another one, the same
-    for all pairs: a search that fits these fits anything.
+def arbitrary_labels(
+    variable: Variable, parts: Sequence[Pairs], seed: int
+) -> list[Int[Tensor, "_pair output"]]:
+    """The labels of some pairs where the values are permuted among the different inputs of the
+    variable, alike in all parts: a search that fits these fits anything.
     """
-    order = np.random.default_rng(seed).permutation(variable.n_values)
-    renamed = np.empty_like(order)
-    renamed[order] = np.roll(order, 1)  # no value keeps its own
-    values = variable.value_of(site.pairs.source).cpu()
-    labels = variable.label(
-        site.pairs.base.cpu(), torch.from_numpy(renamed)[values.clamp(0, variable.n_values - 1)]
-    )
-    rows = torch.arange(len(labels))
-    return labels[rows, site.pairs.reads.cpu()].to(site.base.device)
+    sources = torch.cat([part.source for part in parts]).cpu()
+    inputs, own = own_tokens(variable, sources).unique(dim=0, return_inverse=True)
+    values = torch.zeros(len(inputs), dtype=torch.int64)
+    values[own] = variable.value_of(sources)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))
+    permuted = values[order][own].split([len(part) for part in parts])
+    labels: list[Tensor] = []
+    for part, new in zip(parts, permuted, strict=True):
+        every = variable.label(part.base.cpu(), new)
+        labels.append(every[torch.arange(len(part)), part.reads.cpu()].to(part.base.device))
+    return labels
 
 
 # --- what reads the site --------------------------------------------------------------------------

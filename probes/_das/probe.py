@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 
 from mechint.config import setting
-from mechint.counterfactuals import choose_variable
-from mechint.pairs import Pairs
-from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
-from mechint.task import Variable
-from probes._das.comparison import compare_with_controls
-from probes._das.drawing import Drawn, minimal_pairs, search_pairs
-from probes._das.fit import fit_jointly
+from mechint.counterfactuals import asked_answer, choose_variable
+from mechint.errors import counted
+from mechint.pairs import told_apart
+from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.results import Effect, Null, ProbeResult
+from mechint.task import Task, Variable
+from probes._das import controls
+from probes._das.pairs import MIN_EXAMPLES, MINIMAL_PAIRS, Drawn, draw_pairs
 from probes._das.search import (
     Cell,
-    Fitting,
     Place,
-    best_cell,
-    cells,
+    Rule,
+    candidate_places,
+    choose_cell,
     default_places,
-    moved_places,
+    search,
 )
-from probes._das.swap import SwapSite, interchange_accuracy, mean
-from probes._das.views import loss_figure, say, sweep_figure, sweep_table
+from probes._das.swap import SwapSite, mean
+from probes._das.views import loss_figure, sweep_figure, sweep_table, variables_table
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
+
+MOST_VARIABLES = 3
+"""Variables that are asked about where none is named."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What the search found for one variable, and what it is held against.
+
+    random: interchange accuracies of random subspaces; arbitrary, untrained: of the same search for
+    arbitrary labels and in untrained models, one per seed, none where there are no such models.
+    """
+
+    variable: Variable
+    drawn: Drawn
+    cells: Sequence[Cell]
+    best: Cell
+    random: Sequence[float]
+    arbitrary: Sequence[float]
+    untrained: Sequence[float]
+    readers: controls.ReaderSplit | None = field(default=None)
 
 
 @dataclass(frozen=True)
@@ -39,43 +61,12 @@ class DAS(Probe):
     """Which subspace of the activations holds a causal variable, and how often does swapping it
     swap the answer?
 
-    Interchange intervention accuracy (IIA) is the share of held-out (base, source) pairs on which
-    the model, run on the base with the coordinates of its activation in the subspace taken from the
-    source, answers as the task's algorithm does when the variable is taken from the source:  h ←
-    h_b + R Rᵀ (h_s − h_b),  R (width, dimension) with orthonormal columns, trained by gradient
-    descent. Without a hook it is searched for at the variable's positions and at the answer, at
-    every depth, in every one of `dimensions`, and, where it has no position of its own, at other
-    positions where the swap of the whole residual stream gives the answers. The smallest subspace
-    that reaches `threshold` on the training pairs with two standard errors to spare, or as much as
-    any, is held against controls; of all others only what they do is told.
+        h ← h_b + R Rᵀ (h_s − h_b),    R (width, k), RᵀR = 1, trained on pairs (base b, source s)
 
-    Held-out pairs are no pairs that were trained on. Of a task their inputs may stand in training
-    pairs, too (`inputs_unseen`: the share of held-out pairs neither of whose inputs does, 0 of a
-    small task), so that IIA is of the task's inputs, not of others. Where examples are a sample of
-    what is meant, as prompts are, a third of them is held out, each with its counterfactuals, and
-    no training pair has any of these; a counterfactual is across the line only where they join too
-    many prompts (`counterfactuals_apart`), which the sentence says. A template that prompts share
-    is not held out. The variable is the prompt then: no two share its value, and neither
-    `most_input` nor `answers_kept` is asked.
-
-    A subspace holds the variable when its IIA reaches `threshold` and beats, at p ≤ 0.01, random
-    subspaces of the same dimension, random directions whose change has the same norm, the same
-    search in the untrained model, and the same search for arbitrary labels (every value taken for
-    another); when its coordinates follow the variable, not merely the inputs that the variable is
-    computed from: the variance of the coordinates among inputs that share the value is at most
-    `most_input` of their whole variance (where it is more, `iia_value_means` tells a subspace that
-    carries the inputs from one that holds more than the variable: it swaps in the mean coordinates
-    of all inputs with the source's value, which say nothing else of it); and when the swap of the
-    whole activation, with a source that differs in the variable and in as little else as the task
-    allows (any, where there is none such), reaches `threshold`, too. Beside it stand the directions
-    of the mean differences and of a linear probe, pairs that share the value (whose swap must keep
-    the answer), and the split by what reads the site: where the part in the row space of its
-    readers does not do what the whole does, the subspace works through directions that the model
-    does not use (Makelov et al. 2023).
-
-    Cost: two forwards per pair once per site; then `steps` batches forward and backward from the
-    site on, for every site and dimension, and twice for the controls. Memory: the activations of
-    all pairs at one site.
+    IIA: share of held-out pairs on which the model, so changed, answers as the task does when the
+    variable is taken from the source. Held against random subspaces and the same search for
+    arbitrary labels and in untrained models. Not the variable: coordinates from which its value
+    cannot be decoded on other inputs; a site whose whole swap fails; directions that nothing reads.
     """
 
     name: ClassVar[str] = "das"
@@ -85,11 +76,13 @@ class DAS(Probe):
         "Looking For?"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS, Need.RESIDUAL)
+    lead_rank: ClassVar[int] = 55
     intervenes: ClassVar[bool] = True
 
-    variable: str | None = setting(None, "causal variable of the task; its first one when none")
-    jointly: tuple[str, ...] = setting(
-        (), "other variables that get columns of their own in the same basis, at the site found"
+    variable: str | None = setting(
+        None,
+        f"causal variable of the task; when none, up to {MOST_VARIABLES} that several tokens "
+        "determine, the answer last",
     )
     hook: str | None = setting(
         None,
@@ -102,20 +95,30 @@ class DAS(Probe):
         "position; when none, the variable's own if it has one, else that of the answer; without "
         "a hook both, or where the swap of the whole stream gives the answers",
     )
+    embedding: bool = setting(
+        False, "without a hook, the stream before the first block, too, at the variable's tokens"
+    )
     dimensions: tuple[int, ...] = setting((1, 2, 4, 8, 16), "dimensions tried", low=1)
     steps: int = setting(200, "training steps", low=1)
     batch_size: int = setting(256, "pairs per step", low=1)
     lr: float = setting(0.02, "learning rate at the start", low=0)
-    pairs: int = setting(2048, "pairs trained on", low=2)
+    pairs: int = setting(2048, "pairs trained on, at most", low=2)
     held_out: int = setting(
-        1024, "other pairs, on which IIA is measured; of prompts, pairs of other prompts", low=2
+        1024,
+        "other pairs, at most, on which IIA is measured; of prompts, pairs of other prompts",
+        low=2,
     )
     only_correct: bool = setting(
-        True, "only pairs whose base and source the model answers correctly"
+        True,
+        "only pairs whose base, source and counterfactual input the model answers correctly",
     )
     threshold: float = setting(0.9, "IIA from which the variable counts as found", low=0, high=1)
     most_input: float = setting(
-        0.5, "share of the coordinates' variance among inputs that share the value", low=0, high=1
+        0.5,
+        "share of the coordinates' variance among inputs that share the value, above which the "
+        "value has to be decodable from them",
+        low=0,
+        high=1,
     )
     null_samples: int = setting(199, "random subspaces", low=1)
     control_seeds: int = setting(
@@ -164,63 +167,73 @@ class DAS(Probe):
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
-        variable = choose_variable(subject.task, self.variable)
-        places = self._places(subject, variable)
-        drawn = self._draw(subject, variable, seed)
-        test, options = drawn.test, (self.held_out, seed, self.only_correct)
-        minimal = minimal_pairs(subject, variable, *options, drawn.fitted)
-        searching = self.hook is None
-        if searching and self.pos is None and not variable.positions and minimal is not None:
-            places += moved_places(subject, minimal, self.threshold)
-        fitting = Fitting(self.steps, self.batch_size, self.lr, seed)
-        found = list(
-            cells(
-                subject,
-                variable,
-                drawn.train,
-                test,
-                places,
-                self.dimensions,
-                fitting,
-                threshold=self.threshold,
-                most_input=self.most_input,
-                minimal=minimal,
-                stop_below=self.threshold if searching else None,
-            )
-        )
-        best = best_cell(found, self.threshold, self.most_input)
+        variables = choose_variables(subject, self.variable)
+        aligned = [self.align(subject, one, seed) for one in variables]
+        aligned.sort(key=lambda one: one.best.verdict(self.rule) != "variable")  # stable
         report = Report(self, subject)
-        self._describe(report, subject, variable, best, found, test)
-        report.metric("inputs_unseen", drawn.unseen, unit="share of held-out pairs")
-        if drawn.examples is not None:
-            held = {"examples_held_out": drawn.examples, "counterfactuals_apart": drawn.apart}
-            report.update(held)
-        compare_with_controls(
-            report,
-            subject,
-            variable,
-            best,
-            drawn,
-            fitting,
-            self.null_samples,
-            self.control_seeds,
-        )
-        if self.jointly:
-            self._jointly(report, subject, variable, best, fitting)
-        report.table("sweep", sweep_table(found, self.threshold, self.most_input))
-        report.array("subspace", best.subspace.cpu().numpy())
-        report.array("loss", np.array(best.losses))
-        report.figure("sweep", sweep_figure(found, report.nulls["iia"], report.metrics))
-        report.figure("loss", loss_figure(best))
-        say(report, best, found, self.threshold, self.most_input)
+        first, *others = aligned
+        self._record(report, subject, first)
+        names = [
+            self._nulls(report, one, f".{one.variable.name}" * (i > 0))
+            for i, one in enumerate(aligned)
+        ]
+        report.table("sweep", sweep_table(first.cells, self.rule))
+        if others:
+            report.table("variables", variables_table(aligned, self.rule))
+        report.array("subspace", first.best.subspace.cpu().numpy())
+        report.array("loss", np.array(first.best.losses))
+        report.figure("sweep", sweep_figure(first))
+        report.figure("loss", loss_figure(first.best))
+        report.hero("sweep")
+        said = [self._say(report, one, nulls) for one, nulls in zip(aligned, names, strict=True)]
+        report.metric("found", said[0] == "yes")
+        held = [one for one, verdict in zip(aligned, said, strict=True) if verdict == "yes"]
+        report.metric("variables_held", [one.variable.name for one in held])
+        if held:
+            report.lead(f"{_subspace(held[0].best)} holds {held[0].variable.name}.")
         return report.result()
 
-    def _draw(self, subject: Subject, variable: Variable, seed: int) -> Drawn:
-        return search_pairs(subject, variable, self.pairs, self.held_out, seed, self.only_correct)
+    @property
+    def rule(self) -> Rule:
+        """When a subspace counts."""
+        return Rule(self.threshold, self.most_input)
 
-    def _places(self, subject: Subject, variable: Variable) -> list[Place]:
+    def align(self, subject: Subject, variable: Variable, seed: int) -> Alignment:
+        """The best subspace for a variable, with its controls."""
+        fitting = {"steps": self.steps, "batch_size": self.batch_size, "lr": self.lr, "seed": seed}
+        drawn = draw_pairs(subject, variable, self.pairs, self.held_out, seed, self.only_correct)
+        places, every = self._places(subject, variable, drawn), self.hook is not None
+        cells = list(
+            search(
+                subject,
+                variable,
+                drawn,
+                places,
+                self.dimensions,
+                self.rule,
+                fitting,
+                every=every,
+            )
+        )
+        best = choose_cell(cells, self.rule)
+        test = SwapSite(subject, drawn.test, *best.place)
+        random = controls.random_accuracies(subject, test, best.dimension, self.null_samples, seed)
+        seeds = [{**fitting, "seed": one} for one in range(seed, seed + self.control_seeds)]
+        arbitrary = [
+            controls.arbitrary_accuracy(subject, variable, best, drawn, one) for one in seeds
+        ]
+        untrained: list[float] = []
+        if unmet_need(Need.REINITIALIZE, subject) is None:
+            untrained = [controls.untrained_accuracy(subject, best, drawn, one) for one in seeds]
+        readers = controls.reader_split(subject, test, best.subspace)
+        return Alignment(variable, drawn, cells, best, random, arbitrary, untrained, readers)
+
+    def _places(self, subject: Subject, variable: Variable, drawn: Drawn) -> list[Place]:
         if self.hook is None:
-            return default_places(subject, variable, self.pos)
+            places = default_places(subject, variable, self.pos, embedding=self.embedding)
+            if self.pos is None and not variable.positions and drawn.minimal is not None:
+                places += candidate_places(subject, drawn.minimal, self.threshold)
+            return places
         pos = self.pos
         if pos is None and len(variable.positions) == 1:
             pos = variable.positions[0]
@@ -229,40 +242,70 @@ class DAS(Probe):
         hooks = [self.hook] if whole else [f"blocks.{layer}.{self.hook}" for layer in layers]
         return [(subject.check_hook(hook), pos) for hook in hooks]
 
-    def _describe(
-        self,
-        report: Report,
-        subject: Subject,
-        variable: Variable,
-        best: Cell,
-        found: list[Cell],
-        test: Pairs,
-    ) -> None:
+    # --- what is recorded and said ----------------------------------------------------------------
+    def _nulls(self, report: Report, one: Alignment, ending: str) -> list[str]:
+        """Record what the variable's subspace is held against; the names of the nulls."""
+        best, examples = one.best, one.drawn.examples
+        how = f"random subspaces of {counted(best.dimension, 'dimension')} at {best.where}"
+        report.metric(f"iia{ending}", best.iia, null=one.random, how=how)
+        names = [f"iia{ending}"]
+        pairs = len(one.drawn.test) if examples is None else examples // 2
+        for name, found, control in (
+            ("arbitrary", one.arbitrary, "arbitrary labels"),
+            ("untrained", one.untrained, "untrained models"),
+        ):
+            if not found:
+                continue
+            report.metric(f"iia_{name}{ending}", max(found))
+            how = f"the best of {len(found)} searches with {control}"
+            how += f", corrected for {pairs} pairs that share no example" * (examples is not None)
+            # of a sample, pairs that share an example are not told apart by chance
+            null: Null = controls.difference(
+                f"iia_above_{name}{ending}", best.iia, max(found), pairs, how, few=bool(examples)
+            )
+            report.metric(null.metric, null.observed, null=null)
+            names.append(null.metric)
+        return names
+
+    def _record(self, report: Report, subject: Subject, one: Alignment) -> None:
+        """The metrics of the variable that leads."""
         assert subject.task is not None
-        verdicts: dict[str, list[str]] = {}
-        for one in sorted(found, key=lambda one: one.iia):
-            verdicts.setdefault(one.where, []).append(one.verdict(self.threshold, self.most_input))
+        best, test, variable = one.best, one.drawn.test, one.variable
+        groups, values = told_apart(variable, test)
+        minimal = one.drawn.minimal
         report.update(
             {
-                "iia": best.iia,
+                "variable": variable.name,
+                "hook": best.place[0],
+                "pos": "answer" if best.place[1] is None else best.place[1],
+                "dimension": best.dimension,
+                "verdict": best.verdict(self.rule),
                 "iia_changed": mean(best.correct[test.changed]),
+                "iia_random": float(np.mean(one.random)),
                 "iia_full_swap": best.full_swap,
                 "iia_full_swap_minimal": best.full_swap_minimal,
                 "input_share": best.input_share,
-                "iia_value_means": best.value_means,
-                "hook": best.hook,
-                "pos": "answer" if best.place[1] is None else best.place[1],
-                "dimension": best.dimension,
-                "variable": variable.name,
-                "held_at": [where for where, said in verdicts.items() if "holds" in said],
-                "inputs_carried_at": [
-                    where
-                    for where, said in verdicts.items()
-                    if "carries its inputs" in said and "holds" not in said
-                ],
+                "decoded": best.decoded,
+                "held_at": _held_at(one, self.rule),
+                "values": values,
+                "values_told_apart": groups,
                 "pairs_held_out": len(test),
+                "pairs_trained_on": len(one.drawn.train),
+                "minimal_pairs": 0 if minimal is None else len(minimal),
             }
         )
+        report.metric("inputs_unseen", one.drawn.unseen, unit="share of held-out pairs")
+        for name, found in (("arbitrary", one.arbitrary), ("untrained", one.untrained)):
+            if found:
+                report.metric(f"iia_{name}_by_seed", list(found))
+        if one.readers is not None:
+            split = one.readers
+            report.update(
+                {"null_space_share": split.null_share, "iia_row_space": split.row_accuracy}
+            )
+        if one.drawn.examples is not None:
+            held = {"examples_held_out": one.drawn.examples}
+            report.update({**held, "counterfactuals_apart": one.drawn.apart})
         if len(subject.task.outputs) > 1:
             by_output = {
                 output.name: mean(best.correct[:, i])
@@ -271,21 +314,126 @@ class DAS(Probe):
             }
             report.metric("iia_by_output", by_output)
 
-    def _jointly(
-        self, report: Report, subject: Subject, variable: Variable, best: Cell, fitting: Fitting
-    ) -> None:
-        """Several variables in one basis at the site found: accuracy of each on its own columns."""
-        assert subject.task is not None
-        chosen = [variable, *(choose_variable(subject.task, name) for name in self.jointly)]
-        drawn = [self._draw(subject, one, fitting.seed) for one in chosen]
-        train = [SwapSite(subject, one.train, *best.place) for one in drawn]
-        test = [SwapSite(subject, one.test, *best.place) for one in drawn]
-        sizes = [best.dimension] * len(chosen)
-        basis, _ = fit_jointly(train, subject.task, sizes, **fitting.options())
-        columns = torch.split(basis, sizes, 1)
-        accuracy = {
-            one.name: mean(interchange_accuracy(subject, site, part))
-            for one, site, part in zip(chosen, test, columns, strict=True)
+    def _say(self, report: Report, one: Alignment, nulls: Sequence[str]) -> str:
+        best, name = one.best, one.variable.name
+        verdict, examples = best.verdict(self.rule), one.drawn.examples
+        unused = one.readers is not None and one.readers.row_accuracy < self.threshold
+        if examples is not None and examples < MIN_EXAMPLES:
+            return report.unclear(
+                f"No subspace can be told to hold {name}.",
+                f"{examples} examples are held out, and pairs are told from chance by "
+                f"{MIN_EXAMPLES} of them: give more, a third is held out",
+            )
+        denied = f"No subspace tried holds {name}."
+        if verdict == "inputs":
+            denied = f"{best.where} carries the inputs of {name}, not {name} itself."
+        elif verdict == "inconsistent":
+            denied = f"Swapping all of {best.where} does not swap {name}."
+        elif verdict == "variable":
+            denied = f"Controls swap {name} as well as {best.where} does."
+            if unused:
+                denied = f"{best.where} swaps {name} through directions that nothing reads."
+        return report.finding(
+            f"{_subspace(best)} holds {name}.",
+            no=denied,
+            unclear=f"A subspace that holds {name} cannot be told.",
+            holds=verdict == "variable" and not unused,
+            null=nulls,
+            effect=Effect(
+                best.iia,
+                "of answers",
+                "swapped",
+                float(np.mean(one.random)),
+                "random subspaces",
+            ),
+            least=self.threshold - 1e-9,
+            details=self._details(one),
+            caveat=_caveat(one),
+            n=len(one.drawn.test),
+            causal=True,
+        )
+
+    def _details(self, one: Alignment) -> dict[str, Any]:
+        best, minimal = one.best, one.drawn.minimal
+        few = (
+            "" if minimal is None or len(minimal) >= min(self.held_out, MINIMAL_PAIRS) else ", all"
+        )
+        details: dict[str, Any] = {
+            "held-out pairs": len(one.drawn.test),
+            "whole activation swapped": best.full_swap,
+            "whole activation, only the variable differs": best.full_swap_minimal,
+            "pairs in which only the variable differs": (
+                "none" if minimal is None else f"{len(minimal)}{few}"
+            ),
+            "arbitrary labels": max(one.arbitrary),
+            "variance among inputs that share the value": best.input_share,
+            "value decoded from the coordinates": best.decoded,
         }
-        report.metric("iia_jointly", accuracy)
-        report.array("joint_basis", basis.cpu().numpy())
+        if one.untrained:
+            details["untrained model"] = max(one.untrained)
+        if one.readers is not None:
+            details["part that is read"] = one.readers.row_accuracy
+        if also := _held_at(one, self.rule):
+            details["also, without controls, at"] = ", ".join(also[:8])
+        return details
+
+
+def choose_variables(subject: Subject, name: str | None) -> list[Variable]:
+    """The variable `name`; else up to `MOST_VARIABLES` that the asked answer depends on and that
+    several tokens determine, the answer itself last; the first one where there are none.
+    """
+    task = subject.task
+    assert task is not None
+    if name is not None:
+        return [choose_variable(task, name)]
+    reached = [one for one in task.variables.values() if _reached(task, one, asked_answer(subject))]
+    composed = [one for one in reached if len(one.positions) != 1]
+    composed.sort(key=lambda one: _is_answer(subject, one))  # stable
+    return composed[:MOST_VARIABLES] or reached[:1] or [choose_variable(task, None)]
+
+
+def _is_answer(subject: Subject, variable: Variable) -> bool:
+    """Whether the value alone determines the answer, whatever the other tokens are."""
+    tokens = subject.data.tokens[:64].cpu()
+    value = variable.value_of(tokens)[:1].expand(len(tokens))
+    rows, reads = torch.arange(len(tokens)), subject.answers.at(-1)[0][:64].cpu()
+    labels = variable.label(tokens, value)[rows, reads.clamp_min(0)]
+    return bool((labels == labels[0]).all())
+
+
+def _reached(task: Task, variable: Variable, answer: int | None) -> bool:
+    """Whether the answer that is asked about can depend on the variable."""
+    if variable.answers is None or answer is None:
+        return True
+    return answer % task.n_answers in variable.answers
+
+
+def _subspace(cell: Cell) -> str:
+    """The subspace in words.
+
+    >>> from types import SimpleNamespace
+    >>> _subspace(SimpleNamespace(dimension=2, where="L1 resid_pre @ 3"))
+    'A 2-dimensional subspace of L1 resid_pre @ 3'
+    """
+    if cell.dimension == 1:
+        return f"One dimension of {cell.where}"
+    article = "An" if cell.dimension in (8, 11, 18) else "A"
+    return f"{article} {cell.dimension}-dimensional subspace of {cell.where}"
+
+
+def _held_at(one: Alignment, rule: Rule) -> list[str]:
+    """Other places whose best subspace holds the variable, without controls."""
+    held = [cell.where for cell in one.cells if cell.verdict(rule) == "variable"]
+    return [where for where in dict.fromkeys(held) if where != one.best.where]
+
+
+def _caveat(one: Alignment) -> str:
+    """One clause that limits what the finding says."""
+    groups, values = told_apart(one.variable, one.drawn.test)
+    if groups < values:
+        return f"answers tell its {values} values apart in {groups} groups only"
+    if one.drawn.minimal is None:
+        return "no pair differs in the variable alone"
+    if one.drawn.examples is not None and not one.drawn.apart:
+        return "counterfactuals of held-out examples were trained on"
+    return ""

@@ -39,6 +39,7 @@ OPERANDS = {"rank of a": 0, "rank of b": 1}
 """The compared words' variables → their position."""
 
 SEARCH = {
+    "embedding": True,
     "dimensions": (1,),
     "control_seeds": 1,
     "steps": 200,
