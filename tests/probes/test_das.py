@@ -36,20 +36,8 @@ from probes._das import (
     random_subspace,
     swap,
 )
-<<<<<<< HEAD
-from probes._das.controls import (
-    PENALTIES,
-    input_share,
-    kept_answers,
-    linear_probe_subspace,
-    norm_matched_accuracies,
-    reader_split,
-)
-from probes._das.drawing import search_pairs
-=======
 from probes._das.controls import reader_split
 from probes._das.search import Cell, Rule, choose_cell, decode, share_within_values
->>>>>>> e390723 (Rewrite DAS: decode variables out of sample, use the pairs there are)
 
 SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"
 SMALL: dict[str, Any] = {
@@ -275,39 +263,7 @@ def test_model_and_random_state_are_left_as_they_were(deep: Subject) -> None:
     assert not any(module._forward_hooks for module in deep.model.modules())
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
-@pytest.mark.parametrize("pos", [0, 1, None])
-@pytest.mark.parametrize("hook", ["blocks.0.hook_resid_mid", "blocks.1.hook_resid_pre"])
-def test_a_replaced_activation_and_its_gradient_are_those_of_a_hook(
-    hook: str, direction: str, pos: int | None
-) -> None:
-    task = TASKS["comparison"](n=12)
-    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": 2}
-    config = ModelConfig(
-        n_layers=2, d_model=8, n_heads=2, attention_dir=direction, init_mode="d_model", **shape
-    )
-    subject = Subject(HookedTransformer(config, seed=1).double(), task)
-    pairs = draw(subject, choose_variable(task, "rank of a"), 16, 1, only_correct=False)
-    site, rows = SwapSite(subject, pairs, hook, pos), torch.arange(4, 12)
-    replaced = site.source[rows].clone().requires_grad_()
-
-    def put(activation: Tensor, hook: object) -> Tensor:
-        return activation.index_put((torch.arange(8), site.positions[rows]), replaced)
-
-    logits = site.logits(replaced, rows)
-    hooked = subject.model.run_with_hooks(pairs.base[rows], fwd_hooks=[(hook, put)])
-    hooked = hooked[torch.arange(8), pairs.reads[rows]]
-    assert torch.allclose(logits, hooked, atol=1e-10)
-    ours, theirs = (
-        torch.autograd.grad(each.square().sum(), replaced)[0] for each in (logits, hooked)
-    )
-    assert torch.allclose(ours, theirs, atol=1e-10) and ours.abs().max() > 1e-6
-
-
-=======
 @pytest.mark.full
->>>>>>> e390723 (Rewrite DAS: decode variables out of sample, use the pairs there are)
 def test_the_search_reaches_what_pyvenes_rotation_reaches(plant: planted.Planted) -> None:
     """The same loop over pyvene's trainable rotation: another parametrization, the same
     subspace.
@@ -419,6 +375,35 @@ def test_a_layer_norm_reads_no_mean(deep: Subject, normalization: str | None, ho
     expected = 1.0 if normalization is not None else 0.0
     assert split.null_share == pytest.approx(expected, abs=1e-8)
     assert (float(change.abs().max()) < 1e-10) == (normalization is not None)
+
+
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+@pytest.mark.parametrize("pos", [0, 1, None])
+@pytest.mark.parametrize("hook", ["blocks.0.hook_resid_mid", "blocks.1.hook_resid_pre"])
+def test_a_replaced_activation_and_its_gradient_are_those_of_a_hook(
+    hook: str, direction: str, pos: int | None
+) -> None:
+    task = TASKS["comparison"](n=12)
+    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": 2}
+    config = ModelConfig(
+        n_layers=2, d_model=8, n_heads=2, attention_dir=direction, init_mode="d_model", **shape
+    )
+    subject = Subject(HookedTransformer(config, seed=1).double(), task)
+    pairs = draw(subject, choose_variable(task, "rank of a"), 16, 1, only_correct=False)
+    site, rows = SwapSite(subject, pairs, hook, pos), torch.arange(4, 12)
+    replaced = site.source[rows].clone().requires_grad_()
+
+    def put(activation: Tensor, hook: object) -> Tensor:
+        return activation.index_put((torch.arange(8), site.positions[rows]), replaced)
+
+    logits = site.logits(replaced, rows)
+    hooked = subject.model.run_with_hooks(pairs.base[rows], fwd_hooks=[(hook, put)])
+    hooked = hooked[torch.arange(8), pairs.reads[rows]]
+    assert torch.allclose(logits, hooked, atol=1e-10)
+    ours, theirs = (
+        torch.autograd.grad(each.square().sum(), replaced)[0] for each in (logits, hooked)
+    )
+    assert torch.allclose(ours, theirs, atol=1e-10) and ours.abs().max() > 1e-6
 
 
 # --- the variable, or the inputs that it is computed from? ----------------------------------------
