@@ -146,7 +146,8 @@ class Account:
         """The one figure to show first: that of the leading result, else the first there is."""
         shown = [self.leading, *self.results.values()]
         heroes = [one.figures.get(one.hero) for one in shown if one is not None and one.hero]
-        return next((figure for figure in heroes if figure is not None), None)
+        others = [figure for one in shown if one is not None for figure in one.figures.values()]
+        return next((one for one in [*heroes, *others] if one is not None and one.plots), None)
 
     @property
     def mechanisms(self) -> dict[str, str]:

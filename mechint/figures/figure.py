@@ -241,7 +241,7 @@ class Figure:
         if self.kind in ("panels", "attention", "graph") or self.columns > 1:
             return True
         layers = [layer for panel in self.plots for layer in panel.layers]
-        many = any(max((len(row) for row in one.z or ()), default=0) > 40 for one in layers)
+        many = any(max((len(row) for row in one.z or ()), default=0) > 150 for one in layers)
         return many or any(layer.lying for layer in layers)
 
     def __repr__(self) -> str:

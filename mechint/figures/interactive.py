@@ -399,8 +399,10 @@ def _json(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-PACKED = 1500
-"""Cells from which a matrix is written as bytes: 65,536 levels, or 256 in a step's frame."""
+PACKED, MANY = 1500, 50_000
+"""Cells from which a matrix is written as bytes: 65,536 levels, or 256 in a step's frame and in a
+figure of many cells.
+"""
 
 
 def packed(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -409,7 +411,8 @@ def packed(spec: Mapping[str, Any]) -> dict[str, Any]:
         {**frame, "data": [_packed_trace(trace, 1) for trace in frame["data"]]}
         for frame in spec.get("frames", ())
     ]
-    data = [_packed_trace(trace, 2) for trace in spec["data"]]
+    cells = sum(len(trace["z"]) * len(trace["z"][0]) for trace in spec["data"] if trace.get("z"))
+    data = [_packed_trace(trace, 1 if cells > MANY else 2) for trace in spec["data"]]
     return {**spec, "data": data, **({"frames": frames} if frames else {})}
 
 

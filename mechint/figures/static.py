@@ -41,6 +41,8 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
+    "xtick.bottom": False,
+    "ytick.left": False,
     "xtick.color": QUIET,
     "ytick.color": QUIET,
     "xtick.labelcolor": QUIET,
@@ -121,7 +123,7 @@ def _embedded(svg: str, label: str) -> str:
     svg = re.sub(r"font: [^;\"]*?([\d.]+)px [^;\"]*", r"font-size:\1px", svg)
     for color, variable in ((INK, "--ink"), (QUIET, "--quiet"), (GRID, "--grid")):
         svg = svg.replace(color, f"var({variable})")
-    svg = re.sub(r"(\d+\.\d{2})\d+", r"\1", svg)
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), svg)
     svg = re.sub(r"\n\s*", " ", svg).replace("> <", "><")
     view = re.search(r'viewBox="[^"]*"', svg)
     head = f'<svg {view[0] if view else ""} role="img" aria-label="{html.escape(label)}">'

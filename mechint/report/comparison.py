@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mechint.report.page import Page, Section, quality_line
@@ -29,7 +30,7 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
     figures: dict[str, Figure] = {}
     for letter, account in named:
         for name, figure in _heroes(account).items():
-            figures[f"{letter} {name}"] = figure
+            figures[f"{letter} {name}"] = replace(figure, title=f"{letter}: {figure.title}")
     answers = [
         Section(
             f"{letter}: {account.title}",
@@ -55,9 +56,9 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
             + "; ".join(quality_line(one) for one in account.quality)
             for letter, account in named
         ],
-        verdict=next(iter(verdicts))
+        verdict="\n".join(verdicts)
         if same
-        else " ".join(f"{letter}: {account.verdict}" for letter, account in named),
+        else "\n".join(f"{letter}: {account.verdict}" for letter, account in named),
         probes=list(dict.fromkeys(name for one in accounts for name in one.results)),
         command=command,
     )

@@ -200,7 +200,7 @@ def page_of(
         results, key=lambda name: (rank(results[name].verdict), -results[name].lead_rank)
     )
     sections = [section_of(name, results[name], told[name]) for name in order]
-    data = json.dumps({"schema": SCHEMA, "accounts": [account.to_dict()]}, indent=1)
+    data = json.dumps({"schema": SCHEMA, "accounts": [account.to_dict()]})
     given = {
         "quality": [quality_line(one) for one in account.quality],
         "verdict": account.verdict,

@@ -239,7 +239,7 @@ def test_accounts_stand_side_by_side() -> None:
     pizza = result(metrics={"mechanism": "pizza"}, lead="It adds as a pizza.")
     both = [account(), account(pizza, verdict="It adds as a pizza.")]
     page = comparison_page(both, "mechint analyze a b")
-    assert page.verdict == "A: It adds as a clock. B: It adds as a pizza."
+    assert page.verdict == "A: It adds as a clock.\nB: It adds as a pizza."
     table = page.sections[0].tables["both"]
     rows = dict(
         zip(table.columns[""], zip(*list(table.columns.values())[1:], strict=True), strict=True)
