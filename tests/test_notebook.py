@@ -26,10 +26,8 @@ class Tags(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag == "img":
-            self.images += 1
-        else:
-            self.open.append(tag)
+        self.images += tag == "figure"
+        self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag

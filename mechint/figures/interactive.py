@@ -19,6 +19,7 @@ from mechint.figures.theme import (
     finite,
     shorten_label,
     with_alpha,
+    wrap_title,
 )
 
 VIEW = Path(__file__).parent / "view"
@@ -179,7 +180,8 @@ def _hover_names(layer: Layer, plot: Plot) -> dict[str, Any]:
 def _colors(scale: Scale, letter: str) -> dict[str, Any]:
     stops = SCALES[scale.colors]
     colors = [[i / (len(stops) - 1), color] for i, color in enumerate(stops)]
-    bar = {"title": {"text": _plain(scale.title), "side": "right"}, "thickness": 10}
+    title = wrap_title(_plain(scale.title), True, "<br>")
+    bar = {"title": {"text": title, "side": "right"}, "thickness": 10}
     ends = {f"{letter}min": scale.low, f"{letter}max": scale.high}
     return {**ends, "colorscale": colors, "colorbar": {**bar, "outlinewidth": 0}}
 
@@ -257,7 +259,7 @@ def _domains(figure: Figure, place: int) -> tuple[list[float], list[float]]:
 
 def _axis(axis: Axis, plot: Plot, letter: str) -> dict[str, Any]:
     style: dict[str, Any] = {
-        "title": {"text": _plain(axis.title), "standoff": 8},
+        "title": {"text": wrap_title(_plain(axis.title), letter == "y", "<br>"), "standoff": 8},
         "gridcolor": GRID,
         "zeroline": False,
         "linecolor": QUIET,

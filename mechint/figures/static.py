@@ -18,6 +18,7 @@ from mechint.figures.theme import (
     QUIET,
     SCALES,
     shorten_label,
+    wrap_title,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ PANEL, TALL = 110, 290
 DASHES = {"": "-", "dash": (0, (4, 2)), "dot": (0, (1, 2))}
 END_LABELS = 16
 """Curves that are labeled at their ends; more are named in a legend."""
+PAGE_COLORS = {
+    INK: "--ink,currentColor",
+    QUIET: "--quiet,currentColor",
+    GRID: "--grid,#8884",
+}
+"""Color of a drawing → variable of the page that it follows, and what is drawn without one."""
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 8.5,
@@ -64,6 +71,8 @@ STYLE = {
 
 def height_of(figure: Figure, width: int) -> int:
     """Pixels of the height of `figure` at a width in pixels."""
+    if not figure.plots:
+        return 60
     if figure.kind == "panels":
         return 70 + (PANEL + 24) * len(figure.plots)
     if figure.columns > 1 or len(figure.plots) > 1:
@@ -121,7 +130,7 @@ def _embedded(svg: str, label: str) -> str:
     used = set(re.findall(r"[(\"]#([\w-]+)", svg))
     svg = re.sub(r' id="([\w.-]+)"', lambda m: m[0] if m[1] in used else "", svg)
     svg = re.sub(r"font: [^;\"]*?([\d.]+)px [^;\"]*", r"font-size:\1px", svg)
-    for color, variable in ((INK, "--ink"), (QUIET, "--quiet"), (GRID, "--grid")):
+    for color, variable in PAGE_COLORS.items():
         svg = svg.replace(color, f"var({variable})")
     svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), svg)
     svg = re.sub(r"\n\s*", " ", svg).replace("> <", "><")
@@ -142,6 +151,9 @@ def draw(
     made.get_layout_engine().set(w_pad=0.03, h_pad=0.03, hspace=0.02, wspace=0.02)  # type: ignore[union-attr]
     if titled:
         made.suptitle(figure.title, x=0.01, ha="left", fontsize=9.5)
+    if not figure.plots:
+        made.text(0.01, 0.4, figure.caption, wrap=True)
+        return made
     across = max(1, min(figure.columns, len(figure.plots)))
     down = -(-len(figure.plots) // across)
     grid = made.subplots(down, across, squeeze=False, sharex=figure.kind == "panels").ravel()
@@ -151,7 +163,7 @@ def draw(
         edge = place % across == 0, place + across >= len(figure.plots)
         _draw_plot(axes, plot, several=len(figure.plots) > 1, stacked=figure.kind == "panels")
         if figure.columns > 1:
-            axes.set_ylabel(plot.y.title if edge[0] else "")
+            axes.set_ylabel(wrap_title(plot.y.title, up=True) if edge[0] else "")
             axes.set_xlabel(plot.x.title if edge[1] else "")
         elif len(figure.plots) > 1 and not edge[1]:
             axes.set_xlabel("")
@@ -201,7 +213,7 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
 
 def _set_axis(axes: Axes, name: str, axis: Axis, matrix: bool) -> None:
     setter = getattr(axes, f"set_{name}label")
-    setter(axis.title)
+    setter(wrap_title(axis.title, name == "y"))
     if axis.span is not None:
         getattr(axes, f"set_{name}lim")(*axis.span)
     if axis.names is not None:
@@ -428,7 +440,7 @@ def _color_bar(made: Drawing, axes: Sequence[Axes], scale: Scale) -> None:
 
     shown = ScalarMappable(Normalize(scale.low, scale.high), _map(scale))
     bar = made.colorbar(shown, ax=list(axes), fraction=0.05, pad=0.02, aspect=30)
-    bar.set_label(scale.title)
+    bar.set_label(wrap_title(scale.title, up=True))
     bar.outline.set_visible(False)  # type: ignore[operator]
     bar.ax.tick_params(length=2)
 

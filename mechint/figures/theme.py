@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,6 +96,15 @@ def with_alpha(color: str, alpha: float) -> str:
     """`color` ("#RRGGBB") at opacity `alpha`, as CSS has it."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha:g})"
+
+
+def wrap_title(title: str, up: bool, between: str = "\n") -> str:
+    """The title of an axis in lines short enough for it; `up`: it stands beside a vertical axis.
+
+    >>> wrap_title("share of the energy of all the embeddings (0–1)", up=True).count("\\n")
+    1
+    """
+    return between.join(textwrap.wrap(title, 34 if up else 56))
 
 
 def shorten_label(name: str, most: int = MAX_LABEL) -> str:

@@ -102,10 +102,11 @@
   // --- saving ---------------------------------------------------------------------------------------
   const quoted = (value) => /[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
   const table = (columns, rows) => [columns, ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
-  const titleOf = (layout, name) => layout[name.replace(/^([xy])/, "$1axis")]?.title?.text ?? name;
+  const text = (title) => title?.text?.replaceAll("<br>", " ").replaceAll("&lt;", "<").replaceAll("&amp;", "&");
+  const titleOf = (layout, name) => text(layout[name.replace(/^([xy])/, "$1axis")]?.title) ?? name;
   const named = (axis, at) => axis?.ticktext?.[axis.tickvals?.indexOf(at)] ?? at;
   const csv = ({ data, layout }) => {
-    const first = data[0] ?? {}, value = first.colorbar?.title?.text ?? first.marker?.colorbar?.title?.text ?? "value";
+    const first = data[0] ?? {}, value = text(first.colorbar?.title) ?? text(first.marker?.colorbar?.title) ?? "value";
     const last = Object.keys(layout).filter((key) => /^[xy]axis/.test(key));
     const x = titleOf(layout, "x") || titleOf(layout, last.filter((key) => key[0] === "x").at(-1).replace("axis", ""));
     const y = titleOf(layout, "y") || "y", rows = [];
@@ -122,7 +123,7 @@
     const svg = figure.querySelector(".static svg").cloneNode(true), [, , width, height] = svg.getAttribute("viewBox").split(" ");
     for (const [name, value] of Object.entries({ xmlns: "http://www.w3.org/2000/svg", width: `${width}pt`, height: `${height}pt`, "font-family": "sans-serif" })) svg.setAttribute(name, value);
     const light = { ink: "#1b1f24", quiet: "#626b76", grid: "#e4e7e9" };
-    return new XMLSerializer().serializeToString(svg).replace(/var\(--(ink|quiet|grid)\)/g, (_, name) => light[name]);
+    return new XMLSerializer().serializeToString(svg).replace(/var\(--(ink|quiet|grid)[^)]*\)/g, (_, name) => light[name]);
   };
   const save = (name, blob) => {
     const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
