@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Output, Program, Step, Vocabulary
+from mechint.task import Batch, Output, Program, Step, Vocabulary, rng
 from tasks.sequences import SequenceTask
 
 
@@ -283,3 +283,46 @@ def _looked_ahead(tokens: Tensor, *signals: Tensor) -> Tensor:
     for generate, propagate in zip(signals[::2], signals[1::2], strict=True):
         carry = generate | (propagate & carry)
     return carry
+
+
+@dataclass(frozen=True)
+class TenDigitAddition(DigitSum):
+    """a + b of two numbers of ten digits, the sum written from its least significant digit on.
+
+    `verification` has the cases on which small models of it are compared.
+
+    >>> task = TenDigitAddition()
+    >>> task.text(task.verification(n=0).tokens[2])
+    '9999999999+9999999999=89999999991'
+    """
+
+    name: ClassVar[str] = "ten-digit-addition"
+    source: ClassVar[str] = "AdderBoard 2026, the smallest transformer that adds ten-digit numbers"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.digits": 3, "train.steps": 1500, "train.lr": 3e-3},
+        "paper": {"train.steps": 50_000, "train.batch_size": 512},
+    }
+    preset_results: ClassVar[Mapping[str, str]] = {}
+
+    digits: int = setting(10, "digits of each number", low=1, high=16)
+    leading: int = setting(9, "largest leading digit", low=1, high=9)
+    reversed_answer: bool = setting(True, "write the sum from its least significant digit on")
+
+    def verification(self, n: int = 10_000, seed: int = 2025) -> Batch:
+        """Ten cases at the limits (no carry, a carry through every place, only carries), then `n`
+        uniformly random ones.
+        """
+        top = self.base**self.digits - 1
+        half = (top + 1) // 2
+        step = (top // (self.base - 1), top - top // (self.base - 1))
+        limits = [(0, 0), (0, 1), (top, top), (top, 1), (1, top), (top, 0), (0, top), (half, half)]
+        limits += [step, step[::-1]]
+        drawn = rng("verification", seed).integers(0, top + 1, (n, 2)).tolist()
+        texts = [
+            "+".join(np.base_repr(number, self.base).zfill(self.digits) for number in pair)
+            for pair in (*limits, *drawn)
+        ]
+        rest = "=" + "0" * self.sum_digits
+        return self.batch_of(
+            self.completed(torch.tensor([self.tokens_of(text + rest) for text in texts]))
+        )

@@ -1,4 +1,4 @@
-"""The maximum of a list, and a list in order."""
+"""The largest and the second largest number of a list, and a list in order."""
 
 from __future__ import annotations
 
@@ -163,6 +163,105 @@ class MaxOfList(ListTask):
         changed[:, : self.length] = numbers.minimum(values[:, None])
         changed[rows, largest] = values
         return changed
+
+
+@dataclass(frozen=True)
+class SecondLargest(ListTask):
+    """The second largest number of a list, equal to the largest where that occurs twice.
+
+    Programs: the largest number is left out, by its "place", and the largest of the rest taken; or
+    a scan keeps the two largest so far, "max_k" and "second_k".
+
+    >>> task = SecondLargest(n=10, length=4)
+    >>> task.solve(torch.tensor([[3, 9, 1, 4], [9, 2, 9, 4]])).tolist()
+    [[4], [9]]
+    """
+
+    name: ClassVar[str] = "second-largest"
+    source: ClassVar[str] = "Alignment Research Center 2026, AlgZoo (second argmax)"
+    model_defaults: ClassVar[Mapping[str, Any]] = MaxOfList.model_defaults
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.n": 10, "train.steps": 1500, "train.lr": 5e-3},
+        "paper": {"task.n": 32, "task.length": 6, "train.steps": 8000},
+    }
+    preset_results: ClassVar[Mapping[str, str]] = {}
+
+    n: int = setting(16, "numbers, 0 to n - 1", low=2, high=1024)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(tuple(map(str, range(self.n))))
+
+    @property
+    def n_ctx(self) -> int:
+        return self.length
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return (Output("second", self.n),)
+
+    @property
+    def answer_positions(self) -> tuple[int]:
+        return (self.length - 1,)
+
+    def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
+        return torch.from_numpy(generator.integers(0, self.n, (n, self.length)))
+
+    def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
+        return tokens.sort(1).values[:, -2:-1]
+
+    def plain(self, tokens: Sequence[int]) -> list[int]:
+        rest = list(tokens)
+        rest.remove(max(rest))
+        return [max(rest)]
+
+    def true_programs(self) -> list[Program]:
+        place = Step(
+            "place",
+            self.length,
+            lambda tokens, *numbers: torch.stack(numbers, 1).argmax(1),
+            self.element_names,
+            "place of the first largest number",
+        )
+
+        def rest(tokens: Tensor, place: Tensor, *numbers: Tensor) -> Tensor:
+            return torch.stack(numbers, 1).scatter(1, place[:, None], -1).amax(1)
+
+        second = Step(
+            "second", self.n, rest, ("place", *self.element_names), "the largest of the others"
+        )
+        shown = ("second", "place", *self.element_names)
+        leave_out = self._program("leave out", [*self.elements(), place, second], shown)
+        return [leave_out, self._scan()]
+
+    def _scan(self) -> Program:
+        """Starts with the larger and the smaller of the first two numbers."""
+        steps = self.elements()
+        for k in range(1, self.length):
+            largest = f"max_{k - 1}" if k > 1 else "element_0"
+            second = f"second_{k - 1}"
+            number = f"element_{k}"
+            steps.append(
+                Step(
+                    f"max_{k}",
+                    self.n,
+                    lambda tokens, largest, number: largest.maximum(number),
+                    (largest, number),
+                    f"the largest of the numbers up to {k}",
+                )
+            )
+            steps.append(
+                Step(
+                    f"second_{k}" if k + 1 < self.length else "second",
+                    self.n,
+                    lambda tokens, largest, number, *second: torch.stack(
+                        [largest.minimum(number), *second]
+                    ).amax(0),
+                    (largest, number, second) if k > 1 else (largest, number),
+                    f"the second largest of the numbers up to {k}",
+                )
+            )
+        return self._program("scan", steps)
 
 
 @dataclass(frozen=True)
