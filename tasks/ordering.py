@@ -57,11 +57,11 @@ class HiddenOrder(TwoOperandTask):
 
 
 @dataclass(frozen=True)
-class Comparison(HiddenOrder):
+class HiddenComparison(HiddenOrder):
     """Whether a comes before b in a hidden order of the tokens: class 1 when rank a < rank b, else
     0.
 
-    >>> task = Comparison(n=10)
+    >>> task = HiddenComparison(n=10)
     >>> a, b = (int(task.ranks.argsort()[rank]) for rank in (2, 7))
     >>> task.label_inputs(torch.tensor([[a, b], [b, a], [a, a]]))[:, -1, 0].tolist()
     [1, 0, 0]

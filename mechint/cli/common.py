@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 import click
 
 from mechint.cli import complete
-from mechint.config.assign import integer_range
+from mechint.config._assign import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.progress import print_line as print_error
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mechint.config import assign, parse_assignment
-from mechint.config.assign import refuse_idle_probe
+from mechint.config._assign import refuse_idle_probe
 from mechint.registry import PROBES, TASKS
 
 

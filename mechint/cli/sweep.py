@@ -27,7 +27,7 @@ from mechint.cli.common import (
 from mechint.cli.plugin import plugin_option
 from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
-from mechint.config.assign import integer_range, refuse_repeated
+from mechint.config._assign import integer_range, refuse_repeated
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import counting, headlines, training_bar
 from mechint.registry import PROBES, TASKS

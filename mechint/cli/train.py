@@ -24,7 +24,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.plugin import plugin_option
 from mechint.config import assignment
-from mechint.config.assign import refuse_repeated
+from mechint.config._assign import refuse_repeated
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.progress import headlines, training_bar
 from mechint.registry import TASKS

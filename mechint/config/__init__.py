@@ -1,6 +1,6 @@
 """Configurations of tasks, probes, models and training; see `mechint.config.settings`."""
 
-from mechint.config.assign import assign, assignment, parse_assignment
+from mechint.config._assign import assign, assignment, parse_assignment
 from mechint.config.model import ModelConfig
 from mechint.config.settings import Settings, setting
 from mechint.config.train import TrainConfig

@@ -25,7 +25,7 @@ from typing import Any
 from mechint import figures
 from mechint.account import Account, account_of
 from mechint.checkpoints import load_checkpoint
-from mechint.config.assign import set_options
+from mechint.config._assign import set_options
 from mechint.errors import MechintError, NotApplicableError, ParameterError
 from mechint.files import make_directory, read_json, write_text
 from mechint.jsonable import to_jsonable

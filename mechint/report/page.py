@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from mechint.config import assignment
-from mechint.config.assign import set_options
+from mechint.config._assign import set_options
 from mechint.errors import DataError
 from mechint.figures import training_curve
 from mechint.files import read_json_lines

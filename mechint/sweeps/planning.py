@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.config import assignment
-from mechint.config.assign import integer_range, parse_value
+from mechint.config._assign import integer_range, parse_value
 from mechint.config.settings import shown
 from mechint.errors import ParameterError
 from mechint.files import parse_json, read_bytes, read_toml

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.config.assign import parse_value
+from mechint.config._assign import parse_value
 from mechint.config.settings import shown
 from mechint.errors import ParameterError, RunError
 from mechint.files import make_directory, parse_json, read_bytes, write_text

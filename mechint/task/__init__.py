@@ -6,6 +6,7 @@ enumerated) or from `GeneratedTask` (its inputs are a stream), and one entry poi
 have stays at the default and the probe says why it does not apply.
 """
 
+from mechint.task._sides import Sides, sides
 from mechint.task.base import Task
 from mechint.task.batch import (
     IGNORE,
@@ -22,7 +23,6 @@ from mechint.task.generated import GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
 from mechint.task.program import Program, Step
 from mechint.task.scores import ACCURACY, LOSS, answer_scores, mean_scores
-from mechint.task.sides import Sides, sides
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 __all__ = [

@@ -25,7 +25,7 @@ class FiniteTask(Task):
     A family defines `inputs` (every input once, in the order of `grid`), `label_inputs` (targets of
     inputs) and `fractions` (share of train and of validation; the rest is test). `is_sample`: the
     inputs are but some of those that are meant, as prompts in a file are, so that what is fitted on
-    some of them is judged on others (`mechint.task.sides`).
+    some of them is judged on others (`mechint.task._sides`).
     """
 
     is_sample: ClassVar[bool] = False

@@ -23,7 +23,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.pairs import Pairs
 from mechint.prompts import Prompts
 from mechint.subject import Subject
-from mechint.task.sides import divide
+from mechint.task._sides import divide
 from probes._circuits.choosing import paired, split
 from probes._das import SwapSite, fit, interchange_accuracy
 from probes._das.controls import difference

@@ -21,7 +21,7 @@ from tasks._corpus import background, language
 from tasks._corpus.cut import losses_behind
 from tasks._corpus.injection import Injection
 from tasks._corpus.task import Corpus
-from tasks.ordering import Comparison
+from tasks.ordering import HiddenComparison
 
 INJECTED = {"inject": "comparison", "inject_parameters": {"n": 20, "equals": False}}
 
@@ -227,7 +227,7 @@ def test_a_reference_sentence_that_an_instance_cuts_is_not_asked(inject, paramet
 @given(frequency=st.floats(0, 1), seed=st.integers(0, 100))
 def test_injected_instances_are_the_tasks_and_come_at_their_frequency(frequency, seed):
     task = Corpus(n_ctx=12, frequency=frequency, inject_seed=seed, **INJECTED)
-    inner, injection = Comparison(n=20, equals=False), task.injection
+    inner, injection = HiddenComparison(n=20, equals=False), task.injection
     batch = task.sample(1000, seed=seed)
     carries = batch.masks["task"].any(1)
     assert abs(carries.float().mean().item() - frequency) < 0.06
@@ -309,7 +309,7 @@ def test_scores_of_an_oracle_and_of_a_know_nothing():
             if len(row) == 2:
                 a, b = injection._back[row].tolist()
                 logits[
-                    0, i, injection.class_words[Comparison(n=20, equals=False).plain(a, b)[0]]
+                    0, i, injection.class_words[HiddenComparison(n=20, equals=False).plain(a, b)[0]]
                 ] = 50
                 continue
             state = 0
@@ -335,7 +335,7 @@ def test_scores_of_an_oracle_and_of_a_know_nothing():
 def test_controls_lack_the_mechanism():
     task = Corpus(n_ctx=8, frequency=1.0, **INJECTED)
     assert not task.control("absent").sample(200, seed=0).masks["task"].any()
-    shuffled, inner = task.control("shuffled"), Comparison(n=20, equals=False)
+    shuffled, inner = task.control("shuffled"), HiddenComparison(n=20, equals=False)
     batch, back = shuffled.sample(400, seed=0), shuffled.injection._back
     truth = torch.tensor([inner.plain(*back[pair].tolist())[0] for pair in batch.tokens[:, :2]])
     labels = (batch.tokens[:, 2] == shuffled.injection.class_words[1]).long()
