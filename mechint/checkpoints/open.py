@@ -14,6 +14,7 @@ from typing import Any
 from mechint.checkpoints.checkpoint import Checkpoint, with_recognized_split
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
+from mechint.checkpoints.formats.huggingface import read_through_bridge
 from mechint.checkpoints.mapping import Mapped, builtin_mappings, load_mapping, mapping_beside
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, common_prefix
 from mechint.checkpoints.splits import known_split
@@ -21,6 +22,7 @@ from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, MechintError, counted
 from mechint.files import read_json
 from mechint.models import find_device
+from mechint.models.bridge import has_tokenizer, load_tokenizer
 from mechint.prompts import Prompts
 from mechint.registry import CHECKPOINT_FORMATS
 from mechint.subject import Subject
@@ -52,7 +54,8 @@ def load_checkpoint(
         parameters: fields of the task; on their own they change the task that the file names.
         device: "cpu", "cuda" or "cuda:1".
         model: fields of the model's configuration, in place of what the file states or what was
-            assumed: ``{"attention_dir": "bidirectional"}``.
+            assumed: ``{"attention_dir": "bidirectional"}``; ``{"bridge": True}`` opens a Hugging
+            Face GPT-2 through TransformerLens's bridge, too.
         data: prompts for a language model without a task: a file, or a list of texts, token ids or
             mappings (`mechint.prompts`).
         mapping: a mapping file (`mechint.checkpoints.mapping`), or its content, that says how the
@@ -66,10 +69,15 @@ def load_checkpoint(
         UnknownNameError: no such task, or no such parameter.
     """
     place = find_device(device)
-    path, changes = Path(path), model or {}
+    path, changes = Path(path), dict(model or {})
+    through_bridge = bool(changes.pop("bridge", False))
     file, series = _locate(path)
     mapped = None if mapping is None else load_mapping(mapping)
-    name, parsed = recognize(file, None if _is_dir(file) else read_content(file), mapped)
+    found = read_through_bridge(file, None) if through_bridge else None
+    if found is not None:
+        name, parsed = "huggingface", found
+    else:
+        name, parsed = recognize(file, None if _is_dir(file) else read_content(file), mapped)
     parsed = override(file, parsed, changes)
     chosen = choose_task(file, parsed, task, parameters or {})
     if data is not None:
@@ -79,6 +87,8 @@ def load_checkpoint(
     }
     fitted = fit(file, parsed, chosen)
     network = fitted.model if fitted.model is not None else build_model(file, fitted)
+    if fitted.model is None and _is_dir(file) and has_tokenizer(file):
+        network.tokenizer = load_tokenizer(file)
     if place.type != "cpu":
         # a bridge announces its moves where results go
         with contextlib.redirect_stdout(sys.stderr):

@@ -1,5 +1,7 @@
-"""Causal language models in a Hugging Face model directory (``config.json`` and weights),
-offline.
+"""Causal language models in a Hugging Face model directory (``config.json`` and weights), offline.
+
+GPT-2 models become a HookedTransformer, so that every probe serves them; the other architectures
+open through TransformerLens's bridge.
 """
 
 from __future__ import annotations
@@ -8,8 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.checkpoints.content import check_file
-from mechint.checkpoints.reader import ParsedCheckpoint
+from torch import Tensor
+
+from mechint.checkpoints.content import check_file, read_content
+from mechint.checkpoints.mapping import builtin_mappings
+from mechint.checkpoints.reader import ParsedCheckpoint, state_dict
 from mechint.errors import CheckpointError
 from mechint.files import read_json, regular_file
 
@@ -23,9 +28,21 @@ LENGTHS = ("vocab_size", "intermediate_size", "n_inner", "ffn_dim", "n_positions
 MAX_ROTATED = 1 << 20
 """Positions of a model that rotates by them: its file has no matrix of them, its code a table."""
 
+UNSERVED = ("scale_attn_by_inverse_layer_idx", "add_cross_attention", "quantization_config")
+"""Options of GPT-2 that mechint's HookedTransformer does not have: the bridge serves them."""
+
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
-    """A local Hugging Face directory, opened through TransformerLens's bridge."""
+    """A local Hugging Face directory."""
+    return _read(path, content, through_bridge=False)
+
+
+def read_through_bridge(path: Path, content: Any) -> ParsedCheckpoint | None:
+    """A local Hugging Face directory, as TransformerLens's bridge whatever its architecture."""
+    return _read(path, content, through_bridge=True)
+
+
+def _read(path: Path, content: Any, through_bridge: bool) -> ParsedCheckpoint | None:
     if content is not None or not path.is_dir():
         return None
     given = read_json(path / "config.json", CheckpointError)
@@ -39,6 +56,8 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
         )
     size = sum(regular_file(file, CheckpointError).st_size for file in files)
     _check_sizes(path, given, size)
+    if _is_gpt2(given) and not through_bridge:
+        return _gpt2(path, given, files)
     for file in files:
         if file.suffix == ".bin":
             check_file(file)
@@ -54,6 +73,29 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
             "n_ctx": model.cfg.n_ctx,
         },
     )
+
+
+def _is_gpt2(given: Mapping[str, Any]) -> bool:
+    """Whether the configuration is of a GPT-2 language model that a HookedTransformer expresses."""
+    return given["model_type"] == "gpt2" and not any(given.get(option) for option in UNSERVED)
+
+
+def _gpt2(path: Path, given: Mapping[str, Any], files: list[Path]) -> ParsedCheckpoint:
+    """The weights of a GPT-2 directory under the built-in mapping."""
+    state: dict[str, Tensor] = {}
+    first = files[0].suffix  # where weights lie in both forms, the safetensors are read
+    for file in files:
+        if file.suffix == first:
+            found = state_dict(read_content(file))
+            if found is None:
+                raise CheckpointError(f"{file}: holds no state dict")
+            state |= found
+    if given.get("tie_word_embeddings", True):
+        state.pop("lm_head.weight", None)
+    elif "lm_head.weight" not in state:
+        raise CheckpointError(f"{path}: its weights lack lm_head.weight")
+    mapping = next(mapping for mapping in builtin_mappings() if mapping.name == "gpt2")
+    return mapping.forced(path, {"model": state})
 
 
 def _check_sizes(path: Path, given: Mapping[str, Any], size: int) -> None:
