@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.checkpoints.reader import ParsedCheckpoint
+from mechint.checkpoints.reader import Assumption, ParsedCheckpoint
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, MechintError
 from mechint.models.pair_config import PairNetworkConfig
@@ -52,36 +52,38 @@ def choose_task(
 
 
 def misfits(config: ModelConfig, task: Task) -> list[str]:
-    """What of the model does not fit the task, in words; nothing when it fits."""
+    """Sizes of the model that do not fit the task, in words; none where it fits.
+
+    A larger vocabulary, more classes and more positions than the task's fit: tokens past the task's
+    never occur in its data, and classes past the task's are never asked for.
+    """
     pairs = {
         "d_vocab": (config.d_vocab, task.d_vocab),
         "d_vocab_out": (config.d_vocab_out, task.d_vocab_out),
         "n_ctx": (config.n_ctx, task.n_ctx),
     }
-    fits = {"d_vocab_out": _has_surplus(config, task), "n_ctx": config.n_ctx >= task.n_ctx}
+    fits = {
+        "d_vocab": task.d_vocab < config.d_vocab <= task.d_vocab + MAX_UNUSED,
+        "d_vocab_out": len(task.outputs) == 1 and config.d_vocab_out > task.d_vocab_out,
+        "n_ctx": config.n_ctx >= task.n_ctx,
+    }
     return [
         f"{name}={got} in the file, {expected} in the task"
         for name, (got, expected) in pairs.items()
-        if got != expected and not fits.get(name)
+        if got != expected and not fits[name]
     ]
 
 
-def _has_surplus(config: ModelConfig, task: Task) -> bool:
-    """Whether the model answers over its whole vocabulary, of which the task's classes are the
-    first tokens.
-    """
-    return (
-        config.d_vocab_out == config.d_vocab == task.d_vocab > task.d_vocab_out
-        and len(task.outputs) == 1
-    )
+MAX_UNUSED = 8
+"""Tokens of a model that a task may leave unused, such as a pad."""
 
 
 def fit(path: Path, found: ParsedCheckpoint, task: Task | None) -> ParsedCheckpoint:
-    """`found` as the task needs it; a surplus of answers ("=", which is never asked for) is left
-    out.
+    """`found` as the task needs it: tokens past the task's are left out of the embedding, and
+    classes that the task never asks for of the unembedding, both listed as assumed.
 
     Raises:
-        CheckpointError: the model does not fit the task.
+        CheckpointError: the model does not fit the task, or fits it under other parameters exactly.
     """
     config = found.config
     if task is None:
@@ -91,33 +93,42 @@ def fit(path: Path, found: ParsedCheckpoint, task: Task | None) -> ParsedCheckpo
     if not isinstance(config, ModelConfig):
         return found
     wrong = misfits(config, task)
-    if wrong:
+    exact = (config.d_vocab, config.d_vocab_out) == (task.d_vocab, task.d_vocab_out)
+    own_surplus = config.d_vocab_out == config.d_vocab == task.d_vocab
+    fitting = [] if exact or own_surplus else propose(config)
+    others = [text for text in fitting if text.startswith(f"--task {task.name} ")]
+    if wrong or others:
+        wrong = wrong or [f"d_vocab={config.d_vocab} in the file, {task.d_vocab} in the task"]
         hint = _named(path, found, task)
-        if hint is None and (fitting := propose(config)):
+        if hint is None and fitting:
             hint = f"{' or '.join(fitting)} would fit"
+        if hint is None and config.d_vocab_out < task.d_vocab_out:
+            value = f"model.d_vocab_out={task.d_vocab_out}"
+            hint = f"where the answers it lacks never occur, --set {value}"
         raise CheckpointError(
             f"{path}: does not fit {task.name}: {'; '.join(wrong)}; "
             f"{hint or 'give the parameters it was trained with (--set)'}"
         )
     sizes = tuple(output.n_classes for output in task.outputs)
-    if not _has_surplus(config, task):
-        return (
-            found
-            if config.output_sizes == sizes
-            else dataclasses.replace(found, config=dataclasses.replace(config, output_sizes=sizes))
-        )
-    classes = task.d_vocab_out
-    unembed = {
-        name: value[..., :classes]
-        for name, value in found.weights.items()
-        if name in ("unembed.W_U", "unembed.b_U")
-    }
-    return dataclasses.replace(
-        found,
-        config=dataclasses.replace(config, d_vocab_out=classes, output_sizes=sizes),
-        weights={**found.weights, **unembed},
-        extra={**found.extra, "classes_left_out": config.d_vocab_out - classes},
+    weights, assumed, extra = dict(found.weights), dict(found.assumed), dict(found.extra)
+    unused, surplus = config.d_vocab - task.d_vocab, config.d_vocab_out - task.d_vocab_out
+    if unused:
+        weights["embed.W_E"] = weights["embed.W_E"][: task.d_vocab]
+        why = f"the file has {config.d_vocab} tokens, of which the data of the task hold the first"
+        assumed["d_vocab"] = Assumption(task.d_vocab, f"{why} {task.d_vocab}")
+    if surplus:
+        for name in {"unembed.W_U", "unembed.b_U"} & set(weights):
+            weights[name] = weights[name][..., : task.d_vocab_out]
+        extra["classes_left_out"] = surplus
+        if not own_surplus:
+            why = f"the file has {config.d_vocab_out} classes, of which the task asks for the first"
+            assumed["d_vocab_out"] = Assumption(task.d_vocab_out, f"{why} {task.d_vocab_out}")
+    changed = dataclasses.replace(
+        config, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, output_sizes=sizes
     )
+    if changed == config:
+        return found
+    return dataclasses.replace(found, config=changed, weights=weights, assumed=assumed, extra=extra)
 
 
 def _fit_pair_network(

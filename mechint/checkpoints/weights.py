@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
@@ -20,6 +21,9 @@ from mechint.errors import CheckpointError, ParameterError
 from mechint.models import build, parameter_shapes
 
 NUMBERS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+NEVER = -100.0
+"""Bias of a class that the file does not have; nats."""
+
 MAX_DEPTH = 4096
 """Blocks passed through, repeated ones counted."""
 
@@ -117,11 +121,32 @@ def override(path: Path, parsed: ParsedCheckpoint, changes: Mapping[str, Any]) -
         if not isinstance(n_heads, int) or n_heads < 1 or width % n_heads:
             raise ParameterError(f"model: n_heads={n_heads!r}: expected a divisor of {width}")
         values["d_head"] = width // n_heads
+    if "d_vocab_out" in changes:
+        values["output_sizes"] = None
     config = type(parsed.config).from_dict(values)
+    weights = parsed.reshape(config) if parsed.reshape is not None else parsed.weights
     return dataclasses.replace(
         parsed,
         config=config,
-        weights=parsed.reshape(config) if parsed.reshape is not None else parsed.weights,
+        weights=_with_classes(weights, config) if "d_vocab_out" in changes else weights,
         assumed={name: item for name, item in parsed.assumed.items() if name not in changes},
         extra={**parsed.extra, "set": dict(changes)},
     )
+
+
+def _with_classes(weights: StateDict, config: Settings) -> dict[str, Tensor]:
+    """`weights` with the classes of `config`: those past the file's are never answered, since their
+    bias is `NEVER`; those past the configuration's are left out.
+    """
+    classes, unembed = getattr(config, "d_vocab_out", 0), weights.get("unembed.W_U")
+    if unembed is None or unembed.dim() != 2:
+        return dict(weights)
+    changed = dict(weights)
+    bias = weights.get("unembed.b_U", unembed.new_zeros(unembed.shape[1]))
+    more = classes - unembed.shape[1]
+    if more > 0:
+        changed["unembed.W_U"] = F.pad(unembed, (0, more))
+        changed["unembed.b_U"] = F.pad(bias, (0, more), value=NEVER)
+    else:
+        changed["unembed.W_U"], changed["unembed.b_U"] = unembed[:, :classes], bias[:classes]
+    return changed
