@@ -58,6 +58,11 @@ class Performance:
         """
         return self.p_value * self.outputs <= CHANCE_LEVEL
 
+    @property
+    def too_few(self) -> bool:
+        """Whether even all answers right could not be told from chance."""
+        return self.chance**self.n * self.outputs > CHANCE_LEVEL
+
     def __str__(self) -> str:
         own = f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
         return f"{own}, p = {self.p_value:.2g} of {CHANCE_LEVEL / self.outputs:.1g} asked for"
@@ -277,6 +282,9 @@ class Report:
             chance=skill and skill.chance,
         )
         reason = None if skill is None or skill.beats_chance else f"{AT_CHANCE} ({skill})"
+        if reason is not None and skill is not None and skill.too_few:
+            reason = f"{skill.n} answers are too few to tell its accuracy of {skill.accuracy:.3g} "
+            reason += f"from chance ({skill.chance:.3g})"
         if reason is None and n is not None and n < least_n:
             reason = f"{n} examples, where at least {least_n} are needed"
         nulls = [self.nulls[name] for name in tested]

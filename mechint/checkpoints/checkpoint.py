@@ -17,6 +17,7 @@ from mechint.checkpoints.performance import Performance, measure
 from mechint.checkpoints.reader import Assumption, Recorded
 from mechint.checkpoints.splits import SplitRule, recognize_split
 from mechint.config import ModelConfig
+from mechint.models import build
 from mechint.subject import Subject
 from mechint.task import IGNORE, FiniteTask, Task
 
@@ -71,8 +72,35 @@ class Checkpoint(Recorded):
 
     @cached_property
     def performance(self) -> Performance | None:
-        """How well the model answers beside chance; None without a task."""
+        """Accuracy and loss beside chance; None without a task."""
         return measure(self.subject(), self.split_indices)
+
+    def warnings(self) -> list[str]:
+        """Lines to show before any result: chance, few examples, or a file read wrongly."""
+        if self.performance is None:
+            return []
+        better = self._better_reading() if self.performance.misread else ""
+        return self.performance.warnings(self.metrics, self.assumed, better)
+
+    def _better_reading(self) -> str:
+        """The one assumption that, changed, brings the loss below that of a constant answer, and
+        how to set it; empty where none does.
+        """
+        if not isinstance(self.config, ModelConfig) or self.task is None:
+            return ""
+        found: dict[str, float] = {}
+        for name, values in READINGS.items():
+            for value in values if name in self.assumed else ():
+                other = build(dataclasses.replace(self.config, **{name: value}))
+                other.load_weights(self.model.weights())
+                read = Subject(other.eval(), self.task, data=self.subject().data)
+                loss, chance = read.loss(), read.chance
+                if all(loss[output] < chance[output].loss for output in loss):
+                    found[f"{name}={value}"] = sum(loss.values())
+        if not found:
+            return ""
+        best = min(found, key=lambda text: found[text])
+        return f"with --set model.{best} it is {found[best]:.3g}"
 
     def subject(self, **options: Any) -> Subject:
         """What probes are given; `options` are those of `mechint.subject.Subject`.
@@ -92,6 +120,12 @@ class Checkpoint(Recorded):
             },
         )
 
+
+READINGS = {
+    "attention_dir": ("causal", "bidirectional"),
+    "act_fn": ("relu", "gelu", "gelu_new", "silu"),
+}
+"""Assumptions that are tried where the loss shows that a file is read wrongly."""
 
 RECOGNIZABLE = {
     f"python-shuffle, seed {seed}": SplitRule("python-shuffle", seed, 0.3) for seed in range(10)

@@ -1,8 +1,8 @@
-"""How well a model answers beside chance: what every analysis opens with.
+"""Accuracy and loss of a model beside chance: the opening of every analysis.
 
-A probe's numbers describe a mechanism only where there is one. A model at chance, or one that
-answers much worse than its own training recorded (which is how a wrong assumption about the file
-shows), is said before anything else.
+A probe's numbers describe a mechanism only where there is one, so a model at chance, one that
+answers much worse than its own training recorded, or one whose loss shows that its file is read
+wrongly is reported before anything else.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from mechint.checkpoints.reader import Assumption
 from mechint.errors import counted
 from mechint.subject import Subject
 from mechint.task import IGNORE
 
-STANDARD_ERRORS = 4.0
-"""How far above chance an accuracy must lie to count as above it."""
+CHANCE_LEVEL = 1e-3
+"""Probability under chance at which an accuracy counts as above it."""
 
 LEARNED = 0.9
-"""Accuracy below which it is said that the model answers only part of its task."""
+"""Accuracy below which a warning says that the model answers only part of its task."""
 
 ACCURACY_LOST = 0.1
 """Accuracy below the recorded one from which a model is called worse than its training."""
+
+CAN_MISREAD = ("attention_dir", "act_fn", "normalization_type", "n_heads", "attn_scale", "eps")
+CAN_MISREAD += ("positional_embedding_type", "parallel_attn_mlp", "join", "placement", "d_vocab")
+"""Assumptions that change what the model computes."""
 
 LOSS_FACTOR, LOSS_GAINED = 10.0, 0.1
 """Loss above the recorded one, by a factor and in nats, from which a model is called worse."""
@@ -63,19 +68,68 @@ class Performance:
         return counted(self.n[output], "example" if self.answers == 1 else "answer")
 
     @property
-    def at_chance(self) -> list[str]:
-        """Outputs whose accuracy is not above that of the best constant answer."""
-        names = []
-        for name, accuracy in self.accuracy.items():
-            level = self.chance[name]["accuracy"]
-            error = math.sqrt(level * (1 - level) / max(self.n[name], 1))
-            if accuracy <= level + STANDARD_ERRORS * error:
-                names.append(name)
-        return names
+    def too_few(self) -> list[str]:
+        """Outputs with so few answers that even all right ones could not be told from chance."""
+        return [name for name in self.accuracy if self._p_value(name, 1.0) > CHANCE_LEVEL]
 
-    def warnings(self, metrics: Mapping[str, Any]) -> list[str]:
-        """What must be said first: chance, or much worse than `metrics`, recorded in training."""
-        said = []
+    @property
+    def at_chance(self) -> list[str]:
+        """Outputs whose accuracy is not above that of the best constant answer, where it could be.
+
+        One-sided binomial test at `CHANCE_LEVEL`.
+        """
+        return [
+            name
+            for name, accuracy in self.accuracy.items()
+            if name not in self.too_few and self._p_value(name, accuracy) > CHANCE_LEVEL
+        ]
+
+    @property
+    def misread(self) -> list[str]:
+        """Outputs whose loss exceeds that of a constant answer, on the training examples if known.
+
+        A model is trained below it, so something assumed about its file is wrong.
+        """
+        losses = self.splits.get("train", {}).get("loss", self.loss)
+        return [
+            name
+            for name, loss in losses.items()
+            if name not in self.too_few and loss > self.chance[name]["loss"] + LOSS_GAINED
+        ]
+
+    def _p_value(self, name: str, accuracy: float) -> float:
+        """Probability of at least `accuracy` where each answer is right at the level of chance."""
+        from scipy import special  # scipy.stats would take a second to import
+
+        hits, level = round(accuracy * self.n[name]), min(self.chance[name]["accuracy"], 1.0)
+        return float(special.bdtrc(hits - 1, self.n[name], level)) if hits else 1.0
+
+    def warnings(
+        self,
+        metrics: Mapping[str, Any],
+        assumed: Mapping[str, Assumption] | None = None,
+        better: str = "",
+    ) -> list[str]:
+        """Lines to show first: few examples, chance, a file read wrongly, or much worse than
+        `metrics`, recorded in training.
+
+        assumed: about the file; better: the setting under which the model answers well.
+        """
+        said = [
+            f"{self.examples(name)} are too few to tell an accuracy of {self.accuracy[name]:.3g} "
+            f"on {name!r} from chance ({self.chance[name]['accuracy']:.3g})"
+            for name in self.too_few
+        ]
+        if self.misread:
+            name = self.misread[0]
+            blamed = [name for name in assumed or {} if name in CAN_MISREAD]
+            hint = better or (f"assumed are {', '.join(blamed)}" if blamed else "")
+            return [
+                *said,
+                f"the loss of {self.loss[name]:.3g} nats on {name!r} is above that of a constant "
+                f"answer ({self.chance[name]['loss']:.3g}), so the file is read wrongly or asked "
+                f"about another task{f': {hint}' if hint else ''}",
+            ]
         for name in self.at_chance:
             said.append(
                 f"the model's accuracy on {name!r} is at chance: {self.accuracy[name]:.3g}, the "

@@ -70,7 +70,7 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         out.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
-    for line in performance.warnings(opened.metrics) if performance is not None else ():
+    for line in opened.warnings():
         print_error(f"warning: {line}")
     if opened.task is None:
         fitting = " or ".join(opened.proposals) or "--task and --set"

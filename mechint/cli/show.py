@@ -43,6 +43,5 @@ def describe(opened: Checkpoint) -> dict[str, Any]:
 
 def warnings_of(opened: Checkpoint) -> list[str]:
     """What must be read before the numbers: how well it answers, what was assumed, no task."""
-    performance = opened.performance
-    said = [] if performance is None else performance.warnings(opened.metrics)
+    said = opened.warnings()
     return [*said, *([unknown_task(opened)] if opened.task is None else []), *assumptions(opened)]

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from mechint.checkpoints.performance import STANDARD_ERRORS, Performance, measure
+from mechint.checkpoints import Assumption, load_checkpoint
+from mechint.checkpoints.performance import CHANCE_LEVEL, Performance, measure
 from mechint.planted.trained import small_transformer
 from mechint.subject import Subject
 from tests.conformance.three_operands import ThreeOperands
@@ -29,17 +30,36 @@ def test_every_output_is_shown_with_the_answers_of_its_own() -> None:
     assert "on all 60 answers accuracy" in split and "on all 36 answers accuracy" in split
 
 
-def test_an_output_of_few_answers_has_the_wider_error() -> None:
-    """An accuracy between four standard errors of 36 and of 960 answers is at chance for 36."""
-    level, few, many = 0.5, 36, 960
-    errors = [STANDARD_ERRORS * math.sqrt(level * (1 - level) / n) for n in (few, many)]
-    accuracy = level + sum(errors) / 2
-    both = ("more", "sum")
-    found = Performance(
-        dict.fromkeys(both, accuracy),
-        dict.fromkeys(both, 0.1),
-        {name: {"accuracy": level, "loss": 0.7} for name in both},
-        {"more": few, "sum": many},
-        {},
-    )
-    assert found.at_chance == ["more"]
+def of(accuracy: float, n: int, loss: float = 0.1, level: float = 0.5, **more) -> Performance:
+    """A performance on one output whose chance is `level` and 0.7 nats."""
+    chance = {"y": {"accuracy": level, "loss": 0.7}}
+    return Performance({"y": accuracy}, {"y": loss}, chance, {"y": n}, **{"splits": {}, **more})
+
+
+def test_chance_is_an_exact_binomial_test() -> None:
+    """Of ten coins all ten show heads with probability 1/1024, of nine with 1/512."""
+    assert of(1.0, 10).at_chance == of(1.0, 10).too_few == []
+    assert of(1.0, 9).too_few == ["y"] and of(1.0, 9).at_chance == []
+    many = of(0.55, 960)
+    tail = sum(math.comb(960, k) for k in range(528, 961)) / 2**960
+    assert (tail > CHANCE_LEVEL) == (many.at_chance == ["y"])
+
+
+def test_few_prompts_answered_right_are_not_at_chance() -> None:
+    """One clean and one corrupted prompt are an experiment (users 1.1)."""
+    (said,) = of(1.0, 2).warnings({})
+    assert "too few to tell an accuracy of 1" in said and "no mechanism" not in said
+
+
+def test_a_loss_above_a_constant_answers_names_the_assumption() -> None:
+    assumed = {"attention_dir": Assumption("causal", "default"), "zero": Assumption([], "")}
+    (said,) = of(0.875, 500, loss=1.3).warnings({}, assumed)
+    assert "assumed are attention_dir" in said and "zero" not in said
+    overfit = of(0.4, 500, loss=1.3, splits={"train": {"loss": {"y": 0.1}, "accuracy": {"y": 1}}})
+    assert overfit.misread == []
+
+
+def test_brackets_read_as_causal_name_the_direction(published) -> None:
+    opened = load_checkpoint(published / "arena/brackets_model_state_dict.pt", "balanced-brackets")
+    (said,) = opened.warnings()
+    assert "--set model.attention_dir=bidirectional" in said
