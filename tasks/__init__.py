@@ -22,11 +22,14 @@ def names() -> list[str]:
     return TASKS.names()
 
 
-def make(name: str, **parameters: Any) -> Task:
-    """Return the task `name` with `parameters`; UnknownNameError or ParameterError where they do
-    not fit.
+def make(name: str, preset: str | None = None, **parameters: Any) -> Task:
+    """Return the task `name` with `parameters`, on top of those of a preset where one is named.
+
+    Raises:
+        UnknownNameError, ParameterError: there is no such task, preset or parameter.
     """
-    return TASKS[name].from_dict(parameters)
+    known = {} if preset is None else TASKS[name].preset(preset)["task"]
+    return TASKS[name].from_dict({**known, **parameters})
 
 
 def __getattr__(python_name: str) -> Callable[..., Task]:

@@ -45,6 +45,21 @@ class Task(Settings, abc.ABC):
     without_variables: ClassVar[str] = "its task names no causal variables"
     when_wrong: ClassVar[str] = "train the model further"
 
+    @classmethod
+    def preset(cls, name: str) -> dict[str, dict[str, Any]]:
+        """Settings of the preset `name`: {"task": …, "model": …, "train": …}.
+
+        Raises:
+            UnknownNameError: the task has no such preset.
+        """
+        if name not in cls.presets:
+            raise UnknownNameError.of(f"preset of {cls.name}", name, cls.presets)
+        parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "train": {}}
+        for key, value in cls.presets[name].items():
+            part, _, field = key.partition(".")
+            parts[part][field] = value
+        return parts
+
     @property
     def title(self) -> str:
         """The task in words, with the sizes and choices that are its own: "Addition mod 113"."""

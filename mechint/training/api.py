@@ -87,11 +87,17 @@ def _model(task: Task, overrides: dict[str, Any]) -> Settings:
     return cls.for_task(task, **{**task.model_defaults, **overrides})
 
 
+def _over(known: Mapping[str, Any], given: Any) -> Any:
+    """A whole configuration as it is; overrides on top of `known`."""
+    return given if isinstance(given, Settings) else {**known, **(given or {})}
+
+
 def train(
-    task: Task,
+    task: Task | str,
     model: Settings | Mapping[str, Any] | None = None,
     train: TrainConfig | Mapping[str, Any] | None = None,
     *,
+    preset: str | None = None,
     seeds: Iterable[int] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
@@ -102,8 +108,10 @@ def train(
     """Train a task's model, one run per seed, together.
 
     Args:
-        task: what to learn.
+        task: what to learn; the name of a task, with the settings of the preset.
         model, train: whole configurations, or overrides on the task's defaults.
+        preset: of the task, as `mechint tasks TASK` prints them; `model` and `train` then override
+            its settings.
         seeds: of weights, data and dropout; the configuration's own when None.
         out: run directory; with several seeds it holds ``seed-0000`` and so on. None keeps runs in
             memory.
@@ -125,6 +133,12 @@ def train(
         >>> run.status, run.step
         ('finished', 2)
     """
+    if isinstance(task, str):
+        kind = TASKS[task]
+        task = kind.from_dict({} if preset is None else kind.preset(preset)["task"])
+    if preset is not None:
+        parts = type(task).preset(preset)
+        model, train = _over(parts["model"], model), _over(parts["train"], train)
     specs = seed_specs(task, model, train, seeds=seeds, out=out)
     return train_many(specs, resume=resume, device=device, progress=progress, workers=workers)
 
