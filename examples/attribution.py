@@ -1,38 +1,24 @@
-"""What a component does to the answer: straight to the logits, through others, and by a gradient.
+"""Direct attribution and ablation disagree: the previous-token head writes nothing to the logits.
 
-An induction head reads, through a saturated softmax, what a previous-token head wrote. That head
-writes nothing to the logits, the gradient of the answer there is nearly zero, and yet the answer is
-lost without it: neither direct logit attribution nor attribution patching sees it, only the patch
-does. With SIZE=full the model is trained.
+An induction head reads, through a saturated softmax, what a previous-token head wrote. Direct logit
+attribution does not see that head, and the gradient of the answer there is nearly zero; the answer
+is lost without it all the same.
 """
 
-# %% A model that continues repeated sequences
-import os
+# %% A trained model that continues repeated sequences
+from pathlib import Path
 
 import mechint
 import probes
-import tasks
-from mechint import planted
 
-SIZE = os.environ.get("SIZE", "smoke")  # smoke: a planted model; full: a trained one, minutes
-if SIZE == "full":
-    (run,) = mechint.train(tasks.make("repeated-tokens", n=8, length=4), {}, {}, seeds=[0])
-    subject = run.subject()
-else:
-    plant = planted.induction_head(8, 4, noise=0.02, rotation_seed=1, seed=1)
-    subject = plant.subject
-    print("planted:", dict(plant.truth["heads"]))
+MODELS = Path(__file__).parent / "models" if "__file__" in globals() else Path("examples/models")
+subject = mechint.load(MODELS / "induction.pt")
 
-# %% Component by component
+# %% Component by component: direct, first order, exact
 result = probes.run("attribution", subject, examples=64)
-columns = result.tables["components"].columns
-print(f"{'component':<16}  direct  first order   exact (nats of logit)")
-for name, direct, first, exact in zip(
-    columns["component"], columns["direct"], columns["first_order"], columns["exact"], strict=True
-):
-    print(f"{name:<16} {direct:7.2f}  {first:11.2f} {exact:7.2f}")
+frame = result.tables["components"].to_frame()
+frame
 
-# %% In the probe's own words, and those of the control: initial weights
-print(result.finding)
+# %% The control: initial weights
 control = probes.run("attribution", subject.untrained(0), examples=64, only_correct=False)
-print(control.finding)
+control.headline

@@ -1,41 +1,26 @@
-"""Edge by edge: which component reads which, by its query, key or value, and at which position.
+"""Circuits: which component reads which, edge by edge, with random circuits of the same size.
 
-Addition is planted in two heads that carry one operand each and an MLP that multiplies them. Of the
-whole answer path patching finds both operands' paths; of the variable x, where a source differs in
-the first operand alone, one of them. Random circuits of the same size do next to nothing. With
-SIZE=full the model is trained.
+Path patching finds the edges that an induction model needs, from the previous-token head through
+the keys of the induction heads to the logits. Random circuits of the size do next to nothing, and
+initial weights have none.
 """
 
-# %% A model that adds modulo p
-import os
+# %% A trained model
+from pathlib import Path
 
 import mechint
 import probes
-import tasks
-from mechint import planted
 
-SIZE = os.environ.get("SIZE", "smoke")  # smoke: a planted model; full: a trained one, minutes
-if SIZE == "full":
-    (run,) = mechint.train(tasks.make("modular-arithmetic", p=59), {"d_model": 128}, {}, seeds=[0])
-    subject = run.subject()
-else:
-    plant = planted.modular_addition(13, (2, 5), noise=0.02, rotation_seed=1)
-    subject = plant.subject
-    print("planted:", dict(plant.truth["heads"]))
+MODELS = Path(__file__).parent / "models" if "__file__" in globals() else Path("examples/models")
+subject = mechint.load(MODELS / "induction.pt")
 
-# %% The circuit of the answer, and that of one variable
-results = {
-    "the answer": probes.run("circuits", subject),
-    "x": probes.run("circuits", subject, variable="x"),
-}
-for name, result in results.items():
-    metrics, edges = result.metrics, result.tables["edges"].columns
-    print(f"{name}: {metrics['edges']} of {metrics['graph_edges']} edges")
-    for row in zip(*(edges[k] for k in ("sender", "receiver", "position", "drop")), strict=True):
-        print("  {} → {} @ {}: without it the circuit loses {:.0%}".format(*row))
-    print(f"  {result.finding}")
+# %% The circuit of the answer
+result = probes.run("circuits", subject, pairs=128, held_out=64, null_samples=99)
+result
 
-# %% The picture of the graph, for a paper; the control: initial weights
-results["the answer"].figures["circuit"].save("circuit.svg")
-control = probes.run("circuits", subject.untrained(0), only_correct=False)
-print(control.finding)
+# %% The picture, for a paper
+result.figures[result.hero].save("circuit.svg")
+
+# %% The control: the same architecture with initial weights
+control = probes.run("circuits", subject.untrained(0), only_correct=False, pairs=64, held_out=32)
+control.headline

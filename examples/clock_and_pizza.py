@@ -1,56 +1,30 @@
-"""Two ways to add on a circle: a clock multiplies the operands' waves, a pizza adds them first.
+"""A clock, a pizza, and a lookup table: three ways to add mod p.
 
-The gradients at the two operands tell them apart, and so does the logit of the right answer: a
-pizza's is smaller the farther the operands lie apart on the circle. A lookup table does neither.
-With SIZE=full both are trained: a transformer with ordinary attention, and one whose attention is
-constant.
+A clock multiplies the Fourier components of the operands, a pizza adds them first (Zhong et al.
+2023). The gradients at the operands separate them, and so does the logit of the right answer, which
+in a pizza falls with the distance between the operands. The first two models were trained, one with
+ordinary and one with constant attention.
 """
 
-# %% Models that add modulo p
-import os
+# %% Trained models, and one with a lookup table written into its weights
+from pathlib import Path
 
 import mechint
-import probes
 import tasks
 from mechint import planted
 
-SIZE = os.environ.get("SIZE", "smoke")  # smoke: planted models; full: trained ones, minutes
-P, FREQUENCIES = 31, (3, 8, 12)
-task = tasks.make("modular-arithmetic", p=P if SIZE == "smoke" else 59)
-
-
-def trained(attention_rate: float) -> mechint.Subject:
-    """A transformer whose attention counts for `attention_rate`, and is constant for the rest."""
-    model = {"d_model": 128, "attention_rate": attention_rate}
-    (run,) = mechint.train(task, model, {}, seeds=[0])
-    return run.subject()
-
-
-def model(constant_attention: bool) -> mechint.Subject:
-    if SIZE == "full":
-        return trained(attention_rate=0.0 if constant_attention else 1.0)
-    plant = planted.modular_addition(
-        P, FREQUENCIES, constant_attention=constant_attention, noise=0.03, rotation_seed=1
-    )
-    return plant.subject
-
-
+MODELS = Path(__file__).parent / "models" if "__file__" in globals() else Path("examples/models")
 subjects = {
-    "ordinary attention": model(constant_attention=False),
-    "constant attention": model(constant_attention=True),
+    "ordinary attention": mechint.load(MODELS / "clock.pt"),
+    "constant attention": mechint.load(MODELS / "pizza.pt"),
     "lookup table": planted.lookup_table(tasks.make("modular-arithmetic", p=13)).subject,
 }
 
-# %% What tells them apart
-results = {name: probes.run("clock-pizza", subject) for name, subject in subjects.items()}
-for name, result in results.items():
-    metrics = result.metrics
-    print(
-        f"{name:<20} {metrics['mechanism']:<8} "
-        f"gradient symmetricity {metrics['gradient_symmetricity']:6.3f}  "
-        f"distance irrelevance {metrics['distance_irrelevance']:6.3f}"
-    )
+# %% What each computes
+accounts = {name: mechint.analyze(one, "clock-pizza") for name, one in subjects.items()}
+for name, account in accounts.items():
+    print(f"{name:<20} {account.verdict}")
 
-# %% In the probe's own words
-for result in results.values():
-    print(result.finding)
+# %% The two measures, for the model with ordinary attention
+result = accounts["ordinary attention"].results["clock-pizza"]
+result

@@ -1,8 +1,8 @@
-"""A dictionary that holds the answer keeps the loss; a random one of the same size does not.
+"""Sparse dictionaries: the right one keeps the loss, random ones of the same size do not.
 
-The induction head answers along one direction per token, so the right dictionary is known: a latent
-per token. It is written as SAELens writes its own, loaded, and put in the activation's place. Then
-one latent is ablated: answers that are this token go wrong, and no other.
+The induction head of this model answers along one direction per token, so that the right dictionary
+is known: a latent per token. It is written as SAELens writes its own, loaded, and put in the
+activation's place. Then one latent is ablated.
 """
 
 # %% A model whose right dictionary is known
@@ -27,10 +27,6 @@ def dictionary(directions: torch.Tensor) -> Dictionary:
     return Dictionary("standard", directions, b_enc, directions.T, b_dec, hook=HOOK)
 
 
-# %% Activations, as SAELens's trainer takes them
-batch = next(mechint.activation_batches(subject, HOOK, 256, epochs=None))
-print(f"a batch of activations: {tuple(batch.shape)}")
-
 # %% The right dictionary and random ones, through files
 answers = plant.truth["subspaces"][HOOK].float()
 random = torch.randn(3, *answers.shape, generator=torch.Generator().manual_seed(0))
@@ -40,21 +36,15 @@ recovered = {}
 for name, columns in directions.items():
     with tempfile.TemporaryDirectory() as place:
         save_dictionary(dictionary(columns), place)
-        found = recovery(subject, mechint.load_dictionary(place))
-    recovered[name] = found.recovered
-    print(
-        f"{name:>22}: {found.recovered:6.1%} of the loss recovered, {found.explained:5.1%} of the "
-        f"variance explained, {found.l0:.1f} latents active"
-    )
+        recovered[name] = recovery(subject, mechint.load_dictionary(place)).recovered
+recovered
 
-# %% One latent ablated
-token = 3
+# %% One latent ablated: answers that are this token go wrong, and no others
 sae = dictionary(answers)
-logits = logits_under(subject, [Reconstruct(sae.site, sae, without=(token,))])
-right, mine = subject.correct(logits)[:, 0], subject.targets[:, 0] == token
+right = subject.correct(logits_under(subject, [Reconstruct(sae.site, sae, without=(3,))]))[:, 0]
+mine = subject.targets[:, 0] == 3
 ablated = {
     "answers that are the token": float(right[mine].double().mean()),
     "all other answers": float(right[~mine].double().mean()),
 }
-for name, accuracy in ablated.items():
-    print(f"accuracy on {name} without its latent: {accuracy:.2f}")
+ablated
