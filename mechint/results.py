@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from mechint.claim import Claim
+from mechint.errors import ParameterError
 from mechint.figures.figure import Figure
 from mechint.jsonable import (
     decode_array,
@@ -301,6 +302,22 @@ class ProbeResult:
     def from_json(cls, text: str) -> ProbeResult:
         """The result that `to_json` wrote."""
         return cls.from_dict(json.loads(text))
+
+    def to_pyvene(self, model: Any) -> Any:
+        """The subspace that `das` found as a pyvene ``IntervenableModel`` of `model`, which
+        interchanges it; see `mechint.interventions.pyvene_bridge`.
+
+        Raises:
+            ParameterError: a result without a subspace, or no such hook in the model.
+        """
+        from mechint.interventions.pyvene_bridge import to_pyvene
+
+        if "subspace" not in self.arrays:
+            raise ParameterError(f"to_pyvene: {self.probe} found no subspace; das finds one")
+        import torch
+
+        columns = torch.from_numpy(self.arrays["subspace"].copy())
+        return to_pyvene(model, columns.to(next(model.parameters())), self.metrics["hook"])
 
     def to_frame(self) -> pd.DataFrame:
         """One row per metric: value, unit, null mean, z, p-value."""

@@ -124,6 +124,8 @@ class Subject:
     ) -> None:
         check_hooked(model)
         check_weight_types(model, str((provenance or {}).get("path", type(model).__name__)))
+        if task is not None and getattr(model, "vocabulary", 0) is None:
+            model.vocabulary = task.vocabulary  # a HookedTransformer then takes text
         data_given = data is not None
         if data is None:
             data = _examples(task, n_examples, split_seed)

@@ -259,3 +259,9 @@ def test_every_example_is_run_here_and_has_cells() -> None:
             if not script.stem.startswith("study_"):
                 assert f'"{script.stem}"' in tests, script.name
             assert "\n# %% " in script.read_text(encoding="utf-8"), script.name
+
+
+def test_the_transformer_lens_tutorial_finds_the_induction_head(run: Run) -> None:
+    left = run("transformer_lens_tutorial")
+    assert left["predicted"].equal(left["answers"])
+    assert float(left["answer_logit"](left["without"])) < 0.1 * float(left["high"])

@@ -36,7 +36,7 @@ LAYER = {part: i for i, parts in enumerate(LAYERS) for part in parts}
 
 AT_HOME = {
     "transformer_lens": ("mechint/models/", "mechint/checkpoints/"),
-    "pyvene": ("probes/_das/",),
+    "pyvene": ("mechint/interventions/",),
 }
 INSIDE_FUNCTIONS = {"plotly", "pandas", "ray", "datasets", "transformers"}
 HEAVY = ["torch", "transformer_lens", "pyvene", "numpy", "scipy", "pandas", "plotly", "jinja2"]

@@ -8,6 +8,7 @@ several queries share one), a wrapped module those that `wrap` was given.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.models.initial import parameter_shapes
 
 if TYPE_CHECKING:  # imported where a circuit is asked for: a sweep's parent needs none
     from transformer_lens import FactoredMatrix
@@ -66,19 +68,25 @@ class WeightStacks:
     are passed through several times is there once.
     """
 
-    cfg: ModelConfig
+    config: ModelConfig
 
     def weights(self) -> Mapping[str, Tensor]:
         """The parameters by name."""
         raise NotImplementedError
 
     def _stack(self, name: str) -> Tensor:
-        """AttributeError where the blocks have no such weight, so that ``hasattr`` tells."""
-        weights = self.weights()
-        names = [f"blocks.{layer}.{name}" for layer in range(self.cfg.n_layers)]
-        if names[0] not in weights:
+        """AttributeError where the blocks have no such weight, so that ``hasattr`` tells; zeros for
+        a bias of a model without biases, as in TransformerLens.
+        """
+        config, weights = self.config, self.weights()
+        names = [f"blocks.{layer}.{name}" for layer in range(config.n_layers)]
+        if names[0] in weights:
+            return torch.stack([weights[each] for each in names])
+        shapes = parameter_shapes(dataclasses.replace(config, use_bias=True))
+        if names[0] not in shapes:
             raise AttributeError(f"a model of attention alone has no {name}")
-        return torch.stack([weights[each] for each in names])
+        like = weights["embed.W_E"]
+        return like.new_zeros(config.n_layers, *shapes[names[0]])
 
     @property
     def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
@@ -109,6 +117,43 @@ class WeightStacks:
     def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
         """What the neurons write; AttributeError without MLP."""
         return self._stack("mlp.W_out")
+
+    @property
+    def b_Q(self) -> Float[Tensor, "layer head d_head"]:
+        """Biases of queries."""
+        return self._stack("attn.b_Q")
+
+    @property
+    def b_K(self) -> Float[Tensor, "layer head d_head"]:
+        """Biases of keys."""
+        return self._stack("attn.b_K")
+
+    @property
+    def b_V(self) -> Float[Tensor, "layer head d_head"]:
+        """Biases of values."""
+        return self._stack("attn.b_V")
+
+    @property
+    def b_O(self) -> Float[Tensor, "layer d_model"]:
+        """Biases of what attention writes."""
+        return self._stack("attn.b_O")
+
+    @property
+    def b_in(self) -> Float[Tensor, "layer d_mlp"]:
+        """Biases of the neurons; AttributeError without MLP."""
+        return self._stack("mlp.b_in")
+
+    @property
+    def b_out(self) -> Float[Tensor, "layer d_model"]:
+        """Biases of what the MLP writes; AttributeError without MLP."""
+        return self._stack("mlp.b_out")
+
+    @property
+    def b_U(self) -> Float[Tensor, " d_vocab_out"]:
+        """Bias of the unembedding."""
+        weights = self.weights()
+        unembedding = weights["unembed.W_U"]
+        return weights.get("unembed.b_U", unembedding.new_zeros(unembedding.shape[1]))
 
     @property
     def QK(self) -> FactoredMatrix:

@@ -2,21 +2,22 @@
 and hooks.
 
 Same parameter names and shapes as TransformerLens's HookedTransformer (2.x, 3.x), so a state dict
-goes both ways, and the same hook names in the same order. The mathematics lives in
-`mechint.models.forward`, the initial weights are those of `mechint.models.initial`; this module
-holds the parameters and the hook points.
+goes both ways, the same hook names in the same order, and the same everyday behavior: return
+types, `ActivationCache`, `cfg`, stacked weights and biases, tokens from text, so that
+TransformerLens's own functions (`patching`, the cache's decompositions) run on it. The mathematics
+is in `mechint.models.forward`, the initial weights in `mechint.models.initial`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
+from transformer_lens import ActivationCache, HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from mechint.config import ModelConfig
@@ -24,8 +25,12 @@ from mechint.errors import CheckpointError, ParameterError
 from mechint.models.capability import Capability
 from mechint.models.forward import Forward
 from mechint.models.initial import initialize, parameter_shapes
+from mechint.models.layers import linear
 from mechint.models.rows import RowLayout
 from mechint.models.stacks import WeightStacks
+from mechint.task.batch import Vocabulary
+
+RETURN_TYPES = ("logits", "loss", "both", None)
 
 
 class _Hooks(nn.Module):
@@ -59,40 +64,120 @@ class _Block(_Hooks):
             self.mlp = _Hooks("hook_pre", "hook_post")
 
 
+class _Embed(_Hooks):
+    def forward(self, tokens: Int[Tensor, "*batch pos"]) -> Float[Tensor, "*batch pos d_model"]:
+        """Token embeddings."""
+        return self.W_E[tokens]  # type: ignore[index, return-value]
+
+
+class _FinalNorm(_Hooks):
+    def __init__(self, config: ModelConfig) -> None:
+        names = ("hook_scale", "hook_normalized") if config.normalization_type else ()
+        super().__init__(*names)
+        self.eps = config.eps if names else None
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Layer norm before the unembedding; the identity where the model has none."""
+        if self.eps is None:
+            return x
+        weight, bias = getattr(self, "w", None), getattr(self, "b", None)
+        return nn.functional.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
+
+
+class _Unembed(_Hooks):
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab_out"]:
+        """Logits of the normed residual stream."""
+        return linear(x, self.W_U, getattr(self, "b_U", None))  # type: ignore[arg-type]
+
+
+class TransformerLensConfig:
+    """The configuration of a model under TransformerLens's names: the fields of its `ModelConfig`,
+    and what the model is at present.
+    """
+
+    n_key_value_heads = None
+    positional_embedding_type = "standard"
+    default_prepend_bos = final_rms = parallel_attn_mlp = gated_mlp = False
+    use_split_qkv_input = use_attn_in = use_hook_mlp_in = False
+
+    def __init__(self, model: HookedTransformer) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # while it is copied
+            raise AttributeError(name)
+        return getattr(self._model.config, name)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return self._model.W_E.dtype
+
+    @property
+    def attn_scale(self) -> float:
+        """What attention scores are divided by."""
+        return self._model.config.scale
+
+    @property
+    def n_params(self) -> int:
+        """Numbers in the weights."""
+        return sum(weight.numel() for weight in self._model.parameters())
+
+    @property
+    def use_attn_result(self) -> bool:
+        """Whether ``attn.hook_result`` runs."""
+        return self._model.use_attn_result
+
+    @use_attn_result.setter
+    def use_attn_result(self, value: bool) -> None:
+        self._model.set_use_attn_result(value)
+
+
 class HookedTransformer(HookedRootModule, WeightStacks):
     """A transformer with a hook at every activation.
 
     Pass r of the weight-tied block l has the hooks of block ``r * n_layers + l``: ``model.blocks``
-    has `config.depth` entries, of which the first `n_layers` hold the weights. `use_attn_result`
-    makes ``attn.hook_result`` (batch, pos, head, d_model) run. `W_Q`, `W_K`, `W_V`, `W_O`, `W_in`
-    and `W_out` are the weights of all blocks, `QK` and `OV` the heads' circuits as TransformerLens
-    `FactoredMatrix`.
+    has `config.depth` entries, of which the first `n_layers` hold the weights.
+    `set_use_attn_result` makes ``attn.hook_result`` (batch, pos, head, d_model) run. `W_Q` to
+    `W_out` and `b_Q` to `b_out` are the weights of all blocks, `QK` and `OV` the heads' circuits as
+    TransformerLens `FactoredMatrix`. `vocabulary`, which a `Subject` sets from its task, makes
+    tokens of text.
 
     Example:
         >>> from mechint.config import ModelConfig
         >>> model = HookedTransformer(ModelConfig(d_model=8, n_heads=2, d_vocab=5, d_vocab_out=4),
         ...     seed=0)
         >>> logits, cache = model.run_with_cache(torch.tensor([[1, 2, 4]]))
-        >>> tuple(logits.shape), tuple(cache["blocks.0.mlp.hook_post"].shape)
-        ((1, 3, 4), (1, 3, 32))
+        >>> tuple(logits.shape), tuple(cache["post", 0].shape), tuple(cache["pattern", 0].shape)
+        ((1, 3, 4), (1, 3, 32), (1, 2, 3, 3))
     """
 
     capabilities = frozenset(Capability)
+    tokenizer = None
+    vocabulary: Vocabulary | None
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
-        self.config = self.cfg = config
+        self.config, self.vocabulary = config, None
         self.use_attn_result = False
         self.hook_embed, self.hook_pos_embed = HookPoint(), HookPoint()
-        self.embed, self.pos_embed, self.unembed = _Hooks(), _Hooks(), _Hooks()
+        self.embed, self.pos_embed, self.unembed = _Embed(), _Hooks(), _Unembed()
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.depth))
-        self.ln_final = _Hooks(
-            *(("hook_scale", "hook_normalized") if config.normalization_type else ())
-        )
+        self.ln_final = _FinalNorm(config)
         for name, value in initialize(config, seed).items():
             owner, _, kind = name.rpartition(".")
             self.get_submodule(owner).register_parameter(kind, nn.Parameter(value))
         self.setup()
+
+    @property
+    def cfg(self) -> TransformerLensConfig:
+        """The configuration under TransformerLens's names, with the model's device."""
+        return TransformerLensConfig(self)
 
     @property
     def device(self) -> torch.device:
@@ -124,31 +209,172 @@ class HookedTransformer(HookedRootModule, WeightStacks):
 
     def forward(
         self,
-        tokens: Int[Tensor, "*batch pos"] | Float[Tensor, "batch pos d_model"],
+        tokens: Int[Tensor, "batch pos"] | Float[Tensor, "batch pos d_model"] | str | Sequence[str],
+        return_type: str | None = "logits",
+        loss_per_token: bool = False,
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
-    ) -> Float[Tensor, "batch pos d_out"]:
-        """Logits (batch, pos, d_vocab_out) of tokens (batch, pos).
+    ) -> Any:
+        """Logits (batch, pos, d_vocab_out) of tokens (batch, pos), or of text where there is a
+        vocabulary.
 
         Args:
             tokens: with `start_at_layer` the residual stream before that block stands here.
+            return_type: "logits", "loss", "both" as (logits, loss), or None.
+            loss_per_token: losses (batch, pos - 1) in place of their mean.
             start_at_layer: begin with this block.
-            stop_at_layer: return the residual stream before this block instead of logits.
+            stop_at_layer: return the residual stream before this block instead.
 
         Raises:
-            ParameterError: more positions than n_ctx, or a token outside the vocabulary.
+            ParameterError: more positions than n_ctx, a token outside the vocabulary, no such
+                return type, or a loss where classes are not tokens.
         """
+        if return_type not in RETURN_TYPES:
+            expected = ", ".join(map(repr, RETURN_TYPES))
+            raise ParameterError(f"return_type={return_type!r}: expected one of {expected}")
         forward = Forward(self.weights(), self.config, HookPointCaller(self))
         if start_at_layer is None:
+            tokens = self._as_tokens(tokens)
             self._check(tokens)
             first, layout = 0, RowLayout.dense(tokens)
             x = forward.embed(layout)
         else:
+            assert isinstance(tokens, Tensor)
             x, first, layout = tokens, start_at_layer, RowLayout.dense(tokens[..., 0].long())
         if stop_at_layer is not None:
             return forward.blocks(x, layout, start=first, stop=stop_at_layer)
-        return forward.read_out(x, layout, start=first)
+        logits = forward.read_out(x, layout, start=first)
+        if return_type is None:
+            return None
+        if return_type == "logits":
+            return logits
+        if start_at_layer is not None:
+            raise ParameterError("a loss needs the tokens: start_at_layer gives none")
+        loss = self.loss_fn(logits, tokens, loss_per_token)
+        return loss if return_type == "loss" else (logits, loss)
 
+    def loss_fn(
+        self,
+        logits: Float[Tensor, "batch pos d_vocab_out"],
+        tokens: Int[Tensor, "batch pos"],
+        per_token: bool = False,
+    ) -> Float[Tensor, ""] | Float[Tensor, "batch pos-1"]:
+        """Cross-entropy of the next token in nats.
+
+        Raises:
+            ParameterError: a model whose classes are not its tokens.
+        """
+        config = self.config
+        if config.d_vocab != config.d_vocab_out:
+            raise ParameterError(
+                f"loss: got d_vocab_out={config.d_vocab_out} classes for d_vocab={config.d_vocab} "
+                "tokens, so that no class is the next token; mechint.Subject(model, task) has the "
+                "loss at the answer"
+            )
+        targets = tokens[:, 1:].to(logits.device)
+        losses = nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), targets.flatten(), reduction="none"
+        ).view(targets.shape)
+        return losses if per_token else losses.mean()
+
+    def run_with_cache(
+        self,
+        *args: Any,
+        return_cache_object: bool = True,
+        remove_batch_dim: bool = False,
+        **kw: Any,
+    ) -> tuple[Any, ActivationCache | dict[str, Tensor]]:
+        """What the model returns, and its activations as TransformerLens's `ActivationCache`:
+        ``cache["pattern", 0]``, ``cache.decompose_resid()``, ``cache.logit_attrs(…)``.
+        """
+        result, kept = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kw)
+        if not return_cache_object:
+            return result, kept
+        return result, ActivationCache(kept, self, has_batch_dim=not remove_batch_dim)
+
+    def set_use_attn_result(self, use_attn_result: bool) -> None:
+        """Whether ``attn.hook_result``, what each head writes, runs (batch, pos, head, d_model)."""
+        self.use_attn_result = use_attn_result
+
+    # --- tokens and text --------------------------------------------------------------------------
+    def _known_vocabulary(self) -> Vocabulary:
+        if self.vocabulary is None:
+            raise ParameterError(
+                "this model has no vocabulary, so text has no tokens; give token ids (batch, pos), "
+                "or set model.vocabulary = task.vocabulary"
+            )
+        return self.vocabulary
+
+    def _as_tokens(self, tokens: Any) -> Tensor:
+        if isinstance(tokens, Tensor):
+            return tokens if tokens.dim() != 1 else tokens[None]
+        return self.to_tokens(tokens)
+
+    def to_tokens(self, text: str | Sequence[str], **_: Any) -> Int[Tensor, "batch pos"]:
+        """Token ids of a text, or of several of one length.
+
+        Raises:
+            ParameterError: no vocabulary, or texts of unlike length. DataError: a word that the
+                vocabulary lacks.
+        """
+        vocabulary = self._known_vocabulary()
+        rows = [vocabulary.encode(one) for one in ([text] if isinstance(text, str) else text)]
+        if len({len(row) for row in rows}) > 1:
+            lengths = ", ".join(str(len(row)) for row in rows)
+            raise ParameterError(f"texts of {lengths} tokens; expected texts of one length")
+        return torch.tensor(rows, device=self.device)
+
+    def to_string(self, tokens: Any) -> str | list[str]:
+        """The text of tokens (pos,), or the texts of (batch, pos)."""
+        tokens = torch.as_tensor(tokens)
+        if tokens.dim() == 2:
+            return [self._known_vocabulary().decode(row) for row in tokens]
+        return self._known_vocabulary().decode(tokens.flatten())
+
+    def to_str_tokens(self, text: Any, **_: Any) -> list[str]:
+        """The tokens of one text, or of ids (pos,) or (1, pos), as text."""
+        known = self._known_vocabulary().tokens
+        return [known[int(token)] for token in self._as_tokens(text).flatten()]
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token; ParameterError where it is several."""
+        ids = self._known_vocabulary().encode(text)
+        if len(ids) != 1:
+            raise ParameterError(f"{text!r} is {len(ids)} tokens; expected one")
+        return ids[0]
+
+    def to_single_str_token(self, token: int) -> str:
+        """The text of one token id."""
+        return self._known_vocabulary().tokens[token]
+
+    def tokens_to_residual_directions(
+        self, tokens: str | int | Int[Tensor, " ..."]
+    ) -> Float[Tensor, "... d_model"]:
+        """The direction of the residual stream that raises the logit of each class: its column of
+        W_U.
+        """
+        index = self.to_single_token(tokens) if isinstance(tokens, str) else tokens
+        return self.W_U.T[torch.as_tensor(index, device=self.device)]
+
+    # --- biases and names of components -----------------------------------------------------------
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, " d_model"]:
+        """The sum of the biases that blocks before `layer` write to the residual stream, with that
+        of its attention where `mlp_input`.
+        """
+        attention = self.b_O[: layer + int(mlp_input)].sum(0)
+        with_mlp = include_mlp_biases and not self.config.attn_only
+        return attention + self.b_out[:layer].sum(0) if with_mlp else attention
+
+    def all_head_labels(self) -> list[str]:
+        """L0H0, L0H1, … of every head."""
+        config = self.config
+        return [
+            f"L{layer}H{head}" for layer in range(config.depth) for head in range(config.n_heads)
+        ]
+
+    # --- weights ----------------------------------------------------------------------------------
     def _check(self, tokens: Tensor) -> None:
         if tokens.dim() != 2 or tokens.shape[1] > self.config.n_ctx:
             raise ParameterError(

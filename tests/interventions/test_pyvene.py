@@ -1,0 +1,99 @@
+"""Subspaces in pyvene: the same logits and IIA there as here, and back from a save."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from mechint import planted
+from mechint.counterfactuals import choose_variable, draw
+from mechint.errors import CheckpointError, ParameterError
+from mechint.interventions.pyvene_bridge import PyveneIntervention, _pyvene, to_pyvene
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from probes._das import SwapSite, interchange_accuracy
+
+HOOK = "hook_embed"
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[Subject, ProbeResult]:
+    """A planted comparison, and the subspace that holds its first operand."""
+    plant = planted.comparison(n=8)
+    direction = plant.truth["read"].float()
+    direction = direction / direction.norm()
+    array = direction.reshape(-1, 1).numpy()
+    result = ProbeResult("das", "?", {"hook": HOOK, "pos": 0}, (), arrays={"subspace": array})
+    return plant.subject, result
+
+
+def test_the_iia_in_pyvene_is_the_iia_here(found, tmp_path) -> None:
+    subject, result = found
+    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 64, 0)
+    columns = torch.from_numpy(result.arrays["subspace"])
+    site = SwapSite(subject, pairs, HOOK, 0)
+    here = interchange_accuracy(subject, site, columns)
+    intervenable = result.to_pyvene(subject.model)
+    _, logits = intervenable(
+        {"tokens": pairs.base}, [{"tokens": pairs.source}], {"sources->base": (0, 0)}
+    )
+    logits = logits[torch.arange(64), pairs.reads]
+    there = subject.correct(logits, pairs.labels)
+    assert torch.equal(there.float(), here) and 0.9 < float(here.mean())
+
+    intervenable.save(str(tmp_path))
+    loaded = PyveneIntervention.load(tmp_path)
+    assert loaded.hook == HOOK
+    again = loaded.logits(subject, pairs.base, pairs.source, positions=0, read=int(pairs.reads[0]))
+    assert torch.allclose(again, logits, atol=1e-5)
+
+
+def test_an_intervention_saved_on_a_hugging_face_model_runs_on_its_bridge(tmp_path) -> None:
+    pyvene = _pyvene()
+    torch.manual_seed(0)
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 8, "vocab_size": 11}
+    sizes |= {"bos_token_id": 0, "eos_token_id": 0}
+    model = GPT2LMHeadModel(GPT2Config(**sizes)).eval()
+    kind = pyvene.LowRankRotatedSpaceIntervention
+    config = pyvene.IntervenableConfig(
+        [
+            {
+                "layer": 0,
+                "component": "mlp_output",
+                "low_rank_dimension": 3,
+                "intervention_type": kind,
+            }
+        ]
+    )
+    intervenable = pyvene.IntervenableModel(config, model)
+    base, source = torch.randint(11, (2, 5, 6), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        _, theirs = intervenable(
+            {"input_ids": base}, [{"input_ids": source}], {"sources->base": (2, 2)}
+        )
+    intervenable.save(str(tmp_path))
+    subject = bridged(model)
+    ours = PyveneIntervention.load(tmp_path).logits(subject, base, source, positions=2)
+    assert torch.allclose(ours, theirs.logits[:, -1], atol=1e-5)
+    assert not torch.allclose(ours, model(base).logits[:, -1], atol=1e-4)
+
+
+def bridged(model: GPT2LMHeadModel) -> Subject:
+    import mechint
+
+    hooks = {"blocks.0.hook_mlp_out": "transformer.h.0.mlp"}
+    wrapped = mechint.wrap(model, hooks, call=lambda module, tokens: module(tokens).logits)
+    return Subject(wrapped, None)
+
+
+def test_what_is_no_subspace_or_no_save_is_refused(found, tmp_path) -> None:
+    subject, _ = found
+    with pytest.raises(ParameterError, match="not orthonormal"):
+        to_pyvene(subject.model, torch.ones(4, 2), HOOK)
+    with pytest.raises(ParameterError, match="no module at hook"):
+        to_pyvene(subject.model, torch.eye(4), "blocks.7.hook_resid_pre")
+    with pytest.raises(ParameterError, match="found no subspace"):
+        ProbeResult("fourier", "?", {}, ()).to_pyvene(subject.model)
+    with pytest.raises(CheckpointError, match=r"no config\.json"):
+        PyveneIntervention.load(tmp_path)

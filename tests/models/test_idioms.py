@@ -1,0 +1,166 @@
+"""Everyday calls of TransformerLens on a model of ours, with TransformerLens's own functions."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformer_lens import ActivationCache, patching
+
+import tasks
+from mechint.config import ModelConfig
+from mechint.errors import DataError, ParameterError
+from mechint.models.transformer import HookedTransformer
+from mechint.subject import Subject
+
+SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_mlp": 20, "n_ctx": 5}
+TOKENS = torch.tensor([[0, 3, 1, 6, 2], [5, 5, 2, 0, 1]])
+
+
+def made(**changes: object) -> HookedTransformer:
+    config = {**SIZES, "d_vocab": 7, "d_vocab_out": 7, "normalization_type": "LN", **changes}
+    return HookedTransformer(ModelConfig.from_dict(config), seed=1).eval()
+
+
+def test_return_types() -> None:
+    model = made()
+    logits = model(TOKENS)
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), TOKENS[:, 1:].flatten())
+    assert torch.equal(model(TOKENS, return_type="logits"), logits)
+    assert torch.allclose(model(TOKENS, return_type="loss"), expected)
+    both, loss = model(TOKENS, return_type="both")
+    assert torch.equal(both, logits) and torch.allclose(loss, expected)
+    assert model(TOKENS, return_type=None) is None
+    per_token = model(TOKENS, return_type="loss", loss_per_token=True)
+    assert per_token.shape == (2, 4) and torch.allclose(per_token.mean(), expected)
+    with pytest.raises(ParameterError, match="return_type='loss_'"):
+        model(TOKENS, return_type="loss_")
+
+
+def test_hooks_with_a_return_type() -> None:
+    model = made()
+    hook = ("blocks.0.hook_mlp_out", lambda value, hook: torch.zeros_like(value))
+    zeroed = model.run_with_hooks(TOKENS, return_type="loss", fwd_hooks=[hook])
+    model.add_hook(*hook)
+    assert torch.equal(model(TOKENS, return_type="loss"), zeroed)
+    model.reset_hooks()
+    assert not torch.equal(model(TOKENS, return_type="loss"), zeroed)
+
+
+def test_a_loss_where_classes_are_no_tokens_is_refused() -> None:
+    with pytest.raises(ParameterError, match="no class is the next token"):
+        made(d_vocab_out=5)(TOKENS, return_type="loss")
+
+
+def test_the_cache_is_transformer_lens() -> None:
+    model = made()
+    logits, cache = model.run_with_cache(TOKENS)
+    assert isinstance(cache, ActivationCache)
+    assert torch.equal(cache["pattern", 0], cache["blocks.0.attn.hook_pattern"])
+    parts, labels = cache.decompose_resid(pos_slice=-1, return_labels=True)
+    assert labels[0] == "embed"
+    assert torch.allclose(parts.sum(0), cache["resid_post", 1][:, -1], atol=1e-5)
+    answers = logits[:, -1].argmax(-1)
+    direct = cache.logit_attrs(parts, answers, pos_slice=-1).sum(0)
+    scaled = cache["ln_final.hook_normalized"][:, -1]
+    assert torch.allclose(direct, (scaled * model.W_U[:, answers].T).sum(-1), atol=1e-5)
+    heads = cache.stack_head_results(layer=1)
+    assert heads.shape == (3, 2, 5, 12)
+    assert torch.allclose(heads.sum(0) + model.b_O[0], cache["attn_out", 0], atol=1e-5)
+    full = cache.get_full_resid_decomposition(expand_neurons=False)
+    assert torch.allclose(full.sum(0), cache["resid_post", 1], atol=1e-5)
+    _, one = model.run_with_cache(TOKENS[:1], remove_batch_dim=True)
+    assert one["resid_post", 1].shape == (5, 12)
+    _, plain = model.run_with_cache(TOKENS, return_cache_object=False)
+    assert isinstance(plain, dict)
+
+
+def test_what_each_head_writes_is_cached_when_asked_for() -> None:
+    model = made()
+    assert not model.cfg.use_attn_result and ("result", 0) not in model.run_with_cache(TOKENS)[1]
+    model.set_use_attn_result(True)
+    _, cache = model.run_with_cache(TOKENS)
+    assert model.cfg.use_attn_result and cache["result", 0].shape == (2, 5, 3, 12)
+    assert torch.allclose(cache["result", 0].sum(2) + model.b_O[0], cache["attn_out", 0], atol=1e-6)
+
+
+def test_configuration_weights_and_biases() -> None:
+    model, plain = made(), made(use_bias=False)
+    cfg = copy.deepcopy(model).cfg
+    assert cfg.device == torch.device("cpu") and cfg.n_key_value_heads is None
+    assert (cfg.n_layers, cfg.d_head, cfg.act_fn) == (2, 4, "relu")
+    assert cfg.attn_scale == 2.0 and cfg.n_params == sum(w.numel() for w in model.parameters())
+    shapes = {"b_Q": (2, 3, 4), "b_O": (2, 12), "b_in": (2, 20), "b_out": (2, 12), "b_U": (7,)}
+    for name, shape in shapes.items():
+        with torch.no_grad():
+            model.get_parameter("unembed.b_U").fill_(1.0)
+        assert getattr(model, name).shape == shape
+        assert not getattr(plain, name).any() and getattr(plain, name).shape == shape
+    assert bool(model.b_U.all()) and not hasattr(made(attn_only=True), "b_in")
+    assert model.all_head_labels()[:4] == ["L0H0", "L0H1", "L0H2", "L1H0"]
+
+
+def test_final_norm_and_unembedding_are_callable() -> None:
+    model = made()
+    logits, cache = model.run_with_cache(TOKENS)
+    assert torch.allclose(model.unembed(model.ln_final(cache["resid_post", 1])), logits, atol=1e-6)
+    assert torch.equal(model.embed(TOKENS), cache["hook_embed"])
+
+
+@pytest.mark.parametrize(
+    ("patch", "hook", "shape"),
+    [
+        (patching.get_act_patch_resid_pre, "blocks.{}.hook_resid_pre", (2, 5)),
+        (patching.get_act_patch_mlp_out, "blocks.{}.hook_mlp_out", (2, 5)),
+        (patching.get_act_patch_attn_head_out_all_pos, "blocks.{}.attn.hook_z", (2, 3)),
+        (patching.get_act_patch_attn_head_pattern_all_pos, "blocks.{}.attn.hook_pattern", (2, 3)),
+    ],
+)
+def test_transformer_lens_patches_activations(patch, hook: str, shape: tuple[int, int]) -> None:
+    model = made()
+    corrupted = TOKENS.roll(1, 0)
+    _, clean = model.run_with_cache(TOKENS)
+
+    def metric(logits: torch.Tensor) -> torch.Tensor:
+        return logits[0, -1, 2] - logits[0, -1, 4]
+
+    found = patch(model, corrupted, clean, metric)
+    assert found.shape == shape
+    layer, unit = 1, 1
+
+    def by_hand(value: torch.Tensor, hook: object) -> torch.Tensor:
+        value, name = value.clone(), f"blocks.{layer}." + hook_name
+        index = (slice(None), unit) if "pattern" in name else (slice(None), slice(None), unit)
+        index = index if "attn" in name else (slice(None), unit)
+        value[index] = clean[name][index]
+        return value
+
+    hook_name = hook.partition("{}.")[2]
+    expected = metric(model.run_with_hooks(corrupted, fwd_hooks=[(hook.format(layer), by_hand)]))
+    assert torch.allclose(found[layer, unit], expected, atol=1e-6)
+
+
+def test_text_where_there_is_a_vocabulary() -> None:
+    task = tasks.make("balanced-brackets", length=6)
+    model = HookedTransformer(
+        ModelConfig(
+            d_model=8, n_heads=2, n_ctx=task.n_ctx, d_vocab=task.d_vocab,
+            d_vocab_out=task.d_vocab_out,
+        )
+    )  # fmt: skip
+    with pytest.raises(ParameterError, match="has no vocabulary"):
+        model.to_tokens("( )")
+    subject = Subject(model, task)
+    tokens = subject.data.tokens[:2]
+    texts = [task.vocabulary.decode(row) for row in tokens]
+    assert torch.equal(model.to_tokens(texts), tokens) and model.to_string(tokens) == texts
+    assert torch.equal(model(texts), model(tokens))
+    words = model.to_str_tokens(texts[0])
+    assert [model.to_single_token(word) for word in words] == tokens[0].tolist()
+    assert model.to_single_str_token(int(tokens[0, 0])) == words[0]
+    with pytest.raises(DataError, match="is not in the vocabulary"):
+        model.to_tokens("?")
+    direction = model.tokens_to_residual_directions(torch.tensor([0, 1]))
+    assert torch.equal(direction, model.W_U[:, :2].T)
