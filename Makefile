@@ -112,7 +112,7 @@ notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/
 
 studies: $(STAMP)  ## the five papers at size laptop (60 to 80 minutes on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done
-	$(BIN)/python -m mechint.studies.core.record runs/*-laptop
+	$(BIN)/python -m studies.record runs/*-laptop
 
 release-check: $(STAMP)  ## build wheel and sdist, install each into a clean environment, and train and analyze there
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling

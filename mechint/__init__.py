@@ -43,8 +43,6 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.run_table import Runs as Runs
     from mechint.run_table import compare as compare
     from mechint.run_table import runs as runs
-    from mechint.studies import Study as Study
-    from mechint.studies import reproduce as reproduce
     from mechint.subject import Subject as Subject
     from mechint.task import Batch as Batch
     from mechint.task import Chance as Chance
@@ -60,6 +58,8 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.task import Vocabulary as Vocabulary
     from mechint.training import Run as Run
     from mechint.training import train as train
+    from studies import Study as Study
+    from studies import reproduce as reproduce
 
 __version__ = "0.1.0"
 
@@ -75,7 +75,7 @@ _PUBLIC = {
     "Runs": "mechint.run_table",
     "compare": "mechint.run_table",
     "Comparison": "mechint.run_table",
-    "reproduce": "mechint.studies",
+    "reproduce": "studies",
     "calibrate": "mechint.calibration",
     "Subject": "mechint.subject",
     "Task": "mechint.task",
@@ -90,7 +90,7 @@ _PUBLIC = {
     "Symmetry": "mechint.task",
     "Control": "mechint.task",
     "Chance": "mechint.task",
-    "Study": "mechint.studies",
+    "Study": "studies",
     "Probe": "mechint.probe",
     "Need": "mechint.probe",
     "Report": "mechint.probe",

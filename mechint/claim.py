@@ -1,9 +1,8 @@
-"""What a study says about one statement of a paper, as data."""
+"""One statement of a paper held against runs, as data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mechint.jsonable import to_jsonable
@@ -11,32 +10,31 @@ from mechint.jsonable import to_jsonable
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of a paper held against our runs.
+    """A statement with its verdict: "supported", "refuted", "inconclusive" or "not run".
 
-    verdict: "reproduced", "not reproduced", "underpowered", "not tested at this size", or "not run
-    yet".
-    `criterion` was fixed before the runs, `reason` says why it is fair; `ours` is in words,
-    `values` holds the numbers behind it (with spread over seeds); `note` holds what a reader must
-    know (sensitivity, the size that would test it, the error of a failed run). n: independent runs
-    behind the weakest part; parts: what the criterion asks for, each with outcome, interval or
-    exact test, and n; control: the positive control, likewise; replaced: earlier criteria with
-    their verdicts (one, or size → verdict) and why they went.
+    id: letter and number within the study; theirs, ours: the paper's number and the one measured
+    here with its 95% interval, as text; value, interval, n: ours as numbers, from n independent
+    runs; criterion: fixed before the runs; power: probability that the planned runs decide for the
+    statement if it holds; control: outcome of the positive control; size: of the study; note: one
+    sentence; fixed: the commit that fixed the criterion before the runs; date: of the runs.
     """
 
     study: str
-    letter: str
+    id: str
     statement: str
-    paper: str
-    ours: str
-    criterion: str
-    reason: str
-    verdict: str
-    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    note: str = ""
+    theirs: str = ""
+    ours: str = ""
+    verdict: str = "not run"
+    value: float | None = None
+    interval: tuple[float, float] | None = None
     n: int = 0
-    parts: Sequence[Mapping[str, Any]] = ()
-    control: Mapping[str, Any] | None = None
-    replaced: Sequence[Mapping[str, Any]] = ()
+    criterion: str = ""
+    power: float | None = None
+    control: str = ""
+    note: str = ""
+    size: str = ""
+    fixed: str = ""
+    date: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""

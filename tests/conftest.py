@@ -34,7 +34,6 @@ SHAPED = [
     "mechint.pairs",
     "mechint.planted",
     "mechint.similarity",
-    "mechint.studies",
     "mechint.subject",
     "mechint.task",
     "mechint.training",

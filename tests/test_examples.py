@@ -255,9 +255,8 @@ def test_a_wrapped_module_in_memory_is_analyzed(run: Run) -> None:
 def test_every_example_is_run_here_and_has_cells() -> None:
     tests = Path(__file__).read_text(encoding="utf-8")
     for script in EXAMPLES.glob("*.py"):
-        if script.stem not in ("make_models", "study", "transformer_lens_tutorial"):
-            if not script.stem.startswith("study_"):
-                assert f'"{script.stem}"' in tests, script.name
+        if script.stem not in ("make_models", "transformer_lens_tutorial"):
+            assert f'"{script.stem}"' in tests, script.name
             assert "\n# %% " in script.read_text(encoding="utf-8"), script.name
 
 
@@ -265,3 +264,9 @@ def test_the_transformer_lens_tutorial_finds_the_induction_head(run: Run) -> Non
     left = run("transformer_lens_tutorial")
     assert left["predicted"].equal(left["answers"])
     assert float(left["answer_logit"](left["without"])) < 0.1 * float(left["high"])
+
+
+@pytest.mark.full
+def test_a_study_is_trained_and_measured(run: Run) -> None:
+    done = run("study")["done"]
+    assert len(done.rows) == 7 and done.report.is_file()

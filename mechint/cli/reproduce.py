@@ -1,4 +1,4 @@
-"""``mechint reproduce``: a paper re-run, and its claims held against what came out."""
+"""``mechint reproduce``: a paper run again, and its claims held against what came out."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from mechint.registry import STUDIES
 
 SIZES = click.Choice(["smoke", "laptop", "overnight", "full"])
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+ASKED_FROM = 1.0
+"""Core-hours from which a study is trained only after a question."""
 
 
 def seconds_of(text: str) -> float:
@@ -33,10 +35,10 @@ def seconds_of(text: str) -> float:
 
 
 @click.command(
-    short_help="Re-run a paper and judge its claims.",
+    short_help="Run a paper again and judge its claims.",
     epilog=examples(
         "mechint reproduce capacity --size smoke",
-        "mechint reproduce emergence --size overnight --budget 8h --yes",
+        "mechint reproduce emergence --size overnight --budget 8h",
     ),
 )
 @click.argument("study", shell_complete=complete.studies)
@@ -46,8 +48,8 @@ def seconds_of(text: str) -> float:
     default="laptop",
     show_default=True,
     help=(
-        "smoke: seconds, judges nothing; laptop: minutes; overnight: eight hours on two cores; "
-        "full: the paper's own."
+        "smoke: seconds, judges nothing; laptop: within about two core-hours; overnight and full "
+        "(the paper's own): as many as the command says before it asks."
     ),
 )
 @click.option(
@@ -76,14 +78,15 @@ def reproduce(
     device: str,
     as_json: bool,
 ) -> int:
-    """Re-run the paper STUDY and hold its claims against what came out; status 1 when a claim
-    fails.
+    """Run the paper STUDY again and hold its claims against what came out; status 1 when a claim
+    is refuted.
     """
     if study not in STUDIES:
         raise UnknownNameError.of("study", study, STUDIES)
     seconds = None if budget is None else seconds_of(budget)
-    from mechint.studies import left_to_train, workers_on
-    from mechint.studies import reproduce as run
+    from mechint.training import workers_on
+    from studies import left_to_train
+    from studies import reproduce as run
 
     left = left_to_train(study, size, out)
     if left:
@@ -94,20 +97,30 @@ def reproduce(
         target = find_device(device)
         check_resources(left, target)
         print_error(announcement(left, target, workers_on(device)))
-    if left and size == "full" and device == "cpu" and seconds is None and not yes:
-        click.confirm("Train it on this CPU? (--device cuda is for a GPU)", abort=True, err=True)
+        cost = STUDIES[study].costs.get(size, 0.0)
+        if cost > ASKED_FROM and device == "cpu":
+            known = "measured" if size in STUDIES[study].measured else "estimated"
+            print_error(f"{study} at size {size} takes about {cost:,.3g} core-hours ({known})")
+            if seconds is None and not yes:
+                click.confirm(
+                    "Train it on this CPU? (--budget stops in time)", abort=True, err=True
+                )
     with spinner(f"{study} at size {size}") as update:
         done = run(study, size, out, update, device=device, budget=seconds)
     if as_json:
         claims = [claim.to_dict() for claim in done.claims]
-        where = {"report": str(done.report), "waiting": done.waiting}
+        where = {"report": str(done.report), "waiting": done.waiting, "failed": dict(done.failed)}
         print_json({"study": study, "size": size, **where, "claims": claims})
     else:
         for claim in done.claims:
-            click.echo(f"{claim.letter}  {claim.verdict:<23}  {claim.statement}")
-            click.echo(f"   {'':<23}  {claim.ours}")
+            click.echo(f"{claim.id:<3} {claim.verdict:<13} {claim.statement}")
+            click.echo(f"    {'':<13} {claim.ours or claim.note}")
+        if not done.claims:
+            click.echo("size smoke judges no claim")
+    for name, error in done.failed.items():
+        print_error(f"{name}: {error}")
     if done.waiting:
         waiting, are = counted(done.waiting, "run"), "is" if done.waiting == 1 else "are"
         print_error(f"{waiting} {are} still to be trained; the same command goes on")
     print_error(f"report written to {done.report}")
-    return int(any(claim.verdict == "not reproduced" for claim in done.claims))
+    return int(any(claim.verdict == "refuted" for claim in done.claims))

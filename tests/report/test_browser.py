@@ -44,8 +44,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     account = analyze(subject, "fourier", "attention", "embedding", settings=SETTINGS)
     kinds = Page("Every kind", [Section("kinds", figures=KINDS)], abstract="A figure of each kind.")
     claims = [
-        Claim("s", letter, "It grows.", "by 2", "by 2.1", "1.5", "half", verdict, n=3)
-        for letter, verdict in (("a", "reproduced"), ("b", "underpowered"))
+        Claim("s", id, "It grows.", "by 2", "by 2.1", verdict, n=3)
+        for id, verdict in (("a", "supported"), ("b", "inconclusive"))
     ]
     study = Page("A study", [Section("Claims", claims=claims, figures={"a": KINDS["fits"]})])
     words = {"title": "T", "x_title": "x (n)", "y_title": "y", "caption": "c"}

@@ -170,7 +170,7 @@ HOSTILE = (
 
 def hostile_page(text: str) -> Page:
     """A page with `text` wherever a text can stand."""
-    claim = Claim("s", text, text, text, text, text, text, "reproduced", note=text, n=3)
+    claim = Claim("s", text, text, text, text, "supported", criterion=text, control=text, note=text, n=3)
     drawn = dataclasses.replace(spectrum(text), title=text)
     null = dataclasses.replace(NULL, how=text)
     finding = Finding(text, "yes", Effect(1.0, text, text, 0.0, text), caveat=text, reason=text)
@@ -265,7 +265,7 @@ def test_a_file_of_another_is_not_replaced(tmp_path: Path) -> None:
 def test_a_gallery_shows_the_answer_of_every_page(tmp_path: Path) -> None:
     study = Page(
         "Carry",
-        [Section("Claims", claims=[Claim("s", "a", "It grows.", "", "", "", "", "reproduced")])],
+        [Section("Claims", claims=[Claim("s", "a", "It grows.", verdict="supported")])],
         kicker="study",
         abstract="It is asked.",
     )
@@ -274,7 +274,7 @@ def test_a_gallery_shows_the_answer_of_every_page(tmp_path: Path) -> None:
         (tmp_path / "in" / name / PAGE).write_text(json.dumps(page.to_dict()), encoding="utf-8")
     index = build_gallery(find_pages([tmp_path / "in"]), tmp_path / "out")
     html = index.read_text(encoding="utf-8")
-    assert "It adds as a clock." in html and "1 reproduced" in html
+    assert "It adds as a clock." in html and "1 supported" in html
     assert html.index('id="report"') < html.index('id="study"')
     files = {path.name for path in (tmp_path / "out").iterdir()}
     first = "addition-mod-113-one-layer"

@@ -108,7 +108,7 @@ def test_what_a_probe_imports_from_its_own_package_counts(
         ("mechint/new.py", True),
         ("tasks/_listops/task.py", True),
         ("mechint/cli/show.py", False),
-        ("mechint/studies/core/record.py", False),
+        ("mechint/cli/train.py", False),
     ],
 )
 def test_what_every_probe_computes_with_counts(

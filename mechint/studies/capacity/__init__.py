@@ -1,1 +1,0 @@
-"""The study of model capacity, interference and the retention of rare tasks."""

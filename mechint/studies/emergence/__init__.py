@@ -1,1 +1,0 @@
-"""The study of emergence and scaling laws of SGD."""

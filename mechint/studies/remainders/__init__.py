@@ -1,1 +1,0 @@
-"""The study of remainders by all primes at once."""

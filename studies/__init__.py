@@ -1,0 +1,56 @@
+"""The papers, run again: what is trained, what is measured of each run, and the claims held
+against it.
+
+    import mechint
+    done = mechint.reproduce("composition", "smoke")
+    done.claims, done.rows
+
+A study is a package: `plan` (what is trained at each size), `measures` (a run → a row of numbers),
+`claims` (rows → an estimate with its interval → a verdict), `figures`. Criteria are committed
+before the runs that they judge.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from studies.claims import ClaimTest, Control, Found, claim
+    from studies.rows import Rows
+    from studies.runner import Reproduction, find_study, left_to_train, reproduce
+    from studies.statistics import Estimate, Planned
+    from studies.study import SIZES, PlannedRun, Study, arm
+
+_HOME = {
+    "claims": ("ClaimTest", "Control", "Found", "claim"),
+    "rows": ("Rows",),
+    "runner": ("Reproduction", "find_study", "left_to_train", "reproduce"),
+    "statistics": ("Estimate", "Planned"),
+    "study": ("SIZES", "PlannedRun", "Study", "arm"),
+}
+
+__all__ = [
+    "SIZES",
+    "ClaimTest",
+    "Control",
+    "Estimate",
+    "Found",
+    "Planned",
+    "PlannedRun",
+    "Reproduction",
+    "Rows",
+    "Study",
+    "arm",
+    "claim",
+    "find_study",
+    "left_to_train",
+    "reproduce",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(f"studies.{module}"), name)
+    raise AttributeError(f"module 'studies' has no attribute {name!r}")

@@ -1,0 +1,87 @@
+"""The figures of the capacity study."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mechint import figures
+from mechint.results import Figure
+from studies.capacity.claims import rare
+from studies.rows import Rows
+
+
+def draw(rows: Rows) -> dict[str, Figure]:
+    """Features by width, retention by gap, and what language models learn, of the arms there."""
+    arms = rows.values_of("arm")
+    drawn = {}
+    if "phase" in arms:
+        drawn["Features by width"] = phases(rows)
+    if "retention" in arms:
+        drawn["Rare features by gap"] = retention(rows)
+    if "language" in arms:
+        drawn["Accuracy by width"] = accuracies(rows)
+        drawn["Order by width"] = accuracies(rows, "r2")
+    return drawn
+
+
+def phases(rows: Rows) -> Figure:
+    """Mean features of every task over the width."""
+    by_width = rows.where(arm="phase").by("width")
+    table = np.array([np.mean(of.column("held"), 0) for of in by_width.values()])  # (width, task)
+    return figures.lines(
+        list(by_width),
+        {f"task {t + 1}": table[:, t] for t in range(table.shape[1])},
+        title="Features held by width",
+        x_title="width m",
+        y_title="features held",
+        caption="Features of every task, the most frequent first, mean over seeds (Fig. 2).",
+    )
+
+
+def retention(rows: Rows) -> Figure:
+    """Mean rare features over the gap, a line a width and weight of the burst."""
+    series, gaps = {}, []
+    for name, label in (("retention", "own size"), ("weighted", "fixed size")):
+        if name not in rows.values_of("arm"):
+            continue
+        runs = list(rows.where(arm=name))
+        if name == "weighted":
+            runs += list(rows.where(arm="retention", gap=1))
+        for width, of in Rows(runs).by("width").items():
+            by_gap = dict(sorted(of.by("gap").items()))
+            gaps = list(by_gap)
+            values = [float(np.mean([rare(row) for row in each])) for each in by_gap.values()]
+            series[f"width {width}, {label}"] = values
+    return figures.lines(
+        gaps,
+        series,
+        title="Rare features by gap",
+        x_title="gap between bursts (steps)",
+        y_title="features of the rarest task",
+        x_log=True,
+        markers=True,
+        caption="Features of the rarest task at equal frequency; a burst is averaged over its own "
+        "size or over the usual one (Fig. 4).",
+    )
+
+
+def accuracies(rows: Rows, name: str = "accuracy") -> Figure:
+    """A measure of the language models over their width, a line a frequency."""
+    series, widths = {}, []
+    for frequency, runs in rows.where(arm="language").by("frequency").items():
+        by_width = runs.by("width")
+        widths = list(by_width)
+        series[f"frequency {frequency:g}"] = [
+            float(np.mean(of.column(name))) for of in by_width.values()
+        ]
+    what = {"accuracy": "held-out accuracy (0–1)", "r2": "R² of the order (at most 1)"}[name]
+    return figures.lines(
+        widths,
+        series,
+        title="Language models with an injected comparison",
+        x_title="width",
+        y_title=what,
+        x_log=True,
+        markers=True,
+        caption=f"{what}, mean over gaps and seeds.",
+    )

@@ -1,0 +1,219 @@
+"""What the capacity study trains: mixtures of linear regressions, where the theory of
+`tasks.regression` says everything in advance, and small language models with an injected
+comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from mechint.training import Run
+from studies.capacity import language, regressions
+from studies.capacity.claims import CLAIMS
+from studies.capacity.figures import draw
+from studies.rows import Rows
+from studies.study import PlannedRun, Study, arm
+
+SEED = 3000
+WIDTHS = (1, 2, 3, 4, 6, 8, 11, 14, 18, 22, 27, 32, 38, 44, 50, 56)
+COMPLEX = {"alpha": 0.3, "beta": 1.5, "beta_rarest": 0.4}
+OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
+    "Adam, clipped": {},
+    "Adam, batch size fixed": {"clip": None},
+    "SGD, not clipped": {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip": None},
+    "SGD, batch size fixed": {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip": None},
+}
+"""What the effect of gaps may depend on; "batch size fixed" averages an enlarged batch over the
+usual size, so that nothing shrinks its step.
+"""
+
+SMOKE: Mapping[str, Any] = {
+    **{"task": {"n": 8, "n_tasks": 3, "rank": 2}, "widths": (1, 4), "seeds": 1, "steps": 20},
+    **{"staircase": 3, "gaps": (1, 2), "gap_widths": (2, 4), "gap_steps": 10, "clip_width": 4},
+    **{"data_widths": (2, 4), "data_steps": 2, "batch_size": 16, "complex": COMPLEX},
+}
+LAPTOP: Mapping[str, Any] = {
+    **{"task": {"n": 64, "n_tasks": 8, "rank": 8}, "widths": WIDTHS, "seeds": 8, "steps": 2500},
+    **{"staircase": 16, "gaps": (1, 4, 8, 16, 32), "gap_widths": (40, 60), "gap_steps": 6000},
+    **{"clip_width": 56, "data_widths": (8, 16, 22, 40), "data_steps": 800, "batch_size": 128},
+    "complex": COMPLEX,
+}
+FULL: Mapping[str, Any] = {
+    **LAPTOP,
+    **{"seeds": 10, "steps": 8000, "gaps": (1, 4, 16, 64, 256), "gap_steps": 20_000},
+    **{"gap_widths": (16, 24, 32, 40, 48, 56, 60), "data_widths": (8, 16, 22, 32, 40, 48, 56)},
+    **{"data_steps": 8000, "batch_size": 256, "complex": {**COMPLEX, "alpha": 1.0}},
+}
+LANGUAGE: Mapping[str, Mapping[str, Any]] = {
+    "smoke": {
+        **{"widths": (8, 16), "frequencies": (0.3, 0.1), "gaps": (1, 2), "steps": 8, "seeds": 1},
+        **{"tokens": 8, "n_ctx": 8, "words": 64, "batch_size": 16},
+    },
+    "laptop": {
+        **{"widths": (8, 16, 32), "frequencies": (0.12, 0.03), "gaps": (1, 8), "steps": 4000},
+        **{"seeds": 8, "tokens": 32, "n_ctx": 8, "words": 96, "batch_size": 64},
+    },
+    "overnight": {
+        **{"widths": (8, 16, 32, 64), "frequencies": (0.12, 0.06, 0.03, 0.015)},
+        **{"gaps": (1, 8, 32), "steps": 8000, "seeds": 8},
+        **{"tokens": 32, "n_ctx": 8, "words": 96, "batch_size": 64},
+    },
+    "full": {
+        **{"widths": (64, 256, 768), "frequencies": (0.03, 0.003), "gaps": (1, 32)},
+        **{"steps": 20_000, "seeds": 8, "n_layers": 8, "lr": 1e-3},
+        **{"tokens": 100, "n_ctx": 64, "words": 2048, "batch_size": 256},
+    },
+}
+
+
+def plan(size: str) -> list[PlannedRun]:
+    """The regressions of `size`, then its language models; a night trains no regression again."""
+    regression = {"smoke": SMOKE, "laptop": LAPTOP, "overnight": None, "full": FULL}[size]
+    return [*(regression_runs(regression) if regression else ()), *language_runs(LANGUAGE[size])]
+
+
+def regression_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
+    """The population gradient at every width, gaps, data, and optimizers.
+
+    All widths of an arm have the same columns, and so train as one ensemble. Widths of one seed see
+    the same data; the population gradient draws none.
+    """
+    usual = {**budget["task"], "alpha": 1.0, "beta": 0.7}
+    most = budget["staircase"]
+    single = {**budget["task"], "n_tasks": most, "rank": 1, "n": max(most, budget["task"]["n"])}
+    exact = {"steps": budget["steps"], "batch_size": None}
+    exact["evaluate_every"] = max(1, budget["steps"] // 50)
+    fresh = {"batch_size": budget["batch_size"]}
+    planned: list[PlannedRun] = []
+
+    def runs(
+        name: str,
+        widths: Sequence[int],
+        task: Mapping[str, Any],
+        train: Mapping[str, Any],
+        folder: str,
+        seeds: int = budget["seeds"],
+        columns: int | None = None,
+        **labels: Any,
+    ) -> None:
+        for width in widths:
+            for seed in range(SEED, SEED + seeds):
+                planned.extend(
+                    arm(
+                        name,
+                        "regression-mixture",
+                        [seed],
+                        task,
+                        {"width": width, "columns": columns or max(widths)},
+                        {**train, "data_seed": seed if train["batch_size"] else SEED},
+                        folder=f"{folder}-width{width}" if len(widths) > 1 else folder,
+                        width=width,
+                        **labels,
+                    )
+                )
+
+    runs("phase", budget["widths"], usual, exact, "phase")
+    runs("staircase", range(1, most + 1), {**single, "alpha": 1.0}, exact, "staircase")
+    runs(
+        "complexity", budget["widths"], {**budget["task"], **budget["complex"]}, exact, "complexity"
+    )
+    for alpha in (0.5, 1.5):
+        few = min(4, budget["seeds"])
+        runs(
+            f"alpha{alpha:g}",
+            budget["widths"],
+            {**usual, "alpha": alpha},
+            exact,
+            f"alpha{alpha:g}",
+            few,
+        )
+    for factor in (1, 10):
+        train = {**fresh, "steps": factor * budget["data_steps"]}
+        train["evaluate_every"] = max(1, train["steps"] // 20)
+        runs("data", budget["data_widths"], usual, train, f"data{factor}", factor=factor)
+    steps = budget["gap_steps"]
+    train = {**fresh, "steps": steps, "evaluate_every": max(1, steps // 150)}
+    for name, more in (("retention", {}), ("weighted", {"normalization": "fixed"})):
+        for gap in budget["gaps"]:
+            if more and gap == 1:
+                continue  # no batch is enlarged: the two arms are one
+            task = {**usual, "gap": gap, **more}
+            runs(name, budget["gap_widths"], task, train, f"{name}-gap{gap}", gap=gap)
+    for name, settings in OPTIMIZERS.items():
+        more = {"normalization": "fixed"} if "fixed" in name else {}
+        for gap in (min(budget["gaps"]), max(budget["gaps"])):
+            folder = f"{name.lower().replace(', ', '-').replace(' ', '-')}-gap{gap}"
+            train = {**fresh, "steps": steps, "evaluate_every": max(1, steps // 10), **settings}
+            task, labels = {**usual, "gap": gap, **more}, {"optimizer": name, "gap": gap}
+            runs("optimizer", [budget["clip_width"]], task, train, folder, **labels)
+    return planned
+
+
+def language_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
+    """One run per width, frequency, gap and seed; each seed has a hidden order, a language and a
+    split of its own. A gap at which a frequency asks for more than every text is left out.
+    """
+    inner = {"n": budget["tokens"], "equals": False, "train_fraction": 0.8}
+    task = {"n_ctx": budget["n_ctx"], "vocab_size": budget["words"], "inject": "comparison"}
+    train = {
+        **{"steps": budget["steps"], "batch_size": budget["batch_size"]},
+        **{"lr": budget.get("lr", 5e-3), "evaluate_every": max(1, budget["steps"] // 20)},
+        **{"eval_examples": 512, "checkpoints": "linear", "n_checkpoints": 5},
+    }
+    planned: list[PlannedRun] = []
+    for seed in range(SEED, SEED + budget["seeds"]):
+        for frequency in budget["frequencies"]:
+            for gap in (one for one in budget["gaps"] if frequency * one <= 1):
+                for width in budget["widths"]:
+                    planned += arm(
+                        "language",
+                        "corpus",
+                        [seed],
+                        {
+                            **{**task, "frequency": frequency, "gap": gap},
+                            "inject_parameters": {**inner, "bijection_seed": seed},
+                        },
+                        {
+                            **{"d_model": width, "n_layers": budget.get("n_layers", 2)},
+                            "n_heads": max(2, width // 64),
+                        },
+                        train,
+                        own=("inject_seed", "language_seed"),
+                        folder=f"language-f{frequency:g}-gap{gap}-width{width}",
+                        stage=1,
+                        frequency=frequency,
+                        gap=gap,
+                        width=width,
+                    )
+    return planned
+
+
+class Capacity(Study):
+    """Regressions and language models that compete for width."""
+
+    name: ClassVar[str] = "capacity"
+    title: ClassVar[str] = "Why larger models learn more"
+    paper: ClassVar[str] = (
+        "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task Retention"
+    )
+    summary: ClassVar[str] = (
+        "A model of limited width keeps the features of largest utility: frequency times how much "
+        "they explain. What frequent tasks leave unexplained pulls the width away from rare ones, "
+        "so rare tasks are learned, and retained between showings, only by wider models. More "
+        "data does not change this; language models with an injected task show the same."
+    )
+    here: ClassVar[str] = "n = 64, T = 8; 2-layer models 8 to 64 wide on a synthetic language"
+    there: ClassVar[str] = "regressions; 8- to 16-layer models, 4M to 4B parameters, on Dolma"
+    claims = CLAIMS
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "overnight": 4, "full": 900}
+
+    def plan(self, size: str) -> list[PlannedRun]:
+        return plan(size)
+
+    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+        kind = language if labels["arm"] == "language" else regressions
+        return kind.measure(run, labels)
+
+    def draw(self, rows: Rows) -> dict[str, Any]:
+        return draw(rows)

@@ -1,0 +1,172 @@
+"""What is kept of a run on regressions: features held, as predicted or not, and the frequent tasks'
+residual along training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Num
+
+from mechint.training import Run
+
+HALF = 0.5
+"""A feature counts as held from half of it on, a prediction as met within half a feature."""
+
+MASS = 0.75
+"""Prior that the most frequent tasks, taken as "the frequent ones", have together, at least."""
+
+SLACK = 0.05
+"""Of the frequent tasks' total signal: what unfinished features may leave above the threshold."""
+
+BURSTS = 4
+"""Bursts over which the weight of the rare task is measured."""
+
+
+def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+    """Features held of every task at the end; on the population gradient the shares of tasks as
+    predicted by three orders, the loss over Theorem 3's, the tie at the width and every task's
+    critical width; along training who is held above the threshold; with gaps what capacity leaves.
+    """
+    task: Any = run.spec.task
+    width = labels["width"]
+    features = held(run)
+    row: dict[str, Any] = {"held": features.tolist()}
+    if labels["arm"] in ("retention", "weighted"):
+        row["allowed"] = allowed(run)
+    if run.spec.train.batch_size is not None:
+        row["critical"] = [task.critical_width(t) for t in range(task.n_tasks)]
+        row["random"] = task.rank * width / task.n
+        return row
+    orders = {
+        "utility": task.utilities,
+        "frequency": task.priors[:, None].expand(-1, task.rank),
+        "spectrum": task.spectra,
+    }
+    for name, scores in orders.items():
+        near = np.abs(features - kept(width, scores.numpy())) <= HALF
+        row[f"by_{name}"] = float(near.mean())
+    row["excess"] = float(run.final["test.loss"]) / task.residual(width) - 1
+    row["tie"] = tie(task, width)
+    row["critical"] = [task.critical_width(t) for t in range(task.n_tasks)]
+    if labels["arm"] == "phase":
+        row |= along_training(run)
+    return row
+
+
+def held(run: Run) -> Num[np.ndarray, " task"]:
+    """Features of every task in the encoder at the end."""
+    n_tasks = _any(run.spec.task).n_tasks
+    return np.array([run.final[f"test.features.{t}"] for t in range(n_tasks)], dtype=float)
+
+
+def _any(value: Any) -> Any:
+    return value
+
+
+def kept(width: int, scores: Float[np.ndarray, "task feature"]) -> Num[np.ndarray, " task"]:
+    """Features of every task kept by a width that fills up in the order of `scores`; ties go to the
+    first task.
+
+    >>> kept(3, np.array([[3.0, 1.0], [2.0, 0.5]])).tolist()
+    [2, 1]
+    """
+    order = np.argsort(-scores, axis=None, kind="stable")[:width]
+    return np.bincount(order // scores.shape[1], minlength=len(scores))
+
+
+def tie(task: Any, width: int) -> float:
+    """By what share the last utility that a width keeps exceeds the first that it leaves.
+
+    >>> from mechint.registry import TASKS
+    >>> one = TASKS["regression-mixture"](n=4, n_tasks=2, rank=2, alpha=1.0, beta=1.0)
+    >>> [round(tie(one, width), 6) for width in (1, 2)]
+    [1.0, 0.0]
+    """
+    ordered = np.sort(task.utilities.numpy(), axis=None)[::-1]
+    return float(ordered[width - 1] / ordered[width] - 1) if width < len(ordered) else float("inf")
+
+
+def along_training(run: Run) -> dict[str, int]:
+    """Over evaluations and rare tasks: pairs held, pairs held while the frequent tasks' residual is
+    above the threshold Σ μ_i over their utilities μ_i below the task's first one; pairs held before
+    the last evaluation; and pairs whose residual is above, held or not.
+
+    The residual is the loss less what rare tasks leave at least, given how many features of each
+    are held: an upper bound, so that no violation is missed.
+    """
+    task: Any = run.spec.task
+    spectrum = task.common_spectrum(MASS)
+    rare = sorted(set(range(task.n_tasks)) - set(task.common(MASS)))
+    found = {"rare_held": 0, "held_above": 0, "held_early": 0, "above": 0}
+    for row in run.metrics:
+        held = {t: float(row[f"test.features.{t}"]) for t in rare}
+        left = sum(float(task.priors[t]) * least_left(task, t, held[t]) for t in rare)
+        rho = float(row["test.loss"]) - left
+        for t in rare:
+            limit = float(spectrum[spectrum < task.utilities[t, 0]].sum())
+            above, holds = rho > limit + SLACK * float(spectrum.sum()), held[t] >= HALF
+            found["rare_held"] += holds
+            found["held_above"] += holds and above
+            found["held_early"] += holds and row["step"] < run.step
+            found["above"] += above
+    return found
+
+
+def least_left(task: Any, t: int, features: float) -> float:
+    """The least loss of task t where `features` of its features are held: its largest first."""
+    shares = np.clip(features - np.arange(task.rank), 0, 1)
+    return float((task.spectra[t].numpy() * (1 - shares)).sum())
+
+
+def allowed(run: Run) -> int:
+    """Features of the rarest task that the width holds at the task's weight in the mean clipped
+    update, by Theorem 3: what capacity alone leaves, however long ago the task was shown.
+    """
+    task, weight = _any(run.spec.task), rare_weight(run)
+    priors = task.priors.numpy().copy()
+    priors[:-1] *= (1 - weight) / priors[:-1].sum()
+    priors[-1] = weight
+    scores = priors[:, None] * task.spectra.numpy()
+    return int(kept(_any(run.spec.model).width, scores)[-1])
+
+
+def rare_weight(run: Run) -> float:
+    """Weight of the rarest task in the mean update, all tasks together 1, measured on batches after
+    the last step: its prior where no batch is enlarged.
+
+    An example counts with its weight in its batch's loss times what clipping leaves of that batch's
+    gradient. Adam's scale of each coordinate changes far more slowly than batches alternate.
+    """
+    task, train = _any(run.spec.task), run.spec.train
+    if task.gap == 1:
+        return float(task.priors[-1])
+    weights = _any(run.subject().model).weights()
+    totals = np.zeros(2)  # common, rare
+    first = -(-train.steps // task.gap) * task.gap  # the start of a cycle
+    for cycle in range(BURSTS):
+        burst = first + (cycle + 1) * task.gap - 1
+        for step, times in ((burst - 1, task.gap - 1), (burst, 1)):
+            stream = task.stream("train", run.spec.data_seed, train.batch_size, start=step)
+            totals += times * _weights_in(run, weights, next(iter(stream)))
+    return float(totals[1] / totals.sum())
+
+
+def _weights_in(run: Run, weights: Mapping[str, Any], batch: Any) -> Num[np.ndarray, " 2"]:
+    """Weight of all other tasks and of the rarest in one clipped update."""
+    from mechint.models.linear_bottleneck import losses
+
+    rare = (batch.masks["task"] == _any(run.spec.task).n_tasks - 1).double()
+    each = 1.0 if batch.weights is None else batch.weights.double()
+    shares = np.array([float(((1 - rare) * each).mean()), float((rare * each).mean())])
+    clip = run.spec.train.clip
+    if clip is None:
+        return shares
+    leaves = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
+    loss = losses(leaves, _any(run.spec.model), batch)
+    found = torch.autograd.grad(loss, list(leaves.values()))
+    norm = float(torch.cat([one.flatten() for one in found]).norm())
+    return shares * min(1.0, clip / norm) if norm > 0 else shares

@@ -1,0 +1,154 @@
+"""A claim of a paper as one testable statement, and its verdict.
+
+    @claim("b1", "Read after the last layer, a mixture learns all hops.",
+           theirs="all hops (figure)", statistic="share of runs that learn every hop",
+           bar=above(0.4), planned=Planned(16, at=0.75), control="every run learns the 1-hop")
+    def mixture(rows): ...
+
+*supported*: the 95% interval of the statistic lies within the bar; *refuted*: outside of it;
+*inconclusive*: it spans the bar, or the positive control fails; *not run*: no run says anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mechint.claim import Claim
+from mechint.errors import MechintError
+from studies.rows import NoRunsError, Rows
+from studies.statistics import Bar, Estimate, Planned
+
+SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN = "supported", "refuted", "inconclusive", "not run"
+VERDICTS = (SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN)
+
+
+def above(end: float) -> Bar:
+    """Values above `end`."""
+    return end, math.inf
+
+
+def below(end: float) -> Bar:
+    """Values below `end`."""
+    return -math.inf, end
+
+
+def near(middle: float, margin: float) -> Bar:
+    """Values within `margin` of `middle`."""
+    return middle - margin, middle + margin
+
+
+def in_words(bar: Bar) -> str:
+    """A bar as text.
+
+    >>> in_words(above(0.4)), in_words(near(2, 0.3))
+    ('above 0.4', 'from 1.7 to 2.3')
+    """
+    low, high = bar
+    if math.isinf(high):
+        return f"above {low:g}"
+    return f"below {high:g}" if math.isinf(low) else f"from {low:g} to {high:g}"
+
+
+@dataclass(frozen=True)
+class Control:
+    """The positive control of a measurement: what must hold for it to be able to see the effect."""
+
+    met: bool
+    shown: str
+
+
+def control_of(flags: Sequence[bool], least: float = 1.0) -> Control:
+    """Met where at least the share `least` of the flags is, and there is one.
+
+    >>> control_of([True, False], 0.5)
+    Control(met=True, shown='1 of 2')
+    """
+    hits = sum(map(bool, flags))
+    return Control(bool(flags) and hits >= least * len(flags), f"{hits} of {len(flags)}")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the rows show: the estimate, the control, and a note that a reader needs."""
+
+    estimate: Estimate
+    control: Control
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimTest:
+    """One testable statement and how rows are held against it.
+
+    id: letter of the paper's claim and a number; theirs: the paper's figure, and where; statistic,
+    bar, control: the criterion, fixed before the runs; planned: runs and what was expected of them;
+    cost: of a claim that two cores do not decide.
+    """
+
+    id: str
+    statement: str
+    theirs: str
+    statistic: str
+    bar: Bar
+    control: str
+    judge: Callable[[Rows], Found]
+    planned: Planned | None = None
+    cost: str = ""
+
+    @property
+    def criterion(self) -> str:
+        """The criterion as text."""
+        return f"{self.statistic} {in_words(self.bar)}; control: {self.control}"
+
+    def hold(self, study: str, rows: Rows, size: str) -> Claim:
+        """The claim with the verdict that the rows give it."""
+        asked = Claim(
+            study,
+            self.id,
+            self.statement,
+            theirs=self.theirs,
+            criterion=self.criterion,
+            power=self.planned.power(self.bar) if self.planned else None,
+            size=size,
+        )
+        try:
+            found = self.judge(rows)
+        except NoRunsError as missing:
+            reason = f"takes {self.cost}" if self.cost else str(missing)
+            return dataclasses.replace(asked, note=reason)
+        except MechintError as error:
+            return dataclasses.replace(asked, verdict=INCONCLUSIVE, note=f"not measured: {error}")
+        estimate, control = found.estimate, found.control
+        inside = estimate.within(self.bar) if control.met else None
+        return dataclasses.replace(
+            asked,
+            verdict={True: SUPPORTED, False: REFUTED, None: INCONCLUSIVE}[inside],
+            value=estimate.value,
+            interval=(estimate.low, estimate.high),
+            n=estimate.n,
+            ours=str(estimate),
+            control=f"{'met' if control.met else 'failed'}: {control.shown}",
+            note=found.note,
+        )
+
+
+def claim(
+    id: str,
+    statement: str,
+    *,
+    theirs: str,
+    statistic: str,
+    bar: Bar,
+    control: str,
+    planned: Planned | None = None,
+    cost: str = "",
+) -> Callable[[Callable[[Rows], Found]], ClaimTest]:
+    """Make a ClaimTest of the function that judges it."""
+
+    def made(judge: Callable[[Rows], Found]) -> ClaimTest:
+        return ClaimTest(id, statement, theirs, statistic, bar, control, judge, planned, cost)
+
+    return made

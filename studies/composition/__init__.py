@@ -1,0 +1,1 @@
+"""Learning compositional functions with transformers: direct labels, mixtures and curricula."""

@@ -1,0 +1,1 @@
+"""Emergence and scaling laws for SGD learning: sharp transitions, smooth loss."""

@@ -1,0 +1,180 @@
+"""What the emergence study trains: sums of single-index functions.
+
+The population gradient never leaves the span of the P directions and the m neurons' starts: d in
+the ten thousands costs P + m coordinates (`mechint.models.two_layer.reduced_draws`). P is far above
+the theorem's d^0.1. Runs on fresh batches test the talk's remark on discretization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from mechint.training import Run
+from studies.emergence.claims import CLAIMS
+from studies.emergence.figures import draw
+from studies.emergence.measures import measure
+from studies.rows import Rows
+from studies.study import PlannedRun, Study, arm
+
+SEED = 3000
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "smoke": {
+        **{"d": 64, "floor_d": 64, "seeds": 1, "floor_seeds": 1, "search_seeds": 2},
+        "mixtures": {1.0: (6, 300)},
+        "floors": {1.0: ((2, 4), 300)},
+        "dimensions": (16, 64),
+        "searches": {2: 300, 3: 300, 4: 300},
+        "online": {2: 60, 4: 60},
+    },
+    "laptop": {
+        **{"d": 16_384, "floor_d": 4096, "seeds": 4, "floor_seeds": 8, "search_seeds": 64},
+        "mixtures": {0.75: (96, 6000), 1.0: (96, 15_000), 1.5: (32, 28_000)},
+        "floors": {
+            **{0.75: ((16, 32, 64), 6000), 1.0: ((16, 32, 64), 12_000)},
+            1.5: ((8, 16, 32), 28_000),
+        },
+        "dimensions": (256, 1024, 4096, 16_384),
+        "searches": {2: 240, 3: 2400, 4: 12_000},
+        "online": {2: 1500, 4: 4000, 8: 14_000, 16: 50_000},
+    },
+    "overnight": {
+        **{"d": 65_536, "floor_d": 16_384, "seeds": 4, "floor_seeds": 8, "search_seeds": 64},
+        "mixtures": {0.75: (192, 20_000), 1.0: (192, 60_000), 1.5: (64, 160_000)},
+        "floors": {
+            **{0.75: ((16, 32, 64, 128), 20_000), 1.0: ((16, 32, 64, 128), 48_000)},
+            1.5: ((8, 16, 32, 64), 160_000),
+        },
+        "dimensions": (256, 1024, 4096, 16_384, 65_536),
+        "searches": {2: 240, 3: 4800, 4: 48_000},
+        "online": {2: 1500, 4: 4000, 8: 14_000, 16: 50_000},
+    },
+    "full": {
+        **{"d": 262_144, "floor_d": 65_536, "seeds": 5, "floor_seeds": 8, "search_seeds": 128},
+        "mixtures": {0.75: (768, 100_000), 1.0: (768, 400_000), 1.5: (128, 800_000)},
+        "floors": {
+            **{0.75: ((16, 32, 64, 128, 256), 60_000), 1.0: ((16, 32, 64, 128, 256), 200_000)},
+            1.5: ((8, 16, 32), 160_000),
+        },
+        "dimensions": (256, 1024, 4096, 16_384, 65_536),
+        "searches": {2: 240, 3: 4800, 4: 48_000},
+        "online": {2: 1500, 4: 4000, 8: 14_000, 16: 50_000},
+    },
+}
+ONLINE_RATE = 0.02
+"""Learning rate per amplitude a_p / a_1 of the direction that an online run is to learn."""
+
+
+def descent(
+    steps: int, looks: int = 400, batch_size: int | None = None, lr: float = 0.1
+) -> dict[str, Any]:
+    """Gradient descent, on the exact population loss unless a batch size is given."""
+    return {
+        "steps": steps,
+        "batch_size": batch_size,
+        "lr": lr,
+        "evaluate_every": max(1, steps // looks),
+        "checkpoints": "last",
+    }
+
+
+def plan(size: str) -> list[PlannedRun]:
+    """Mixtures at every β, students too narrow for their directions, single directions at every
+    (k, d) with seeds of their own, and online runs at rates in proportion to a_p.
+    """
+    budget = SIZES[size]
+    planned: list[PlannedRun] = []
+    for beta, (n, steps) in budget["mixtures"].items():
+        planned += arm(
+            "mixture",
+            "single-index",
+            range(SEED, SEED + budget["seeds"]),
+            {"d": 4 * n, "n_directions": n, "beta": beta},
+            {"width": 3 * n, "init_norm": 0.02, "ambient": budget["d"]},
+            descent(steps),
+            folder=f"mixture-beta{beta:g}",
+            beta=beta,
+        )
+    for beta, (widths, steps) in budget["floors"].items():
+        most = max(widths)
+        for width in widths:  # one ensemble: coordinates to spare are directions of no amplitude
+            planned += arm(
+                "floor",
+                "single-index",
+                range(SEED, SEED + budget["floor_seeds"]),
+                {"d": 4 * most, "n_directions": 3 * most, "beta": beta},
+                {
+                    **{"width": width, "neurons": most, "init_norm": 0.02},
+                    "ambient": budget["floor_d"],
+                },
+                descent(steps),
+                folder=f"floor-beta{beta:g}-width{width}",
+                beta=beta,
+                width=width,
+            )
+    for k, steps in budget["searches"].items():
+        for cell, d in enumerate(budget["dimensions"]):
+            first = 30_000 + (10 * k + cell) * 64
+            planned += arm(
+                "search",
+                "single-index",
+                range(first, first + budget["search_seeds"]),
+                {"d": 9, "n_directions": 1, "hermite": (0.0,) * k + (1.0,)},
+                {"width": 8, "init_norm": 1e-2, "ambient": d},
+                descent(steps, looks=1200),
+                folder=f"search-k{k}-d{d}",
+                k=k,
+                d=d,
+            )
+    online: dict[str, Any] = {
+        "parameters": {"d": 64, "n_directions": 24, "beta": 1.0},
+        "model": {"width": 144, "init_norm": 0.02},
+    }
+    seeds = range(SEED, SEED + (1 if size == "smoke" else 8))
+    length = 60 if size == "smoke" else 8000
+    planned += arm(
+        *("online fixed", "single-index", seeds),
+        **online,
+        train=descent(length, batch_size=64, lr=0.01),
+        folder="online-fixed",
+    )
+    for target, steps in budget["online"].items():
+        planned += arm(
+            *("online", "single-index", seeds),
+            **online,
+            train=descent(steps, batch_size=64, lr=ONLINE_RATE / target),
+            folder=f"online-p{target}",
+            target=target,
+        )
+    return planned
+
+
+class Emergence(Study):
+    """Sums of single-index functions: sharp emergence, smooth loss."""
+
+    name: ClassVar[str] = "emergence"
+    title: ClassVar[str] = "Emergence and scaling laws for SGD learning"
+    paper: ClassVar[str] = (
+        "Ren, Nichani, Wu and Lee 2025, Emergence and scaling laws for SGD learning (slides, "
+        "Part I)"
+    )
+    summary: ClassVar[str] = (
+        "A two-layer network learns a sum of single-index functions whose strengths fall as a "
+        "power law. Every direction shows a long plateau and a sharp end, at a time that its "
+        "strength sets. Added up, these transitions give a loss that falls as a smooth power law "
+        "of time and of width."
+    )
+    here: ClassVar[str] = "population gradient, P = 96, d = 16,384; online SGD, P = 24, d = 64"
+    there: ClassVar[str] = "online SGD, P ≪ d^0.1"
+    claims = CLAIMS
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.4, "overnight": 6, "full": 200}
+
+    def plan(self, size: str) -> list[PlannedRun]:
+        return plan(size)
+
+    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+        return measure(run, labels)
+
+    def draw(self, rows: Rows) -> dict[str, Any]:
+        return draw(rows)

@@ -1,0 +1,1 @@
+"""Joint training: hard operations learned beside easy ones."""

@@ -1,0 +1,578 @@
+"""The claims of the joint-training study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mechint.transitions import Transition, fit_transition
+from studies.claims import ClaimTest, Control, Found, above, below, claim, control_of, near
+from studies.joint_training.measures import SOLVED, parity_separation
+from studies.rows import NoRunsError, Rows
+from studies.statistics import MIN_RUNS, Bar, Estimate, Planned, bootstrap, difference, mean, share
+
+STAR = 0.8
+"""Accuracy at the star of the paper's Fig. 1 and 6, where an operation counts as learned."""
+
+NESTED = "a GPU: the paper's n = 20 or 26, ten widths, five seeds, 20,000 steps"
+SMALLER = 0.5
+
+# --- triplets -------------------------------------------------------------------------------------
+
+
+def triplets(rows: Rows, name: str, **labels: Any) -> Rows:
+    """The runs of an arm on triplets."""
+    return rows.where(arm=f"triplets {name}", **{"init": "normal", **labels})
+
+
+def solved(rows: Rows) -> list[bool]:
+    """Which runs have learned."""
+    return [accuracy >= SOLVED for accuracy in rows.column("accuracy")]
+
+
+def bootstrapped_mean(values: Sequence[float]) -> Estimate:
+    """The mean of shares that pile up at their ends."""
+    return bootstrap(lambda each: float(np.mean(each)), list(values))
+
+
+MIXTURE, ALONE = "MAX+MED+ADD, early stop", "ADD, early stop"
+
+
+@claim(
+    "e1",
+    "Beside maxima and medians more models solve held-out sums than alone.",
+    theirs="100% against about 50% with early stopping (Fig. 29)",
+    statistic="share of runs at 0.9, mixture of 2,700 minus 900 sums alone, early stop, 64 wide,",
+    bar=above(0.2),
+    control="the mixture's share is above 0.4",
+    planned=None,
+)
+def mixture_against_alone(rows: Rows) -> Found:
+    mixture, alone = solved(triplets(rows, MIXTURE)), solved(triplets(rows, ALONE))
+    learned = share(mixture)
+    return Found(difference(mixture, alone), Control(learned.low > 0.4, f"mixture {learned}"))
+
+
+@claim(
+    "e2",
+    "The mixture reaches 100% on held-out sums.",
+    theirs="100%",
+    statistic="mean held-out accuracy, bootstrap,",
+    bar=above(0.9),
+    control="maxima and medians are at 0.95 on average where they are told apart",
+    planned=Planned(16, 0.97, 0.06),
+)
+def mixture_reaches_all(rows: Rows) -> Found:
+    runs = triplets(rows, MIXTURE)
+    others = [
+        at
+        for row in runs
+        for name, at in row.get("by_operation", {}).items()
+        if name in ("MAX", "MED")
+    ]
+    known = float(np.mean(others)) if others else math.nan
+    control = Control(not known < 0.95, f"{known:.2f}" if others else "held-out sums alone")
+    return Found(bootstrapped_mean(runs.column("accuracy")), control)
+
+
+@claim(
+    "e3",
+    "Sums alone reach about half of the held-out sums.",
+    theirs="about 50%",
+    statistic="mean held-out accuracy, bootstrap,",
+    bar=near(0.5, 0.2),
+    control="training accuracy is above 0.3 in every run",
+    planned=Planned(32, 0.5, 0.33),
+)
+def alone_reaches_half(rows: Rows) -> Found:
+    runs = triplets(rows, ALONE)
+    control = control_of([row["parity"]["train"][-1] > 0.3 for row in runs])
+    return Found(bootstrapped_mean(runs.column("accuracy")), control)
+
+
+@claim(
+    "e4",
+    "The benefit does not depend on the initialization.",
+    theirs="not said; PyTorch's default here, where e1 has N(0, 0.02)",
+    statistic="share of runs at 0.9, mixture minus alone, no early stop, 64 wide,",
+    bar=above(0),
+    control="with N(0, 0.02) the interval of the same difference lies above 0",
+    planned=None,
+)
+def other_initialization(rows: Rows) -> Found:
+    mixture, alone = (
+        solved(triplets(rows, name, init="torch", width=64)) for name in ("MAX+MED+ADD", "ADD")
+    )
+    usual = mixture_against_alone.judge(rows).estimate
+    return Found(difference(mixture, alone), Control(usual.low > 0, f"N(0, 0.02): {usual}"))
+
+
+@claim(
+    "e5",
+    "Over widths 8 to 64 more mixtures solve the sums than models of sums alone.",
+    theirs="10 times smaller models (Fig. 29)",
+    statistic="share of runs at 0.9, mixture minus alone, 12 a width, no early stop,",
+    bar=above(0.2),
+    control="the mixture's share is above 0.4 at the widest",
+    planned=None,
+)
+def over_widths(rows: Rows) -> Found:
+    mixture, alone = (triplets(rows, name) for name in ("MAX+MED+ADD", "ADD"))
+    widest = share(solved(mixture.where(width=max(mixture.values_of("width")))))
+    control = Control(widest.low > 0.4, f"widest {widest}")
+    return Found(difference(solved(mixture), solved(alone)), control)
+
+
+@claim(
+    "e6",
+    "With 300 sums beside maxima and medians a model 16 wide reaches half.",
+    theirs="50% with a 10 times smaller model (Fig. 29)",
+    statistic="mean held-out accuracy, 16 wide,",
+    bar=above(0.5),
+    control="64 wide it is above 0.5",
+    planned=Planned(8, 0.85, 0.2),
+)
+def few_sums(rows: Rows) -> Found:
+    runs = triplets(rows, "300 each of MAX+MED+ADD")
+    wide = mean(runs.where(width=64).column("accuracy"))
+    return Found(
+        mean(runs.where(width=16).column("accuracy")), Control(wide.low > 0.5, f"64 wide {wide}")
+    )
+
+
+@claim(
+    "p",
+    "In the mixture sums are learned in half the steps of sums alone.",
+    theirs="Fig. 4, 23, 24: about half the steps",
+    statistic="median step at 0.9, mixture over alone (never counted as the last step), bootstrap,",
+    bar=below(0.5),
+    control="more than half of the mixtures get there",
+    planned=None,
+)
+def faster(rows: Rows) -> Found:
+    mixture, alone = (triplets(rows, name, width=64) for name in ("MAX+MED+ADD", "ADD"))
+    most = max(mixture.column("steps") + alone.column("steps"))
+
+    def ratio(first: Sequence[float], second: Sequence[float]) -> float:
+        a, b = (float(np.median(np.minimum(each, most))) for each in (first, second))
+        return a / b
+
+    first, second = mixture.column("solved_at"), alone.column("solved_at")
+    got = share([math.isfinite(one) for one in first])
+    return Found(bootstrap(ratio, first, second), Control(got.value > 0.5, f"mixture {got}"))
+
+
+def before_jump(rows: Rows) -> tuple[list[dict[str, float]], Control]:
+    """Of every run of sums alone that fits parity in training: what it does at its last kept
+    checkpoint with held-out sums below SOLVED.
+    """
+    found, after = [], []
+    for row in triplets(rows, ALONE):
+        kept = row["parity"]
+        steps = [
+            dict(zip(kept, values, strict=False))
+            for values in zip(*[kept[name] for name in NAMES], strict=True)
+        ]
+        last = [one for one in steps if one["accuracy"] < SOLVED]
+        after += [one["parity"] for one in steps if one["accuracy"] >= SOLVED]
+        if last and last[-1]["parity_train"] >= 0.9:
+            found.append(last[-1])
+    known = float(np.mean(after)) if after else math.nan
+    control = Control(len(found) >= 6 and not known < 0.9, f"{len(found)} runs; {known:.2f} after")
+    return found, control
+
+
+NAMES = ("step", "accuracy", "parity", "parity_train", "agreement")
+
+
+@claim(
+    "n1",
+    "Before a model of sums alone solves them, most held-out parities are wrong.",
+    theirs="ours: a puzzle of the paper's about 50%",
+    statistic="share of held-out triplets with the right parity, last kept checkpoint below 0.9, "
+    "runs with training parity 0.9,",
+    bar=below(0.5),
+    control="at least 6 such runs; above 0.9 after the jump",
+    planned=Planned(16, 0.35, 0.18),
+)
+def wrong_parities(rows: Rows) -> Found:
+    found, control = before_jump(rows)
+    return Found(mean([one["parity"] for one in found]), control)
+
+
+@claim(
+    "n2",
+    "Least squares on pairs of digits says which held-out parities are wrong.",
+    theirs="ours",
+    statistic="share of held-out triplets whose parity agrees with it, at the same checkpoints,",
+    bar=above(0.6),
+    control="it fits the trained parities (0.99) and is right on fewer than 0.2 held out",
+    planned=Planned(16, 0.75, 0.15),
+)
+def second_order_agrees(rows: Rows) -> Found:
+    found, _ = before_jump(rows)
+    ends = np.mean([row["parity"]["least_squares"] for row in triplets(rows, ALONE)], 0)
+    control = Control(
+        len(found) >= 6 and ends[1] >= 0.99 and ends[0] < 0.2,
+        f"{ends[1]:.2f} trained, {ends[0]:.2f} held out",
+    )
+    return Found(mean([one["agreement"] for one in found]), control)
+
+
+# --- transitions over model size ------------------------------------------------------------------
+
+
+def transition(rows: Rows, arm: str) -> Transition:
+    """The fitted curve of an arm's accuracy over its parameters."""
+    runs = rows.where(arm=arm)
+    return fit_transition(runs.column("parameters"), runs.column("accuracy"))
+
+
+def factor(rows: Rows, arm: str, other: str, level: float = SMALLER) -> Estimate:
+    """How many times the point of `arm` at `level` lies above that of `other`, by bootstrap; a
+    point beyond the range of sizes may lie anywhere beyond it.
+    """
+    first, second = transition(rows, arm), transition(rows, other)
+    with np.errstate(divide="ignore"):
+        least, most = (first.bounds(level) / second.bounds(level)[:, ::-1]).T
+    return Estimate(
+        first.at_least(level) / second.at_least(level),
+        float(np.quantile(least, 0.025, method="nearest")),
+        float(np.quantile(most, 0.975, method="nearest")),
+        min(len(first.accuracies), len(second.accuracies)),
+    )
+
+
+def inside(rows: Rows, *arms: str, level: float = SMALLER) -> Control:
+    """Every curve passes the level inside the range of sizes, by the interval of its point, from at
+    least MIN_RUNS runs of every size.
+    """
+    words = []
+    for arm in arms:
+        fit = transition(rows, arm)
+        low, high = fit.interval(level)
+        if not low or math.isinf(high):
+            words.append(f"{arm} leaves the range of sizes")
+        elif np.unique(fit.parameters, return_counts=True)[1].min() < MIN_RUNS:
+            words.append(f"{arm} has fewer than {MIN_RUNS} runs at a size")
+    return Control(not words, "; ".join(words) or "all inside")
+
+
+def factor_claim(
+    id: str,
+    statement: str,
+    theirs: str,
+    arms: tuple[str, str],
+    bar: Bar,
+    level: float = SMALLER,
+    cost: str = NESTED,
+) -> ClaimTest:
+    """A claim about the factor between the transition points of two arms."""
+
+    @claim(
+        id,
+        statement,
+        theirs=theirs,
+        statistic=f"{level:.0%} point of {arms[0]} over that of {arms[1]}, bootstrap,",
+        bar=bar,
+        control="both curves pass the level inside the range of sizes, three runs a size",
+        cost=cost,
+    )
+    def judge(rows: Rows) -> Found:
+        return Found(factor(rows, *arms, level), inside(rows, *arms, level=level))
+
+    return judge
+
+
+@claim(
+    "d1",
+    "A shuffled addition table is not learned in the mixture.",
+    theirs="about 20% (n = 26)",
+    statistic="mean accuracy on shuffled ADD in the mixture, where the true mixture does best,",
+    bar=below(0.35),
+    control="the true mixture is at 0.9 there",
+    planned=Planned(5, 0.2, 0.08),
+    cost=NESTED,
+)
+def shuffled_table(rows: Rows) -> Found:
+    true = rows.where(arm="ADD in MAX+MED+ADD, n = 26").by("width")
+    best = max(true, key=lambda width: float(np.mean(true[width].column("accuracy"))))
+    reached = float(np.mean(true[best].column("accuracy")))
+    runs = rows.where(arm="shuffled ADD in MAX+MED+ADD, n = 26", width=best)
+    control = Control(reached >= SOLVED, f"true {reached:.2f}, {best} wide")
+    return Found(mean(runs.column("accuracy")), control)
+
+
+def averaged_parity(id: str, arm: str, theirs: str) -> ClaimTest:
+    """A claim about the averaged embeddings of the models of an arm that learned sums."""
+
+    @claim(
+        id,
+        f"Averaged embeddings of models that learned {arm} separate parity.",
+        theirs=theirs,
+        statistic="p-value of the separation of even from odd in the first half of the components",
+        bar=below(0.05),
+        control="at least 10 models are at 0.9",
+        cost="1 core-hour for ten models of ADD+PROD, 48 wide",
+    )
+    def judge(rows: Rows) -> Found:
+        runs = rows.where(arm=arm)
+        kept = [np.array(row["similarity"]) for row in runs if "similarity" in row]
+        if not kept:
+            raise NoRunsError(f"no embedding of a model that learned {arm} is kept")
+        half = len(kept[0]) // 2
+        found, at, p = parity_separation(np.mean(kept, 0), half)
+        again = bootstrap(
+            lambda each: parity_separation(np.mean(each, 0), half, 199)[2], kept, draws=80
+        )
+        estimate = Estimate(
+            p, again.low, again.high, len(kept), f"share {found:.2f} of component {at}"
+        )
+        return Found(estimate, Control(len(kept) >= 10, f"{len(kept)} models"))
+
+    return judge
+
+
+def ratio_claim(id: str, kind: str, theirs: str, bar: Bar, says: str) -> ClaimTest:
+    """A claim about the norm ratios of a sublayer, mixture against sums alone."""
+
+    @claim(
+        id,
+        f"On sums the mixture's last layer {says} than that of sums alone.",
+        theirs=theirs,
+        statistic=f"Cohen's d of the {kind}'s norm ratio at = and >, over pairs at 0.95,",
+        bar=bar,
+        control="at least 3 pairs",
+        planned=Planned(8, 0.18 if kind == "attention" else -0.34, 0.5),
+        cost=NESTED,
+    )
+    def judge(rows: Rows) -> Found:
+        arms = [
+            [
+                row["ratios"][kind]
+                for row in rows.where(arm=f"{arm}, three layers")
+                if row["accuracy"] >= 0.95
+            ]
+            for arm in ("ADD in MAX+MED+ADD", "ADD")
+        ]
+        found = [cohens_d(a, b) for a, b in zip(*arms, strict=False)]
+        return Found(mean(found), Control(len(found) >= 3, f"{len(found)} pairs"))
+
+    return judge
+
+
+def cohens_d(a: Sequence[float], b: Sequence[float]) -> float:
+    """Cohen's d of two samples, each mean, standard deviation and number.
+
+    >>> cohens_d([2.0, 1.0, 50], [1.0, 1.0, 50])
+    1.0
+    """
+    pooled = ((a[2] - 1) * a[1] ** 2 + (b[2] - 1) * b[1] ** 2) / (a[2] + b[2] - 2)
+    return float((a[0] - b[0]) / math.sqrt(pooled))
+
+
+def curriculum_claim(id: str, width: int) -> ClaimTest:
+    """A claim about sums after maxima and medians, at one width."""
+
+    @claim(
+        id,
+        f"A model {width} wide learns sums after maxima and medians that it does not learn alone.",
+        theirs="48 wide (Fig. 5), and even 24, about 7 times smaller",
+        statistic="share of runs at 0.9 on ADD, after MAX+MED minus alone, same steps,",
+        bar=above(0.2),
+        control="alone at most half get there; MAX and MED were at 0.9 when ADD came",
+        cost="1.3 core-hours: 24 wide with twice the steps",
+    )
+    def judge(rows: Rows) -> Found:
+        after, alone = (
+            rows.where(arm=arm, width=width) for arm in ("curriculum", "ADD beside the curriculum")
+        )
+        known = {
+            name: float(np.mean([one[name] for one in after.column("proficiency")]))
+            for name in ("MAX", "MED")
+        }
+        few = sum(solved(alone)) * 2 <= len(alone)
+        shown = ", ".join(f"{name} {at:.2f}" for name, at in known.items())
+        control = Control(few and min(known.values()) >= SOLVED, shown)
+        return Found(difference(solved(after), solved(alone)), control)
+
+    return judge
+
+
+def sizes_of(rows: Rows) -> np.ndarray:
+    """Draws of the log 50% points of 3 to 5 operands and levels: (draw, operands, depth)."""
+    cells = [[f"{m} operands, depth {k}" for k in (3, 4, 5)] for m in (3, 4, 5)]
+    draws = [[np.log(transition(rows, arm).draws()) for arm in line] for line in cells]
+    return np.moveaxis(np.array(draws), -1, 0)
+
+
+CELLS = tuple(f"{m} operands, depth {k}" for m in (3, 4, 5) for k in (3, 4, 5))
+
+
+@claim(
+    "j",
+    "One level of nesting more costs more than one operand more.",
+    theirs="Fig. 34",
+    statistic="factor of a level over that of an operand, 50% points, bootstrap,",
+    bar=above(1),
+    control="every curve passes 50% inside the range of sizes",
+    cost=NESTED,
+)
+def nesting_costs_more(rows: Rows) -> Found:
+    draws = sizes_of(rows)
+    costs = np.exp(np.diff(draws, axis=2).mean((1, 2)) - np.diff(draws, axis=1).mean((1, 2)))
+    low, high = np.quantile(costs, (0.025, 0.975))
+    n = min(len(rows.where(arm=arm)) for arm in CELLS)
+    found = Estimate(float(np.median(costs)), float(low), float(high), n)
+    return Found(found, inside(rows, *CELLS))
+
+
+@claim(
+    "k1",
+    "Without a chain of thought sums are not learned.",
+    theirs="Fig. 30",
+    statistic="share of runs of ADD without steps at 0.5 or more, all widths,",
+    bar=below(0.2),
+    control="with steps ADD passes 50% in some run",
+    planned=Planned(15, 0.0),
+    cost="7 core-hours",
+)
+def no_sums_without_steps(rows: Rows) -> Found:
+    flags = [at >= 0.5 for at in rows.where(arm="ADD, no steps").column("accuracy")]
+    seen = [at >= 0.5 for at in rows.where(arm="ADD").column("accuracy")]
+    return Found(share(flags), Control(any(seen), f"{sum(seen)} of {len(seen)}"))
+
+
+TABLE = "ADD, uneven table", "ADD, even table"
+
+CLAIMS = (
+    *(
+        factor_claim(id, says, theirs, arms, bar)
+        for id, says, theirs, arms, bar in (
+            ("a1", "MED takes more parameters than MAX.", "Fig. 1", ("MED", "MAX"), above(1)),
+            (
+                "a2",
+                "ADD takes three times the parameters of MED.",
+                "Fig. 1: an order of magnitude",
+                ("ADD", "MED"),
+                above(3),
+            ),
+            (
+                "a3",
+                "NADD takes three times the parameters of MED.",
+                "Fig. 1: an order of magnitude",
+                ("NADD", "MED"),
+                above(3),
+            ),
+            (
+                "a4",
+                "PROD at a prime takes three times the parameters of PROD at n = 20.",
+                "Fig. 1",
+                ("PROD prime", "PROD"),
+                above(3),
+            ),
+        )
+    ),
+    factor_claim(
+        "b1",
+        "Beside MAX and MED sums take fewer parameters.",
+        "less than half (n = 10, Fig. 20)",
+        ("ADD", "ADD in MAX+MED+ADD"),
+        above(1.5),
+        STAR,
+        "17 core-hours: ADD alone with 30,000 steps",
+    ),
+    factor_claim(
+        "b2",
+        "Beside PROD sums take fewer parameters.",
+        "2.5 times fewer (n = 20, Fig. 1)",
+        ("ADD", "ADD in ADD+PROD"),
+        above(1.5),
+        STAR,
+        "17 core-hours: ADD alone with 30,000 steps",
+    ),
+    factor_claim(
+        "b3",
+        "Beside MAX products at a prime take fewer parameters.",
+        "2.6 times fewer (Fig. 1)",
+        ("PROD prime", "PROD prime in MAX+PROD"),
+        above(1.5),
+        STAR,
+    ),
+    factor_claim(
+        "b4",
+        "Beside PROD alternating sums take fewer parameters.",
+        "NADD beside PROD (Fig. 15, 16)",
+        ("NADD", "NADD in NADD+PROD"),
+        above(1.5),
+        STAR,
+    ),
+    factor_claim(
+        "c",
+        "Mixing two hard operations does not help.",
+        "ADD and PROD at primes: no easier together (Fig. 6)",
+        ("ADD, n = 19", "ADD in ADD+PROD, n = 19"),
+        below(1.5),
+        STAR,
+    ),
+    shuffled_table,
+    factor_claim(
+        "d2",
+        "In the mixture a shuffled table takes no fewer parameters.",
+        "twice the parameters (Fig. 3)",
+        ("shuffled ADD, n = 26", "shuffled ADD in MAX+MED+ADD, n = 26"),
+        below(1),
+    ),
+    *(mixture_against_alone, mixture_reaches_all, alone_reaches_half, other_initialization),
+    *(over_widths, few_sums),
+    factor_claim(
+        "f",
+        "Beside OP_TOP and OP_BOTTOM whole products take far fewer parameters.",
+        "5 to 6 times fewer (Fig. 7)",
+        ("OP", "OP in OP+OP_TOP+OP_BOTTOM"),
+        above(2),
+        cost="2.5 to 4 core-hours: 5 widths, 6 seeds an arm",
+    ),
+    averaged_parity("g1", "ADD in ADD+PROD", "PC1 (Fig. 2)"),
+    averaged_parity("g2", "ADD in MAX+MED+ADD", "top components (Fig. 13)"),
+    averaged_parity("g3", "ADD", "PC1 and PC2 (Fig. 2)"),
+    ratio_claim("h1", "attention", "d = +0.18 (Fig. 31)", above(0), "attends more"),
+    ratio_claim("h2", "MLP", "d = -0.34 (Fig. 31)", below(0), "feeds forward less"),
+    curriculum_claim("i1", 48),
+    curriculum_claim("i2", 24),
+    nesting_costs_more,
+    no_sums_without_steps,
+    factor_claim(
+        "k2",
+        "Without a chain of thought MED takes more parameters.",
+        "Fig. 30",
+        ("MED, no steps", "MED"),
+        above(1),
+        cost="7 core-hours",
+    ),
+    factor_claim(
+        "l1",
+        "The transition of ADD grows with the modulus.",
+        "n = 10 to 226 (Fig. 6)",
+        ("ADD, n = 26", "ADD, n = 10"),
+        above(1),
+    ),
+    factor_claim(
+        "m1",
+        "A random sum table with uneven answers is easy.",
+        "Fig. 32",
+        ("ADD", TABLE[0]),
+        above(1.5),
+    ),
+    factor_claim(
+        "m2",
+        "A random sum table with even answers is as hard as the true one.",
+        "Fig. 32",
+        ("ADD", TABLE[1]),
+        (0.5, 2.0),
+    ),
+    *(faster, wrong_parities, second_order_agrees),
+)

@@ -1,0 +1,269 @@
+"""What the joint-training study trains: Small Models, Smarter Learning.
+
+laptop: triplets of digits. overnight: the paper's nested expressions with chain of thought at n =
+10, of which a run 48 wide takes a core about six minutes, and permutation blocks as plain tables.
+full: n = 20 and 26 at the paper's widths and steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from mechint.training import Run
+from studies.joint_training.claims import CLAIMS
+from studies.joint_training.figures import draw
+from studies.joint_training.measures import measure
+from studies.rows import Rows
+from studies.study import PlannedRun, Study, arm
+
+SEED = 3000
+SUMS = ("MAX", "MED", "ADD")
+EARLY_STOP = {"stop_patience": 10, "stop_after": 2000, "stop_delta": 2.5e-4}
+"""The paper's rule: the training loss changed by less than this over ten evaluations."""
+
+LEARNED = {"stop_accuracy": 0.99}
+RECURRENT = {"n_layers": 1, "n_loops": 3}
+"""The paper's main text: one block applied repeatedly, its output fed back."""
+
+LAYERED = {"n_layers": 3}
+NESTED_TRAIN = {"steps": 10_000, "evaluate_every": 1000}
+TABLES = {"operands": 2, "min_operands": 2, "depth": 1}
+"""Permutation blocks as plain 36 by 36 tables."""
+
+Arms = Mapping[str, Mapping[str, Any]]
+TOGETHER: Arms = {
+    "ADD": {"n": 10, "operations": ("ADD",)},
+    "ADD in MAX+MED+ADD": {"n": 10, "operations": SUMS},
+    "ADD in ADD+PROD": {"n": 10, "operations": ("ADD", "PROD")},
+}
+NO_STEPS: Arms = {
+    **{name: {"n": 10, "operations": (name,)} for name in ("MAX", "MED")},
+    **{
+        f"{name}, no steps": {"n": 10, "operations": (name,), "chain_of_thought": False}
+        for name in ("MAX", "MED", "ADD")
+    },
+}
+BLOCKS: Arms = {
+    "OP": {"algebra": "permutation-blocks", "operations": ("OP",)},
+    "OP in OP+OP_TOP+OP_BOTTOM": {"algebra": "permutation-blocks"},
+}
+TABLE_WIDTHS: Mapping[str, Sequence[int]] = {
+    "OP": (48, 64, 80, 96, 128),
+    "OP in OP+OP_TOP+OP_BOTTOM": (16, 24, 32, 48, 64),
+}
+FULL_ARMS: Arms = {
+    **{
+        name: {"n": 20, "operations": (name,)}
+        for name in ("MAX", "MIN", "MED", "ADD", "NADD", "PROD")
+    },
+    "PROD prime": {"n": 19, "operations": ("PROD",)},
+    "PROD prime in MAX+PROD": {"n": 19, "operations": ("MAX", "PROD")},
+    "ADD in ADD+PROD": {"n": 20, "operations": ("ADD", "PROD")},
+    "NADD in NADD+PROD": {"n": 20, "operations": ("NADD", "PROD")},
+    "ADD, n = 19": {"n": 19, "operations": ("ADD",)},
+    "ADD in ADD+PROD, n = 19": {"n": 19, "operations": ("ADD", "PROD")},
+    "ADD in MAX+MED+ADD": {"n": 20, "operations": SUMS},
+    "ADD in MAX+MED+ADD, n = 26": {"n": 26, "operations": SUMS},
+    "shuffled ADD in MAX+MED+ADD, n = 26": {"n": 26, "operations": SUMS, "addition": "shuffled"},
+    "shuffled ADD, n = 26": {"n": 26, "operations": ("ADD",), "addition": "shuffled"},
+    "ADD, even table": {"n": 20, "operations": ("ADD",), "addition": "random-uniform"},
+    "ADD, uneven table": {"n": 20, "operations": ("ADD",), "addition": "random-skewed"},
+    **{name: {**arm, "n": 20} for name, arm in NO_STEPS.items() if "no steps" in name},
+    **{
+        f"{name}, n = {n}": {"n": n, "operations": (name,)}
+        for name in ("MAX", "ADD")
+        for n in (10, 26)
+    },
+    **BLOCKS,
+    **{
+        f"{m} operands, depth {k}": {"n": 10, "operations": SUMS, "operands": m, "depth": k}
+        for m in (3, 4, 5)
+        for k in (3, 4, 5)
+    },
+}
+"""The arms of the paper's own size."""
+
+FULL_WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+FULL_TRAIN = {"steps": 20_000, "evaluate_every": 200, **EARLY_STOP}
+EXAMPLES = 45_000
+"""Nested expressions that a model of the paper is trained on, at n = 10."""
+
+
+def judged_operation(name: str) -> str:
+    """The operation on which an arm is judged; empty where it is the whole test.
+
+    >>> judged_operation("shuffled ADD in MAX+MED+ADD, n = 26"), judged_operation("ADD, no steps")
+    ('ADD', '')
+    """
+    if name == "curriculum":
+        return "ADD"
+    return name.removeprefix("shuffled ").partition(" in ")[0].split()[0] if " in " in name else ""
+
+
+def triplets(
+    name: str,
+    operations: Iterable[str],
+    width: int,
+    seeds: int,
+    train: Mapping[str, Any],
+    init: str = "normal",
+    **task: Any,
+) -> list[PlannedRun]:
+    """Runs on triplets of digits, not nested: the paper's most controlled comparison."""
+    return arm(
+        f"triplets {name}",
+        "listops-triplets",
+        range(SEED, SEED + seeds),
+        {"operations": tuple(operations), **task},
+        {"d_model": width, "init_mode": init},
+        train,
+        folder=f"triplets-{name}-{width}-{init}".replace(", ", "-"),
+        width=width,
+        init=init,
+    )
+
+
+def nested(
+    name: str,
+    parameters: Mapping[str, Any],
+    widths: Iterable[int],
+    seeds: int,
+    train: Mapping[str, Any],
+    model: Mapping[str, Any] = RECURRENT,
+    stage: int = 0,
+    own: Iterable[str] = (),
+) -> list[PlannedRun]:
+    """Runs on nested expressions, by the recurrent model unless another is named."""
+    planned: list[PlannedRun] = []
+    for width in widths:
+        planned += arm(
+            name,
+            "listops",
+            range(SEED, SEED + seeds),
+            {"excluded": None, **parameters},
+            {**model, "d_model": width},
+            train,
+            folder=f"{name}-{width}",
+            stage=stage,
+            own=own,
+            width=width,
+            judged=judged_operation(name),
+        )
+    return planned
+
+
+def curricula(
+    widths: Iterable[int], seeds: int, train: Mapping[str, Any], **more: Any
+) -> list[PlannedRun]:
+    """MAX and MED to proficiency in the first half, then ADD ramped up; beside ADD alone for as
+    many steps. 24 wide has twice the steps: there MED is slow.
+    """
+    planned: list[PlannedRun] = []
+    for width in widths:
+        steps = train["steps"] * (2 if width < 48 else 1)
+        ramp = {"ramp_operation": "ADD", "ramp_start": steps // 2}
+        ramp["ramp_steps"] = max(1, steps // 20)
+        late = {**train, "steps": steps, "stop_after": steps}
+        arms = {
+            "curriculum": {"n": 10, "operations": ("MAX", "MED"), **ramp},
+            "ADD beside the curriculum": {"n": 10, "operations": ("ADD",)},
+        }
+        for name, parameters in arms.items():
+            planned += nested(name, parameters, (width,), seeds, late, **more)
+    return planned
+
+
+def laptop(train: Mapping[str, Any], width: int = 64, **task: Any) -> list[PlannedRun]:
+    """Sums beside maxima and medians and alone with the paper's early stop; both from PyTorch's
+    default initialization.
+    """
+    early, few = {**train, **EARLY_STOP}, 2 if task else 12
+    kept = {**early, "checkpoints": "linear", "n_checkpoints": 10}
+    return [
+        *triplets("MAX+MED+ADD, early stop", SUMS, width, 2 if task else 16, early, **task),
+        *triplets("ADD, early stop", ("ADD",), width, 2 if task else 32, kept, **task),
+        *triplets("MAX+MED+ADD", SUMS, width, few, {**train, **LEARNED}, "torch", **task),
+        *triplets("ADD", ("ADD",), width, few, {**train, **LEARNED}, "torch", **task),
+    ]
+
+
+def overnight() -> list[PlannedRun]:
+    """Nested expressions at n = 10, the mixtures first, then the curriculum; tables; every width of
+    triplets.
+    """
+    planned: list[PlannedRun] = []
+    mixtures = {name: TOGETHER[name] for name in TOGETHER if name != "ADD"}
+    for name, parameters in mixtures.items():
+        planned += nested(name, parameters, (24, 32, 48, 64, 96), 5, NESTED_TRAIN)
+    planned += curricula((48, 24), 8, NESTED_TRAIN, stage=1)
+    long = {"steps": 30_000, "evaluate_every": 1000}
+    planned += nested("ADD", TOGETHER["ADD"], (48, 64, 96, 128, 192), 5, long, stage=2)
+    for name, widths in TABLE_WIDTHS.items():
+        table = {**NESTED_TRAIN, "evaluate_every": 250, **LEARNED}
+        planned += nested(name, {**BLOCKS[name], **TABLES}, widths, 6, table, stage=3)
+    for name, parameters in NO_STEPS.items():
+        planned += nested(name, parameters, (24, 32, 48, 64, 96), 3, NESTED_TRAIN, stage=4)
+    train = {"steps": 5000, "evaluate_every": 50, **LEARNED}
+    for width in (8, 16, 32, 64):
+        for name, operations in (("MAX+MED+ADD", SUMS), ("ADD", ("ADD",))):
+            planned += triplets(name, operations, width, 12, train)
+        planned += triplets("300 each of MAX+MED+ADD", SUMS, width, 8, train, per_operation=300)
+    return planned
+
+
+def full() -> list[PlannedRun]:
+    """The paper's arms, widths and steps; each seed has held-out triplets and tables of its own."""
+    own, planned = ("excluded_seed", "table_seed"), []
+    for name, parameters in FULL_ARMS.items():
+        n = parameters.get("n", 10)
+        fixed = {
+            **parameters,
+            "train_examples": EXAMPLES * n // 10 if ", n = " in name else EXAMPLES,
+        }
+        planned += nested(name, fixed, FULL_WIDTHS, 5, FULL_TRAIN, own=own)
+    planned += curricula((24, 48), 8, FULL_TRAIN, model=LAYERED, own=own)
+    long = {**FULL_TRAIN, "stop_after": FULL_TRAIN["steps"]}
+    for name in ("ADD in MAX+MED+ADD", "ADD"):
+        fixed = {**TOGETHER[name], "train_examples": EXAMPLES}
+        planned += nested(f"{name}, three layers", fixed, (128,), 8, long, model=LAYERED)
+    return planned
+
+
+def plan(size: str) -> list[PlannedRun]:
+    """The runs of a size."""
+    if size == "smoke":
+        train = {"steps": 6, "evaluate_every": 3, "batch_size": 8, "eval_examples": 16}
+        small = {"n": 4, "operands": 2, "depth": 1}
+        nest = [nested(name, {**TOGETHER[name], **small}, (8,), 1, train) for name in TOGETHER]
+        return [*laptop(train, 12, n=4), *(one for runs in nest for one in runs)]
+    if size == "laptop":
+        return laptop({"steps": 5000, "evaluate_every": 50})
+    return overnight() if size == "overnight" else full()
+
+
+class JointTraining(Study):
+    """Arithmetic on digits, one operation alone against several together."""
+
+    name: ClassVar[str] = "joint-training"
+    title: ClassVar[str] = "Joint training: hard operations learned beside easy ones"
+    paper: ClassVar[str] = "Small Models, Smarter Learning: The Power of Joint Task Training"
+    summary: ClassVar[str] = (
+        "Small transformers learn nested operations on digits. Maxima and medians take few "
+        "parameters, sums many; but beside maxima and medians, or beside products, sums are "
+        "learned by models several times smaller. Embeddings of models that learned sums show "
+        "parity and order, and where tables are shuffled nothing is gained."
+    )
+    here: ClassVar[str] = "triplets mod 10, 64 wide; nested n = 10, 10,000 steps"
+    there: ClassVar[str] = "nested n = 20 and 26, 8 to 362 wide, 20,000 to 50,000 steps"
+    claims = CLAIMS
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "overnight": 30, "full": 8000}
+
+    def plan(self, size: str) -> list[PlannedRun]:
+        return plan(size)
+
+    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+        return measure(run, labels)
+
+    def draw(self, rows: Rows) -> dict[str, Any]:
+        return draw(rows)

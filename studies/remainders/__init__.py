@@ -1,0 +1,1 @@
+"""Remainders by all primes below p, learned at once."""

@@ -1,0 +1,431 @@
+"""The claims of the remainders study."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from studies.claims import Control, Found, above, below, claim, control_of, near
+from studies.remainders.measures import EASY, GENERALIZED, ONE_DIGIT
+from studies.rows import NoRunsError, Row, Rows
+from studies.statistics import Estimate, Planned, bootstrap, mean, share
+
+PAPER_LENGTH = "about 25 core-hours a run at the paper's p = 113 and 65,536 steps"
+SHARE = 0.4
+LEAD = ("11", "13", "17", "19")
+"""The primes that the paper sees first where the easy ones are masked."""
+
+
+def least(row: Row) -> float:
+    """Least held-out accuracy of any prime at the last step."""
+    return min(row["final"].values())
+
+
+def learned(rows: Rows, fewest: int = 3) -> tuple[Rows, Control]:
+    """Main runs with every prime at GENERALIZED, of which there must be some."""
+    main = rows.where(arm="main")
+    runs = Rows([row for row in main if least(row) >= GENERALIZED])
+    return runs, Control(len(runs) >= fewest, f"{len(runs)} of {len(main)} learned all primes")
+
+
+def addition_learned(rows: Rows) -> Control:
+    """Every addition run generalizes."""
+    return control_of([least(row) >= GENERALIZED for row in rows.where(arm="addition")])
+
+
+def memorized(rows: Rows) -> Control:
+    """Every run on shuffled labels fits its training set."""
+    runs = rows.where(arm="shuffled")
+    return control_of([min(row["train"].values()) >= 0.99 for row in runs])
+
+
+def contrast(
+    rows: Rows,
+    other: str,
+    when: str,
+    name: str,
+    of: Callable[[Any], float] = float,
+) -> Estimate:
+    """Mean of a measure of the structure, main runs less another arm's, by bootstrap, over the runs
+    of which it is kept.
+    """
+    groups = [
+        [of(row[when][name]) for row in rows.where(arm=arm) if name in row.get(when, {})]
+        for arm in ("main", other)
+    ]
+    if not all(groups):
+        raise NoRunsError(f"{name} is not kept of both main and {other} runs")
+    found = bootstrap(lambda a, b: float(np.mean(a) - np.mean(b)), *groups)
+    means = " against ".join(f"{np.mean(group):.3g}" for group in groups)
+    return dataclasses.replace(found, shown=means)
+
+
+@claim(
+    "a",
+    "One model learns the remainders by all primes below p.",
+    theirs="validation accuracy 1 for all 29 primes (p = 113)",
+    statistic="share of runs whose least held-out accuracy of any prime is 0.9 at the last step",
+    bar=above(SHARE),
+    control="2 is at 0.9 in every run",
+    planned=Planned(14, 0.8),
+)
+def all_primes(rows: Rows) -> Found:
+    runs = rows.where(arm="main")
+    mid = float(np.mean([np.mean(list(row["final"].values())) for row in runs]))
+    control = control_of([row["final"]["2"] >= GENERALIZED for row in runs])
+    return Found(share([least(row) >= GENERALIZED for row in runs]), control, f"mean {mid:.3f}")
+
+
+def onsets(row: Row, late: bool) -> dict[str, float]:
+    """Onsets of the primes after, or among, the easy ones."""
+    return {q: at for q, at in row["onset"].items() if (int(q) not in EASY) == late}
+
+
+@claim(
+    "b1",
+    "2, 3, 5 and 7 generalize first and in that order.",
+    theirs="2, 3, 5, 7 in that order",
+    statistic="share of runs in which their onsets do not fall and no other prime comes before 7",
+    bar=above(SHARE),
+    control="every prime gets half-way from chance to 1 in every run",
+    planned=Planned(8, 0.9),
+    cost=PAPER_LENGTH,
+)
+def first_primes(rows: Rows) -> Found:
+    runs = long_runs(rows)
+    flags = []
+    for row in runs:
+        early, late = list(onsets(row, False).values()), onsets(row, True).values()
+        flags.append(early == sorted(early) and early[0] < early[-1] <= min(late))
+    return Found(share(flags), every_onset(runs))
+
+
+def long_runs(rows: Rows) -> Rows:
+    """Main runs of the paper's length; order says little where 80% is trained on."""
+    return rows.where(arm="main", steps=65_536)
+
+
+def every_onset(rows: Rows) -> Control:
+    """Every prime gets half-way from chance to 1."""
+    return control_of([math.isfinite(max(row["onset"].values())) for row in rows])
+
+
+@claim(
+    "b2",
+    "The other primes generalize later in no particular order.",
+    theirs="the other 25 around epoch 40,000 in no particular order",
+    statistic="rank correlation of the other primes' onsets with their size, mean over runs,",
+    bar=near(0, 0.5),
+    control="every prime gets half-way from chance to 1 in every run",
+    planned=Planned(8, 0.0, 0.3),
+    cost=PAPER_LENGTH,
+)
+def no_order(rows: Rows) -> Found:
+    runs = long_runs(rows)
+    found = []
+    for row in runs:
+        late = onsets(row, True)
+        at = stats.rankdata(list(late.values()))
+        found.append(float(stats.spearmanr([int(q) for q in late], at)[0]))  # type: ignore[arg-type]
+    return Found(mean(found), every_onset(runs))
+
+
+@claim(
+    "c1",
+    "Position embeddings are alike for addition.",
+    theirs="Pearson correlation 0.95",
+    statistic="mean correlation over addition runs",
+    bar=above(0.5),
+    control="every addition run generalizes",
+    planned=Planned(4, 0.68, 0.07),
+)
+def alike(rows: Rows) -> Found:
+    values = [row["end"]["position_correlation"] for row in rows.where(arm="addition")]
+    return Found(mean(values), addition_learned(rows))
+
+
+@claim(
+    "c2",
+    "Position embeddings are opposed for remainders.",
+    theirs="Pearson correlation -0.64",
+    statistic="mean correlation over main runs, last step,",
+    bar=below(0),
+    control="2 and 3 generalize in every run",
+    planned=Planned(4, -0.7, 0.15),
+)
+def opposed(rows: Rows) -> Found:
+    runs = rows.where(arm="main")
+    seen = control_of([min(row["final"]["2"], row["final"]["3"]) >= GENERALIZED for row in runs])
+    return Found(mean([row["end"]["position_correlation"] for row in runs]), seen)
+
+
+@claim(
+    "c3",
+    "Position embeddings are more opposed for remainders than for shuffled labels.",
+    theirs="not asked",
+    statistic="mean correlation, remainders minus shuffled labels, last step, bootstrap,",
+    bar=below(0),
+    control="training accuracy 0.99 in every shuffled run",
+    planned=Planned(4, -0.15, 0.1),
+)
+def more_opposed(rows: Rows) -> Found:
+    found = contrast(rows, "shuffled", "end", "position_correlation")
+    return Found(found, memorized(rows))
+
+
+@claim(
+    "d1",
+    "Singular values of the token embedding are more diffuse than for addition.",
+    theirs="more components for 50% and for 90% (Fig. 9)",
+    statistic="components for 90% of the variance, minus addition's, equal steps, bootstrap,",
+    bar=above(0),
+    control="every addition run generalizes",
+    planned=Planned(4, 20, 2),
+)
+def more_diffuse(rows: Rows) -> Found:
+    found = contrast(rows, "addition", "early", "rank_90")
+    return Found(found, addition_learned(rows))
+
+
+@claim(
+    "d2",
+    "They are more diffuse than for shuffled labels.",
+    theirs="not asked",
+    statistic="components for 90% of the variance, minus shuffled labels', last step, bootstrap,",
+    bar=above(0),
+    control="training accuracy 0.99 in every shuffled run",
+    planned=Planned(4, 5, 2),
+)
+def more_than_noise(rows: Rows) -> Found:
+    return Found(contrast(rows, "shuffled", "end", "rank_90"), memorized(rows))
+
+
+@claim(
+    "e",
+    "The number of active frequencies falls again once the primes generalize.",
+    theirs="0, 0, 10, 18, 10 at epochs 256 to 65,536: a fall by 44%",
+    statistic="relative fall from the largest count to the last, runs that learned all primes,",
+    bar=above(0.25),
+    control="at least 3 runs learned all primes, and the largest count exceeds the first in each",
+    planned=Planned(10, 0.44, 0.2),
+    cost="1.8 core-hours: 10 runs of 28,000 steps",
+)
+def falls_again(rows: Rows) -> Found:
+    runs, control = learned(rows)
+    counts = [row["active"][1] for row in runs if "active" in row]
+    falls = [(max(each) - each[-1]) / max(each) for each in counts]
+    rises = all(max(each) > each[0] for each in counts)
+    peaks = ", ".join(f"{max(each)} to {each[-1]}" for each in counts)
+    return Found(mean(falls), Control(control.met and rises, control.shown), f"counts {peaks}")
+
+
+@claim(
+    "f",
+    "With shuffled labels neither embedding nor neurons are periodic.",
+    theirs="no periodicity in either (Fig. 14, 16)",
+    statistic="share of shuffled runs with p ≤ 0.01 (tokens in random order) in either",
+    bar=below(SHARE),
+    control="p ≤ 0.01 in both in every main run",
+    planned=Planned(8, 0.02),
+)
+def not_periodic(rows: Rows) -> Found:
+    found = {
+        arm: [
+            (row["early"]["p_embedding"], row["early"]["p_neurons"]) for row in rows.where(arm=arm)
+        ]
+        for arm in ("shuffled", "main")
+    }
+    seen = control_of([max(pair) <= 0.01 for pair in found["main"]])
+    return Found(share([min(pair) <= 0.01 for pair in found["shuffled"]]), seen)
+
+
+def one_digit(heads: Sequence[Sequence[float]]) -> float:
+    """Share of heads that give one digit ONE_DIGIT of all their attention."""
+    return float(np.mean([max(head) >= ONE_DIGIT for head in heads]))
+
+
+@claim(
+    "g1",
+    "Heads attend to one digit each.",
+    theirs="from the answer to x0 all or nothing, in 4 of 4 heads (Fig. 19)",
+    statistic="share of runs that learned all primes with 3 of 4 heads at 80% on one digit",
+    bar=above(SHARE),
+    control="at least 3 runs learned all primes",
+    planned=Planned(10, 0.9),
+)
+def heads(rows: Rows) -> Found:
+    runs, control = learned(rows)
+    return Found(share([one_digit(row["end"]["heads"]) >= 0.75 for row in runs]), control)
+
+
+@claim(
+    "g2",
+    "More heads attend to one digit than in addition.",
+    theirs="T_nanda's heads may focus jointly on both",
+    statistic="share of heads with 80% on one digit, remainders minus addition, bootstrap,",
+    bar=above(0),
+    control="every addition run generalizes",
+    planned=Planned(4, 0.8, 0.2),
+)
+def more_heads(rows: Rows) -> Found:
+    return Found(contrast(rows, "addition", "end", "heads", one_digit), addition_learned(rows))
+
+
+@claim(
+    "g3",
+    "More heads attend to one digit than with shuffled labels.",
+    theirs="not asked",
+    statistic="share of heads with 80% on one digit, remainders minus shuffled, bootstrap,",
+    bar=above(0),
+    control="training accuracy 0.99 in every shuffled run",
+    planned=Planned(4, 0.3, 0.25),
+)
+def more_heads_than_noise(rows: Rows) -> Found:
+    return Found(contrast(rows, "shuffled", "end", "heads", one_digit), memorized(rows))
+
+
+@claim(
+    "h1",
+    "Without Grokfast training does not converge.",
+    theirs="λ = 0 did not converge",
+    statistic="share of the primes above 7 half-way from chance to 1 without Grokfast, mean,",
+    bar=below(0.1),
+    control="every main run has all primes at 0.9",
+    planned=Planned(4, 0.02, 0.03),
+    cost=PAPER_LENGTH,
+)
+def without_grokfast(rows: Rows) -> Found:
+    runs = rows.where(arm="no grokfast")
+    late = [np.mean([math.isfinite(at) for at in onsets(row, True).values()]) for row in runs]
+    return Found(mean([float(one) for one in late]), all_learn(rows))
+
+
+def all_learn(rows: Rows) -> Control:
+    """Every main run has all primes at GENERALIZED."""
+    return control_of([least(row) >= GENERALIZED for row in rows.where(arm="main")])
+
+
+@claim(
+    "h2",
+    "Without dropout it overfits all primes but 2 and 3.",
+    theirs="validation diverged without dropout",
+    statistic="share of runs that fit their training set and generalize on 2 and 3 alone",
+    bar=above(SHARE),
+    control="every main run has all primes at 0.9",
+    planned=Planned(4, 1.0),
+    cost=PAPER_LENGTH,
+)
+def without_dropout(rows: Rows) -> Found:
+    runs = rows.where(arm="no dropout")
+    flags = [
+        min(row["train"].values()) >= 0.99
+        and {q for q, at in row["final"].items() if at >= GENERALIZED} == {"2", "3"}
+        for row in runs
+    ]
+    return Found(share(flags), all_learn(rows))
+
+
+@claim(
+    "i1",
+    "Without 2, 3, 5, 7 the primes 11, 13, 17, 19 come first.",
+    theirs="11, 13, 17, 19 first (App. A)",
+    statistic="share of pairs in which one of the four precedes one of the rest, mean over runs,",
+    bar=above(0.5),
+    control="every prime gets half-way from chance to 1 in every main run",
+    planned=Planned(4, 0.8, 0.1),
+    cost=PAPER_LENGTH,
+)
+def masked_order(rows: Rows) -> Found:
+    shares = []
+    for row in rows.where(arm="masked"):
+        lead, rest = _split(row["onset"])
+        shares.append(float(np.mean([(a < b) + (a == b) / 2 for a in lead for b in rest])))
+    return Found(mean(shares), every_onset(rows.where(arm="main")))
+
+
+def _split(onset: dict[str, float]) -> tuple[list[float], list[float]]:
+    """Onsets of the four primes that lead, and of the rest."""
+    return [onset[q] for q in LEAD if q in onset], [
+        at for q, at in onset.items() if q not in LEAD and int(q) not in EASY
+    ]
+
+
+@claim(
+    "i2",
+    "Without 2, 3, 5, 7 the rest is not notably delayed.",
+    theirs="no notable delay (App. A)",
+    statistic="onset of the rest, masked over main, mean over primes and runs,",
+    bar=below(1.5),
+    control="every prime gets half-way from chance to 1 in every main run",
+    planned=Planned(4, 1.1, 0.15),
+    cost=PAPER_LENGTH,
+)
+def masked_delay(rows: Rows) -> Found:
+    main = rows.where(arm="main")
+    usual: Sequence[float] = np.mean([_split(row["onset"])[1] for row in main], 0).tolist()
+    ratios = [
+        float(np.mean(np.divide(_split(row["onset"])[1], usual)))
+        for row in rows.where(arm="masked")
+    ]
+    return Found(mean(ratios), every_onset(main))
+
+
+@claim(
+    "j1",
+    "More frequencies are in play than in addition.",
+    theirs="Sec. 4.4: a lot more frequencies than in addition",
+    statistic="effective frequencies of the neurons, remainders minus addition, equal steps, "
+    "bootstrap,",
+    bar=above(0),
+    control="every addition run generalizes",
+    planned=Planned(4, 11, 2),
+)
+def more_frequencies(rows: Rows) -> Found:
+    found = contrast(rows, "addition", "early", "frequencies_neurons")
+    return Found(found, addition_learned(rows))
+
+
+@claim(
+    "j2",
+    "Neurons react to a very small set of frequencies.",
+    theirs="Sec. 4.4, Fig. 15: highly reactive to a very small set",
+    statistic="median over neurons of the largest frequency's share of power, last step,",
+    bar=above(0.5),
+    control="addition's is above 0.5 by the same measure",
+    planned=Planned(4, 0.7, 0.1),
+)
+def few_a_neuron(rows: Rows) -> Found:
+    beside = mean([row["end"]["neuron_share"] for row in rows.where(arm="addition")])
+    values = [
+        row["end"]["neuron_share"] for row in rows.where(arm="main") if "neuron_share" in row["end"]
+    ]
+    return Found(mean(values), Control(beside.low > 0.5, f"addition {beside}"))
+
+
+@claim(
+    "k",
+    "The attention layer settles before the MLP.",
+    theirs="Fig. 18: the attention layer converges quickly",
+    statistic="step at which the attention's gradient norm has made half of its fall over the "
+    "MLP's, mean over runs,",
+    bar=below(1),
+    control="both fall by a factor of 2 or more in every run",
+    planned=Planned(4, 0.5, 0.2),
+)
+def attention_settles(rows: Rows) -> Found:
+    found = [row["settled"] for row in rows.where(arm="main") if "settled" in row]
+    falls = [min(one["attention_fall"], one["MLP_fall"]) >= 2 for one in found]
+    return Found(mean([one["attention"] / one["MLP"] for one in found]), control_of(falls))
+
+
+CLAIMS = (
+    *(all_primes, first_primes, no_order, alike, opposed, more_opposed, more_diffuse),
+    *(more_than_noise, falls_again, not_periodic, heads, more_heads, more_heads_than_noise),
+    *(without_grokfast, without_dropout, masked_order, masked_delay, more_frequencies),
+    *(few_a_neuron, attention_settles),
+)

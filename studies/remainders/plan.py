@@ -1,0 +1,122 @@
+"""What the remainders study trains.
+
+laptop: p = 47 with 80% train, where all primes generalize within minutes. So much data leaves
+little to grok, 47 is 1 modulo 23, and a run is a ninth as long as the paper's: it shows what a
+model learns and how, not in which order. full: the paper's p = 113 with 30% train, about 25
+core-hours a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from mechint.training import Run
+from studies.remainders.claims import CLAIMS
+from studies.remainders.figures import draw
+from studies.remainders.measures import EASY, measure
+from studies.rows import Rows
+from studies.study import PlannedRun, Study, arm
+
+SEED = 3000
+MODEL: Mapping[str, Any] = {
+    **{"d_model": 128, "n_heads": 4, "d_mlp": 512, "use_bias": False, "dropout": 0.1},
+    **{"init_mode": "d_model", "normalization_type": None},
+}
+TRAIN: Mapping[str, Any] = {
+    **{"steps": 7000, "lr": 1e-3, "betas": (0.9, 0.98), "weight_decay": 1.0},
+    **{"grokfast": "ema", "grokfast_lamb": 2.0, "grokfast_alpha": 0.98, "grokfast_start": "zero"},
+    **{"output_weights": "log", "evaluate_every": 50, "checkpoints": "log", "n_checkpoints": 28},
+}
+DATA: Mapping[str, Any] = {"p": 47, "train_fraction": 0.8, "validation_fraction": 0.0}
+
+PAPER_MODEL = {**MODEL, "d_model": 256, "d_mlp": 1024, "init_mode": "he"}
+PAPER_TRAIN = {
+    **TRAIN,
+    **{"steps": 65_536, "lr": 3e-4, "weight_decay": 1 / 3, "grokfast_lamb": 0.5},
+    **{"grokfast_start": "first", "evaluate_every": 128, "n_checkpoints": 65},
+}
+PAPER_DATA = {"p": 113, "train_fraction": 0.3, "validation_fraction": 1000 / 12769}
+
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "main": {},
+    "addition": {"task": "modular-arithmetic"},
+    "shuffled": {"data": {"labels": "shuffled"}},
+    "masked": {"data": {"masked": EASY}},
+    "no dropout": {"model": {"dropout": 0.0}},
+    "no grokfast": {"train": {"grokfast_lamb": 0.0}},
+}
+"""Arm → what differs from the main one."""
+
+LAPTOP = {"main": (14, 7000), "addition": (4, 2000), "shuffled": (8, 7000)}
+"""Arm → runs and steps; addition generalizes in hundreds."""
+
+OVERNIGHT = {"main": (10, 28_000), "addition": (4, 2000), "shuffled": (8, 7000)}
+"""Runs long enough for the number of active frequencies to fall again."""
+
+
+def plan(size: str) -> list[PlannedRun]:
+    """The arms of `size`, one run a seed."""
+    if size == "smoke":
+        data = {**DATA, "p": 17, "train_fraction": 0.7}
+        model = {**MODEL, "d_model": 16, "d_mlp": 32}
+        train = {**TRAIN, "evaluate_every": 5, "n_checkpoints": 4}
+        return _arms(dict.fromkeys(ARMS, (1, 20)), data, model, train)
+    if size == "full":
+        budget = {name: (8 if name in ("main", "shuffled") else 4, 65_536) for name in ARMS}
+        return _arms(budget, PAPER_DATA, PAPER_MODEL, PAPER_TRAIN)
+    return _arms(LAPTOP if size == "laptop" else OVERNIGHT, DATA, MODEL, TRAIN)
+
+
+def _arms(
+    budget: Mapping[str, tuple[int, int]],
+    data: Mapping[str, Any],
+    model: Mapping[str, Any],
+    train: Mapping[str, Any],
+) -> list[PlannedRun]:
+    planned: list[PlannedRun] = []
+    for name, (seeds, steps) in budget.items():
+        differs = ARMS[name]
+        more = dict(differs.get("data", {}))
+        if "masked" in more:
+            more["masked"] = tuple(q for q in EASY if q < data["p"])
+        planned += arm(
+            name,
+            differs.get("task", "remainders"),
+            range(SEED, SEED + seeds),
+            {**data, **more},
+            {**model, **differs.get("model", {})},
+            {**train, "steps": steps, **differs.get("train", {})},
+        )
+    return planned
+
+
+class Remainders(Study):
+    """Remainders by all primes below p, learned by one block at once, with its controls."""
+
+    name: ClassVar[str] = "remainders"
+    title: ClassVar[str] = "Remainders by all primes at once"
+    paper: ClassVar[str] = (
+        "Syrkis and Søgaard, Mechanistic Interpretability on (Multi-task) Irreducible Integer "
+        "Identifiers"
+    )
+    summary: ClassVar[str] = (
+        "A one-block transformer reads two base-p digits and predicts the remainders of the "
+        "number by every prime below p. It learns 2, 3, 5 and 7 first and the others together "
+        "later, and while it does the number of frequencies in its neurons spikes. Position "
+        "embeddings, singular values and heads show that it tells the digits apart; shuffled "
+        "labels show none of its periodicity."
+    )
+    here: ClassVar[str] = "p = 47, 14 primes, 80% train, 7,000 steps"
+    there: ClassVar[str] = "p = 113, 29 primes, 30% train, 65,536 steps"
+    claims = CLAIMS
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 1.0, "overnight": 2.2, "full": 900}
+
+    def plan(self, size: str) -> list[PlannedRun]:
+        return plan(size)
+
+    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+        return measure(run, labels)
+
+    def draw(self, rows: Rows) -> dict[str, Any]:
+        return draw(rows)

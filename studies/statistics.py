@@ -1,0 +1,178 @@
+"""Estimates with 95% intervals from independent runs, and the power that a number of runs has.
+
+Shares have Clopper and Pearson's exact interval, means Student's, differences of shares Newcombe's,
+everything else the percentile bootstrap's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+"""Of every interval."""
+
+MIN_RUNS = 3
+"""Fewer independent runs have no interval of a mean: their spread is not known."""
+
+Bar = tuple[float, float]
+"""The values that bear a statement out; an end is infinite where there is none."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95% interval, from `n` independent runs; shown: in words, where a number
+    alone does not say it ("13 of 16").
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    shown: str = ""
+
+    def __str__(self) -> str:
+        ends = f"[{self.low:.3g}, {self.high:.3g}]" if math.isfinite(self.low) else "no interval"
+        return f"{f'{self.shown}, ' if self.shown else ''}{self.value:.3g} {ends}"
+
+    def within(self, bar: Bar) -> bool | None:
+        """Whether the interval lies inside the bar; None where it spans an end of it.
+
+        >>> [Estimate(x, x - 1, x + 1, 5).within((0, math.inf)) for x in (3, 0.5, -2)]
+        [True, None, False]
+        """
+        low, high = bar
+        if low < self.low and self.high < high:
+            return True
+        return False if self.high < low or self.low > high else None
+
+
+def share(flags: Sequence[Any]) -> Estimate:
+    """The share of runs that show it.
+
+    >>> print(share([True] * 5))
+    5 of 5, 1 [0.478, 1]
+    """
+    hits, n = sum(map(bool, flags)), len(flags)
+    if not n:
+        return Estimate(math.nan, 0.0, 1.0, 0, "0 of 0")
+    ends = stats.binomtest(hits, n).proportion_ci(LEVEL, method="exact")
+    return Estimate(hits / n, float(ends.low), float(ends.high), n, f"{hits} of {n}")
+
+
+def mean(values: Sequence[float]) -> Estimate:
+    """The mean over runs; the whole line for fewer than MIN_RUNS.
+
+    >>> print(mean([1.0, 2.0, 3.0]))
+    2 [-0.484, 4.48]
+    """
+    n = len(values)
+    middle = float(np.mean(values)) if n else math.nan
+    if n < MIN_RUNS or not np.isfinite(values).all():
+        return Estimate(middle, -math.inf, math.inf, n)
+    half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * stats.sem(values))
+    return Estimate(middle, middle - half, middle + half, n)
+
+
+def difference(first: Sequence[Any], second: Sequence[Any]) -> Estimate:
+    """Share of the first runs less that of the second.
+
+    >>> print(difference([True] * 12, [True] * 3 + [False] * 9))
+    12 of 12 against 3 of 12, 0.75 [0.38, 0.911]
+    """
+    one, other = share(first), share(second)
+    low, high = _wilson(one), _wilson(other)
+    value = one.value - other.value
+    return Estimate(
+        value,
+        value - math.hypot(one.value - low[0], high[1] - other.value),
+        value + math.hypot(low[1] - one.value, other.value - high[0]),
+        min(one.n, other.n),
+        f"{one.shown} against {other.shown}",
+    )
+
+
+def _wilson(one: Estimate) -> tuple[float, float]:
+    if not one.n:
+        return 0.0, 1.0
+    ends = stats.binomtest(round(one.value * one.n), one.n).proportion_ci(LEVEL, method="wilson")
+    return float(ends.low), float(ends.high)
+
+
+def bootstrap(
+    statistic: Callable[..., float], *groups: Sequence[Any], draws: int = 1000, seed: int = 0
+) -> Estimate:
+    """A statistic of groups of runs, each drawn again with replacement; draws without a finite
+    value count as infinitely far on either side.
+
+    >>> bootstrap(lambda x: float(np.median(x)), [1.0, 1.0, 1.0]).low
+    1.0
+    """
+    value = statistic(*groups)
+    generator = np.random.default_rng(seed)
+    drawn = [
+        statistic(
+            *(
+                [group[i] for i in generator.integers(len(group), size=len(group))]
+                for group in groups
+            )
+        )
+        for _ in range(draws)
+    ]
+    finite = np.isfinite(drawn)
+    n = min(map(len, groups))
+    if n < MIN_RUNS or finite.mean() < LEVEL:
+        return Estimate(value, -math.inf, math.inf, n)
+    tail = (1 - LEVEL) / 2 * 100
+    low = np.percentile(np.where(finite, drawn, -math.inf), tail, method="lower")
+    high = np.percentile(np.where(finite, drawn, math.inf), 100 - tail, method="higher")
+    return Estimate(value, float(low), float(high), n)
+
+
+def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+    """Slope of log y over log x; nan where a value is missing or not positive.
+
+    >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    a, b = np.asarray(x, float), np.asarray(y, float)
+    if len(a) < 2 or not (np.isfinite(b).all() and (b > 0).all()):
+        return math.nan
+    return float(np.polyfit(np.log(a), np.log(b), 1)[0])
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Runs that were planned, and what was expected of them: a share `at`, or a mean `at` whose
+    runs have standard deviation `sd`.
+    """
+
+    n: int
+    at: float
+    sd: float | None = None
+
+    def power(self, bar: Bar) -> float:
+        """The probability that the interval comes to lie within the bar.
+
+        >>> round(Planned(16, 0.75).power((0.4, math.inf)), 2)
+        0.81
+        >>> round(Planned(8, 0.2, 0.2).power((0.0, math.inf)), 2)
+        0.68
+        """
+        if self.sd is None:
+            outcomes = range(self.n + 1)
+            decided = [share([True] * k + [False] * (self.n - k)).within(bar) for k in outcomes]
+            chances = stats.binom.pmf(outcomes, self.n, self.at)
+            return float(sum(p for p, yes in zip(chances, decided, strict=True) if yes))
+        error, t = self.sd / math.sqrt(self.n), stats.t.ppf((1 + LEVEL) / 2, self.n - 1)
+        missed = sum(
+            stats.nct.cdf(t, self.n - 1, abs(self.at - end) / error)
+            for end in bar
+            if math.isfinite(end)
+        )
+        return float(max(0.0, 1 - missed))

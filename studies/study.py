@@ -1,0 +1,103 @@
+"""A study: one paper, what is trained for it at each size, what is measured of a run, claims."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mechint.config import Settings, TrainConfig
+from mechint.registry import TASKS
+from mechint.results import Figure
+from mechint.training import Run, Spec, spec
+from studies.claims import ClaimTest
+from studies.rows import Rows
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+SIZES = ("smoke", "laptop", "overnight", "full")
+"""smoke: seconds, judges nothing; laptop: within an hour on two cores; overnight: what a study's
+`costs` say; full: the paper's own sizes.
+"""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run: its name (the directory), what is trained, and its labels, "arm" and "seed" among
+    them. Runs of an earlier stage are trained before those of a later one.
+    """
+
+    name: str
+    spec: Spec
+    labels: Mapping[str, Any]
+    stage: int = 0
+
+
+def arm(
+    name: str,
+    task: str,
+    seeds: Iterable[int],
+    parameters: Mapping[str, Any] | None = None,
+    model: Settings | Mapping[str, Any] | None = None,
+    train: TrainConfig | Mapping[str, Any] | None = None,
+    *,
+    own: Iterable[str] = (),
+    folder: str = "",
+    stage: int = 0,
+    **labels: Any,
+) -> list[PlannedRun]:
+    """The runs of an arm, one a seed. own: parameters of the task that are the seed's own; folder:
+    the runs' directory names begin with it, `name` when empty.
+
+    >>> planned = arm("direct", "composition", [7], {"n": 3, "k": 2, "hops": (2,)},
+    ...     {"d_model": 16}, {"steps": 5}, own=["perm_seed"], readout="last")
+    >>> planned[0].name, dict(planned[0].labels)
+    ('direct-7', {'arm': 'direct', 'seed': 7, 'readout': 'last'})
+    """
+    planned = []
+    for seed in seeds:
+        made = TASKS[task](**{**(parameters or {}), **dict.fromkeys(own, seed)})
+        named = f"{(folder or name).replace(' ', '-')}-{seed}"
+        asked = {"arm": name, "seed": seed, **labels}
+        planned.append(PlannedRun(named, spec(made, model, train, seed=seed), asked, stage))
+    return planned
+
+
+class Study(abc.ABC):
+    """One paper. Class attributes: `name` (of the registry), `title`, `paper` (authors and title),
+    `summary` (what it says), `here` and `there` (the regime of the runs, and the paper's),
+    `claims`, and `costs`: size → core-hours, measured where `measured` names it.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    summary: ClassVar[str]
+    here: ClassVar[str]
+    there: ClassVar[str]
+    claims: ClassVar[tuple[ClaimTest, ...]]
+    costs: ClassVar[Mapping[str, float]]
+    measured: ClassVar[tuple[str, ...]] = ("laptop",)
+
+    @abc.abstractmethod
+    def plan(self, size: str) -> list[PlannedRun]:
+        """What is trained at `size`, names all different."""
+
+    @abc.abstractmethod
+    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+        """The numbers that are kept of a trained run; JSON values."""
+
+    def draw(self, rows: Rows) -> dict[str, Figure]:
+        """The paper's figures, from the rows."""
+        return {}
+
+
+def untrained(run: Run, **options: Any) -> Subject:
+    """A run's model at its initial weights, as a Subject."""
+    from mechint.models import build
+    from mechint.subject import Subject
+
+    model = build(run.spec.model, seed=run.spec.train.seed).eval()
+    return Subject(model, run.spec.task, split_seed=run.spec.data_seed, **options)
