@@ -114,6 +114,7 @@ class ClaimTest:
             power=self.planned.power(self.bar) if self.planned else None,
             size=size,
         )
+        rows = Rows(rows)
         try:
             found = self.judge(rows)
         except NoRunsError as missing:
@@ -132,6 +133,7 @@ class ClaimTest:
             ours=str(estimate),
             control=f"{'met' if control.met else 'failed'}: {control.shown}",
             note=found.note,
+            date=", ".join(sorted(rows.dates)),
         )
 
 

@@ -53,7 +53,7 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
     return Page(
         study.title,
         sections,
-        kicker="mechint study",
+        kicker="study",
         abstract=(f"{study.paper}. {study.summary} Here: {study.here}. The paper: {study.there}."),
         facts={**last.facts, "size": ", ".join(outcomes)},
         command=f"mechint reproduce {study.name} --size {list(outcomes)[-1]}",

@@ -58,7 +58,8 @@ def record(
         kept = make_directory(results / kind["study"] / kind["size"])
         for name in (KIND, ROWS):
             shutil.copyfile(place / name, kept / name)
-    found = {name: outcomes(name, results) for name in STUDIES if (results / name).is_dir()}
+    kept = {name: outcomes(name, results) for name in STUDIES if (results / name).is_dir()}
+    found = {name: sizes for name, sizes in kept.items() if sizes}
     for name, sizes in found.items():
         for size, outcome in sizes.items():
             write_text(results / name / size / CLAIMS, claims_text(outcome.claims))
@@ -92,10 +93,13 @@ def outcomes(name: str, results: Path) -> dict[str, Outcome]:
 
 
 def _with_commit(claim: Claim, fixed: Mapping[str, Mapping[str, str]]) -> Claim:
-    """The claim with the commit that fixed its criterion; none where the criterion has changed."""
+    """The claim with the commit that fixed its criterion before its runs; none where the criterion
+    has changed since, or runs are older.
+    """
     kept = fixed.get(claim.id, {})
-    commit = kept.get("commit", "") if kept.get("criterion") == claim.criterion else ""
-    return dataclasses.replace(claim, fixed=commit)
+    before = claim.date.split(", ")[0] >= kept.get("date", "9999")
+    same = kept.get("criterion") == claim.criterion
+    return dataclasses.replace(claim, fixed=kept["commit"] if same and before else "")
 
 
 def history(place: Path) -> str:
@@ -140,9 +144,10 @@ def one_line_each(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> 
 def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
     """All claims kept under `results` as Markdown: one line a paper, then a table a study."""
     text = (
-        "# Results of the studies\n\nWritten by `make studies`; not edited by hand. Criteria were "
-        "fixed before the runs (`registered.md`); rows of numbers, from which every verdict is "
-        f"judged, lie beside.\n\n{one_line_each(found, results)}"
+        "# Results of the studies\n\nWritten by `python -m studies.record`; not edited by hand. "
+        "Verdicts are judged from the rows of numbers that lie beside. Criteria were committed "
+        "before the runs (`registered.md`, `STUDY/criteria.json`); a star marks a verdict on runs "
+        f"older than its criterion.\n\n{one_line_each(found, results)}"
     )
     for name, sizes in found.items():
         study = STUDIES[name]
@@ -159,7 +164,8 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
         text += row(*["---"] * 7)
         for claim in best(sizes):
             power = "" if claim.power is None else f"{claim.power:.0%}"
-            failed = f" ({claim.control})" if claim.control.startswith("failed") else ""
+            failed = f" (control {claim.control})" if claim.control.startswith("failed") else ""
+            late = " \\*" if claim.ours and not claim.fixed else ""
             text += row(
                 claim.id,
                 claim.statement,
@@ -167,7 +173,7 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
                 claim.ours or claim.note,
                 str(claim.n or ""),
                 power,
-                f"**{claim.verdict}**{failed}",
+                f"**{claim.verdict}**{late}{failed}",
             )
     return text
 

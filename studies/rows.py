@@ -22,15 +22,18 @@ class NoRunsError(MechintError):
 
 
 class Rows(Sequence[Row]):
-    """Rows of runs, each with "run" (its name), "arm", "seed", further labels, and measures.
+    """Rows of runs: "run" (its name), "arm", "seed", "date", further labels, and measures.
+
+    dates: of the rows that were asked for by `where`, here and in what it gave.
 
     >>> rows = Rows([{"arm": "a", "seed": 1, "x": 0.5}, {"arm": "b", "seed": 1, "x": 0.7}])
     >>> rows.where(arm="b").column("x"), rows.values_of("arm")
     ([0.7], ['a', 'b'])
     """
 
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
+    def __init__(self, rows: Sequence[Row] = (), dates: set[str] | None = None) -> None:
         self._rows = list(rows)
+        self.dates: set[str] = set() if dates is None else dates
 
     def __getitem__(self, index: Any) -> Any:
         return self._rows[index]
@@ -51,13 +54,29 @@ class Rows(Sequence[Row]):
         if not found:
             named = ", ".join(f"{key} {value}" for key, value in labels.items())
             raise NoRunsError(f"no run with {named}")
-        return Rows(found)
+        self.dates.update(row["date"] for row in found if "date" in row)
+        return Rows(found, self.dates)
+
+    def having(self, name: str) -> Rows:
+        """The rows that have a measure; "end.rank" is the "rank" of the measure "end".
+
+        Raises:
+            NoRunsError: none has.
+        """
+        found = [row for row in self if _get(row, name) is not None]
+        if not found:
+            raise NoRunsError(f"no run has {name!r} measured")
+        return Rows(found, self.dates)
 
     def column(self, name: str) -> list[Any]:
-        """The values of a measure, row by row; NoRunsError where a row lacks it."""
-        if any(name not in row for row in self):
-            raise NoRunsError(f"{name!r} was not measured")
-        return [row[name] for row in self]
+        """The values of a measure, row by row; NoRunsError where a row lacks it.
+
+        >>> Rows([{"end": {"rank": 3}}]).column("end.rank")
+        [3]
+        """
+        if len(self.having(name)) < len(self):
+            raise NoRunsError(f"{name!r} was not measured of every run")
+        return [_get(row, name) for row in self]
 
     def values_of(self, label: str) -> list[Any]:
         """The different values of a label, in the order of the rows."""
@@ -66,6 +85,14 @@ class Rows(Sequence[Row]):
     def by(self, label: str) -> dict[Any, Rows]:
         """Value of a label → its rows."""
         return {value: self.where(**{label: value}) for value in self.values_of(label)}
+
+
+def _get(row: Row, name: str) -> Any:
+    """A measure of a row by its dotted name; None where it has none."""
+    value: Any = row
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def read_rows(path: Path) -> Rows:

@@ -232,6 +232,7 @@ def row_of(study: Study, planned: PlannedRun, run: Run) -> Row:
         "run": planned.name,
         **planned.labels,
         "steps": run.step,
+        "date": datetime.now(UTC).date().isoformat(),
         **study.measure(run, planned.labels),
     }
 

@@ -65,8 +65,8 @@ def share(flags: Sequence[Any]) -> Estimate:
     return Estimate(hits / n, float(ends.low), float(ends.high), n, f"{hits} of {n}")
 
 
-def mean(values: Sequence[float]) -> Estimate:
-    """The mean over runs; the whole line for fewer than MIN_RUNS.
+def mean(values: Sequence[float], bounds: Bar = (-math.inf, math.inf)) -> Estimate:
+    """The mean over runs; the whole line for fewer than MIN_RUNS. bounds: of what it can be.
 
     >>> print(mean([1.0, 2.0, 3.0]))
     2 [-0.484, 4.48]
@@ -76,7 +76,8 @@ def mean(values: Sequence[float]) -> Estimate:
     if n < MIN_RUNS or not np.isfinite(values).all():
         return Estimate(middle, -math.inf, math.inf, n)
     half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * stats.sem(values))
-    return Estimate(middle, middle - half, middle + half, n)
+    low, high = max(bounds[0], middle - half), min(bounds[1], middle + half)
+    return Estimate(middle, low, high, n)
 
 
 def difference(first: Sequence[Any], second: Sequence[Any]) -> Estimate:

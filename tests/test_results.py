@@ -153,5 +153,5 @@ def test_plain_values() -> None:
 
 
 def test_claim_round_trip() -> None:
-    claim = Claim("s", "a", "st", "p", "o", "c", "r", "reproduced", {"x": (1, 2)})
+    claim = Claim("s", "a", "st", "p", "o", "supported", 1.5, (1.0, 2.0), 3)
     assert Claim(**json.loads(json.dumps(claim.to_dict()))).to_dict() == claim.to_dict()

@@ -8,7 +8,7 @@ import numpy as np
 
 from studies.claims import Control, Found, above, below, claim, control_of
 from studies.composition.measures import LEARNED
-from studies.rows import NoRunsError, Row, Rows
+from studies.rows import Row, Rows
 from studies.statistics import Planned, mean, share
 
 SHARE = 0.4
@@ -110,10 +110,8 @@ def mixture_staged(rows: Rows) -> Found:
     planned=Planned(20, at=0.9),
 )
 def order(rows: Rows) -> Found:
-    runs = Rows([row for row in rows if row["arm"] in ("mixture", "mixture-last")])
+    runs = [*rows.where(arm="mixture"), *rows.where(arm="mixture-last")]
     learned = [row for row in runs if learned_all(row)]
-    if not runs:
-        raise NoRunsError("no mixture was trained")
     control = Control(len(learned) >= 6, f"{len(learned)} of {len(runs)}")
     return Found(share(list(map(in_order, learned))), control)
 
@@ -174,7 +172,7 @@ def attention(rows: Rows, arm: str, layer: int) -> Found:
     )
     met = len(runs) >= 3 and not start.value >= 0.5
     control = Control(met, f"{len(runs)} learned, {start.value:.2f} at the initial weights")
-    return Found(mean([row["followed"][layer - 1] for row in runs]), control)
+    return Found(mean([row["followed"][layer - 1] for row in runs], (0, 1)), control)
 
 
 def pattern_claim(id: str, where: str, layer: int, bar: float, arm: str, cost: str = ""):

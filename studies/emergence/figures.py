@@ -18,7 +18,7 @@ def draw(rows: Rows) -> dict[str, Figure]:
     """Loss over time, emergence times, width floor and search time, of the arms that are there."""
     arms = rows.values_of("arm")
     drawn = {}
-    if "mixture" in arms:
+    if any("curve" in row for row in rows):
         drawn |= {"Loss over time": loss(rows), "Emergence times": times(rows)}
     if "floor" in arms:
         drawn["Width floor"] = floor(rows)
@@ -30,7 +30,7 @@ def draw(rows: Rows) -> dict[str, Figure]:
 def loss(rows: Rows) -> Figure:
     """The first seed's loss of every β beside the predicted slope."""
     x, y = {}, {}
-    for beta, runs in rows.where(arm="mixture").by("beta").items():
+    for beta, runs in rows.where(arm="mixture").having("curve").by("beta").items():
         steps, losses = map(np.array, runs[0]["curve"])
         slope = (1 - 2 * beta) / beta
         middle = len(steps) * 2 // 3
@@ -52,7 +52,7 @@ def loss(rows: Rows) -> Figure:
 def times(rows: Rows) -> Figure:
     """The first seed's emergence times at every β."""
     x, y = {}, {}
-    for beta, runs in rows.where(arm="mixture").by("beta").items():
+    for beta, runs in rows.where(arm="mixture").having("curve").by("beta").items():
         found = np.array(runs[0]["times"], dtype=float)
         learned = np.isfinite(found)
         x[f"β = {beta:g}"] = np.arange(1, len(found) + 1)[learned]

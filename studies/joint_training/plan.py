@@ -226,7 +226,7 @@ def full() -> list[PlannedRun]:
     long = {**FULL_TRAIN, "stop_after": FULL_TRAIN["steps"]}
     for name in ("ADD in MAX+MED+ADD", "ADD"):
         fixed = {**TOGETHER[name], "train_examples": EXAMPLES}
-        planned += nested(f"{name}, three layers", fixed, (128,), 8, long, model=LAYERED)
+        planned += nested(f"{name}, three layers", fixed, (128,), 64, long, model=LAYERED)
     return planned
 
 

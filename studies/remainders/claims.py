@@ -12,7 +12,7 @@ from scipy import stats
 
 from studies.claims import Control, Found, above, below, claim, control_of, near
 from studies.remainders.measures import EASY, GENERALIZED, ONE_DIGIT
-from studies.rows import NoRunsError, Row, Rows
+from studies.rows import Row, Rows
 from studies.statistics import Estimate, Planned, bootstrap, mean, share
 
 PAPER_LENGTH = "about 25 core-hours a run at the paper's p = 113 and 65,536 steps"
@@ -40,8 +40,8 @@ def addition_learned(rows: Rows) -> Control:
 
 def memorized(rows: Rows) -> Control:
     """Every run on shuffled labels fits its training set."""
-    runs = rows.where(arm="shuffled")
-    return control_of([min(row["train"].values()) >= 0.99 for row in runs])
+    runs = rows.where(arm="shuffled").having("train")
+    return control_of([min(one.values()) >= 0.99 for one in runs.column("train")])
 
 
 def contrast(
@@ -55,11 +55,9 @@ def contrast(
     of which it is kept.
     """
     groups = [
-        [of(row[when][name]) for row in rows.where(arm=arm) if name in row.get(when, {})]
+        [of(one) for one in rows.where(arm=arm).having(f"{when}.{name}").column(f"{when}.{name}")]
         for arm in ("main", other)
     ]
-    if not all(groups):
-        raise NoRunsError(f"{name} is not kept of both main and {other} runs")
     found = bootstrap(lambda a, b: float(np.mean(a) - np.mean(b)), *groups)
     means = " against ".join(f"{np.mean(group):.3g}" for group in groups)
     return dataclasses.replace(found, shown=means)
@@ -145,7 +143,7 @@ def no_order(rows: Rows) -> Found:
     planned=Planned(4, 0.68, 0.07),
 )
 def alike(rows: Rows) -> Found:
-    values = [row["end"]["position_correlation"] for row in rows.where(arm="addition")]
+    values = rows.where(arm="addition").column("end.position_correlation")
     return Found(mean(values), addition_learned(rows))
 
 
@@ -161,7 +159,7 @@ def alike(rows: Rows) -> Found:
 def opposed(rows: Rows) -> Found:
     runs = rows.where(arm="main")
     seen = control_of([min(row["final"]["2"], row["final"]["3"]) >= GENERALIZED for row in runs])
-    return Found(mean([row["end"]["position_correlation"] for row in runs]), seen)
+    return Found(mean(runs.column("end.position_correlation")), seen)
 
 
 @claim(
@@ -171,7 +169,7 @@ def opposed(rows: Rows) -> Found:
     statistic="mean correlation, remainders minus shuffled labels, last step, bootstrap,",
     bar=below(0),
     control="training accuracy 0.99 in every shuffled run",
-    planned=Planned(4, -0.15, 0.1),
+    planned=Planned(8, -0.15, 0.1),
 )
 def more_opposed(rows: Rows) -> Found:
     found = contrast(rows, "shuffled", "end", "position_correlation")
@@ -217,7 +215,7 @@ def more_than_noise(rows: Rows) -> Found:
 )
 def falls_again(rows: Rows) -> Found:
     runs, control = learned(rows)
-    counts = [row["active"][1] for row in runs if "active" in row]
+    counts = [counts for _, counts in runs.having("active").column("active")]
     falls = [(max(each) - each[-1]) / max(each) for each in counts]
     rises = all(max(each) > each[0] for each in counts)
     peaks = ", ".join(f"{max(each)} to {each[-1]}" for each in counts)
@@ -235,9 +233,7 @@ def falls_again(rows: Rows) -> Found:
 )
 def not_periodic(rows: Rows) -> Found:
     found = {
-        arm: [
-            (row["early"]["p_embedding"], row["early"]["p_neurons"]) for row in rows.where(arm=arm)
-        ]
+        arm: [(one["p_embedding"], one["p_neurons"]) for one in rows.where(arm=arm).column("early")]
         for arm in ("shuffled", "main")
     }
     seen = control_of([max(pair) <= 0.01 for pair in found["main"]])
@@ -283,7 +279,7 @@ def more_heads(rows: Rows) -> Found:
     statistic="share of heads with 80% on one digit, remainders minus shuffled, bootstrap,",
     bar=above(0),
     control="training accuracy 0.99 in every shuffled run",
-    planned=Planned(4, 0.3, 0.25),
+    planned=Planned(8, 0.3, 0.25),
 )
 def more_heads_than_noise(rows: Rows) -> Found:
     return Found(contrast(rows, "shuffled", "end", "heads", one_digit), memorized(rows))
@@ -296,7 +292,7 @@ def more_heads_than_noise(rows: Rows) -> Found:
     statistic="share of the primes above 7 half-way from chance to 1 without Grokfast, mean,",
     bar=below(0.1),
     control="every main run has all primes at 0.9",
-    planned=Planned(4, 0.02, 0.03),
+    planned=Planned(8, 0.02, 0.03),
     cost=PAPER_LENGTH,
 )
 def without_grokfast(rows: Rows) -> Found:
@@ -317,7 +313,7 @@ def all_learn(rows: Rows) -> Control:
     statistic="share of runs that fit their training set and generalize on 2 and 3 alone",
     bar=above(SHARE),
     control="every main run has all primes at 0.9",
-    planned=Planned(4, 1.0),
+    planned=Planned(8, 1.0),
     cost=PAPER_LENGTH,
 )
 def without_dropout(rows: Rows) -> Found:
@@ -337,7 +333,7 @@ def without_dropout(rows: Rows) -> Found:
     statistic="share of pairs in which one of the four precedes one of the rest, mean over runs,",
     bar=above(0.5),
     control="every prime gets half-way from chance to 1 in every main run",
-    planned=Planned(4, 0.8, 0.1),
+    planned=Planned(8, 0.8, 0.1),
     cost=PAPER_LENGTH,
 )
 def masked_order(rows: Rows) -> Found:
@@ -362,7 +358,7 @@ def _split(onset: dict[str, float]) -> tuple[list[float], list[float]]:
     statistic="onset of the rest, masked over main, mean over primes and runs,",
     bar=below(1.5),
     control="every prime gets half-way from chance to 1 in every main run",
-    planned=Planned(4, 1.1, 0.15),
+    planned=Planned(8, 1.1, 0.15),
     cost=PAPER_LENGTH,
 )
 def masked_delay(rows: Rows) -> Found:
@@ -397,14 +393,15 @@ def more_frequencies(rows: Rows) -> Found:
     statistic="median over neurons of the largest frequency's share of power, last step,",
     bar=above(0.5),
     control="addition's is above 0.5 by the same measure",
-    planned=Planned(4, 0.7, 0.1),
+    planned=Planned(14, 0.7, 0.1),
 )
 def few_a_neuron(rows: Rows) -> Found:
-    beside = mean([row["end"]["neuron_share"] for row in rows.where(arm="addition")])
-    values = [
-        row["end"]["neuron_share"] for row in rows.where(arm="main") if "neuron_share" in row["end"]
-    ]
-    return Found(mean(values), Control(beside.low > 0.5, f"addition {beside}"))
+    beside, values = (
+        rows.where(arm=arm).having("end.neuron_share").column("end.neuron_share")
+        for arm in ("addition", "main")
+    )
+    known = mean(beside)
+    return Found(mean(values), Control(known.low > 0.5, f"addition {known}"))
 
 
 @claim(
@@ -418,7 +415,7 @@ def few_a_neuron(rows: Rows) -> Found:
     planned=Planned(4, 0.5, 0.2),
 )
 def attention_settles(rows: Rows) -> Found:
-    found = [row["settled"] for row in rows.where(arm="main") if "settled" in row]
+    found = rows.where(arm="main").having("settled").column("settled")
     falls = [min(one["attention_fall"], one["MLP_fall"]) >= 2 for one in found]
     return Found(mean([one["attention"] / one["MLP"] for one in found]), control_of(falls))
 

@@ -17,7 +17,7 @@ def draw(rows: Rows) -> dict[str, Figure]:
         drawn["Onset of every prime"] = onsets(main)
     if any("active" in row for row in main):
         drawn["Active frequencies"] = active(Rows([row for row in main if "active" in row]))
-    if {"main", "addition", "shuffled"} <= set(rows.values_of("arm")):
+    if any("rank_90" in row.get("end", {}) for row in rows):
         drawn["Components of the embedding"] = ranks(rows)
     return drawn
 
@@ -62,16 +62,16 @@ def active(rows: Rows) -> Figure:
 
 def ranks(rows: Rows) -> Figure:
     """Components for 50% and 90% of the embedding's variance, arm by arm, at the end."""
-    arms = ("main", "addition", "shuffled")
+    kept = rows.having("end.rank_90")
+    arms = kept.values_of("arm")
     series = {
         f"{share}% of the variance": [
-            float(np.mean([row["end"][f"rank_{share}"] for row in rows.where(arm=arm)]))
-            for arm in arms
+            float(np.mean(of.column(f"end.rank_{share}"))) for of in kept.by("arm").values()
         ]
         for share in (50, 90)
     }
     return figures.bars(
-        list(arms),
+        arms,
         series,
         title="Components of the token embedding",
         x_title="arm",
