@@ -64,7 +64,7 @@ def accuracies(run: Run, hop: int) -> list[float]:
 def thin(values: list[Any], most: int = 40) -> list[Any]:
     """Every so many of the values, the last one too, so that at most about `most` are left.
 
-    >>> thin(list(range(101)), 10)
+    >>> thin(list(range(101)), 11)
     [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
     """
     every = max(1, -(-len(values) // most))

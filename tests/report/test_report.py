@@ -140,7 +140,6 @@ def test_a_page_is_data() -> None:
     assert render(again, light=True) == render(page, light=True)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     "damage",
     [
@@ -156,88 +155,6 @@ def test_what_is_no_page_is_refused(damage: dict[str, Any], tmp_path: Path) -> N
     with pytest.raises(DataError):
         Page.from_dict(data)
     (tmp_path / PAGE).write_text(json.dumps(data), encoding="utf-8")
-=======
-def test_claims_stand_with_their_verdict() -> None:
-    claim = Claim(
-        "study",
-        "a1",
-        "It grows",
-        theirs="by 2",
-        ours="2.1 [2, 2.2]",
-        verdict="refuted",
-        criterion="growth above 1.5",
-        power=0.81,
-        note="5 seeds",
-    )
-    text = render(Page("Study", [Section("Claims", claims=[claim])]))
-    assert '<span class="verdict refuted">refuted</span>' in text
-    for wanted in ("It grows", "2.1 [2, 2.2]", "growth above 1.5", "81%", "5 seeds"):
-        assert wanted in text
-
-
-def test_the_box_at_the_top_says_what_was_found() -> None:
-    decided = [("unclear", "Too few."), ("no", "No circle."), ("yes", "Key is 7.")]
-    sections = [
-        Section("fourier", status="yes", question="Which?", findings=decided),
-        Section("lens", status="unclear", question="Where?", lead="Abstains: no answer."),
-    ]
-    text = render(Page("A model", sections))
-    nav = text[text.index("<nav") : text.index("</nav>")]
-    assert "Key is 7." in nav and "Abstains: no answer." in nav
-    assert "Which?" not in nav and "Where?" not in nav
-    (listed,) = re.findall(r'<ul class="findings">(.*?)</ul>', text, re.S)
-    assert re.findall(r"<li class=.*?>(.*?)</li>", listed) == [
-        "Key is 7.",
-        "No circle.",
-        "Too few.",
-    ]
-
-
-def test_a_z_beyond_a_hundred_is_a_bound() -> None:
-    made = [Null("m", x, 0.0, 1e-6, 0.01, "how", 99) for x in (1.0, -1.0, 2e-6)]
-    assert [null.z_text for null in made] == ["> 100", "< -100", "2"]
-    assert Null("m", 1.0, 0.0, 0.0, 0.01, "how").z_text == "–"
-    text = render(Page("A model", [Section("fourier", nulls=made)]))
-    assert "&gt; 100" in text and "1.000e+06" not in text
-    assert json.loads(json.dumps(made[0].to_dict()))["z"] == pytest.approx(1e6), "data stay exact"
-
-
-def test_a_page_round_trips_through_json() -> None:
-    page = page_of({"fourier": result()}, "Addition")
-    data = json.loads(json.dumps(page.to_dict(), allow_nan=False))
-    assert Page.from_dict(data).to_dict() == data
-    assert render(Page.from_dict(data), plotly="plotly.js") == render(page, plotly="plotly.js")
-
-
-def test_a_gallery_shares_one_plotly(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / "runs" / name).mkdir(parents=True)
-        (tmp_path / "runs" / name / PAGE).write_text(
-            json.dumps(page_of({"fourier": result()}, "Same title").to_dict())
-        )
-    index = build_gallery(find_pages([tmp_path / "runs"]), tmp_path / "gallery")
-    assert sorted(path.name for path in index.parent.iterdir()) == [
-        "index.html",
-        "plotly.js",
-        "same-title-2.html",
-        "same-title.html",
-    ]
-    seen = outline(index.read_text())
-    assert not seen.open
-    assert all(
-        (index.parent / address).exists()
-        for address in seen.addresses
-        if not address.startswith("data:")
-    )
-    assert index.read_text().count("<svg") == 2
-    assert '<script src="plotly.js">' in (index.parent / "same-title.html").read_text()
-
-
-def test_find_pages_says_what_is_no_page(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="there is no such file or directory to take pages from"):
-        find_pages([tmp_path / "none"])
-    (tmp_path / PAGE).write_text("{}")
->>>>>>> 50500ea (Judge claims from kept rows; mark verdicts on runs older than their criterion)
     with pytest.raises(RunError, match="does not hold a page"):
         find_pages([tmp_path])
 
@@ -253,7 +170,9 @@ HOSTILE = (
 
 def hostile_page(text: str) -> Page:
     """A page with `text` wherever a text can stand."""
-    claim = Claim("s", text, text, text, text, "supported", criterion=text, control=text, note=text, n=3)
+    claim = Claim(
+        "s", text, text, text, text, "supported", criterion=text, control=text, note=text, n=3
+    )
     drawn = dataclasses.replace(spectrum(text), title=text)
     null = dataclasses.replace(NULL, how=text)
     finding = Finding(text, "yes", Effect(1.0, text, text, 0.0, text), caveat=text, reason=text)
