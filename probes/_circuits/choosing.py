@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from mechint.config import setting
 from mechint.counterfactuals import answered, asked_answer, choose_variable, pair_all, unpaired
 from mechint.errors import DataError, counted
 from mechint.pairs import Pairs
-from mechint.task import FiniteTask, Variable, choose_answer, first_of_each, sides
+from mechint.task import FiniteTask, Variable, choose_answer, sides
 from probes._circuits.graph import Graph
 from probes._circuits.scoring import ABLATIONS, Ablation
 
@@ -121,8 +123,9 @@ def split(
     """Pairs to search a circuit on, of half of all examples at most; pairs to judge it by, all of a
     finite task, else of other examples; and up to `searched` pairs of others, on which it is held
     against random circuits: on the examples of its search it would have the start of them. All
-    answers of one example are on one side. Where the inputs of a task are a sample
-    (`FiniteTask.is_sample`), the sources of others are other examples, too.
+    pairs of one example are on one side, and every answer that several examples have on both. Where
+    the inputs of a task are a sample (`FiniteTask.is_sample`), the sources of others are other
+    examples, too.
 
     Raises:
         DataError: none can be searched on, or none held out.
@@ -134,19 +137,34 @@ def split(
         parts = (found.fitted, found.held_out)
         search, unseen = (every[every.made_of(inputs[part])] for part in parts)
     else:
-        if not finite:  # an input may have been drawn several times
-            rows = torch.cat((every.base, every.source, every.reads[:, None]), 1)
-            every = every[first_of_each(rows)]
-        seen = every.examples < min(searched, every.n_examples // 2)
+        seen = _stratified(every, min(searched, every.n_examples // 2))
         search, unseen = every[seen], every[~seen]
         whole = finite and len(every) <= ALL_INPUTS
     search = search[:searched]
     if not (len(search) and len(unseen)):
+        examples = counted(every.n_examples, "different example")
         raise DataError(
-            f"{subject.describe()}: of {counted(len(every), 'different pair')} {len(search)} can "
-            f"be searched on and {len(unseen)} held out; expected some of each: give more examples"
+            f"{subject.describe()}: of {examples} {search.n_examples if len(search) else 0} can be "
+            f"searched on and {unseen.n_examples if len(unseen) else 0} held out; expected some of "
+            "each: give more examples"
         )
     return search, every if whole else unseen[:held_out], unseen[:searched]
+
+
+def _stratified(pairs: Pairs, n: int) -> Bool[Tensor, " pair"]:
+    """(pair,) which pairs are of `n` of the different examples, spread evenly over the answers, so
+    that a rare answer stands on both sides.
+    """
+    examples, total = pairs.examples, pairs.n_examples
+    first = torch.zeros(total, dtype=torch.int64, device=examples.device)
+    rows = torch.arange(len(pairs), device=examples.device).flip(0)
+    first[examples.flip(0)] = rows  # the first pair of each example
+    answer = pairs.answers[first].unique(dim=0, return_inverse=True)[1]
+    order = answer.argsort(stable=True)
+    place = torch.arange(total + 1, device=examples.device) * n // total
+    chosen = torch.zeros(total, dtype=torch.bool, device=examples.device)
+    chosen[order] = place[1:] > place[:-1]
+    return chosen[examples]
 
 
 def graph_of(subject: Subject, pairs: Pairs, by_position: bool | None) -> Graph:

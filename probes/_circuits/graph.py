@@ -28,8 +28,8 @@ class Node:
     kind: embed, pos, head or mlp of senders; q, k, v, mlp or logits of receivers. depth: place in
     the order of computation, 2 layer for attention and 2 layer + 1 for an MLP; what embeds has -1.
 
-    >>> print(Node("head", 1, 2), Node("q", 0, 3), Node("mlp", 1), Node("embed"))
-    1.2 0.3.q mlp 1 embed
+    >>> print(Node("head", 1, 2), "|", Node("q", 0, 3), "|", Node("mlp", 1), "|", Node("embed"))
+    L1H2 | L0H3.q | L1 MLP | embed
     """
 
     kind: str
@@ -46,8 +46,8 @@ class Node:
     def component(self) -> str:
         """The head or MLP that it belongs to; logits and embeddings are their own."""
         if self.head is not None:
-            return f"{self.layer}.{self.head}"
-        return f"mlp {self.layer}" if self.kind == "mlp" else self.kind
+            return f"L{self.layer}H{self.head}"
+        return f"L{self.layer} MLP" if self.kind == "mlp" else self.kind
 
     def __str__(self) -> str:
         letter = f".{self.kind}" if self.kind in "qkv" else ""
@@ -59,7 +59,7 @@ class Edge:
     """A sender read by a receiver at one group of positions, None where all are one.
 
     >>> print(Edge(Node("embed"), Node("v", 0, 1), 2))
-    embed → 0.1.v @ 2
+    embed → L0H1.v @ 2
     """
 
     sender: Node

@@ -1,4 +1,4 @@
-"""What a circuit is judged by: faithfulness, completeness, minimality, and random circuits."""
+"""Judging a circuit: faithfulness, completeness, minimality, size, and random circuits."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from probes._circuits.graph import random_circuits
 from probes._circuits.scoring import Scorer
 from probes._circuits.search import without_each
-from probes.ties import TIE
 
-SUBSETS = 20
-"""Parts of the circuit that are taken out of circuit and model alike, for the incompleteness."""
+SHARES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Of the edges, at which the faithfulness is taken for its integral over the size (MIB)."""
 
 
 @dataclass(frozen=True)
@@ -23,49 +22,64 @@ class Judgement:
 
     faithfulness: F(C). completeness: 1 - F(M \\ C), what the model loses without the circuit.
     drops: (member,) F(C) - F(C \\ e) of each edge e; their least is the minimality. accuracy:
-    share of pairs that the circuit alone answers right. above: share of pairs on which it scores
-    more than the model, 1/2 where the two are equivalent (Shi et al. 2024, Sec. 3); a pair on which
-    they differ by no more than rounding, `TIE` of the largest score, counts half.
+    share of pairs that the circuit alone answers right.
     """
 
     faithfulness: float
     completeness: float
     drops: Float[np.ndarray, " member"]
     accuracy: float
-    above: float
 
 
 def judge_circuit(scorer: Scorer, kept: Bool[np.ndarray, " edge"]) -> Judgement:
     """The circuit `kept` on the pairs of `scorer`. Cost: one forward per edge of it."""
-    low, high = scorer.ends
-    every = np.ones_like(kept)
-    scores = scorer.scores(np.stack([every, kept, ~kept]))
-    alone, without = ((one.mean() - low) / (high - low) for one in scores[1:])
+    alone, without = scorer.faithfulness(np.stack([kept, ~kept]))
     drops = alone - scorer.faithfulness(without_each(kept))
-    gaps, rounding = scores[1] - scores[0], TIE * np.abs(scores[:2]).max()
-    above = (gaps > rounding) + 0.5 * (np.abs(gaps) <= rounding)
     accuracy = float(scorer.answered(kept[None]).mean())
-    return Judgement(float(alone), float(1 - without), drops, accuracy, float(above.mean()))
+    return Judgement(float(alone), float(1 - without), drops, accuracy)
 
 
-def incompleteness(scorer: Scorer, kept: Bool[np.ndarray, " edge"], seed: int) -> float:
-    """Mean over random parts K of the circuit C of |F(C \\ K) - F(M \\ K)| (Wang et al. 2023, Sec.
-    4): 0 where the circuit without a part does as the model without it.
+# --- over all sizes -------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Curve:
+    """Faithfulness of the circuits of the first edges by effect, by their number.
+
+    cpr = ∫ F(k) dk and cmd = ∫ |1 - F(k)| dk over the share k of the edges, by the trapezoidal rule
+    (Mueller et al. 2025, MIB): a good ranking has a large cpr, a faithful one a small cmd.
     """
-    generator = np.random.default_rng(seed)
-    dropped = (generator.random((SUBSETS, len(kept))) < 0.5) & kept
-    alone = scorer.faithfulness(kept & ~dropped)
-    whole = scorer.faithfulness(~dropped)
-    return float(np.abs(alone - whole).mean())
+
+    sizes: Int[np.ndarray, " size"]
+    faithfulness: Float[np.ndarray, " size"]
+
+    @property
+    def cpr(self) -> float:
+        return self._integral(self.faithfulness)
+
+    @property
+    def cmd(self) -> float:
+        return self._integral(np.abs(1 - self.faithfulness))
+
+    def _integral(self, values: Float[np.ndarray, " size"]) -> float:
+        return float(np.trapezoid(values, self.sizes / self.sizes[-1]))
 
 
+def curve_of(scorer: Scorer, effects: Float[np.ndarray, " edge"]) -> Curve:
+    """Faithfulness by size, the edges taken from the largest effect in size on."""
+    n = len(effects)
+    sizes = np.unique([round(share * n) for share in SHARES])
+    ranks = np.empty(n, np.int64)
+    ranks[np.argsort(-np.abs(effects), kind="stable")] = np.arange(n)
+    return Curve(sizes, scorer.faithfulness(ranks[None] < sizes[:, None]))
+
+
+# --- random circuits ------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rivals:
     """The circuit beside random ones of its size, on the same pairs.
 
     sufficiency: F(C), and of other circuits made of random paths (circuit,); necessity:
-    1 - F(M \\ C), and of as many random edges outside the circuit (set,). No two are alike, and
-    there are fewer than asked for where the graph has no more.
+    1 - F(M \\ C), and of as many random edges outside the circuit (set,). No two are alike; where
+    the graph has fewer than were asked for, they are all that there are, and the test is exact.
     """
 
     sufficiency: float

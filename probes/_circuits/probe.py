@@ -10,9 +10,8 @@ import numpy as np
 
 from mechint.config import setting
 from mechint.errors import counted
-from mechint.null import samples_needed
 from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
+from mechint.results import Effect, ProbeResult
 from probes._circuits import views
 from probes._circuits.choosing import (
     ablation_setting,
@@ -22,11 +21,12 @@ from probes._circuits.choosing import (
     stand_in,
     variable_setting,
 )
-from probes._circuits.effects import correlation, edge_attribution, path_patching
+from probes._circuits.effects import edge_attribution, path_patching
 from probes._circuits.graph import Graph
-from probes._circuits.judging import incompleteness, judge_circuit, rivals_of
+from probes._circuits.judging import Judgement, Rivals, curve_of, judge_circuit, rivals_of
 from probes._circuits.scoring import Scorer
 from probes._circuits.search import find_circuit
+from probes.words import listed
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -38,6 +38,12 @@ EXACT_EDGES = 512
 SLACK = 0.05
 """By how much the faithfulness on other pairs may fall short of the threshold of the search."""
 
+LEAST_GAP = 0.05
+"""Share of the score by which all edges have to raise it above that of none."""
+
+LARGEST_FLOOR = 0.05
+"""The largest p-value floor of an exact test, of a graph with few circuits, that decides."""
+
 METHODS = ("path patching", "eap", "eap-ig")
 
 
@@ -45,31 +51,12 @@ METHODS = ("path patching", "eap", "eap-ig")
 class Circuits(Probe):
     """Which edges between heads, MLPs, embedding and logits compute the answer, and do they alone?
 
-    Nodes are the embeddings, heads and MLPs that write to the residual stream, and the q, k and v
-    inputs of heads, the inputs of MLPs and the logits that read it; an edge is one writer as one
-    reader sees it, per position where a variable of the task has positions of its own. An edge
-    outside a circuit carries its sender's mean over examples ("mean", where no variable is named),
-    the run of a source that differs in `variable` alone ("counterfactual"), or that of another
-    example ("resample"; what is the same in all examples stays unseen). Score = logit of the right
-    answer - that of the source's answer (of the mean class with "mean"). F(C) = (score of C - score
-    without edges) / (score of the model - score without edges).
+        F(C) = (score of C − score of no edge) / (score of all edges − score of no edge)
 
-    Each edge is ranked by path patching, 1 - F(all edges but e), exactly, or where there are more
-    than 512 by EAP-IG, (base - source) · gradient, mean over 5 points between the two. Edges are
-    added by rank until F reaches `threshold`, then pruned. On all examples of a finite task, those
-    of the search among them, or pairs held out (where examples are a sample, as prompts are, pairs
-    of other examples), with `only_correct` those answered right: faithfulness F(C); completeness
-    1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On examples that the search has not seen:
-    incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C; and the nulls,
-    other circuits of as many edges made of random paths from the embedding to the logits
-    (sufficiency), and as many random edges outside C taken out of the model (necessity), no two of
-    either alike, so that a small graph may have too few to decide. Found: p ≤ 0.01 for both, F at
-    least `threshold` - 0.05, most of the pairs answered right by the circuit alone (a few may hold
-    most of the score), and a model that answers most pairs right.
-
-    Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
-    Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
-    `null_samples` for the nulls. Memory: a quarter of the subject's.
+    score: logit of the right answer above the mean class (above the source's answer, where a
+    `variable` is named). Outside a circuit an edge carries its sender's mean (the source's run).
+    Edges are ranked by path patching, above 512 by EAP-IG; the smallest faithful circuit is judged
+    on other examples: faithfulness, completeness 1 − F(M ∖ C), minimality, random circuits.
     """
 
     name: ClassVar[str] = "circuits"
@@ -77,7 +64,7 @@ class Circuits(Probe):
         "Wang et al. 2023, Interpretability in the Wild (faithfulness, completeness, minimality); "
         "Goldowsky-Dill et al. 2023, Localizing Model Behavior with Path Patching; Syed et al. "
         "2023 (EAP); Hanna et al. 2024, Have Faith in Faithfulness (EAP-IG); Shi et al. 2024, "
-        "Hypothesis Testing the Circuit Hypothesis in LLMs"
+        "Hypothesis Testing the Circuit Hypothesis in LLMs; Mueller et al. 2025, MIB (CPR, CMD)"
     )
     needs: ClassVar[tuple[Need, ...]] = (
         Need.TASK,
@@ -86,6 +73,7 @@ class Circuits(Probe):
         Need.ATTENTION,
         Need.RESUME,
     )
+    lead_rank: ClassVar[int] = 65
     intervenes: ClassVar[bool] = True
 
     variable: str | None = variable_setting()
@@ -122,7 +110,7 @@ class Circuits(Probe):
         from mechint.planted.calibration import Calibration, Trial
 
         def heads(plant: Planted) -> list[str]:
-            return ["{}.{}".format(*place) for place in plant.truth["heads"].values()]
+            return ["L{}H{}".format(*place) for place in plant.truth["heads"].values()]
 
         def doubling(noise: float, seed: int) -> Planted:
             plant = library.pointer_doubling(noise, seed)  # all hops are asked at the first answer
@@ -144,7 +132,7 @@ class Circuits(Probe):
         trials = (
             trial("induction head", library.induction, by_position=False),
             trial("composition by doubling", doubling, by_position=False),
-            trial("modular addition", library.addition, "mlp 0"),
+            trial("modular addition", library.addition, "L0 MLP"),
         )
         settings = {"pairs": 24, "held_out": 32, "null_samples": 99, "only_correct": False}
         return Calibration(trials, settings)
@@ -159,40 +147,11 @@ class Circuits(Probe):
         on_search, on_test, on_unseen = (
             Scorer(subject, graph, one, ablation) for one in (search, test, unseen)
         )
-        method = self.method or ("path patching" if len(graph.edges) <= EXACT_EDGES else "eap-ig")
-        estimate = edge_attribution(on_search, 1 if method == "eap" else 5)
-        effects = path_patching(on_search) if method == "path patching" else estimate
-        kept = find_circuit(on_search, effects, self.threshold)
-        found = judge_circuit(on_test, kept)
-        rivals = rivals_of(on_unseen, kept, self.null_samples, seed)
-        size = int(kept.sum())
-
         report = Report(self, subject)
-        found_all = len(rivals.random_sufficiency) < self.null_samples
-        how = f"{'all ' * found_all}other circuits of {size} edges made of random paths"
-        report.metric("sufficiency", rivals.sufficiency, null=rivals.random_sufficiency, how=how)
-        outside = min(size, len(kept) - size)
-        how = f"{outside} random edges outside the circuit taken out"
-        if len(rivals.random_necessity) < self.null_samples:
-            how = f"all sets of {outside} edges outside the circuit taken out"
-        report.metric("necessity", rivals.necessity, null=rivals.random_necessity, how=how)
-        unit = "share of the model's score"
-        for name, value in (
-            ("faithfulness", found.faithfulness),
-            ("completeness", found.completeness),
-            ("minimality", float(found.drops.min()) if size else 0.0),
-            ("incompleteness", incompleteness(on_unseen, kept, seed)),
-        ):
-            report.metric(name, value, unit=unit)
         report.update(
             {
-                "accuracy": found.accuracy,
-                "above_model": found.above,
-                "edges": size,
                 "graph_edges": len(graph.edges),
-                "components": graph.components(kept),
                 "ablation": ablation,
-                "method": method,
                 "by_position": graph.groups > 1,
                 "variable": variable.name if variable is not None else "none",
                 "pairs_judged": len(test),
@@ -201,88 +160,128 @@ class Circuits(Probe):
                 "answered": share,
             }
         )
+        low, high = on_test.ends
+        report.update({"score": high, "score_without_edges": low})
+        if doubt := _why_undecided(on_search, on_test, on_unseen):
+            report.update({"edges": 0, "components": []})
+            report.unclear("A circuit cannot be told from the rest of the model.", doubt)
+            return report.result()
+        method = self.method or ("path patching" if len(graph.edges) <= EXACT_EDGES else "eap-ig")
         if method == "path patching":
-            report.metric("eap_ig_correlation", correlation(effects, estimate))
-        self._show(report, graph, kept, effects, found.drops, rivals.random_sufficiency)
+            effects = path_patching(on_search)
+        else:
+            effects = edge_attribution(on_search, 1 if method == "eap" else 5)
+        kept = find_circuit(on_search, effects, self.threshold)
+        found = judge_circuit(on_test, kept)
+        curve = curve_of(on_test, effects)
+        rivals = rivals_of(on_unseen, kept, self.null_samples, seed)
+        self._record(report, graph, kept, found, rivals)
+        report.update({"method": method, "cpr": curve.cpr, "cmd": curve.cmd})
+        names = views.position_names(subject, graph.groups)
+        report.table("edges", views.edges_table(graph, kept, effects, found.drops, names))
+        report.array("effects", effects)
+        report.array("circuit", kept.astype(float))
+        title = f"Circuit of {counted(int(kept.sum()), 'edge')}"
+        report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
+        report.figure("random", views.rivals_figure(rivals, int(kept.sum())))
+        report.figure("curve", views.curve_figure(curve, int(kept.sum())))
+        report.hero("circuit")
         self._say(report, held_out=test is not every)
         return report.result()
 
-    # --- what is shown and said -------------------------------------------------------------------
-    def _show(
-        self,
-        report: Report,
-        graph: Graph,
-        kept: np.ndarray,
-        effects: np.ndarray,
-        drops: np.ndarray,
-        random: np.ndarray,
+    def _record(
+        self, report: Report, graph: Graph, kept: np.ndarray, found: Judgement, rivals: Rivals
     ) -> None:
-        metrics = report.metrics
-        names = views.position_names(report.subject, graph.groups)
-        report.table("edges", views.edges_table(graph, kept, effects, drops, names))
-        report.array("effects", effects)
-        report.array("circuit", kept.astype(float))
-        title = f"Circuit of {counted(metrics['edges'], 'edge')}"
-        report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
-        report.figure(
-            "random", views.rivals_figure(random, metrics["sufficiency"], metrics["edges"])
+        size = int(kept.sum())
+        complete = len(rivals.random_sufficiency) < self.null_samples
+        how = f"{'all ' * complete}other circuits of {size} edges made of random paths"
+        report.metric("sufficiency", rivals.sufficiency, null=rivals.random_sufficiency, how=how)
+        outside = min(size, len(kept) - size)
+        complete = len(rivals.random_necessity) < self.null_samples
+        sets = f"all sets of {outside}" if complete else f"{outside} random"
+        how = f"{sets} edges outside the circuit taken out"
+        report.metric("necessity", rivals.necessity, null=rivals.random_necessity, how=how)
+        for name, value in (
+            ("faithfulness", found.faithfulness),
+            ("completeness", found.completeness),
+            ("minimality", float(found.drops.min()) if size else 0.0),
+        ):
+            report.metric(name, value, unit="share of the model's score")
+        report.update(
+            {"accuracy": found.accuracy, "edges": size, "components": graph.components(kept)}
         )
 
     def _say(self, report: Report, held_out: bool) -> None:
-        metrics = report.metrics
-        heads = [name for name in metrics["components"] if not name.startswith("mlp")]
-        mlps = [name for name in metrics["components"] if name.startswith("mlp")]
-        parts = [f"head{'s' * (len(heads) > 1)} {', '.join(heads)}"] * bool(heads)
-        names = " and ".join([*parts, *[", ".join(mlps)] * bool(mlps)]) or "no head or MLP"
-        which = "held-out " * held_out + "possible " * metrics["all_inputs"]
-        examples = f"{which}examples"
-        if self.only_correct and metrics["answered"] < 1:
-            examples += " that the model answers right"
-        answers = f"answers of {metrics['examples_judged']} " * (report.subject.answer == "all")
-        judged = f"{metrics['pairs_judged']} {answers}{examples}"
-        random = report.nulls["sufficiency"].mean
-        numbers = (
-            f"alone they keep {metrics['faithfulness']:.1%} of the score and answer "
-            f"{metrics['accuracy']:.1%} of {judged}; without them the model loses "
-            f"{metrics['completeness']:.1%}; the edge that counts least, "
-            f"{metrics['minimality']:.1%}; random circuits of the size keep {random:.1%}"
-        )
-        told = {
-            "counterfactual": f"for {metrics['variable']}",
-            "resample": "against other examples",
-            "mean": "against mean activations",
-        }[metrics["ablation"]]
-        question = f"whether a circuit {told} stands out"
-        circuit = f"{metrics['edges']} of {metrics['graph_edges']} edges, through {names}"
+        metrics, nulls = report.metrics, report.nulls
+        size, through = metrics["edges"], metrics["components"]
         if metrics["answered"] <= 0.5:
-            report.abstain(
-                f"the model answers {metrics['answered']:.0%} of pairs drawn without selection; "
-                f"of a circuit of {circuit}: {numbers}",
-                question,
+            report.unclear(
+                "A circuit of answers that are mostly wrong says nothing.",
+                f"the model answers {metrics['answered']:.0%} of pairs drawn without selection",
             )
             return
-        size = metrics["edges"]
-        outside = min(size, metrics["graph_edges"] - size)
-        for name, others in (
-            ("sufficiency", f"other circuits of {counted(size, 'edge')}"),
-            ("necessity", f"sets of {counted(outside, 'edge')} outside it"),
-        ):
-            null, needed = report.nulls[name], samples_needed(self.significance)
-            if null.samples < min(self.null_samples, needed):  # the graph has no more
-                report.abstain(
-                    f"there are only {null.samples} {others} to hold it against, where p ≤ "
-                    f"{self.significance:g} takes {needed}; of a circuit of {circuit}: {numbers}",
-                    question,
-                )
-                return
-        report.finding(
-            f"The circuit {told} is {circuit}: {numbers}",
-            question=question,
-            otherwise=f"No circuit stands out {told}; the smallest found is {circuit}: {numbers}",
-            holds=metrics["accuracy"] > 0.5,  # a score may be kept on few examples that score most
-            null=["sufficiency", "necessity"],
-            effect=metrics["faithfulness"],
+        floors = {name: nulls[name].floor for name in ("sufficiency", "necessity")}
+        tested = [name for name, floor in floors.items() if floor <= LARGEST_FLOOR]
+        level = max([self.significance, *(floors[name] for name in tested)])
+        caveats = []
+        if level > self.significance:
+            least = min(nulls[name].samples for name in tested)
+            caveats.append(f"only {least} rivals of its size exist, so that p is never smaller")
+        if "necessity" not in tested:
+            caveats.append("too few edges are outside it to test its necessity")
+        instead = {
+            "counterfactual": f"a source that differs in {metrics['variable']}",
+            "resample": "another example",
+            "mean": "means over examples",
+        }
+        verdict = report.finding(
+            f"{size} of {metrics['graph_edges']} edges keep {metrics['faithfulness']:.0%} of the "
+            "score.",
+            no=f"No circuit stands out: the smallest has {size} of {metrics['graph_edges']} edges.",
+            unclear="Too few other circuits exist to hold this one against.",
+            # a score may be kept on few examples that score most
+            holds=metrics["accuracy"] > 0.5 and metrics["completeness"] > 0.5,
+            null=tested or ["sufficiency"],
+            alpha=level,
+            effect=Effect(
+                metrics["faithfulness"],
+                "of the score",
+                "kept",
+                nulls["sufficiency"].mean,
+                "random circuits of its size",
+            ),
             least=self.threshold - SLACK,
+            details={
+                "through": ", ".join(through) or "no head or MLP",
+                "edges outside carry": instead[metrics["ablation"]],
+                "answered by it alone": metrics["accuracy"],
+                "model loses without it": metrics["completeness"],
+                "edge that counts least": metrics["minimality"],
+                "CPR, CMD": f"{metrics['cpr']:.3g}, {metrics['cmd']:.3g}",
+                "judged on": f"{metrics['pairs_judged']} {'held-out ' * held_out}pairs of "
+                f"{metrics['examples_judged']} examples",
+            },
+            caveat="; ".join(caveats),
             n=metrics["examples_judged"],
             causal=True,
         )
+        if verdict == "yes":
+            some = listed(through) if len(through) <= 4 else counted(len(through), "component")
+            report.lead(f"It answers through {some or 'its embedding'}.")
+
+
+def _why_undecided(*scorers: Scorer) -> str:
+    """Why no circuit can be judged on these pairs; "" where one can be."""
+    for scorer in scorers:
+        low, high = scorer.ends
+        if scorer.ablation == "mean" and len(scorer.pairs.answers.unique(dim=0)) < 2:
+            return (
+                f"all {scorer.pairs.n_examples} examples of a part have one answer, which no edge "
+                "is needed for: give more examples"
+            )
+        if high - low < LEAST_GAP * max(abs(low), abs(high)):
+            return (
+                f"the score is {high:.3g} nats with all edges and {low:.3g} with none, so that no "
+                "circuit can carry their difference"
+            )
+    return ""

@@ -40,17 +40,22 @@ def _of_size(order: np.ndarray, size: int) -> np.ndarray:
 def _smallest(scorer: Scorer, order: np.ndarray, threshold: float) -> int:
     """The smallest of the sizes tried at which the first edges of `order` reach the threshold.
 
-    Faithfulness need not grow with every edge, so the first of the sizes that reaches it is taken,
-    on a grid that is refined below it.
+    Faithfulness need not grow with every edge, so the first of the sizes that reaches it is taken:
+    of all up to `AT_ONCE`, then on a grid that is refined below it.
     """
     low, high = 0, len(order)
+    sizes = np.arange(1, min(AT_ONCE, high) + 1)
     while high - low > 1:
-        sizes = np.unique(np.linspace(low, high, AT_ONCE + 2).round().astype(int))[1:]
-        reached = scorer.faithfulness(np.stack([_of_size(order, size) for size in sizes]))
-        first = int(np.argmax(reached >= threshold)) if (reached >= threshold).any() else -1
-        if first < 0:
+        circuits = np.stack([_of_size(order, size) for size in sizes])
+        reached = np.flatnonzero(scorer.faithfulness(circuits) >= threshold)
+        if len(reached):
+            first = int(reached[0])
+            low, high = int(sizes[first - 1]) if first else low, int(sizes[first])
+        elif sizes[-1] == high:
             return high
-        low, high = int(sizes[first - 1]) if first else low, int(sizes[first])
+        else:
+            low = int(sizes[-1])
+        sizes = np.unique(np.linspace(low, high, AT_ONCE + 2).round().astype(int))[1:]
     return high
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from mechint import figures
 from mechint.results import Table
 from probes._circuits.graph import Edge, Graph
+from probes._circuits.judging import Curve, Rivals
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -103,13 +104,29 @@ def _places(edges: Sequence[Edge], names: Sequence[str]) -> dict[str, tuple[floa
     return places or {"(no edge)": (0.0, 0.0)}
 
 
-def rivals_figure(random: np.ndarray, found: float, size: int) -> Any:
+def rivals_figure(rivals: Rivals, size: int) -> figures.Figure:
     """Random circuits of the same size beside the found one."""
     return figures.histogram(
-        {f"random circuits of {size} edges": random},
+        {f"random circuits of {size} edges": rivals.random_sufficiency},
         title="Random circuits of the same size",
         x_title="faithfulness (share of the model's score)",
-        marks={"found circuit": found},
+        marks={"found circuit": rivals.sufficiency},
         null=True,
         caption="A circuit that says something is more faithful than random paths of its size.",
+    )
+
+
+def curve_figure(curve: Curve, size: int) -> figures.Figure:
+    """Faithfulness by the number of edges, the found circuit's marked."""
+    return figures.lines(
+        curve.sizes.tolist(),
+        {"first edges by effect": curve.faithfulness.tolist()},
+        title="Faithfulness by size",
+        x_title="edges (number)",
+        y_title="faithfulness (share of the model's score)",
+        levels={"the model": 1.0},
+        caption=(
+            f"Integrated over the share of edges: CPR {curve.cpr:.3g}, and its distance from the "
+            f"model: CMD {curve.cmd:.3g}. The circuit found, pruned, has {size} edges."
+        ),
     )
