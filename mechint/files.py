@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -88,6 +89,12 @@ def read_bytes(
             return file.read(limit)
     except OSError as refused:
         raise error(f"{path}: cannot be read: {_reason(refused)}") from refused
+
+
+def digest_of(path: str | Path) -> str:
+    """SHA-256 of a file's content."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_json(path: str | Path, error: type[MechintError] = RunError, limit: int = MAX_JSON) -> Any:

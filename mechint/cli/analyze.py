@@ -99,6 +99,11 @@ if TYPE_CHECKING:
 @click.option("--full", is_flag=True, help="Print every finding and every number.")
 @click.option("--over-steps", is_flag=True, help="One row per kept checkpoint of every run.")
 @click.option(
+    "--transition",
+    metavar="NAME",
+    help="Of a table: where along this setting (d_model, say) test accuracy passes one half.",
+)
+@click.option(
     "--csv",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -127,6 +132,7 @@ def analyze(
     light: bool,
     full: bool,
     over_steps: bool,
+    transition: str | None,
     csv: Path | None,
     workers: int,
     force: bool,
@@ -158,11 +164,13 @@ def analyze(
     opening = Opening(
         paths[0], task, settings, device, data, seed, answer=which, plugins=plugins, probes=names
     )
-    if len(paths) == 2 and not (over_steps or csv) and all(map(_is_one_model, paths)):
+    table_asked = over_steps or csv is not None or transition is not None
+    if len(paths) == 2 and not table_asked and all(map(_is_one_model, paths)):
         return compare_two(paths, opening, out, as_json, light)
-    if wants_table(paths, over_steps, csv):
+    if table_asked or wants_table(paths):
         refuse_foreign_table(csv, force=force)
-        return show_table(paths, TableRequest(opening, over_steps, workers, csv, out, as_json))
+        request = TableRequest(opening, over_steps, workers, csv, out, as_json, transition)
+        return show_table(paths, request)
     return analyze_one(opening, out, as_json, full, light)
 
 
@@ -338,27 +346,36 @@ def run_probes(
 
 def keep(found: Analysis) -> None:
     """Keep whole results in the run's directory, and for the gallery a page of all that are kept of
-    these weights; a directory that is read-only only warns. Results on another answer than the
-    last one stand beside those on the last one.
+    these weights; a run of somebody else's is not written to, and a directory that is read-only
+    only warns. Results on another answer than the last one stand beside those on the last one.
     """
-    from mechint.files import write_text
+    from mechint.files import digest_of, write_text
+    from mechint.locks import is_ours
     from mechint.report import PAGE
     from mechint.report.page import LAST
 
     run, answer = found.opening.path, found.subject.answer
+    if not is_ours(run):
+        return
     ending = "" if answer == LAST else f".answer-{answer}"
     results = {f"{name}{ending}": result for name, result in found.account.results.items()}
+    weights = digest_of(found.opened.path)
     try:
         for name, result in results.items():
-            write_text(run / "probes" / f"{name}.json", result.to_json())
-        page = report_page(found, None, kept(run, found.opened), results)
-        write_text(run / PAGE, json.dumps(page.to_dict()))
+            checkpoint = {**(result.provenance.get("checkpoint") or {}), "sha256": weights}
+            provenance = {**result.provenance, "checkpoint": checkpoint}
+            text = dataclasses.replace(result, provenance=provenance).to_json()
+            write_text(run / "probes" / f"{name}.json", text, within=run)
+        page = report_page(found, None, kept(run, weights), results)
+        write_text(run / PAGE, json.dumps(page.to_dict()), within=run)
     except RunError as error:
         print_error(f"warning: results are not kept in the run: {error}")
 
 
-def kept(run: Path, opened: Checkpoint) -> dict[str, ProbeResult]:
-    """Earlier results of the same step that the run keeps, by probe; damaged ones are left out."""
+def kept(run: Path, weights: str) -> dict[str, ProbeResult]:
+    """Earlier results of the same weights that the run keeps, by probe; damaged ones are left
+    out.
+    """
     from mechint.files import read_bytes
     from mechint.results import ProbeResult
 
@@ -366,9 +383,8 @@ def kept(run: Path, opened: Checkpoint) -> dict[str, ProbeResult]:
     for file in sorted((run / "probes").glob("*.json")):
         try:
             result = ProbeResult.from_json(read_bytes(file).decode("utf-8"))
-            step = (result.provenance.get("checkpoint") or {}).get("step")
+            if result.provenance["checkpoint"]["sha256"] == weights:
+                found[file.stem] = result
         except (MechintError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
-        if step == opened.step:
-            found[file.stem] = result
     return found

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from mechint.cli.common import print_error, print_json
 from mechint.cli.opening import Opening
 from mechint.cli.sorting import sort_settings
-from mechint.errors import MechintError, ParameterError, counted
+from mechint.errors import ParameterError, counted
 from mechint.progress import console, counting
 
 if TYPE_CHECKING:
-    from mechint.run_table import Comparison, Runs
+    from mechint.run_table import Runs
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,14 @@ class TableRequest:
     csv: Path | None = None
     out: Path | None = None
     as_json: bool = False
+    transition: str | None = None
 
 
-def wants_table(paths: Sequence[Path], over_steps: bool, csv: Path | None) -> bool:
-    """Whether the command asks about several models: several paths, steps, a folder of runs
-    at any depth."""
-    if len(paths) > 1 or over_steps or csv is not None:
+def wants_table(paths: Sequence[Path]) -> bool:
+    """Whether the command asks about several models: several paths, or a folder of runs at any
+    depth.
+    """
+    if len(paths) > 1:
         return True
     (path,) = paths
     return (
@@ -89,13 +91,15 @@ def _asked(paths: Sequence[Path], request: TableRequest) -> Runs:
 
 
 def show_table(paths: Sequence[Path], request: TableRequest) -> int:
-    """Measure, write what was asked for, print the rest; the exit status.
+    """Measure, write what was asked for, print the rest; the exit status: 2 where a probe that was
+    asked for by name gave numbers of no model.
 
     Raises:
         CheckpointError: a path without a model. RunError: a file cannot be written.
         ParameterError: something that a table does not carry out.
     """
     from mechint.files import write_text
+    from mechint.run_table.table import csv_text
 
     table = _asked(paths, request)
     one_run = len({entry.path for entry in table.entries}) == 1 < len(table)
@@ -103,55 +107,75 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         table = table.with_figures()
     with counting("measuring") as report:
         rows = table.rows(report)
-    comparison = _comparison(table) if len(table) == 2 and not request.over_steps else None
+    measured = [measurement.probe.name for measurement in table.measurements]
     if request.csv is not None:
-        write_text(request.csv, _csv(rows))
+        write_text(request.csv, csv_text(rows))
         print_error(f"table written to {request.csv}")
     if request.out is not None:
         from mechint.report import write_page
         from mechint.run_table.page import page_of_table
 
         title = paths[0].name if len(paths) == 1 else counted(len(rows), "model")
-        if len(rows) == 2:
-            title = " and ".join(str(row["name"]) for row in rows)
-        measured = [measurement.probe.name for measurement in table.measurements]
         figures = {name: table.figures_of(name) for name in measured} if one_run else {}
-        command = _command(paths, request)
-        page = page_of_table(rows, title, comparison=comparison, figures=figures, command=command)
+        page = page_of_table(rows, title, figures=figures, command=_command(paths, request))
         write_page(page, request.out)
         print_error(f"report written to {request.out}")
+    transition = None if request.transition is None else _transition(rows, request.transition)
     if request.as_json:
         from mechint.results import to_jsonable
 
-        compared = {"comparison": comparison.to_dict()} if comparison else {}
-        print_json(to_jsonable({"rows": rows, **compared}))
+        found = {} if transition is None else {"transition": transition}
+        print_json(to_jsonable({"rows": rows, **found}))
     else:
-        _print(rows, [measurement.probe.name for measurement in table.measurements])
-        if comparison is not None:
-            console().print(f"\n{comparison.sentence()}", markup=False)
-    problems = [row.get(f"{name}.error") for row in rows for name in request.opening.probes]
-    if problems and all(isinstance(problem, str) for problem in problems):
-        print_error(str(problems[0]))
-        return 2
-    return 0
+        _print(rows, measured)
+        if transition is not None:
+            console().print(f"\n{_transition_text(transition)}", markup=False)
+    return 2 if _report_refusals(rows, request.opening.probes) else 0
 
 
-def _comparison(table: Runs) -> Comparison | None:
-    """The two models side by side; None, and a line that says why, where they cannot be."""
-    from mechint.run_table import compare
+def _report_refusals(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> bool:
+    """Say of which models a probe that was asked for by name gave nothing, and why; whether one
+    gave numbers of none.
+    """
+    nowhere = False
+    for name in probes:
+        errors = [row[f"{name}.error"] for row in rows if isinstance(row.get(f"{name}.error"), str)]
+        if errors:
+            nowhere |= len(errors) == len(rows)
+            of = f" of {len(errors)} of {counted(len(rows), 'model')}" if len(rows) > 1 else ""
+            print_error(f"{name}: no numbers{of}: {errors[0]}")
+    return nowhere
 
-    try:
-        first, second = (entry.subject() for entry in table.entries)
-        return compare(first, second)
-    except MechintError as error:
-        print_error(str(error))
-        return None
+
+def _transition(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, Any]:
+    """Where along a numeric setting test accuracy passes one half, with its 95% interval."""
+    from mechint.run_table import transition
+    from mechint.run_table.entries import is_setting
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    column = next(
+        (name for name in names if is_setting(name) and name.partition(".")[2] == size), size
+    )
+    found = transition(rows, column)
+    low, high = found.interval(0.5)
+    largest = max(row[column] for row in rows if isinstance(row.get(column), int | float))
+    return {
+        "over": column,
+        "at": found.at(0.5),
+        "low": low,
+        "high": high,
+        "slope": found.slope,
+        "largest": largest,
+    }
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    import pandas as pd
-
-    return pd.DataFrame(rows).to_csv(index=False)
+def _transition_text(found: Mapping[str, Any]) -> str:
+    over = found["over"].partition(".")[2] or found["over"]
+    ends = [f"{found[name]:,.3g}" for name in ("low", "high")]
+    interval = f"95% interval {ends[0]} to {ends[1]}".replace("to inf", "and beyond")
+    if found["at"] == float("inf"):
+        return f"Test accuracy does not pass one half up to {over} {found['largest']} ({interval})."
+    return f"Test accuracy passes one half at {over} {found['at']:,.3g} ({interval})."
 
 
 def _command(paths: Sequence[Path], request: TableRequest) -> str:

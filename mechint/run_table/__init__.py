@@ -9,9 +9,8 @@ from mechint.run_table.dynamics import (
     transition,
     which_first,
 )
-from mechint.run_table.entries import Entry
+from mechint.run_table.entries import Entry, find_entries
 from mechint.run_table.measuring import Measurement, columns_of, measure
-from mechint.run_table.places import find_entries
 from mechint.run_table.table import Runs, runs
 
 __all__ = [

@@ -1,23 +1,17 @@
-"""One row of a table of models: where it is, what is known of it without opening it, and what is
-kept beside it.
-"""
+"""One row of a table of models: where it is, and what is known of it without opening it."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import CheckpointError, MechintError, RunError
-from mechint.figures import Figure
-from mechint.files import parse_json, read_bytes, read_json, read_json_lines, write_text
+from mechint.errors import CheckpointError, MechintError
+from mechint.files import parse_json, read_bytes, read_json, read_json_lines
 from mechint.locks import is_locked
 from mechint.run_table.numbers import is_number
 
@@ -27,29 +21,34 @@ if TYPE_CHECKING:
 CONFIG, METRICS, LAST, KEPT = "config.json", "metrics.jsonl", "ckpt.pt", "checkpoints"
 LOSS = "train.loss_function"
 """The setting ``train.loss``: train.loss is a metric of the table."""
-CACHE = "probes/table"
-"""Where a run keeps the columns that probes gave."""
-FIGURES = "figures"
-"""The folder in it of the figures of checkpoints, where a page asked for them."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One model: a checkpoint file, a run directory (its last weights), or a run at one step; what
-    else `load_checkpoint` is given to open it is `opening`.
+    """One model: a checkpoint file, a run directory (its last weights), a run at one step, or a
+    subject.
+
+    opening: further arguments with which `load_checkpoint` opens it; source: in place of that, the
+    subject itself, or a function that opens the file at `path`.
     """
 
     path: Path
     name: str
     step: int | None = None
     opening: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    source: Subject | Callable[[Path], Subject] | None = None
 
     @cached_property
     def is_run(self) -> bool:
         """Whether it is a run directory, and not a single checkpoint or a model of Hugging Face's:
         its config.json states a task, or is damaged.
         """
-        return (self.path / CONFIG).is_file() and "model_type" not in stated(self.path)
+        if self.source is not None or not (self.path / CONFIG).is_file():
+            return False
+        try:
+            return "model_type" not in _stated(self.path / CONFIG)
+        except MechintError:
+            return True
 
     @property
     def weights(self) -> Path:
@@ -67,14 +66,22 @@ class Entry:
         return [dataclasses.replace(self, step=step) for step in steps] or [self]
 
     def subject(self) -> Subject:
-        """The model as probes are given it.
-
-        Raises:
-            CheckpointError: it cannot be opened.
-        """
+        """The model as probes are given it; CheckpointError where it cannot be opened."""
         from mechint.checkpoints import load_checkpoint
+        from mechint.subject import Subject
 
+        if isinstance(self.source, Subject):
+            return self.source
+        if self.source is not None:
+            return self.source(self.path)
         return load_checkpoint(self.weights, **self.opening).subject()
+
+    def weights_changed(self) -> int | None:
+        """When the weights were written, in ns since 1970; None where there are none to read."""
+        try:
+            return self.weights.stat().st_mtime_ns
+        except OSError:
+            return None
 
     def describe(self) -> dict[str, Any]:
         """Path, name, status, step, settings and the metrics at that step, without the model.
@@ -90,7 +97,7 @@ class Entry:
         row: dict[str, Any] = {"name": self.name, "path": str(self.path)}
         if not self.is_run:
             return row
-        config = _json(self.path / CONFIG)
+        config = _stated(self.path / CONFIG)
         step = self._weights_step() if self.step is None else self.step
         evaluations = self._evaluations()
         upto = [one for one in evaluations if step is None or one["step"] <= step]
@@ -106,139 +113,58 @@ class Entry:
         """The rows of metrics.jsonl that can be read; CheckpointError where committed ones are cut
         off.
         """
-        file, state = self.path / METRICS, self.path / "state.pt"
-        expected = _plain(state).get("metrics_bytes")  # read first: the metrics may grow meanwhile
+        file = self.path / METRICS
+        expected = self._known().get("metrics_bytes")
         size = file.stat().st_size if file.is_file() else 0
         if isinstance(expected, int) and size < expected:
             raise CheckpointError(
-                f"{file}: damaged: got {size} bytes, expected at least {expected}; delete {state} "
-                "and --resume starts this run anew"
+                f"{file}: damaged: got {size} bytes, expected at least {expected}; delete "
+                f"{self.path / 'status.json'} and --resume starts this run anew"
             )
         return [one for one in read_json_lines(file) if is_number(one.get("step"))]
 
+    def _known(self) -> dict[str, Any]:
+        """What status.json of a run that is done says; {} of another, or of a damaged one."""
+        try:
+            known = read_json(self.path / "status.json")
+        except MechintError:
+            return {}
+        return known if isinstance(known, dict) else {}
+
     def _weights_step(self) -> int | None:
         """The step of the last weights, as their file says it; None where it does not."""
-        step = _plain(self.path / LAST).get("step")
+        from mechint.checkpoints.content import read_plain
+
+        try:
+            step = read_plain(self.path / LAST).get("step")
+        except CheckpointError:
+            return None
         return step if is_number(step) else None
 
     def _status(self, config: Mapping[str, Any], begun: bool) -> str:
-        """The run's status (`mechint.training.run.STATUS`) as it was committed last; "running" of
-        one that no process trains any more is "interrupted".
+        """The run's status (`mechint.training.run.STATUS`); a run that no process trains any more
+        was interrupted.
         """
         from mechint.training.run import DONE
 
-        committed = _plain(self.path / "state.pt").get("status")
-        if committed in DONE:
-            return committed
+        status = self._known().get("status")
+        if status in DONE:
+            return str(status)
         if is_locked(self.path):
             return "running"
-        if committed is not None or not (self.path / LAST).is_file():
-            return "interrupted" if committed is not None or begun else "waiting"
-        train = config.get("train") or {}  # the state is gone, the weights are there
-        if self._weights_step() == train.get("steps"):
-            return "finished"
-        stops = [train.get(name) for name in ("stop_accuracy", "stop_patience")]
-        return "interrupted" if stops == [None, None] else "stopped"
-
-    # --- what is kept beside it -------------------------------------------------------------------
-    def weights_changed(self) -> int | None:
-        """When the weights were written, in ns since 1970; None where there are none to read."""
-        try:
-            return self.weights.stat().st_mtime_ns
-        except OSError:
-            return None
-
-    def place_of(self, key: Mapping[str, Any]) -> Path | None:
-        """Where the columns of `key` are kept: named by the probe, its settings and the weights as
-        they are now; None where nothing is, or the weights cannot be read.
-        """
-        if not self.is_run:
-            return None
-        try:
-            weights = _digest_of(self.weights)
-        except OSError:
-            return None
-        text = json.dumps({**key, "weights": weights}, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return self.path / CACHE / f"{key['probe']}-{digest}.json"
-
-    def cached(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What is kept under `key`: "columns", and "code", the digest of the code that gave them;
-        None where there is nothing, or it cannot be read.
-        """
-        try:
-            file = self.place_of(key)
-            kept = read_json(file) if file else None
-            return None if kept is None else {"code": kept.get("code"), "columns": kept["columns"]}
-        except (MechintError, OSError, KeyError, TypeError, AttributeError):
-            return None
-
-    def kept_keys(self) -> list[dict[str, Any]]:
-        """What the run was measured by, whatever its weights were then."""
-        found = []
-        for file in sorted((self.path / CACHE).glob("*.json")) if self.is_run else []:
-            with contextlib.suppress(MechintError, OSError, ValueError, KeyError, TypeError):
-                found.append(dict(read_json(file)["key"]))
-        return found
-
-    def keep(
-        self,
-        file: Path | None,
-        key: Mapping[str, Any],
-        columns: Mapping[str, Any],
-        figures: Mapping[str, Figure] | None = None,
-        *,
-        code: str,
-    ) -> None:
-        """Keep `columns` in `file`, the `place_of` the weights that were measured, which the code
-        of digest `code` gave, and `figures` where there are any to keep; a directory that cannot be
-        written keeps nothing.
-        """
-        if file is None:
-            return
-        with contextlib.suppress(OSError, RunError):
-            drawn = file.parent / FIGURES / file.name
-            if figures is None:  # those of other code are not the figures of these columns
-                drawn.unlink(missing_ok=True)
-            else:
-                texts = {name: figure.to_dict() for name, figure in figures.items()}
-                write_text(drawn, json.dumps(texts))
-            kept = {"key": dict(key), "code": code, "columns": dict(columns)}
-            write_text(file, json.dumps(kept))
-
-    def kept_figures(self, key: Mapping[str, Any]) -> dict[str, Figure] | None:
-        """The figures kept under `key`; None where there are none, or they cannot be read."""
-        try:
-            file = self.place_of(key)
-            if file is None:
-                return None
-            texts = read_json(file.parent / FIGURES / file.name)
-            return {name: Figure.from_dict(text) for name, text in texts.items()}
-        except (MechintError, OSError, TypeError, AttributeError):
-            return None
+        if not begun and not (self.path / LAST).is_file():
+            return "waiting"
+        steps = _part(config, "train").get("steps")
+        return "finished" if steps is not None and self._weights_step() == steps else "interrupted"
 
 
-@cache
-def _digest(path: Path, size: int, changed: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = config.get(name)
+    return part if isinstance(part, dict) else {}
 
 
-def _digest_of(path: Path) -> str:
-    stat = path.stat()
-    return _digest(path, stat.st_size, stat.st_mtime_ns)
-
-
-def _plain(file: Path) -> dict[str, Any]:
-    """What a saved file says in numbers and texts; {} where there is none, or it is damaged."""
-    from mechint.checkpoints.content import read_plain
-
-    try:
-        return read_plain(file)
-    except CheckpointError:
-        return {}
-
-
-def _json(file: Path) -> dict[str, Any]:
+def _stated(file: Path) -> dict[str, Any]:
+    """What a config.json says; CheckpointError where it is damaged."""
     data = parse_json(read_bytes(file, error=CheckpointError), file, CheckpointError)
     if not isinstance(data, dict):
         raise CheckpointError(f"{file}: expected an object, got {type(data).__name__}")
@@ -247,15 +173,14 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """A run's config.json as columns: "task", "seed", "task.p", "model.d_model", "train.lr"."""
-    task, train = config.get("task") or {}, config.get("train") or {}
+    task, train = _part(config, "task"), _part(config, "train")
     row = {"task": task.get("name"), "seed": train.get("seed")}
-    parts = {"task": task.get("parameters") or {}, "model": config.get("model") or {}}
-    for part, values in {**parts, "train": train}.items():
+    parts = {"task": _part(task, "parameters"), "model": _part(config, "model"), "train": train}
+    for part, values in parts.items():
         for name, value in values.items():
-            column = f"{part}.{name}"
-            column = LOSS if column == "train.loss" else column
+            column = LOSS if (part, name) == ("train", "loss") else f"{part}.{name}"
             if column != "train.seed":
-                row[column] = json.dumps(value) if isinstance(value, list | dict) else value
+                row[column] = value
     return row
 
 
@@ -270,11 +195,70 @@ def is_setting(column: str) -> bool:
     return settings and not metric
 
 
-def stated(directory: Path) -> dict[str, Any]:
-    """What the config.json in `directory` says: a run's states its task, that of a Hugging Face
-    model does not; {} where there is none, or it is damaged.
+# --- models under a path, and their names ---------------------------------------------------------
+def find_entries(path: Path) -> list[Entry]:
+    """The models under `path`: the file, the run, or all runs in the folder in natural order, or
+    where there are none, all models of Hugging Face's.
+
+    Raises:
+        CheckpointError: nothing there is a model, or a config.json cannot be read: it may be that
+            of a run, which would be missing.
     """
     try:
-        return _json(directory / CONFIG)
-    except MechintError:
-        return {}
+        if not path.exists():
+            raise CheckpointError(f"{path}: there is no such file or directory")
+        if path.is_file() or (path / CONFIG).is_file():
+            return [Entry(path, path.name)]
+        found = sorted(path.rglob(CONFIG), key=lambda file: natural(str(file)))
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror or error}") from error
+    names = {file.parent: _names(file) for file in found}
+    for mark in ("task", "model_type"):  # of a run, else of a model of Hugging Face's
+        if models := [place for place, there in names.items() if mark in there]:
+            return [Entry(model, str(model.relative_to(path))) for model in models]
+    if any((path / name).exists() for name in ("model.pt", "ckpt.safetensors")) or found:
+        return [Entry(path, path.name)]
+    raise CheckpointError(f"{path}: holds neither a run nor a checkpoint; expected config.json")
+
+
+def natural(text: str) -> list[Any]:
+    """A key under which "seed=10" comes after "seed=9".
+
+    >>> sorted(["seed=10", "seed=9"], key=natural)
+    ['seed=9', 'seed=10']
+    """
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part)
+        for part in re.split(r"(\d+)", text)
+    ]
+
+
+def _names(config: Path) -> Collection[str]:
+    """Names of what a config.json states."""
+    said = parse_json(read_bytes(config, error=CheckpointError), config, CheckpointError)
+    return said if isinstance(said, dict) else ()
+
+
+def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:
+    """`entries` with names that differ: where several models have one name, the shortest ends of
+    their paths that distinguish them.
+
+    >>> files = [Entry(Path("a/model.pt"), "model.pt"), Entry(Path("b/model.pt"), "model.pt")]
+    >>> [one.name for one in with_distinct_names(files)]
+    ['a/model.pt', 'b/model.pt']
+    """
+    places: dict[str, set[tuple[str, ...]]] = {}
+    for one in entries:
+        places.setdefault(one.name, set()).add(one.path.absolute().parts)
+    named = [_named_by_end(one, places[one.name]) for one in entries]
+    return named if named == list(entries) else with_distinct_names(named)
+
+
+def _named_by_end(entry: Entry, places: Collection[tuple[str, ...]]) -> Entry:
+    """`entry` named by that end of its path which no other of `places` has; as it is when alone."""
+    if len(places) == 1:
+        return entry
+    length = 1
+    while len({place[-length:] for place in places}) < len(places):
+        length += 1
+    return dataclasses.replace(entry, name=str(Path(*entry.path.absolute().parts[-length:])))

@@ -1,17 +1,22 @@
-"""A table of models as a page: what differs, how well each does, and every probe's numbers."""
+"""A table of models as a page: what differs, how well each does, and every probe's numbers; of a
+table over steps, when each number changes, on one axis of steps.
+"""
 
 from __future__ import annotations
 
+import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from mechint import figures
+from mechint.errors import ParameterError
+from mechint.figures import Figure, Panel
 from mechint.report.page import Page, Section
-from mechint.results import Figure, Table
-from mechint.run_table.compare import Comparison
+from mechint.results import Table
+from mechint.run_table.dynamics import evaluations_of, first_passages
 from mechint.run_table.entries import is_setting
-from mechint.run_table.evaluations import evaluations_of
-from mechint.run_table.figures import by_model, figure_of
-from mechint.run_table.numbers import Row, all_numbers, in_words, is_number
-from mechint.run_table.over_steps import dynamics_figure, through_steps, transition_table
+from mechint.run_table.numbers import Row, all_numbers, check_column, in_words, is_number
 from mechint.terminal import percent
 
 MAX_FIGURES = 4
@@ -21,13 +26,15 @@ MAX_SETTINGS = 8
 FOLLOWING = ("model.d_vocab", "model.d_vocab_out", "model.output_sizes", "model.n_ctx")
 """Settings of the model that follow from its task."""
 OUTCOMES = ("yes", "no", "unclear")
+ACCURACY, LOSS = ("train.accuracy", "test.accuracy"), ("train.loss", "test.loss")
+MIN_CHANGE = 0.5
+"""Share of its range by which a number has to change from first to last to be a transition."""
 
 
 def page_of_table(
     rows: Sequence[Row],
     title: str,
     *,
-    comparison: Comparison | None = None,
     figures: Mapping[str, Sequence[Mapping[str, Figure]]] | None = None,
     command: str = "",
 ) -> Page:
@@ -35,46 +42,33 @@ def page_of_table(
 
     Args:
         rows: as `Runs.rows` gives them.
-        comparison: of the two models, where there are two.
         figures: of a table over the steps of one run, probe → its figures at each row; they stand
             behind a slider.
         command: the command that makes the page again.
     """
+    stepped = {name: _through_steps(rows, shown) for name, shown in (figures or {}).items()}
     probes = list(dict.fromkeys(name for row in rows for name in _probes_of(row)))
-    stepped = {name: through_steps(rows, shown) for name, shown in (figures or {}).items()}
-    sections = [_models(rows)]
+    sections = [_models(rows, probes)]
     sections += [_measured(rows, probe, stepped.get(probe)) for probe in probes]
     columns = [name for probe in probes for name in main_columns(rows, probe, MAX_FIGURES)]
-    if over_steps(rows) and (table := transition_table(rows, columns)) is not None:
+    steps = over_steps(rows)
+    if steps and (table := transition_table(rows, columns)) is not None:
         sections.insert(0, _transitions(table))
-    if comparison is not None:
-        sections.insert(1, _compared(comparison))
     return Page(
         title,
         sections,
         kicker="table",
-        quality=_quality(evaluations_of(rows) if over_steps(rows) else rows),
+        quality=_quality(evaluations_of(rows) if steps else rows),
         facts={
-            "checkpoints" if over_steps(rows) else "models": str(len(rows)),
+            "checkpoints" if steps else "models": str(len(rows)),
             "what differs": _first(settings_of(rows)) or _nothing(rows),
         },
-        figures={"dynamics": dynamics_figure(rows, columns)} if over_steps(rows) else {},
+        figures={"dynamics": dynamics_figure(rows, columns)} if steps else {},
         command=command,
     )
 
 
-def _compared(comparison: Comparison) -> Section:
-    numbers = comparison.to_dict()
-    return Section(
-        "Side by side",
-        question="On the same examples, what differs?",
-        lead=comparison.sentence(),
-        metrics=numbers,
-        nulls=[comparison.null],
-        figures={"cka": comparison.figure()},
-    )
-
-
+# --- sections -------------------------------------------------------------------------------------
 def settings_of(rows: Sequence[Row]) -> list[str]:
     """Columns of the configuration in which the rows differ, "task", "seed" and "step" among them;
     without the parameters of different tasks, and without what follows from the task.
@@ -94,7 +88,7 @@ def settings_of(rows: Sequence[Row]) -> list[str]:
 
 
 def _nothing(rows: Sequence[Row]) -> str:
-    """What stands in place of settings that differ: runs say theirs, checkpoint files do not."""
+    """The text in place of settings that differ: runs say theirs, checkpoint files do not."""
     known = any(name in ("task", "seed") or is_setting(name) for row in rows for name in row)
     return "nothing" if known else "not read from checkpoint files"
 
@@ -160,10 +154,12 @@ def _transitions(table: Table) -> Section:
     )
 
 
-def _models(rows: Sequence[Row]) -> Section:
+def _models(rows: Sequence[Row], probes: Sequence[str]) -> Section:
+    """The models with their verdicts, and accuracy against the setting in which they differ."""
     settings = settings_of(rows)
     first = ["name", "status", *(["step"] if "step" in settings else [])]
-    wanted = [*first, "test.accuracy", "test.loss", *settings[:MAX_SETTINGS]]
+    verdicts = [f"{probe}.verdict" for probe in probes]
+    wanted = [*first, "test.accuracy", "test.loss", *verdicts, *settings[:MAX_SETTINGS]]
     shown = [name for name in dict.fromkeys(wanted) if any(name in row for row in rows)]
     columns = {name: [row.get(name) for row in rows] for name in shown}
     tables = {"models": Table(columns, "one row per model")}
@@ -171,67 +167,288 @@ def _models(rows: Sequence[Row]) -> Section:
         every = {"name": [row.get("name") for row in rows]}
         every |= {name: [row.get(name) for row in rows] for name in settings}
         tables["settings"] = Table(every, "every setting in which the models differ")
-    return Section("Models", tables=tables)
+    drawn = {} if over_steps(rows) or len(rows) < 3 else _over_setting(rows, ["test.accuracy"])
+    return Section("Models", figures=drawn, tables=tables)
 
 
 def _measured(
     rows: Sequence[Row], probe: str, stepped: Mapping[str, Figure] | None = None
 ) -> Section:
-    statuses = [row.get(f"{probe}.verdict") or "failed" for row in rows]
+    statuses = [row.get(f"{probe}.verdict") or "not measured" for row in rows]
     counts = {name: statuses.count(name) for name in (*OUTCOMES, *statuses)}
     noun = "checkpoints" if over_steps(rows) else "models"
-    lead = ", ".join(f"{name} in {count}" for name, count in counts.items() if count)
-    lead = f"Of {len(rows)} {noun}: {lead}"
-    names = main_columns(rows, probe)
-    figures = dict(stepped or {})
+    found = ", ".join(f"{name} in {count}" for name, count in counts.items() if count)
+    names, settings = main_columns(rows, probe), settings_of(rows)[:MAX_SETTINGS]
+    drawn = dict(stepped or {})
     if len(rows) > 2 and not over_steps(rows):  # over steps, they are panels of the dynamics
-        figures |= _figures(rows, probe)
-    if len(rows) == 2:
-        table = _beside(rows, names, probe)
-    else:
-        columns = {"name": [row.get("name") for row in rows]}
-        settings = settings_of(rows)[:MAX_SETTINGS]
-        columns |= {name: [row.get(name) for row in rows] for name in [*settings, *names]}
-        table = Table(columns, "the numbers with a null, and that vary most")
+        drawn |= _over_setting(rows, _drawn_columns(rows, probe))
+    columns = {name: [row.get(name) for row in rows] for name in ["name", *settings, *names]}
     errors = sorted({str(row[f"{probe}.error"]) for row in rows if f"{probe}.error" in row})
     return Section(
         probe,
-        lead=f"{lead}.",
+        lead=f"Of {len(rows)} {noun}: {found}.",
         paragraphs=errors[:3],
-        figures=figures,
-        tables={f"{probe} per model": table},
+        figures=drawn,
+        tables={
+            f"{probe} per model": Table(columns, "the numbers with a null, and that vary most")
+        },
     )
 
 
-def _figures(rows: Sequence[Row], probe: str) -> dict[str, Figure]:
-    """The probe's numbers that vary, over the setting that does; models that differ in their seed
-    alone are points without an order, models of different tasks bars.
-    """
-    settings = [name for name in settings_of(rows) if name != "step"]  # what came out, not set
-    axes = [name for name in settings if all_numbers(rows, name)]
-    axis = next((name for name in axes if name != "seed"), "seed" if "seed" in axes else None)
-    tasks_differ = "task" in settings
-    if axis is None and not tasks_differ:
-        return {}
-    color = next((name for name in settings if name not in (axis, "seed")), None)
+def _drawn_columns(rows: Sequence[Row], probe: str) -> list[str]:
+    """The probe's numbers that vary; those with a null alone where there are any."""
     varying = [
         name
         for name in main_columns(rows, probe, MAX_FIGURES)
         if len({row.get(name) for row in rows}) > 1
     ]
-    tested = [name for name in varying if any(f"{name}.p" in row for row in rows)]
-    if tasks_differ or axis is None:
-        return {name: by_model(rows, name) for name in tested or varying}
-    return {name: figure_of(rows, axis, [name], color) for name in tested or varying}
+    return [name for name in varying if any(f"{name}.p" in row for row in rows)] or varying
 
 
-def _beside(rows: Sequence[Row], names: Sequence[str], probe: str) -> Table:
-    """Two models beside each other: a row per number."""
-    columns: dict[str, list[object]] = {
-        "number": [name.removeprefix(f"{probe}.") for name in names]
+def _over_setting(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, Figure]:
+    """`columns` over the setting that differs; models that differ in their seed alone are points
+    without an order, models of different tasks bars.
+    """
+    columns = [name for name in columns if sum(is_number(row.get(name)) for row in rows) > 1]
+    settings = [name for name in settings_of(rows) if name != "step"]
+    axes = [name for name in settings if all_numbers(rows, name)]
+    axis = next((name for name in axes if name != "seed"), "seed" if "seed" in axes else None)
+    if "task" in settings:
+        return {name: by_model(rows, name) for name in columns}
+    if axis is None:
+        return {}
+    color = next((name for name in settings if name not in (axis, "seed")), None)
+    return {name: figure_of(rows, axis, [name], color) for name in columns}
+
+
+# --- figures of columns ---------------------------------------------------------------------------
+def figure_of(
+    rows: Sequence[Mapping[str, Any]], x: str, y: Sequence[str], color: str | None
+) -> Figure:
+    """`y` over `x`: the mean of the rows that share `x` and `color`, and their range as a band.
+
+    Raises:
+        UnknownNameError: no such column. ParameterError: it holds no numbers.
+    """
+    for name in (x, *y, *([color] if color else [])):
+        check_column(rows, name)
+    curves: dict[str, dict[float, list[float]]] = {}
+    for column in y:
+        for row in rows:
+            if not is_number(row.get(x)) or not is_number(row.get(column)):
+                continue
+            parts = [column] if len(y) > 1 or not color else []
+            parts += [f"{color} = {row.get(color)}"] if color else []
+            curve = curves.setdefault(", ".join(parts), defaultdict(list))
+            curve[row[x]].append(float(row[column]))
+    if x == "seed" and len(y) == 1 and not color:
+        return _strip(rows, y[0])
+    if not curves:
+        raise ParameterError(f"figure: columns {x} and {', '.join(y)} share no row with numbers")
+    places = {name: sorted(curve) for name, curve in curves.items()}
+    bands = {
+        name: ([min(curve[at]) for at in places[name]], [max(curve[at]) for at in places[name]])
+        for name, curve in curves.items()
+        if any(len(values) > 1 for values in curve.values())
     }
-    for place, row in enumerate(rows):
-        name = str(row.get("name"))
-        name = name if name not in columns else f"{name} ({place + 1})"
-        columns[name] = [row.get(number) for number in names]
-    return Table(columns, "the numbers with a null, and that differ most")
+    means = {
+        name: [sum(curve[at]) / len(curve[at]) for at in places[name]]
+        for name, curve in curves.items()
+    }
+    text = "Mean over the models that share a point; the band spans the smallest and largest one."
+    return figures.lines(
+        places,
+        means,
+        title=f"{' and '.join(map(in_words, y))} over {x}",
+        x_title=x,
+        y_title=in_words(y[0]) if len(y) == 1 else "value",
+        caption=text if bands else "One point per model.",
+        bands=bands,
+        markers=True,
+    )
+
+
+def _strip(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
+    """A number of models that differ in their seed alone: points, and their mean."""
+    held = [row for row in rows if is_number(row.get(column)) and is_number(row.get("seed"))]
+    if not held:
+        raise ParameterError(f"figure: columns seed and {column} share no row with numbers")
+    values = [float(row[column]) for row in held]
+    return figures.scatter(
+        [str(row["seed"]) for row in held],
+        values,
+        title=f"{in_words(column)}, by seed",
+        x_title="seed",
+        y_title=in_words(column),
+        text=[str(row.get("name", row["seed"])) for row in held],
+        caption=f"One point per model; their mean is {statistics.fmean(values):.4g}, their "
+        f"standard deviation {statistics.stdev(values) if len(values) > 1 else 0.0:.2g}.",
+        height=300,
+    )
+
+
+def by_model(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
+    """A number of models that no one setting orders: a bar per model."""
+    held = [row for row in rows if is_number(row.get(column))]
+    return figures.bars(
+        [str(row.get("name")) for row in held],
+        {in_words(column): [float(row[column]) for row in held]},
+        title=in_words(column),
+        x_title="model",
+        y_title=in_words(column),
+        caption="One bar per model; they differ in their task.",
+    )
+
+
+# --- over steps -----------------------------------------------------------------------------------
+def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
+    """Accuracy, loss and `columns` over the steps, a panel each, with a line where the slider
+    stands.
+
+    Args:
+        rows: of a table over steps. Accuracy and loss are those of all evaluations of the runs.
+        columns: of probes; several runs are shown by their mean, with their range as a band.
+    """
+    evaluations = evaluations_of(rows)
+    panels = []
+    for names, title, log, span in (
+        (ACCURACY, "accuracy (0–1)", False, (-0.03, 1.03)),
+        (LOSS, "loss (nats)", True, None),
+    ):
+        held = {name: name.partition(".")[0] for name in names if _has(evaluations, name)}
+        if held:
+            panels.append(_panel(evaluations, held, title, log, span))
+    panels += [
+        _panel(rows, {name: in_words(name)}, in_words(name), False, None) for name in columns
+    ]
+    steps = sorted({row["step"] for row in rows if is_number(row.get("step"))})
+    found = transitions(evaluations, ["test.accuracy"])
+    marks = {"test accuracy half way": found[0]["half way"]} if found else {}
+    several = len({row.get("path") for row in rows}) > 1
+    text = "Accuracy and loss at every evaluation, the probes' numbers at every kept checkpoint"
+    text += "; means over the runs, with their range." if several else "."
+    log = spaced_logarithmically(steps)
+    made = figures.stacked(
+        panels,
+        x_title="step (optimizer steps)",
+        title="Dynamics",
+        caption=text + (" Logarithmic steps; step 0 is not drawn." if log else ""),
+        marks=marks,
+        x_log=log,
+    )
+    return figures.with_cursor(made, [step for step in steps if step > 0 or not log])
+
+
+def transitions(rows: Sequence[Row], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """When numbers change: a mapping per column that ends far from where it began.
+
+    "from" and "to" are means over the runs at the first and the last step; "10%", "half way" and
+    "90%" the median over the runs of the step at which a run has come so far from its first to its
+    last value, interpolated; "earliest" and "latest" the range of "half way".
+
+    >>> rows = [{"path": "a", "step": s, "x": min(s / 8, 1.0)} for s in (0, 4, 8, 12)]
+    >>> found = transitions(rows, ["x"])[0]; found["half way"], found["90%"]
+    (4.0, 7.2)
+    """
+    found = []
+    for column in columns:
+        runs: dict[Any, list[Row]] = defaultdict(list)
+        for row in rows:
+            if is_number(row.get(column)) and is_number(row.get("step")):
+                runs[row.get("path")].append(row)
+        passed: dict[float, list[float]] = defaultdict(list)
+        ends = []
+        for own in runs.values():
+            values = [row[column] for row in sorted(own, key=lambda row: row["step"])]
+            first, last = values[0], values[-1]
+            if abs(last - first) < MIN_CHANGE * (max(values) - min(values)) or first == last:
+                continue
+            ends.append((first, last))
+            for share in (0.1, 0.5, 0.9):
+                level = first + share * (last - first)
+                (time,) = first_passages(own, column, level, falling=last < first)
+                passed[share].append(time.step)
+        if ends:
+            middle = {share: statistics.median(steps) for share, steps in passed.items()}
+            found.append(
+                {
+                    "number": column,
+                    "from": statistics.fmean(first for first, _ in ends),
+                    "to": statistics.fmean(last for _, last in ends),
+                    "10%": round(middle[0.1], 1),
+                    "half way": round(middle[0.5], 1),
+                    "90%": round(middle[0.9], 1),
+                    "earliest": round(min(passed[0.5]), 1),
+                    "latest": round(max(passed[0.5]), 1),
+                    "runs": len(ends),
+                }
+            )
+    return sorted(found, key=lambda one: one["half way"])
+
+
+def transition_table(rows: Sequence[Row], columns: Sequence[str]) -> Table | None:
+    """`transitions` of accuracy, loss and `columns`, the earliest first; None where nothing
+    changes.
+    """
+    found = transitions(evaluations_of(rows), [*ACCURACY, *LOSS]) + transitions(rows, columns)
+    found.sort(key=lambda one: one["half way"])
+    if not found:
+        return None
+    steps = ("10%", "half way", "90%", "earliest", "latest")
+    return Table(
+        {name: [one[name] for one in found] for name in found[0]},
+        "when each number has come how far from its first to its last value, medians over the runs",
+        dict.fromkeys(steps, "step"),
+    )
+
+
+def _through_steps(rows: Sequence[Row], shown: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
+    """The figures of one run's checkpoints behind a slider: name → the figure over all steps.
+
+    Args:
+        rows: of one run, and shown: the figures of one probe at each row; a figure that fewer than
+            two steps have is left out.
+    """
+    names = dict.fromkeys(name for some in shown for name in some)
+    pairs = sorted(zip(rows, shown, strict=True), key=lambda pair: pair[0]["step"])
+    found = {}
+    for name in names:
+        steps = {row["step"]: some[name] for row, some in pairs if name in some}
+        if len(steps) > 1:
+            found[name] = figures.stepped(steps)
+    return found
+
+
+def spaced_logarithmically(steps: Sequence[float]) -> bool:
+    """Whether most of the steps lie in the first fifth of their range.
+
+    >>> spaced_logarithmically([1, 2, 4, 8, 16, 32, 64]), spaced_logarithmically([0, 10, 20, 30])
+    (True, False)
+    """
+    return len(steps) > 3 and statistics.median(steps) < 0.2 * max(steps)
+
+
+def _has(rows: Sequence[Row], column: str) -> bool:
+    return sum(is_number(row.get(column)) for row in rows) > 1
+
+
+def _panel(
+    rows: Sequence[Row],
+    columns: Mapping[str, str],
+    title: str,
+    log: bool,
+    y_range: tuple[float, float] | None,
+) -> Panel:
+    """`columns` (name → label) over the steps: means over the runs, with their range."""
+    series, bands = {}, {}
+    for column, label in columns.items():
+        curve: dict[float, list[float]] = defaultdict(list)
+        for row in rows:
+            if is_number(row.get(column)) and is_number(row.get("step")):
+                curve[row["step"]].append(float(row[column]))
+        steps = sorted(curve)
+        series[label] = (steps, [statistics.fmean(curve[step]) for step in steps])
+        if any(len(values) > 1 for values in curve.values()):
+            edges = [[edge(curve[step]) for step in steps] for edge in (min, max)]
+            bands[label] = (steps, *edges)
+    return Panel(title, series, bands, log=log, y_range=y_range)

@@ -5,9 +5,8 @@
     table.over_steps().probe("progress").csv("steps.csv")
 
 A table is lazy: models are opened when `frame`, `csv` or `figure` asks for a column that is not
-cached. What a probe gave is kept beside the run under the probe's settings, its code and the
-weights, so that an interrupted table goes on where it stopped. Memory: one model at a time and
-worker.
+kept (`mechint.run_table.cache`), so that an interrupted table goes on where it stopped. Memory: one
+model at a time and worker.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,15 +29,19 @@ from mechint.errors import (
 from mechint.files import write_text
 from mechint.models import find_device
 from mechint.progress import Count
-from mechint.run_table.entries import Entry, is_setting
-from mechint.run_table.measuring import CHANGING, TRIES, Measurement, run_jobs
-from mechint.run_table.places import find_entries, told_apart
+from mechint.run_table import cache
+from mechint.run_table.entries import Entry, find_entries, is_setting, with_distinct_names
+from mechint.run_table.measuring import CHANGING, Measurement, measure_all
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from mechint.results import Figure
+    from mechint.subject import Subject
     from mechint.task import Task
+
+TRIES = 3
+"""How often a table is made of runs whose weights change meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,12 @@ class Runs:
         """
         counts: Counter[str] = Counter()
         for entry in {entry.path: entry for entry in self.entries}.values():
-            counts.update(json.dumps(key, sort_keys=True) for key in entry.kept_keys())
+            counts.update(json.dumps(key, sort_keys=True) for key in cache.keys_of(entry))
         chosen: dict[str, Measurement] = {}
         for text, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
             try:
                 found = Measurement.from_key(json.loads(text))
-            except (MechintError, KeyError, TypeError):  # of another version
+            except (MechintError, KeyError, TypeError, AttributeError):  # of another version
                 continue
             chosen.setdefault(found.probe.name, dataclasses.replace(found, kept_only=True))
         ordered = [chosen[name] for name in sorted(chosen)]
@@ -124,7 +127,8 @@ class Runs:
         known = {one.probe.name: one for one in self.measurements}  # the last one of a name
         if name not in known:
             raise UnknownNameError.of("measured probe", name, known)
-        return [entry.kept_figures(known[name].key) or {} for entry in self.entries]
+        kept = [cache.read(entry, known[name].key, None) for entry in self.entries]
+        return [(one or {}).get("figures") or {} for one in kept]
 
     def with_workers(self, workers: int) -> Runs:
         """The table measured by `workers` processes."""
@@ -140,20 +144,22 @@ class Runs:
 
         A model that a probe refuses has the reason under ``NAME.error``; the others go on.
         """
-        rows: list[dict[str, Any]] = []
+        told = progress or (lambda done, of, name: None)
         for left in reversed(range(TRIES)):
             before = [entry.weights_changed() for entry in self.entries]
-            measured = self._measured(progress or (lambda done, of, name: None))
+            measured = self._measured(told)
             rows = [entry.describe() for entry in self.entries]
             # no row has the step of other weights than those that were measured
-            same = [
-                then == entry.weights_changed()
+            changed = [
+                then != entry.weights_changed()
                 for then, entry in zip(before, self.entries, strict=True)
             ]
-            if all(same) or not left:
-                for row, columns, held in zip(rows, measured, same, strict=True):
-                    row |= columns if held else _changing(columns)
+            if not any(changed):
                 break
+            if not left:
+                columns = zip(measured, changed, strict=True)
+                measured = [_changing(own) if other else own for own, other in columns]
+        rows = [row | columns for row, columns in zip(rows, measured, strict=True)]
         return [_without_constants(row, rows) for row in rows]
 
     def frame(self, progress: Count | None = None) -> pd.DataFrame:
@@ -163,8 +169,8 @@ class Runs:
         return pd.DataFrame(self.rows(progress))
 
     def csv(self, path: str | Path, progress: Count | None = None) -> Path:
-        """Write the table as CSV; RunError if `path` cannot be written."""
-        write_text(path, self.frame(progress).to_csv(index=False))
+        """Write the table as CSV, lists as JSON text; RunError if `path` cannot be written."""
+        write_text(path, csv_text(self.rows(progress)))
         return Path(path)
 
     def figure(self, x: str, y: str | Sequence[str], color: str | None = None) -> Figure:
@@ -175,8 +181,8 @@ class Runs:
         Raises:
             ParameterError: no such column.
         """
-        from mechint.run_table.evaluations import with_evaluations
-        from mechint.run_table.figures import figure_of
+        from mechint.run_table.dynamics import with_evaluations
+        from mechint.run_table.page import figure_of
 
         rows = self.rows()
         if x == "step" and any(entry.step is not None for entry in self.entries):
@@ -192,7 +198,7 @@ class Runs:
             for measurement in self.measurements
         ]
         columns: list[dict[str, Any]] = [{} for _ in self.entries]
-        for done, (index, found) in enumerate(run_jobs(jobs, self.workers), start=1):
+        for done, (index, found) in enumerate(measure_all(jobs, self.workers), start=1):
             columns[index].update(found)
             progress(done, len(jobs), self.entries[index].name)
         return columns
@@ -214,30 +220,73 @@ def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -
     return {name: value for name, value in row.items() if name not in same}
 
 
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, lists and mappings as JSON text."""
+    import pandas as pd
+
+    plain = [
+        {
+            name: json.dumps(value) if isinstance(value, list | dict) else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(plain).to_csv(index=False)
+
+
 def runs(
-    paths: str | Path | Iterable[str | Path],
+    models: str
+    | Path
+    | Subject
+    | Iterable[str | Path | Subject]
+    | Mapping[str, str | Path | Subject],
     *,
     workers: int = 1,
     task: str | Task | None = None,
     device: str = "cpu",
+    opener: Callable[[Path], Subject] | None = None,
     **parameters: Any,
 ) -> Runs:
-    """A table of the models under `paths`: checkpoints, runs, folders of runs, sweeps.
+    """A table of models: checkpoints, runs, folders of runs, sweeps, subjects.
 
     Args:
-        paths: one path or several; a folder is searched for runs to any depth, in natural order.
-        workers: processes that measure.
+        models: one, several, or name → model. A folder is searched for runs to any depth, in
+            natural order.
+        workers: processes that measure; subjects are measured in this one.
         task: of checkpoint files that do not name it, as in `mechint.load`; `parameters` are the
             task's. A run states both.
         device: where the models are measured: "cpu", "cuda" or "cuda:1".
+        opener: opens a file as a subject, in place of `mechint.load`: for checkpoints of one's own,
+            with `mechint.wrap`.
 
     Raises:
         CheckpointError: a path that is not there, or that holds neither a checkpoint nor a run.
         ParameterError: a device that is not there, or a task or parameters where a path is a run.
+
+    Example:
+        >>> from mechint import planted
+        >>> adders = {f"mod {p}": planted.modular_addition(p, (1, 2)).subject for p in (7, 11)}
+        >>> runs(adders).probe("norms").frame()["name"].tolist()
+        ['mod 7', 'mod 11']
     """
+    from mechint.subject import Subject
+
     find_device(device)
-    places = [paths] if isinstance(paths, str | Path) else list(paths)
-    entries = [entry for place in places for entry in find_entries(Path(place))]
+    opening = {"task": task, "parameters": parameters, "device": device}
+    if isinstance(models, str | Path | Subject):
+        models = [models]
+    named = list(models.items()) if isinstance(models, Mapping) else [("", one) for one in models]
+    entries: list[Entry] = []
+    for place, (name, model) in enumerate(named):
+        if isinstance(model, Subject):
+            entries.append(Entry(Path(), name or f"model-{place}", source=model))
+            continue
+        path = Path(model)
+        if opener is not None:
+            found = [Entry(path, path.name, source=opener)]
+        else:
+            found = [dataclasses.replace(one, opening=opening) for one in find_entries(path)]
+        entries += [dataclasses.replace(found[0], name=name)] if name and len(found) == 1 else found
     if not entries:
         raise CheckpointError("runs: expected at least one path of a checkpoint or a run")
     given = [*(["task"] if task is not None else []), *parameters]
@@ -247,6 +296,4 @@ def runs(
             f"{run.path}: a run states its task and the task's parameters; expected these for "
             f"checkpoint files alone, got {', '.join(given)}"
         )
-    opening = {"task": task, "parameters": parameters, "device": device}
-    opened = [dataclasses.replace(entry, opening=opening) for entry in entries]
-    return Runs(tuple(told_apart(opened))).with_workers(workers)
+    return Runs(tuple(with_distinct_names(entries))).with_workers(workers)

@@ -260,6 +260,6 @@ def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None
     assert found["results"]["lens"]["metrics"] == whole.to_dict()["metrics"]
     assert f"--answer 0 --out {page}" in page.read_text()
     table = mechint(*asked, "--answer", "all", "--csv", tmp_path / "all.csv")
-    assert table.exit_code == 0 and "lens.lens.final_accuracy" in (tmp_path / "all.csv").read_text()
+    assert table.exit_code == 0 and "lens.final_accuracy" in (tmp_path / "all.csv").read_text()
     assert "answer=7: " in one_line(mechint(*asked, "--answer", "7"))
     assert "--answer last: expected a number" in one_line(mechint(*asked, "--answer", "last"))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import html
 import json
-import re
-import shlex
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 
+import probes
+from mechint import load
 from mechint.cli.table import wants_table
 from mechint.config import ModelConfig
 from mechint.models import build
-from mechint.run_table.places import find_entries
+from mechint.run_table import find_entries
 from tests.cli.conftest import Command
 
 TRAIN = ("p=7", "d_model=16", "n_heads=2", "d_mlp=16", "steps=6", "evaluate_every=3")
@@ -38,9 +37,9 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_of_runs_is_a_table_however_deep_they_lie(tmp_path: Path) -> None:
     run = tmp_path / "a" / "b" / "c" / "run"
     run.mkdir(parents=True)
-    assert not wants_table([tmp_path], False, None)
+    assert not wants_table([tmp_path])
     (run / "config.json").write_text('{"task": {}}')
-    assert wants_table([tmp_path], False, None) and not wants_table([run], False, None)
+    assert wants_table([tmp_path]) and not wants_table([run])
     assert [entry.path for entry in find_entries(tmp_path)] == [run]
 
 
@@ -51,7 +50,7 @@ def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: P
     assert result.exit_code == 0, result.output
     frame = pd.read_csv(table)
     assert len(frame) == 3 and {"seed", "norms.verdict", "test.accuracy"} <= set(frame.columns)
-    assert "norms" in page.read_text() and "mechint table" in page.read_text()
+    assert "norms" in page.read_text()
     assert result.stdout.count("finished") == 3
     again = mechint("analyze", seeds, "--probe", "norms", "--json")
     rows = json.loads(again.stdout)["rows"]
@@ -69,14 +68,39 @@ def test_over_steps_has_a_row_per_checkpoint(mechint: Command, seeds: Path, tmp_
     assert frame["norms.verdict"].notna().all()
 
 
-def test_two_checkpoints_side_by_side(mechint: Command, seeds: Path) -> None:
-    first, second, _ = sorted(path.parent for path in seeds.rglob("ckpt.pt"))
-    result = mechint("analyze", first, second, "--probe", "gradients", "--json")
-    found = json.loads(result.stdout)
-    assert [row["path"] for row in found["rows"]] == [str(first), str(second)]
-    assert found["comparison"]["accuracy.first"] <= 1.0
-    shown = mechint("analyze", first, second, "--probe", "norms").stdout
-    assert "linear CKA of their last layers" in " ".join(shown.split())
+def test_a_probe_that_was_asked_for_and_applies_nowhere_is_said(
+    mechint: Command, seeds: Path, tmp_path: Path
+) -> None:
+    result = mechint("analyze", seeds, "--probe", "norms,subspace", "--csv", tmp_path / "t.csv")
+    assert result.exit_code == 2
+    assert "subspace: no numbers of 3 of 3 models: " in result.stderr
+    assert "norms.verdict" in result.stdout and "norms" not in result.stderr
+    assert pd.read_csv(tmp_path / "t.csv")["norms.verdict"].notna().all()
+
+
+def test_lists_stay_lists_in_json(mechint: Command, seeds: Path) -> None:
+    asked = ("--probe", "fourier", "--set", "permutations=9", "--json")
+    rows = json.loads(mechint("analyze", seeds, *asked).stdout)["rows"]
+    for row in rows:
+        assert isinstance(row["fourier.logits.key_frequencies"], list)
+
+
+def test_where_along_a_size_the_task_is_learned(mechint: Command, tmp_path: Path) -> None:
+    for size in (8, 16, 32, 64):
+        for seed in range(2):
+            run = tmp_path / "sweep" / f"{size}-{seed}"
+            run.mkdir(parents=True)
+            config = {"task": {"name": "x", "parameters": {}}, "model": {"d_model": size}}
+            (run / "config.json").write_text(json.dumps(config | {"train": {"seed": seed}}))
+            row = {"step": 1, "test.accuracy": float(size > 20)}
+            (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    asked = ("analyze", tmp_path / "sweep", "--transition", "d_model")
+    found = json.loads(mechint(*asked, "--json").stdout)["transition"]
+    assert found["over"] == "model.d_model" and 16 < found["at"] < 32
+    assert found["low"] <= found["at"] <= found["high"]
+    assert "Test accuracy passes one half at d_model 2" in mechint(*asked).stdout
+    line = mechint("analyze", tmp_path / "sweep", "--transition", "d_modl")
+    assert line.exit_code == 2 and "unknown column 'd_modl'" in line.stderr
 
 
 def test_what_cannot_be_asked_is_said_in_one_line(
@@ -123,13 +147,19 @@ def test_a_table_opens_files_with_the_task_that_it_is_given(
 ) -> None:
     given = ("--task", "modular-arithmetic", "--set", "p=7", "--set", "operation=subtract")
     given += ("--probe", "lens", "--set", "permutations=19", "--seed", 2)
-    rows = json.loads(mechint("analyze", *foreign, *given, "--json").stdout)["rows"]
+    table = ("--csv", tmp_path / "two.csv", "--json")
+    rows = json.loads(mechint("analyze", *foreign, *given, *table).stdout)["rows"]
     for path, row in zip(foreign, rows, strict=True):
-        alone = json.loads(mechint("analyze", path, *given, "--json").stdout)["results"]["lens"]
-        numbers = {f"lens.{k}": v for k, v in alone["metrics"].items() if isinstance(v, float)}
-        assert "lens.lens.final_accuracy" in numbers
+        subject = load(path, task="modular-arithmetic", p=7, operation="subtract")
+        alone = probes.run("lens", subject, permutations=19, seed=2)
+        numbers = {
+            f"lens.{name.removeprefix('lens.')}": value
+            for name, value in alone.metrics.items()
+            if isinstance(value, float)
+        }
+        assert "lens.final_accuracy" in numbers
         assert {name: row[name] for name in numbers} == numbers
-        assert row["lens.verdict"] == alone["verdict"]
+        assert row["lens.verdict"] == alone.verdict
     assert mechint("analyze", foreign[0], *given, "--csv", tmp_path / "one.csv").exit_code == 0
     assert len(pd.read_csv(tmp_path / "one.csv")) == 1
 
@@ -149,18 +179,3 @@ def test_a_table_refuses_what_it_does_not_carry_out(
     ):
         result = mechint("analyze", *arguments)
         assert result.exit_code == 2 and text in result.stderr, arguments
-
-
-def test_the_command_of_a_table_s_page_gives_that_page_again(
-    mechint: Command, foreign: list[Path], tmp_path: Path
-) -> None:
-    given = ("--task", "modular-arithmetic", "--set", "p=7", "--set", "norms.null_models=19")
-    given += ("--probe", "norms,lens", "--set", "permutations=29", "--seed", 3, "--answer", "all")
-    page, again = tmp_path / "t.html", tmp_path / "again.html"
-    assert mechint("analyze", *foreign, *given, "--out", page).exit_code == 0
-    (command,) = set(re.findall(r"mechint analyze [^<]*--out report.html", page.read_text()))
-    words = shlex.split(html.unescape(command))
-    assert mechint(*words[1:-1], again).exit_code == 0
-    assert again.read_text() == page.read_text()
-    assert mechint("analyze", *foreign, *given[:-2], "--out", again, "--force").exit_code == 0
-    assert again.read_text() != page.read_text()

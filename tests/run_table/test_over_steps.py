@@ -12,8 +12,12 @@ import mechint
 import tasks
 from mechint.report import render
 from mechint.run_table.dynamics import emergence_times
-from mechint.run_table.over_steps import spaced_logarithmically, transition_table, transitions
-from mechint.run_table.page import page_of_table
+from mechint.run_table.page import (
+    page_of_table,
+    spaced_logarithmically,
+    transition_table,
+    transitions,
+)
 from mechint.run_table.table import Entry
 
 

@@ -1,0 +1,185 @@
+"""Numbers that probes gave on runs, kept so that asking again is free.
+
+    RUN/probes/table/NAME-DIGEST.json      of a run that this user trained
+    ~/.cache/mechint/tables/…              of other runs, which are read and not written to
+
+A file is named by the probe, its settings and the weights, and says what else the numbers depend
+on: the code of probe, task and mechint, the run's configuration, and the files that the task reads.
+A file that says anything else than what is asked for is measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mechint
+from mechint.errors import MechintError, RunError
+from mechint.files import cache_directory, digest_of, read_json, refuse_links, write_text
+from mechint.locks import is_ours
+from mechint.registry import TASKS
+from mechint.results import Figure
+from mechint.run_table.entries import CONFIG, Entry
+
+FOLDER = "probes/table"
+LEFT_OUT = {"calibration", "cli", "report", "studies", "sweeps"}
+"""Packages of mechint that no number of a probe on a given model depends on."""
+
+_warned = False
+
+
+def place_of(entry: Entry, key: Mapping[str, Any]) -> Path | None:
+    """The file of the numbers that the measurement `key` gives on the weights as they are now; None
+    of a model that is no run, or whose weights cannot be read.
+    """
+    if not entry.is_run:
+        return None
+    try:
+        weights = _digest_of(entry.weights)
+    except OSError:
+        return None
+    text = json.dumps({**key, "weights": weights}, sort_keys=True)
+    name = f"{key['probe']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    own = entry.path / FOLDER
+    return (own if is_ours(entry.path) else cache_directory() / "tables") / name
+
+
+def read(entry: Entry, key: Mapping[str, Any], stamp: str | None) -> dict[str, Any] | None:
+    """What is kept under `key`: "columns", "figures" (None where none were kept) and "current",
+    whether everything that they depend on is as it was; None where nothing, or something else, is.
+    """
+    file = place_of(entry, key)
+    try:
+        if file is None:
+            return None
+        refuse_links(file, entry.path if entry.path in file.parents else file.parent)
+        kept = read_json(file)
+        columns, figures = kept["columns"], kept["figures"]
+        own = all(name.startswith(f"{key['probe']}.") for name in columns)
+        if kept["key"] != json.loads(json.dumps(key)) or not own or not _are_cells(columns):
+            return None
+        if figures is not None:
+            figures = {name: Figure.from_dict(one) for name, one in figures.items()}
+        current = stamp is not None and kept["stamp"] == stamp
+        return {"columns": columns, "figures": figures, "current": current}
+    except (MechintError, OSError, KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+def keep(
+    file: Path | None,
+    entry: Entry,
+    key: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    figures: Mapping[str, Figure] | None,
+    stamp: str,
+) -> None:
+    """Keep numbers in `file`, the `place_of` the weights that were measured. Where it cannot be
+    written, one warning says so.
+    """
+    global _warned
+    if file is None:
+        return
+    drawn = None if figures is None else {name: one.to_dict() for name, one in figures.items()}
+    kept = {"key": dict(key), "stamp": stamp, "columns": dict(columns), "figures": drawn}
+    within = entry.path if entry.path in file.parents else None
+    try:
+        write_text(file, json.dumps(kept), within=within)
+    except RunError as error:
+        if not _warned:
+            _warned = True
+            warnings.warn(f"numbers are not kept beside the runs: {error}", stacklevel=2)
+
+
+def keys_of(entry: Entry) -> list[dict[str, Any]]:
+    """The measurements that the run was measured by, whatever its weights were then."""
+    found = []
+    for file in sorted((entry.path / FOLDER).glob("*.json")) if entry.is_run else []:
+        with contextlib.suppress(MechintError, OSError, ValueError, KeyError, TypeError):
+            found.append(dict(read_json(file)["key"]))
+    return found
+
+
+def _are_cells(columns: Mapping[str, Any]) -> bool:
+    return all(
+        value is None or isinstance(value, str | int | float | list | dict)
+        for value in columns.values()
+    )
+
+
+# --- what numbers depend on besides weights and settings ------------------------------------------
+def stamp_of(entry: Entry, probe: type) -> str | None:
+    """Digest of the code of the probe, the run's task and mechint, of the run's configuration, and
+    of the files that its task reads; None where a source is not in files, as in a notebook.
+    """
+    try:
+        config = read_json(entry.path / CONFIG)
+        task = TASKS[config["task"]["name"]]
+        files = [_digest_of(file) for file in _files_in(config["task"]["parameters"])]
+    except (MechintError, KeyError, TypeError, OSError):
+        return None
+    codes = [_code_of(probe), _code_of(task), _engine()]
+    if None in codes:
+        return None
+    text = json.dumps([codes, files, config, mechint.__version__], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _files_in(value: Any) -> Iterator[Path]:
+    """The files that are named in the parameters of a task."""
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _files_in(one)
+    elif isinstance(value, str) and len(value) < 4096 and "\0" not in value:
+        with contextlib.suppress(OSError):
+            if Path(value).is_file():
+                yield Path(value)
+
+
+@cache
+def _code_of(kind: type) -> str | None:
+    """Digest of the sources that a class may use: its whole package, or the files beside a module
+    that stands alone; None where it has no source.
+    """
+    top = kind.__module__.partition(".")[0]
+    source = getattr(sys.modules.get(top), "__file__", None)
+    if source is None or not Path(source).is_file():
+        return None
+    file = Path(source)
+    alone = file.name != "__init__.py"
+    return _digest_all(sorted(file.parent.glob("*.py") if alone else file.parent.rglob("*.py")))
+
+
+@cache
+def _engine() -> str:
+    """Digest of the code that every probe computes with."""
+    home = Path(mechint.__file__).parent
+    return _digest_all(
+        file
+        for file in sorted(home.rglob("*.py"))
+        if file.relative_to(home).parts[0] not in LEFT_OUT
+    )
+
+
+def _digest_all(files: Any) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"\0{file.name}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _digest(path: Path, size: int, changed: int) -> str:
+    return digest_of(path)
+
+
+def _digest_of(path: Path) -> str:
+    stat = path.stat()
+    return _digest(path, stat.st_size, stat.st_mtime_ns)
