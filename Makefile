@@ -96,7 +96,7 @@ $(PEER)/.installed:
 
 docs: $(STAMP)  ## the documentation as a site of pages, in site/
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	GALLERY=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "site/index.html; python -m http.server --directory site serves it with search"
 
 gallery: $(STAMP)  ## the five studies, examples, tasks and probes as pages, in gallery/

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import html
 import inspect
 import json
 import re
@@ -10,34 +12,49 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mechint.cli.list import answers_of
+from mechint.errors import RunError
+from mechint.figures.static import drawing
 from mechint.registry import PROBES, TASKS
+from mechint.report import PAGE, Page, find_pages
+from mechint.report.gallery import cards_html
+from mechint.results import MARKS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = {
-    "The public names": ("mechint.checkpoints.open", "mechint.training.api", "mechint.subject"),
-    "Results": ("mechint.results", "mechint.null", "mechint.figures.figure"),
-    "Tables of models": (
+    "public names": ("mechint.checkpoints.open", "mechint.training.api", "mechint.subject"),
+    "accounts and results": (
+        "mechint.account",
+        "mechint.results",
+        "mechint.null",
+        "mechint.figures.figure",
+        "mechint.report",
+    ),
+    "tables of models": (
         "mechint.run_table.table",
         "mechint.run_table.measuring",
         "mechint.run_table.dynamics",
     ),
-    "Interventions": ("mechint.interventions",),
-    "Sparse dictionaries": (
+    "figures": ("mechint.figures.build", "mechint.figures.attention", "mechint.figures.steps"),
+    "interventions": ("mechint.interventions",),
+    "dictionaries": (
         "mechint.dictionaries.dictionary",
         "mechint.dictionaries.files",
         "mechint.dictionaries.export",
         "mechint.dictionaries.recovery",
     ),
-    "Contracts": ("mechint.task", "mechint.probe", "mechint.reporting", "mechint.models.protocol"),
-    "Similarity and transitions": ("mechint.similarity", "mechint.transitions"),
-    "Errors": ("mechint.errors",),
+    "contracts": ("mechint.task", "mechint.probe", "mechint.reporting", "mechint.models.protocol"),
+    "similarity and transitions": ("mechint.similarity", "mechint.transitions"),
+    "errors": ("mechint.errors",),
 }
+"""Page of the reference → modules on it."""
 
 
 @cache
 def made() -> dict[str, str]:
     """Path in the documentation → text."""
-    found = {"reference.md": reference()}
+    found = {f"reference/{title.replace(' ', '-')}.md": reference(title) for title in REFERENCE}
+    found |= {"command-line.md": command_line(), "papers.md": papers(), "gallery.md": gallery()}
     for kind, registry, page in (("probes", PROBES, probe_page), ("tasks", TASKS, task_page)):
         found[f"{kind}/index.md"] = index(
             kind, {name: registry.describe(name) for name in registry}
@@ -68,13 +85,16 @@ def index(kind: str, lines: Mapping[str, str]) -> str:
 
 
 def probe_page(name: str) -> str:
-    """Question, method, settings, needs, calibration and a command."""
+    """Question, a yes and a no, method, settings, needs, calibration and a command."""
     probe = PROBES[name]
+    written = ROOT / "docs" / "probes" / f"{name}.md"
+    method = written.read_text(encoding="utf-8").partition("\n")[2] if written.exists() else ""
     parts = [
         f"# {name}",
         f"*{probe.question}*",
-        prose(probe),
+        *yes_and_no(name),
         f"    mechint analyze CHECKPOINT --probe {name}",
+        method.strip() or prose(probe),
         f"**Source.** {probe.source}",
         f"**Needs.** {', '.join(str(need) for need in probe.needs) or 'nothing but a model'}.",
         "## Settings",
@@ -82,6 +102,82 @@ def probe_page(name: str) -> str:
         *calibration(name),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def yes_and_no(name: str) -> list[str]:
+    """A planted mechanism of which the probe says yes, beside a control of which it says no; as
+    ``python -m mechint.report.measure probes`` measured them.
+    """
+    page = kept("probes", name)
+    if page is None:
+        return []
+    shown = [
+        f'<figure markdown="0"><img src="{name}-{word.partition("-")[0]}.svg" '
+        f'alt="{html.escape(figure.title)}"><figcaption>{html.escape(figure.title)}. '
+        f"{html.escape(figure.caption)}</figcaption></figure>"
+        for word, figure in page.figures.items()
+        if figure.plots
+    ]
+    said = [
+        f"- {section.title}: {MARKS[finding.verdict]} {finding.headline}"
+        for section in page.sections
+        for finding in section.findings[:1]
+    ]
+    return ['<div class="beside">' + "".join(shown) + "</div>", "\n".join(said)]
+
+
+@cache
+def kept(kind: str, name: str) -> Page | None:
+    """The page that is kept of a probe or task under ``results/``."""
+    file = ROOT / "results" / kind / name / PAGE
+    return find_pages([file])[0] if file.exists() else None
+
+
+def pictures() -> dict[str, bytes]:
+    """Path in the documentation → drawing, of the probes' pages."""
+    found = {}
+    for name in PROBES:
+        page = kept("probes", name)
+        for word, figure in (page.figures if page else {}).items():
+            if figure.plots:
+                drawn = drawing(figure, "svg", 4.6, 3.0)
+                found[f"probes/{name}-{word.partition('-')[0]}.svg"] = drawn
+    return found
+
+
+def command_line() -> str:
+    """Every command with its options, as ``--help`` prints them."""
+    from click import Context, Group
+
+    from mechint.cli import main
+
+    parts = ["# Command line"]
+    for name in main.list_commands(Context(main)):
+        command = main.get_command(Context(main), name)
+        assert command is not None
+        inner = list(command.commands.items()) if isinstance(command, Group) else []
+        for words, one in [(name, command), *((f"{name} {key}", sub) for key, sub in inner)]:
+            context = Context(one, info_name=f"mechint {words}", max_content_width=100)
+            parts += [f"## {words}", f"```text\n{one.get_help(context)}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def papers() -> str:
+    """The verdicts of the studies, as they are kept in ``results/``."""
+    text = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    body = re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", text.partition("\n")[2])
+    return f"# Papers, run again\n{body}"
+
+
+def gallery() -> str:
+    """The cards of the gallery, whose pages are built beside the documentation."""
+    files = sorted((ROOT / "results").rglob(PAGE))
+    pages = []
+    for file in files:
+        with contextlib.suppress(RunError):
+            pages += find_pages([file])
+    cards = cards_html(pages, "gallery/")
+    return f"# Gallery\n\n{cards}\n" if pages else "# Gallery\n\nNo page is kept here yet.\n"
 
 
 def task_page(name: str) -> str:
@@ -128,11 +224,14 @@ def settings(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def examples(task: Any) -> list[str]:
-    """Three examples, where the task has tokens."""
+    """Three examples with their answers, where the task has tokens."""
     if not len(task.vocabulary):
         return []
     batch = task.sample(3, 0, "train")
-    shown = "\n".join(f"    {task.text(tokens)}" for tokens in batch.tokens)
+    shown = "\n".join(
+        f"    {task.text(tokens)}  →  {answers_of(task, targets)}"
+        for tokens, targets in zip(batch.tokens, batch.targets, strict=True)
+    )
     return ["## Examples", shown]
 
 
@@ -156,13 +255,10 @@ def calibration(name: str) -> list[str]:
     return ["## Calibration", text, table(["subject", "noise", "runs", "detected"], cells)]
 
 
-def reference() -> str:
-    """The public names, from their docstrings."""
-    parts = ["# Reference"]
-    for title, modules in REFERENCE.items():
-        parts.append(f"## {title}")
-        parts += [f"::: {module}" for module in modules]
-    return "\n\n".join(parts) + "\n"
+def reference(title: str) -> str:
+    """One page of the public names, from their docstrings."""
+    modules = [f"::: {module}" for module in REFERENCE[title]]
+    return "\n\n".join([f"# {title.capitalize()}", *modules]) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -139,16 +139,27 @@ def build_gallery(
     return out / "index.html"
 
 
+def cards_html(pages: Iterable[Page], folder: str) -> str:
+    """The cards of `pages`, which `build_gallery` writes to `folder`, for another site."""
+    cards = [card(name, page) for name, page in _named(pages).items()]
+    made = environment().get_template("cards.html.j2").module.cards(_groups(cards), folder)  # type: ignore[attr-defined]
+    return f"<style>{asset('cards.css')}</style>{made}<script>{asset('gallery.js')}</script>"
+
+
 def _index(title: str, cards: Sequence[Card]) -> str:
     """The page of cards, by kind, with a search and chips."""
-    groups = [
-        (kind, heading, shown)
-        for kind, heading in HEADINGS.items()
-        if (shown := [one for one in cards if one.kind == kind])
-    ]
     template = environment().get_template("gallery.html.j2")
     policy = content_policy([asset("gallery.js"), asset("page.js")], beside=True)
-    return template.render(title=title, groups=groups, policy=policy)
+    return template.render(title=title, groups=_groups(cards), policy=policy)
+
+
+def _groups(cards: Sequence[Card]) -> list[tuple[str, str, list[Card]]]:
+    """(kind, heading, cards) of every kind that there is."""
+    grouped = [
+        (kind, heading, [one for one in cards if one.kind == kind])
+        for kind, heading in HEADINGS.items()
+    ]
+    return [group for group in grouped if group[2]]
 
 
 def _named(pages: Iterable[Page]) -> dict[str, Page]:
