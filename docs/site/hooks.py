@@ -75,7 +75,7 @@ def _with_output(block: re.Match[str]) -> str:
 
 def formulas(text: str) -> str:
     """The text with formulas between dollars as drawings, outside of code."""
-    parts = re.split(r"(```.*?```|`[^`]*`|^    .*$)", text, flags=re.DOTALL | re.MULTILINE)
+    parts = re.split(r"(```.*?```|`[^`]*`|^    [^\n]*$)", text, flags=re.DOTALL | re.MULTILINE)
     drawn = [re.sub(r"\$([^$\n]+)\$", _formula, part) for part in parts[::2]]
     parts[::2] = drawn
     return "".join(parts)

@@ -89,6 +89,7 @@ def probe_page(name: str) -> str:
     probe = PROBES[name]
     written = ROOT / "docs" / "probes" / f"{name}.md"
     method = written.read_text(encoding="utf-8").partition("\n")[2] if written.exists() else ""
+    method = method.replace(f"**{probe.question}**", "", 1)  # it stands above
     parts = [
         f"# {name}",
         f"*{probe.question}*",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 HALF, WHOLE = 440, 800
 """Pixels of a figure beside another in a page, and of one that needs the whole width."""
-PANEL, TALL = 110, 290
-"""Height in pixels of a stacked panel, and of an ordinary figure."""
+PANEL, TALL, NARROWEST = 110, 290, 130
+"""Pixels: height of a stacked panel, of an ordinary figure; least width of a panel in a grid."""
 DASHES = {"": "-", "dash": (0, (4, 2)), "dot": (0, (1, 2))}
 END_LABELS = 16
 """Curves that are labeled at their ends; more are named in a legend."""
@@ -76,7 +76,7 @@ def height_of(figure: Figure, width: int) -> int:
     if figure.kind == "panels":
         return 70 + (PANEL + 24) * len(figure.plots)
     if figure.columns > 1 or len(figure.plots) > 1:
-        across = max(1, min(figure.columns, len(figure.plots)))
+        across = _columns(figure, width)
         panel = figure.size or min(230, round((width - 110) / across))
         return 60 + math.ceil(len(figure.plots) / across) * (panel + 28)
     plot = figure.plots[0]
@@ -87,6 +87,11 @@ def height_of(figure: Figure, width: int) -> int:
     if figure.size:
         return min(figure.size, width) if plot.equal else figure.size
     return round(0.85 * width) if plot.equal else TALL
+
+
+def _columns(figure: Figure, width: int) -> int:
+    """Panels beside each other: fewer where the figure is narrow."""
+    return max(1, min(figure.columns, len(figure.plots), width // NARROWEST))
 
 
 def drawing(figure: Figure, form: str, width: float, height: float | None = None) -> bytes:
@@ -154,7 +159,7 @@ def draw(
     if not figure.plots:
         made.text(0.01, 0.4, figure.caption, wrap=True)
         return made
-    across = max(1, min(figure.columns, len(figure.plots)))
+    across = _columns(figure, round(width * DPI))
     down = -(-len(figure.plots) // across)
     grid = made.subplots(down, across, squeeze=False, sharex=figure.kind == "panels").ravel()
     for spare in grid[len(figure.plots) :]:
@@ -165,6 +170,7 @@ def draw(
         if figure.columns > 1:
             axes.set_ylabel(wrap_title(plot.y.title, up=True) if edge[0] else "")
             axes.set_xlabel(plot.x.title if edge[1] else "")
+            axes.label_outer()
         elif len(figure.plots) > 1 and not edge[1]:
             axes.set_xlabel("")
     scales = [one.scale for plot in figure.plots for one in plot.layers if one.scale]
