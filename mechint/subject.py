@@ -5,13 +5,11 @@
     subject.grid(...)                                              # (p, p, d_mlp) on a p x p grid
 
 A Subject does not change: `with_data`, `with_model`, `with_answer`, `with_limits`, `untrained` and
-`at_step` give new ones. Its model may: what was cached before an edit of weights or hooks, or was
-edited itself, is computed again. Activations are computed in evaluation mode, in chunks of at most
-`chunk` examples and a quarter of `memory` bytes, and cached up to `memory` bytes; no hook is left
-behind. Cost: one forward per chunk and request that is not cached, one read of the weights per
-request that is.
-Long because every view of one unchanging object, its answers, activations, logits and the subjects
-made from it, is a method of one class.
+`at_step` give new ones. Its model may: what was cached before an edit of weights or hooks that
+torch counts (not through ``.data``), or was edited itself, is computed again. Activations are
+computed in evaluation mode, in chunks of at most `chunk` examples and a quarter of `memory` bytes,
+and cached up to `memory` bytes; no hook is left behind. Cost: one forward per chunk and request
+that is not cached.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from mechint.activations import (
     Recorder,
     slices,
 )
-from mechint.cache import BoundedCache, model_fingerprint
+from mechint.cache import BoundedCache, model_version
 from mechint.errors import DataError, MechintError, ParameterError, counted
 from mechint.models.protocol import (
     Capability,
@@ -132,6 +130,8 @@ class Subject:
         _check_data(data, task)
         answer = _which(answer)
         data = data.to(next(model.parameters()).device)
+        if not getattr(model, "checked", True) and len(data):
+            model.check_forward(data.tokens[:8])
         self.__dict__.update(
             model=model,
             task=task,
@@ -515,7 +515,7 @@ class Subject:
     def _current_cache(self) -> BoundedCache:
         """The cache, without what was computed before the last edit of the model."""
         _ = self.hooks  # runs a bridge once, which adds hooks of its own in its first forward
-        self._cache.keep_for(model_fingerprint(self.model))
+        self._cache.keep_for(model_version(self.model))
         return self._cache
 
     def _cached(self, places: Mapping[str, At]) -> bool:

@@ -98,10 +98,12 @@ def _through(point: nn.Module, name: str, tokens: Tensor, square: bool, value: A
             "or a tuple that begins with one: hook a submodule within that returns it"
         )
     check_batch(name, value, tokens, square and value.dim() > 2)
+    check_heads(name, value)
+    # copies: what hooks keep is not what the module may write over, before or after
     if value.dim() != 2 or tokens.dim() != 2:
-        return point(value)
+        return point(value.clone()).clone()
     # (batch, d) stands at the last position, zeros at the others
-    return point(F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0)))[:, -1]
+    return point(F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0)))[:, -1].clone()
 
 
 def check_batch(
@@ -114,6 +116,39 @@ def check_batch(
             "expected (batch, pos, …) or (batch, d): make its module with batch_first=True, or "
             "hook where the batch comes first"
         )
+
+
+PATTERNS = ("hook_pattern", "hook_attn_scores")
+PER_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")
+
+
+def check_heads(name: str, value: Shaped[Tensor, ...]) -> None:
+    """ParameterError where the activation of an attention hook has no axis of heads."""
+    if name.endswith(PATTERNS) and value.dim() != 4:
+        raise ParameterError(
+            f"wrap: hook {name} has shape {tuple(value.shape)}; expected (batch, head, query, "
+            "key): nn.MultiheadAttention gives it when called with average_attn_weights=False"
+        )
+    if name.endswith(PER_HEAD) and value.dim() != 4:
+        raise ParameterError(
+            f"wrap: hook {name} has shape {tuple(value.shape)}; expected (batch, pos, head, "
+            "d_head): hook a submodule that splits the heads"
+        )
+
+
+def sizes_of(activations: Mapping[str, Shaped[Tensor, ...]]) -> dict[str, tuple[str, int]]:
+    """Field of a `ModelDescription` → the hook that shows it, and the size there."""
+    found: dict[str, tuple[str, int]] = {}
+    for name, value in activations.items():
+        if name.endswith(("hook_embed", "_resid_pre", "_resid_mid", "_resid_post", "_out")):
+            found.setdefault("d_model", (name, value.shape[-1]))
+        elif name.endswith(PATTERNS):
+            found.setdefault("n_heads", (name, value.shape[1]))
+        elif name.endswith(PER_HEAD):
+            found.setdefault("n_heads", (name, value.shape[2]))
+        elif name.endswith("mlp.hook_post"):
+            found.setdefault("d_mlp", (name, value.shape[-1]))
+    return found
 
 
 def positions_first(module: nn.Module, submodule: nn.Module) -> bool:

@@ -26,14 +26,18 @@ from transformer_lens.hook_points import HookPoint
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.models.capability import Capability
 from mechint.models.protocol import ModelDescription, n_blocks, size_of
-from mechint.models.routing import check_batch, logits_of, positions_first, register
+from mechint.models.routing import check_batch, logits_of, positions_first, register, sizes_of
 from mechint.models.stacks import HEAD_WEIGHTS
+from mechint.models.untouched import evaluating
 
 Place = str | Callable[[nn.Module], nn.Module]
 """A submodule: its dotted path, or a function that finds it; "path:input" is what it is given."""
 
 Weight = str | Callable[[nn.Module], Tensor]
 """A weight: its dotted path, or a function that makes it of the module, e.g. a transpose."""
+
+SHORT = 64
+"""Up to so many positions a module is checked at its full length."""
 
 WEIGHTS = ("W_E", "W_pos", "W_U", *HEAD_WEIGHTS)
 
@@ -63,13 +67,15 @@ def wrap(
         call: function(module, tokens) -> logits, where ``module(tokens)`` is not enough.
         make: makes the module anew with initial weights; without it the model lacks the capability
             REINITIALIZE.
-        sizes: fields of `ModelDescription` that hooks and weights do not tell: n_heads, n_ctx,
-            attention_dir, ….
+        sizes: fields of `ModelDescription` that neither hooks nor weights nor a forward of a few
+            tokens tell: n_ctx, attention_dir, ….
 
     Raises:
-        ParameterError: not a module, a path without a submodule or weight, or an unknown size; in a
-            forward, an activation or logits that are no tensor or whose first axis is not the
-            batch, or a submodule that runs twice.
+        ParameterError: not a module, a path without a submodule or weight, an unknown size or one
+            that a forward contradicts; an activation or logits that are no tensor, whose first axis
+            is not the batch, or without an axis of heads; a submodule that runs twice; a module
+            that stays random in evaluation mode. Those of a forward are found here, where the
+            module takes a few tokens 0, or in the first forward.
 
     Example:
         >>> import torch
@@ -115,6 +121,47 @@ class WrappedModule(HookedRootModule):
         for name in self.sizes:
             if name not in known:
                 raise UnknownNameError.of("size", name, known)
+        self._learned: dict[str, int] = {}
+        self.checked = False
+        self._check_on_zeros()
+
+    def _check_on_zeros(self) -> None:
+        """`check_forward` on a few tokens 0, where the module takes them."""
+        n_ctx = self.sizes.get("n_ctx") or size_of(self.W_pos, 0) or 3
+        n = n_ctx if n_ctx <= SHORT else 3
+        device = next((weight.device for weight in self.module.parameters()), None)
+        tokens = torch.zeros(3 if n == 2 else 2, n, dtype=torch.int64, device=device)
+        try:
+            self.check_forward(tokens)
+        except ParameterError:
+            raise
+        except Exception:  # another length, or vectors: the first examples tell
+            return
+
+    def check_forward(self, tokens: Shaped[Tensor, "batch ..."]) -> None:
+        """Learn sizes from two forwards in evaluation mode, which have to be equal.
+
+        Raises:
+            ParameterError: as of `wrap`, of a forward.
+        """
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(self):
+            logits, kept = self.run_with_cache(tokens)
+            again = self(tokens)
+        off = float((logits - again).abs().nan_to_num().max()) if logits.numel() else 0.0
+        if off > 1e-4 * max(1.0, float(logits.abs().nan_to_num().max())):
+            raise ParameterError(
+                f"wrap: two forwards of the same tokens in evaluation mode differ by {off:.3g}, so "
+                "that the module is no function of its input; where it is F.dropout(x, p), write "
+                "F.dropout(x, p, self.training)"
+            )
+        found = sizes_of(kept) | {"d_vocab_out": ("logits", logits.shape[-1])}
+        for size, (name, here) in found.items():
+            if self.sizes.get(size, here) != here:
+                raise ParameterError(
+                    f"wrap: {name} shows {size}={here}, and wrap was given "
+                    f"{size}={self.sizes[size]}; give {size}={here}, or hook another submodule"
+                )
+        self._learned, self.checked = {size: here for size, (_, here) in found.items()}, True
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -127,9 +174,12 @@ class WrappedModule(HookedRootModule):
 
     @property
     def description(self) -> ModelDescription:
-        """What hooks, weights and the given sizes tell."""
+        """What hooks, weights, a forward and the given sizes tell."""
         embedding, unembedding = self.W_E, self.W_U
         attends = any(name.endswith("attn.hook_pattern") for name in self.places)
+        learned = dict(self._learned)
+        if not attends:
+            learned.pop("n_heads", None)
         known: dict[str, Any] = {
             "n_layers": n_blocks(self.places),
             "d_model": size_of(embedding, -1),
@@ -137,7 +187,8 @@ class WrappedModule(HookedRootModule):
             "d_vocab_out": size_of(unembedding, -1),
             "attention_dir": "causal" if attends else None,
         }
-        return ModelDescription(**{**known, **self.sizes})
+        known = {name: value for name, value in known.items() if value is not None}
+        return ModelDescription(**{**learned, **known, **self.sizes})
 
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"] | None:

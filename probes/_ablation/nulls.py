@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mechint.errors import ParameterError
 from mechint.interventions import Add, Site
 from mechint.null import family_wise, selections
 from mechint.results import Null
@@ -106,7 +107,10 @@ def rotated(
     chosen = total.topk(min(STRONGEST, len(ablated))).indices.tolist()
     strongest = [ablated[index] for index in chosen]
     width = subject.model_description.d_model
-    assert width is not None
+    if width is None:
+        raise ParameterError(
+            "ablation: the model states no width of its residual stream; wrap it with d_model=…"
+        )
     plain: list[Tensor] = []  # (example, output)
     changed: list[list[Tensor]] = [[] for _ in range(n)]  # (component, example, output)
     for targets, recorded, interventions in ablations(subject, examples, strongest, mode):
