@@ -18,17 +18,7 @@ from benchmarks.timing import Bench, Row
 LOSS = 0.15
 """Share of a kept ratio that may be lost before `--check` fails."""
 
-SECTIONS = (
-    "steps",
-    "throughput",
-    "das",
-    "patching",
-    "paths",
-    "generation",
-    "commands",
-    "growth",
-    "memory",
-)
+SECTIONS = ("steps", "throughput", "das", "patching", "paths", "commands")
 
 
 def main() -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes._patching import logit_difference, patched
 
-PAIRS, TARGET = 512, 5.0
+PAIRS, TARGET = 512, 4.0
 
 
 def made() -> tuple[Subject, Pairs]:
@@ -67,12 +66,8 @@ def ours(subject: Subject, pairs: Pairs) -> Tensor:
 
 def theirs(subject: Subject, pairs: Pairs) -> Tensor:
     """The same by TransformerLens: the base is its corrupted run, the source its clean one."""
-    task, config = subject.task, subject.model.config
+    task = subject.task
     assert task is not None
-    # TransformerLens asks the configuration for the device
-    subject.model.cfg = SimpleNamespace(
-        n_layers=config.depth, n_heads=config.n_heads, n_key_value_heads=None, device="cpu"
-    )
 
     def metric(logits: Tensor) -> Tensor:
         return logit_difference(task, logits[:, -1], pairs).mean()

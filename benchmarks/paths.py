@@ -26,7 +26,7 @@ from mechint.subject import Subject
 from probes._circuits import Edge, Graph, Node, Scorer
 from probes._circuits.scoring import score
 
-PAIRS, TARGET = 128, 3.0
+PAIRS, TARGET = 128, 4.0
 
 
 def made() -> tuple[Subject, Pairs, Graph]:

@@ -74,8 +74,6 @@ def quantity(value: float | None, unit: str) -> str:
     """
     if value is None:
         return "–"
-    if unit == "exponent":
-        return f"{value:.2f}"
     if unit == "s" and value < 1:
         return f"{1e3 * value:.3g} ms"
     return f"{value:.3g} s" if unit == "s" else f"{value:,.0f} {unit}"
@@ -87,7 +85,7 @@ def cells(row: Row) -> list[str]:
     target = "–"
     if row["bound"] == "ratio":
         target = f"{row['target']:g}×"
-    elif row["bound"] != "none":
+    else:
         target = f"{row['bound']} {quantity(row['target'], row['unit'])}"
     return [
         row["workload"],
@@ -95,7 +93,7 @@ def cells(row: Row) -> list[str]:
         quantity(row["peer"], row["unit"]),
         ratio,
         target,
-        "–" if row["bound"] == "none" else SAID[row["met"]],
+        SAID[row["met"]],
     ]
 
 
@@ -110,16 +108,16 @@ def line(row: Row) -> str:
 HEAD = f"{'workload':76}{'ours':>14}{'peer':>14}{'ratio':>14}{'target':>28}  met"
 
 
-def page(table: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
-    """docs/benchmarks.md: a table in full, and the ratios of those of other processors."""
-    rows = [
-        "| workload | ours | peer | ratio | target | met |",
-        "| --- | --- | --- | --- | --- | --- |",
-        *("| " + " | ".join(cells(row)) + " |" for row in table["rows"]),
-    ]
-    return "\n".join(
-        [*HEADING, "", *about(table), "", *rows, "", *notes(table), "", *beside(others)]
-    )
+def page(tables: Sequence[dict[str, Any]]) -> str:
+    """docs/benchmarks.md: the table of every processor, the latest first."""
+    parts = list(HEADING)
+    for table in sorted(tables, key=lambda each: each["date"], reverse=True):
+        parts += ["", f"## {table['machine']['cpu']}", "", *about(table), ""]
+        parts += ["| workload | ours | peer | ratio | target | met |"]
+        parts += ["| --- | --- | --- | --- | --- | --- |"]
+        parts += ["| " + " | ".join(cells(row)) + " |" for row in table["rows"]]
+        parts += ["", *notes(table)]
+    return "\n".join(parts) + "\n"
 
 
 HEADING = (
@@ -160,30 +158,14 @@ def notes(table: dict[str, Any]) -> list[str]:
     return found
 
 
-def beside(others: Sequence[dict[str, Any]]) -> list[str]:
-    """The section of other processors: rows with a target, as they were measured there."""
-    found: list[str] = []
-    for table in others:
-        found += [f"## {table['machine']['cpu']}", "", *about(table), ""]
-        found += ["| workload | ours | ratio | target | met |", "| --- | --- | --- | --- | --- |"]
-        for row in table["rows"]:
-            workload, ours, _, ratio, target, met = cells(row)
-            if row["met"] is not None:
-                found.append(f"| {workload} | {ours} | {ratio} | {target} | {met} |")
-        found.append("")
-    return found
-
-
 def write(table: dict[str, Any], root: Path = ROOT) -> None:
     """The file of the table's processor, and the page with all of them."""
     path = root / place(table["machine"]["cpu"])
     make_directory(path.parent)
     write_text(path, json.dumps(table, indent=1, ensure_ascii=False) + "\n")
     kept = [json.loads(each.read_text(encoding="utf-8")) for each in (root / TABLES).glob("*.json")]
-    others = [each for each in kept if each["machine"]["cpu"] != table["machine"]["cpu"]]
-    others.sort(key=lambda each: each["date"], reverse=True)
     make_directory((root / PAGE).parent)
-    write_text(root / PAGE, page(table, others))
+    write_text(root / PAGE, page(kept))
 
 
 def read(cpu: str, root: Path = ROOT) -> dict[str, Any] | None:

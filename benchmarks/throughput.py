@@ -20,7 +20,7 @@ from mechint.config import ModelConfig
 from mechint.registry import PROBES, TASKS
 from mechint.training import spec, train
 
-P, MODELS, STEPS, TARGET = 29, 16, 800, 5.0
+P, MODELS, STEPS, TARGET = 29, 16, 800, 3.5
 """`STEPS` are those after which the preset `fast` stops, its test accuracy reached."""
 SWEPT = 64
 """Models of the sweep: two ensembles a core."""

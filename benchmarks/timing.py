@@ -108,21 +108,6 @@ def bounded(workload: str, ours: float, target: float, bound: str, **more: Any) 
     }
 
 
-def shown(workload: str, ours: float, unit: str, note: str, peer: float | None = None) -> Row:
-    """A row without a target, that says how large something is."""
-    return {
-        "workload": workload,
-        "ours": ours,
-        "peer": peer,
-        "ratio": None if peer is None else peer / ours,
-        "target": None,
-        "met": None,
-        "unit": unit,
-        "bound": "none",
-        "note": note,
-    }
-
-
 def missing(
     workload: str, ours: float | None, target: float, note: str, bound: str = "ratio"
 ) -> Row:

@@ -93,13 +93,13 @@ def listops(width: int, layers: int, target: float) -> Workload:
     )
 
 
-ADDITION = Workload("addition-113", "modular-arithmetic", 4.0, 8, {"p": 113})
+ADDITION = Workload("addition-113", "modular-arithmetic", 3.5, 8, {"p": 113})
 REMAINDERS = Workload(
     "remainders-113",
     "remainders",
-    2.5,
+    3.0,
     3,
     {"p": 113, "validation_fraction": 0.0},
     {"dropout": 0.0, "use_bias": True},
 )
-STEPS = (ADDITION, REMAINDERS, listops(48, 3, 3.0), listops(128, 3, 2.0))
+STEPS = (ADDITION, REMAINDERS, listops(48, 3, 2.3), listops(128, 3, 2.3))

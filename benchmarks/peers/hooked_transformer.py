@@ -7,7 +7,6 @@ object a line on stdin, one on stdout in answer:
     "torch": "2.13.0"}} {"build": NAME, "shape": {…}}                -> {"parameters": 226816}
     {"run": NAME, "steps": 4}                    -> {"seconds": 0.71}
     {"drop": NAME}                               -> {}
-    {"memory": true}                             -> {"mebibytes": 612.5}, at the largest moment
     {"session": {"shape": {…}, "p": 29, "fraction": 0.7}, "models": 4, "steps": 100}
                                                  -> {"seconds": 3.2}
 
@@ -26,7 +25,6 @@ import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -118,12 +116,6 @@ def seconds(step: Callable[[], None], steps: int) -> float:
     return time.perf_counter() - start
 
 
-def peak() -> float:
-    """MiB that this process held at its largest moment so far."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
 def main() -> None:
     warnings.filterwarnings("ignore")
     answers, sys.stdout = sys.stdout, sys.stderr  # what the peer prints is no answer
@@ -141,8 +133,6 @@ def main() -> None:
         elif "session" in request:
             what = (request["session"], request["models"], request["steps"])
             answer = {"seconds": seconds(lambda what=what: session(*what), 1)}
-        elif "memory" in request:
-            answer = {"mebibytes": peak()}
         elif "drop" in request:
             del built[request["drop"]]
         print(json.dumps(answer), file=answers, flush=True)
