@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mechint import figures
 from mechint.errors import NotApplicableError
 from mechint.figures import Figure, Panel
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from mechint.account import Account
     from mechint.report import Section
     from mechint.results import ProbeResult
+    from mechint.subject import Subject
 
 TASK, PARAMETERS = (
     "modular-arithmetic",
@@ -36,7 +39,7 @@ TRAIN = {
     "n_checkpoints": 40,
 }
 STEPS = 40
-"""Checkpoints that the probes over steps look at."""
+"""Checkpoints of the figures over steps, at most."""
 LEARNED = 0.99
 """Accuracy from which a set counts as learned."""
 
@@ -90,14 +93,13 @@ def report_demo(
     names = list(dict.fromkeys([*quick_probes(), "progress"]))
     for place, name in enumerate(names):
         progress(place, len(names), name)
-        over_steps = {"steps": STEPS} if name in ("progress", "fourier") else {}
         with contextlib.suppress(NotApplicableError):
-            results[name] = PROBES[name].from_dict(over_steps).run(subject, seed=0)
+            results[name] = PROBES[name].from_dict({}).run(subject, seed=0)
     next_commands = [f"mechint analyze {out} --over-steps", f"mechint analyze {out} --probe das"]
     account = account_of(subject, results, next_commands=next_commands)
     command = f"mechint demo{' --quick' if quick else ''} --report {report}"
     page = page_of(account, command=command)
-    grokking = grokking_section(read_json_lines(out / "metrics.jsonl"), results)
+    grokking = grokking_section(subject, read_json_lines(out / "metrics.jsonl"), results)
     if grokking is not None:
         page = dataclasses.replace(page, sections=[*page.sections, grokking])
     write_page(page, report)
@@ -115,21 +117,22 @@ def save_picture(out: str | Path, to: str | Path) -> None:
 
 
 def grokking_section(
-    evaluations: Sequence[Mapping[str, Any]], results: Mapping[str, ProbeResult]
+    subject: Subject,
+    evaluations: Sequence[Mapping[str, Any]],
+    results: Mapping[str, ProbeResult],
 ) -> Section | None:
     """Grokking as it happens: accuracy, loss, restricted and excluded loss, and the frequencies of
     the embedding on one axis of steps, with a slider; None where no checkpoints were kept.
 
     Args:
-        evaluations: of the run; results: of the probes `progress` and `fourier` over its steps.
+        subject: the last checkpoint; evaluations: of its run; results: of the probes on it.
     """
     from mechint.report import Section
 
-    tables = [results["progress"].tables.get("steps")]
-    tables.append(results["fourier"].tables.get("embedding over steps"))
-    if any(table is None for table in tables):
+    keys = results["progress"].metrics["key_frequencies"]
+    if len(subject.series) < 2 or not keys:
         return None
-    measures, shares = (dict(table.columns) for table in tables if table is not None)
+    measures, shares = _over_steps(subject, keys)
     rows = list(evaluations)
     first = {name: _first(rows, f"{name}.accuracy", LEARNED) for name in ("train", "test")}
     return Section(
@@ -143,6 +146,35 @@ def grokking_section(
     )
 
 
+def _over_steps(
+    subject: Subject, keys: Sequence[int]
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """Progress measures with these key frequencies, and each frequency's share of the embedding's
+    energy, at up to `STEPS` checkpoints.
+    """
+    from mechint.groups.spectrum import Harmonics
+
+    assert subject.task is not None and subject.task.symmetry is not None
+    symmetry = subject.task.symmetry
+    probe = PROBES["progress"].from_dict({"keys": keys, "samples": 1, "permutations": 19})
+    measures, shares = dict[str, list[Any]](), dict[str, list[Any]]()
+    steps = np.array(sorted(subject.series))
+    for step in steps[
+        np.unique(np.linspace(0, len(steps) - 1, STEPS).round().astype(int))
+    ].tolist():
+        now = subject.at_step(step)
+        numbers = probe.run(now, seed=0).metrics
+        row = {name: value for name, value in numbers.items() if isinstance(value, float)}
+        for name, value in {"step": step, **row}.items():
+            measures.setdefault(name, []).append(value)
+        rows = now.model.W_E.detach()[list(symmetry.tokens)].double().cpu().numpy()
+        energies = Harmonics(symmetry.group).energies(rows)
+        own = dict(enumerate((energies / energies.sum()).tolist(), 1))
+        for name, value in {"step": step, **own}.items():
+            shares.setdefault(str(name), []).append(value)
+    return measures, shares
+
+
 def _first(rows: Sequence[Mapping[str, Any]], column: str, level: float) -> int | None:
     """The step of the first evaluation at which `column` is `level` or more; None without one."""
     return next((row["step"] for row in rows if row[column] >= level), None)
@@ -153,7 +185,7 @@ def _lead(
     measures: Mapping[str, Sequence[Any]],
     first: Mapping[str, int | None],
 ) -> str:
-    """When the two sets are learned, and when the waves of the key frequencies are there."""
+    """When the two sets are learned, and when the key frequencies are there."""
     texts = [
         f"the {words} set is learned ({LEARNED:.0%}) at step {first[name]:,}"
         for name, words in (("train", "training"), ("test", "test"))
@@ -172,7 +204,7 @@ def _lead(
         return _sentence(", ".join(texts))
     before = [row["test.accuracy"] for row in rows if row["step"] <= half]
     return (
-        f"{_sentence(', '.join(texts))} The waves of the key frequencies explain half of what "
+        f"{_sentence(', '.join(texts))} The key frequencies explain half of what "
         f"they explain at the end ({final:.0%} of the logits' variance) first at the checkpoint of "
         f"step {half:,}; the test accuracy is {before[-1]:.0%} then."
     )
@@ -201,7 +233,7 @@ def _dynamics(
         "excluded loss": (steps, measures["excluded_loss.train"]),
     }
     forming = {
-        "waves of the keys": (steps, measures["trigonometric_share"]),
+        "key frequencies": (steps, measures["trigonometric_share"]),
         "Gini of the embedding": (steps, measures["embedding.gini"]),
     }
     panels = [
@@ -223,11 +255,11 @@ def _dynamics(
         panels,
         x_title="step (optimizer steps)",
         title="Accuracy, losses and frequencies over training",
-        caption="The restricted loss is that of the key frequencies' waves alone, the excluded "
-        "loss that of the logits without them: where a model comes to compute by these waves, the "
-        "former falls before the test loss does, and the latter rises. Bright rows: frequencies "
-        "that the embedding keeps. Waves of the keys: the share of the logits' variance that they "
-        "explain. Key frequencies are those of the last checkpoint.",
+        caption="Restricted loss: of the key frequencies alone; excluded loss: of the logits "
+        "without them. Where a model comes to compute with these frequencies, the former falls "
+        "before the test loss does, and the latter rises. Bright rows: frequencies that the "
+        "embedding keeps. Key frequencies are those of the last checkpoint; their curve is the "
+        "share of the logits' variance that they explain.",
         marks={names[name]: step for name, step in first.items() if step is not None},
     )
     return figures.with_cursor(made, list(steps))

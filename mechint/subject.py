@@ -628,7 +628,7 @@ class Subject:
         return self.with_model(model, path=f"untrained, seed {seed}")
 
     def at_step(self, step: int) -> Subject:
-        """The subject at another checkpoint of its run; `series` lists the steps."""
+        """The subject at another checkpoint of its run, of which it has the `series` too."""
         if step not in self.series:
             raise ParameterError(
                 f"step {step}: {self.describe()} has checkpoints at "
@@ -636,7 +636,7 @@ class Subject:
             )
         model = copy.deepcopy(self.model)
         model.load_state_dict(dict(self.series[step]()))
-        return self.with_model(model, step=step)
+        return self._replace(model=model, provenance={**self._provenance, "step": step})
 
     @contextlib.contextmanager
     def untouched(self) -> Generator[None]:

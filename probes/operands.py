@@ -1,5 +1,6 @@
-"""Where the two operands of a grid stand in an example, which elements they are, and how the model
-embeds them.
+"""The two operands of a task's grid: where they stand in an example, which tokens their elements
+have, and how the model embeds these. All of it follows from the task's layout, whatever examples
+the subject holds.
 """
 
 from __future__ import annotations
@@ -11,26 +12,42 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from mechint.errors import DataError
 from mechint.subject import Subject
 from mechint.task import FiniteTask
 
-MOST = 2**21
+MAX_INPUTS = 2**21
 """Inputs up to which a task is asked for all of them."""
 
 
+def grid_tokens(subject: Subject) -> Int[Tensor, "x y pos"] | None:
+    """Tokens of all inputs of a task with two operands; None of other tasks."""
+    task = subject.task
+    if not isinstance(task, FiniteTask) or len(task.grid) != 2 or math.prod(task.grid) > MAX_INPUTS:
+        return None
+    return task.examples().tokens.reshape(*task.grid, -1)
+
+
 def operand_positions(subject: Subject) -> tuple[int, int] | None:
-    """The positions whose token is the first and the second operand of a grid of two; None where
-    they have none of their own.
+    """Positions of the tokens that vary with the first and with the second operand alone; None
+    where there is not one of each.
     """
-    return _positions(subject.grid(subject.data.tokens))
-
-
-def _positions(tokens: Int[Tensor, "x y pos"]) -> tuple[int, int] | None:
-    varies_x = (tokens != tokens[:1]).any(0).any(0)
-    varies_y = (tokens != tokens[:, :1]).any(0).any(0)
-    first = torch.nonzero(varies_x & ~varies_y).flatten().tolist()
-    second = torch.nonzero(varies_y & ~varies_x).flatten().tolist()
+    tokens = grid_tokens(subject)
+    if tokens is None:
+        return None
+    with_first = (tokens != tokens[:1]).any(0).any(0)
+    with_second = (tokens != tokens[:, :1]).any(0).any(0)
+    first = torch.nonzero(with_first & ~with_second).flatten().tolist()
+    second = torch.nonzero(with_second & ~with_first).flatten().tolist()
     return (first[0], second[0]) if len(first) == len(second) == 1 else None
+
+
+def axis_tokens(subject: Subject) -> tuple[list[int], list[int]] | None:
+    """Tokens of the first and of the second operand along the axes of the grid."""
+    tokens, positions = grid_tokens(subject), operand_positions(subject)
+    if tokens is None or positions is None:
+        return None
+    return tokens[:, 0, positions[0]].tolist(), tokens[0, :, positions[1]].tolist()
 
 
 def element_places(subject: Subject) -> Int[Tensor, " element"]:
@@ -38,19 +55,22 @@ def element_places(subject: Subject) -> Int[Tensor, " element"]:
     answer: a task may number its tokens otherwise than the elements (hidden-addition). The order
     of the grid itself where the task names no such group.
 
+    Raises:
+        DataError: the task is none of two operands with a position each.
+
     >>> from mechint.planted import modular_addition
     >>> element_places(modular_addition(5, (1,)).subject).tolist()
     [0, 1, 2, 3, 4]
     """
-    tokens = subject.grid(subject.data.tokens)
-    left, right = tokens[:, 0, 0].tolist(), tokens[0, :, 1].tolist()
-    task = subject.task
-    assert task is not None  # `grid` has asked for one
+    tokens, task = axis_tokens(subject), subject.task
+    if tokens is None or task is None:
+        raise DataError(f"{subject.describe()}: it has no two operands with a position each")
+    left, right = tokens
     symmetry, elements = task.symmetry, left
     if symmetry is not None and symmetry.group == task.outputs[0].group and left == right:
         elements = list(symmetry.tokens) if {*symmetry.tokens} == {*left} else left
     place = {token: i for i, token in enumerate(left)}
-    return torch.tensor([place[token] for token in elements], device=tokens.device)
+    return torch.tensor([place[token] for token in elements], device=subject.device)
 
 
 def by_element(
@@ -73,63 +93,28 @@ def by_example(
 
 def operand_tokens(subject: Subject) -> tuple[list[int], list[int]]:
     """Tokens of the first and of the second operand, in the order of `element_places`."""
-    tokens = subject.grid(subject.data.tokens)
-    places = element_places(subject)
-    return tokens[places, 0, 0].tolist(), tokens[0, places, 1].tolist()
+    places, tokens = element_places(subject).tolist(), axis_tokens(subject)
+    assert tokens is not None  # `element_places` has asked for them
+    left, right = ([axis[place] for place in places] for axis in tokens)
+    return left, right
 
 
 def own_orders(subject: Subject, order: Sequence[int]) -> list[list[int]]:
     """The tokens of the elements `order`, and the second operand's of the same elements where it
-    has tokens of its own. Asks the task, so that any of its examples will do.
+    has tokens of its own.
 
     >>> from mechint.planted import modular_addition
     >>> own_orders(modular_addition(5, (1,)).subject, [2, 0])
     [[2, 0]]
     """
-    first, task = list(order), subject.task
-    if not isinstance(task, FiniteTask) or len(task.grid) != 2 or math.prod(task.grid) > MOST:
+    first, tokens = list(order), axis_tokens(subject)
+    if tokens is None or len(tokens[0]) != len(tokens[1]) or not {*first} <= {*tokens[0]}:
         return [first]
-    tokens = task.examples().tokens.reshape(*task.grid, -1)  # (x, y, pos)
-    positions = _positions(tokens)
-    if positions is None:
-        return [first]
-    left, right = tokens[:, 0, positions[0]].tolist(), tokens[0, :, positions[1]].tolist()
-    if len(left) != len(right) or not {*first} <= {*left}:
-        return [first]
-    second = [right[left.index(token)] for token in first]
+    second = [tokens[1][tokens[0].index(token)] for token in first]
     return [first] if second == first else [first, second]
 
 
-def has_own(subject: Subject, order: Sequence[int]) -> bool:
-    """Whether the second operand has tokens or a table of its own."""
-    return len(own_orders(subject, order)) > 1 or _second_table(subject) is not None
-
-
-def embedded(subject: Subject, tokens: Sequence[int]) -> dict[int, Float[Tensor, "token d_model"]]:
-    """Position → what ``hook_embed`` is there for each of `tokens`, of the positions at which all
-    of them occur; whatever tables the model embeds them with.
-
-    Cost: one forward over as many examples as there are tokens and positions.
-    """
-    data = subject.data.tokens
-    wanted = torch.tensor(list(tokens), device=data.device)
-    examples = {t: where for t in range(data.shape[1]) if (where := _first(data[:, t], wanted))}
-    if not examples:
-        return {}
-    together = sorted({i for where in examples.values() for i in where})
-    row = {example: i for i, example in enumerate(together)}
-    found = subject.activation("hook_embed", data=subject.data[torch.tensor(together)])
-    return {
-        t: found[[row[i] for i in where], t] for t, where in examples.items() if t < found.shape[1]
-    }
-
-
-def _first(column: Int[Tensor, " example"], tokens: Int[Tensor, " token"]) -> list[int]:
-    """The first example that has each of `tokens` in `column`; empty where one has none."""
-    hits = column[None] == tokens[:, None]  # (token, example)
-    return hits.int().argmax(1).tolist() if bool(hits.any(1).all()) else []
-
-
+# --- their embeddings -----------------------------------------------------------------------------
 def embedding_rows(subject: Subject, *orders: Sequence[int]) -> Float[Tensor, "token d_embed"]:
     """How the model embeds elements, float64: the rows of W_E of their tokens, in several `orders`
     beside each other, and beside them the rows of the second operand's table where it has its own.
@@ -153,6 +138,11 @@ def operand_rows(
     if second is not None:
         return first, second[right].double()
     return first, None if left == right else weights[right].double()
+
+
+def has_own(subject: Subject, order: Sequence[int]) -> bool:
+    """Whether the second operand has tokens or a table of its own."""
+    return len(own_orders(subject, order)) > 1 or _second_table(subject) is not None
 
 
 def _second_table(subject: Subject) -> Tensor | None:

@@ -1,12 +1,10 @@
-"""Causal tests by removal: the loss without a part of the embedding or of W_U.
+"""The loss without a part of a model: components of the embedding or of the unembedding projected
+out, neurons at their mean.
 
-A spectrum says where a model's energy is, not what the model needs. Here directions over the
-group's elements (frequencies, representations) are projected out of weights, and the loss is taken
-again, in nats, mean over the outputs, on all of the subject's data. `neuron_removal` takes them out
-of the last layer's neurons.
+A spectrum says where a model's energy is, not what the model needs. Every removal checks that it
+changed what it was to change, and raises where it did not.
 
-Cost: one forward per removal from the embedding, several removals at once where the data is small;
-a projection per removal from the unembedding.
+Cost: one forward over the data per removal; a projection per removal from the unembedding.
 """
 
 from __future__ import annotations
@@ -22,50 +20,42 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.activations import slices
-from mechint.models.at_positions import AtPositions, supports
+from mechint.errors import DataError
+from mechint.reporting import Report
+from mechint.results import Effect
 from mechint.subject import Subject
-from mechint.task import IGNORE
-from probes._fourier.spectra import Array
-from probes.operands import embedded
+from mechint.task import mean_scores
+from probes.words import in_words, named
+
+ALPHA = 0.01
+"""Level at which removals are held against random ones."""
+ROWS_AT_ONCE = 4096
+"""Examples of one forward, over all removals that it has."""
+EXACT = 1e-3
+"""How far, relative to the largest value, an embedding may depend on more than its token."""
 
 
 def mean_loss(
     subject: Subject,
-    logits: Float[Tensor, "example d_vocab_out"],
-    targets: Int[Tensor, "example output"],
+    logits: Float[Tensor, "row d_vocab_out"] | None = None,
+    targets: Int[Tensor, "row output"] | None = None,
 ) -> float:
-    """Cross-entropy in nats of logits at the answer, each output alone, then averaged; float64."""
-    return float(mean_losses(subject, logits.unsqueeze(0), targets))
-
-
-def mean_losses(
-    subject: Subject,
-    logits: Float[Tensor, "model example d_vocab_out"],
-    targets: Int[Tensor, "example output"],
-) -> Float[Tensor, " model"]:
-    """`mean_loss` of several models' logits."""
+    """Cross-entropy in nats, float64, mean over rows and outputs; of the subject's own logits on
+    its own targets where none are given.
+    """
     assert subject.task is not None
-    losses = []
-    for i, part in enumerate(subject.task.output_slices.values()):
-        answered = (targets[:, i] != IGNORE).nonzero().flatten()
-        if len(answered):
-            likely = logits[:, answered, part].double().log_softmax(-1)
-            answers = targets[answered, i].expand(len(logits), -1).unsqueeze(-1)
-            losses.append(-likely.gather(-1, answers).mean((1, 2)))
-    return torch.stack(losses).mean(0)
+    logits = subject.logits() if logits is None else logits
+    return float(mean_scores(subject.task, logits, subject.targets if targets is None else targets))
 
 
 # --- the embedding --------------------------------------------------------------------------------
-AT_ONCE = 4096
-"""Examples of one forward, over all removals that it has: more of them gain nothing."""
-
-
 @dataclass(frozen=True)
 class EmbeddingRemoval:
-    """The subject without some directions of its embedding.
+    """The subject without some directions, over the elements, of its operands' embedding.
 
     operands: the tokens of the group's elements, in the order of the directions' columns; several
-    lists where the operands have different tokens.
+    lists where the operands have different tokens. Every token of these in the data is changed, by
+    the embedding that the model gives it at its position.
     """
 
     subject: Subject
@@ -73,153 +63,235 @@ class EmbeddingRemoval:
 
     @classmethod
     def of(cls, subject: Subject, *operands: Sequence[int]) -> EmbeddingRemoval | None:
-        """None where the model's embedding of the operands cannot be edited."""
-        if not (supports(subject.model) or "hook_embed" in subject.model.hook_dict):
+        """None where the model has no ``hook_embed``."""
+        if "hook_embed" not in subject.model.hook_dict:
             return None
         return cls(subject, tuple(dict.fromkeys(tuple(tokens) for tokens in operands)))
 
-    def loss(
-        self,
-        directions: Float[Array, "direction element"],
-        targets: Int[Tensor, "example output"] | None = None,
-    ) -> float:
-        """The loss with the orthonormal `directions` projected out of the operands' embedding;
-        against `targets` (example, output) in place of the subject's.
+    @cached_property
+    def _tables(self) -> list[Float[Tensor, "token pos d_embed"]]:
+        """What ``hook_embed`` is for each token of each list, at every position."""
+        subject = self.subject
+        tables = []
+        for tokens in self.operands:
+            rows = subject.data[torch.zeros(len(tokens), dtype=torch.int64)]
+            column = torch.tensor(tokens, device=subject.device)
+            everywhere = column[:, None].expand_as(rows.tokens).contiguous()
+            found: list[Tensor] = []
+
+            def keep(activation: Tensor, hook: Any, found: list[Tensor] = found) -> None:
+                found.append(activation.detach())
+
+            with torch.no_grad():
+                subject.model.run_with_hooks(everywhere, fwd_hooks=[("hook_embed", keep)])
+            tables.append(torch.cat(found))
+        return tables
+
+    def logits(
+        self, directions: Float[np.ndarray, "removal direction element"]
+    ) -> Float[Tensor, "removal row d_vocab_out"]:
+        """Logits at the answer with the orthonormal directions of each removal projected out.
+
+        Raises:
+            DataError: no token of the operands is in the data, or ``hook_embed`` depends on more
+                than token and position, so that nothing, or something else, would be removed.
         """
-        return float(self.losses(np.asarray(directions)[None], targets)[0])
-
-    def losses(
-        self,
-        directions: Float[Array, "removal direction element"],
-        targets: Int[Tensor, "example output"] | None = None,
-    ) -> Float[Array, " removal"]:
-        """The `loss` of several removals, of as many directions each."""
-        bases = torch.tensor(directions, device=self.subject.device, dtype=torch.float64)
-        fast = supports(self.subject.model) and self.subject.answer != "all"
-        answers = self.subject.targets if targets is None else targets
-        losses = []
-        for some in bases.split(self.at_once):
-            logits = (
-                self._with_edited_weights(some)
-                if fast
-                else torch.stack([self._with_hook(basis) for basis in some])
-            )
-            losses.append(mean_losses(self.subject, logits, answers))
-        return torch.cat(losses).cpu().numpy()
-
-    @property
-    def at_once(self) -> int:
-        """How many removals one forward has."""
-        return max(1, min(AT_ONCE, self.subject.chunk) // max(1, len(self.subject.data)))
-
-    def _with_edited_weights(self, bases: Tensor) -> Tensor:
-        """Logits (removal, example, d_vocab_out)."""
-        weights = self.subject.model.W_E.detach().repeat(len(bases), 1, 1)
-        for rows in self._rows:
-            weights[:, rows] -= _within(bases, weights[:, rows])
-        edited = {"embed.W_E": weights}
-        return torch.cat([part.logits_each(edited) for part in self._forwards], 1)
-
-    @cached_property
-    def _rows(self) -> list[Tensor]:
-        return [torch.tensor(tokens, device=self.subject.device) for tokens in self.operands]
-
-    @cached_property
-    def _forwards(self) -> list[AtPositions]:
-        subject = self.subject
-        where = subject.answer_positions.clamp(min=0)
-        return [
-            AtPositions(subject.model, subject.data[part].tokens, where[part])
-            for part in slices(len(subject.data), subject.chunk)
+        subject, n = self.subject, len(self.subject.data)
+        basis = torch.tensor(np.asarray(directions), device=subject.device, dtype=torch.float64)
+        onto = basis.mT @ basis  # (removal, element, element)
+        removed = [
+            torch.einsum("ref,fpd->repd", onto, table.double()).to(table.dtype)
+            for table in self._tables
         ]
+        rows = torch.arange(n * len(basis), device=subject.device)
+        parts, changed = list[Tensor](), 0
+        for part in slices(len(rows), subject.chunk):
+            data, removal = subject.data[rows[part] % n], rows[part] // n
 
-    def _with_hook(self, basis: Tensor) -> Tensor:
-        subject = self.subject
-        tables = {tokens: self._embedded[tokens] for tokens in self.operands}
-        parts = []
-        for part in slices(len(subject.data), subject.chunk):
-            data = subject.data[part]
-
-            def remove(activation: Tensor, hook: Any, seen: Tensor = data.tokens) -> Tensor:
+            def remove(
+                activation: Tensor,
+                hook: Any,
+                seen: Tensor = data.tokens,
+                removal: Tensor = removal,
+            ) -> Tensor:
+                nonlocal changed
                 activation = activation.clone()
-                for tokens, table in tables.items():
-                    slot = _slots(tokens, seen)  # (example, pos)
-                    for position, rows in table.items():
-                        change = torch.cat([_within(basis, rows), torch.zeros_like(rows[:1])])
-                        activation[:, position] -= change[slot[:, position]]
+                for tokens, table, change in zip(self.operands, self._tables, removed, strict=True):
+                    element = _elements(tokens, seen[:, : activation.shape[1]])
+                    row, pos = torch.nonzero(element >= 0, as_tuple=True)
+                    chosen = element[row, pos]
+                    own = table[chosen, pos]
+                    _check_same(activation[row, pos], own)
+                    activation[row, pos] = own - change[removal[row], chosen, pos]
+                    changed += len(row)
                 return activation
 
             parts.append(subject.logits(data, hooks=[("hook_embed", remove)]))
-        return torch.cat(parts)
+        if not changed:
+            raise DataError("no operand's token is in the data: nothing to remove")
+        return torch.cat(parts).unflatten(0, (len(basis), -1))
 
-    @cached_property
-    def _embedded(self) -> dict[tuple[int, ...], dict[int, Tensor]]:
-        return {tokens: embedded(self.subject, tokens) for tokens in self.operands}
+    def losses(
+        self,
+        directions: Float[np.ndarray, "removal direction element"],
+        targets: Int[Tensor, "row output"] | None = None,
+    ) -> Float[np.ndarray, " removal"]:
+        """`mean_loss` of each removal; against `targets` if given."""
+        at_once = max(1, ROWS_AT_ONCE // max(1, len(self.subject.data)))
+        return np.array(
+            [
+                mean_loss(self.subject, logits, targets)
+                for some in slices(len(directions), at_once)
+                for logits in self.logits(directions[some])
+            ]
+        )
+
+    def loss(
+        self,
+        directions: Float[np.ndarray, "direction element"],
+        targets: Int[Tensor, "row output"] | None = None,
+    ) -> float:
+        """`mean_loss` with `directions` projected out; against `targets` if given."""
+        return float(self.losses(np.asarray(directions)[None], targets)[0])
+
+
+def _check_same(activation: Tensor, table: Tensor) -> None:
+    """DataError where an embedding is not that of its token at its position."""
+    largest = float(table.abs().max()) if len(table) else 0.0
+    if not torch.allclose(activation, table, rtol=0, atol=EXACT * largest):
+        raise DataError("hook_embed depends on more than token and position: nothing to remove")
+
+
+def _elements(tokens: Sequence[int], seen: Int[Tensor, "row pos"]) -> Int[Tensor, "row pos"]:
+    """Which of `tokens` each token seen is; -1 where it is none."""
+    element = torch.full((max(int(seen.max()), *tokens) + 1,), -1, device=seen.device)
+    element[list(tokens)] = torch.arange(len(tokens), device=seen.device)
+    return element[seen]
 
 
 def random_directions(
-    basis: Float[Array, "direction element"],
+    basis: Float[np.ndarray, "direction element"],
     count: int,
     samples: int,
     generator: np.random.Generator,
-) -> Float[Array, "sample drawn element"]:
-    """`samples` times `count` random orthonormal directions in the span of the orthonormal `basis`;
-    all of it where it has fewer.
+) -> Float[np.ndarray, "sample count element"]:
+    """`samples` times `count` random orthonormal directions in the span of the orthonormal `basis`.
 
     >>> random_directions(np.eye(5)[:3], 2, 1, np.random.default_rng(0)).round(12)[..., 3:].tolist()
     [[[0.0, 0.0], [0.0, 0.0]]]
     """
-    if count >= len(basis):
-        return np.repeat(basis[None], samples, 0)
-    drawn = torch.from_numpy(generator.standard_normal((samples, len(basis), count)))
-    # by torch, as the forwards between two draws: two libraries' threads wait for each other
-    return (torch.linalg.qr(drawn)[0].mT @ torch.tensor(basis)).numpy()
+    drawn = generator.standard_normal((samples, len(basis), count))
+    return np.linalg.qr(drawn)[0].swapaxes(1, 2) @ basis
 
 
-def null_rises(
+def against_random(
     edited: EmbeddingRemoval,
-    others: Float[Array, "direction element"],
-    count: int,
+    directions: Float[np.ndarray, "direction element"],
+    others: Float[np.ndarray, "other element"],
     samples: int,
     generator: np.random.Generator,
-    targets: Tensor | None = None,
-) -> Float[Array, " sample"]:
-    """Losses without `count` random directions in the span of `others`: what as many directions
-    that nobody named are worth.
+    targets: Int[Tensor, "row output"] | None = None,
+) -> tuple[float, Float[np.ndarray, " sample"]] | None:
+    """The rise of the loss without `directions`, and without as many random directions in the span
+    of `others`, sample by sample; None where these have no more directions than that.
     """
-    losses = []
-    for start in range(0, samples, edited.at_once):
-        several = min(edited.at_once, samples - start)
-        drawn = random_directions(others, count, several, generator)
-        losses.append(edited.losses(drawn, targets))
-    return np.concatenate(losses)
+    if not len(directions) or len(directions) >= len(others):
+        return None
+    base = mean_loss(edited.subject, None, targets)
+    drawn = random_directions(others, len(directions), samples, generator)
+    return edited.loss(directions, targets) - base, edited.losses(drawn, targets) - base
 
 
-def _within(basis: Tensor, rows: Tensor) -> Tensor:
-    """The part of rows (..., element, d_model) in the span of basis (..., direction, element)."""
-    return (basis.mT @ (basis @ rows.double())).to(rows.dtype)
-
-
-def _slots(tokens: Sequence[int], seen: Tensor) -> Tensor:
-    """Which of `tokens` each token seen is; -1 where it is none."""
-    slots = torch.full((max(int(seen.max()), *tokens) + 1,), -1, device=seen.device)
-    slots[list(tokens)] = torch.arange(len(tokens), device=seen.device)
-    return slots[seen]
-
-
-# --- the unembedding ------------------------------------------------------------------------------
+# --- the unembedding and neurons ------------------------------------------------------------------
 def loss_without_classes(
     subject: Subject,
-    directions: Float[Array, "direction element"],
+    directions: Float[np.ndarray, "direction element"],
     columns: Sequence[int],
-    targets: Int[Tensor, "example output"] | None = None,
+    targets: Int[Tensor, "row output"] | None = None,
 ) -> float:
-    """The loss with orthonormal directions over the classes projected out of the unembedding, its
-    bias too; `columns` are the logits of the elements in the order of the directions' columns.
+    """`mean_loss` with orthonormal directions over the classes projected out of the unembedding,
+    its bias too; `columns` are the logits of the elements in the order of the directions' columns.
     """
     basis = torch.tensor(directions, device=subject.device)
     chosen = torch.tensor(columns, device=subject.device)
-    logits = subject.logits().double()  # (example, d_vocab_out)
+    logits = subject.logits().double()
     ordered = logits.index_select(1, chosen)
-    logits = logits.index_copy(1, chosen, ordered - (ordered @ basis.T) @ basis)
-    return mean_loss(subject, logits, subject.targets if targets is None else targets)
+    return mean_loss(
+        subject, logits.index_copy(1, chosen, ordered - (ordered @ basis.T) @ basis), targets
+    )
+
+
+def losses_at_mean(
+    subject: Subject,
+    hook: str,
+    mean: Float[Tensor, " neuron"],
+    sets: Sequence[Int[np.ndarray, " _chosen"]],
+) -> Float[np.ndarray, " set"]:
+    """`mean_loss` with each set of neurons of `hook` at their `mean`, at every position."""
+    n, losses = len(subject.data), list[float]()
+    for some in slices(len(sets), max(1, ROWS_AT_ONCE // n)):
+        held = torch.zeros(len(sets[some]), len(mean), dtype=torch.bool, device=subject.device)
+        for row, neurons in zip(held, sets[some], strict=True):
+            row[torch.from_numpy(neurons)] = True
+        rows = torch.arange(n * len(held), device=subject.device)
+        parts = []
+        for part in slices(len(rows), subject.chunk):
+            own = held[rows[part] // n][:, None]  # (row, 1, neuron)
+
+            def replace(activation: Tensor, hook: Any, own: Tensor = own) -> Tensor:
+                return torch.where(own, mean.to(activation.dtype), activation)
+
+            data = subject.data[rows[part] % n]
+            parts.append(subject.logits(data, hooks=[(hook, replace)]))
+        each = torch.cat(parts).unflatten(0, (len(held), -1))
+        losses += [mean_loss(subject, logits) for logits in each]
+    return np.array(losses)
+
+
+def add_finding(
+    report: Report,
+    noun: str,
+    keys: Sequence[Any],
+    others: Sequence[Any],
+    least: float,
+    **gate: Any,
+) -> None:
+    """The finding on what the loss is without `keys` of the embedding together, from the metrics
+    ``embedding.removal_named`` and its like, and the null of the former where it has one.
+
+    noun: of one key; others: those that are not key; gate: what more `Report.finding` is to know.
+    """
+    metrics, name = report.metrics, "embedding.removal_named"
+    each, these = metrics["embedding.removal"], f"{in_words(len(keys), noun)} of its embedding"
+    unclear = f"Whether the model needs {these} is unclear."
+    if name not in report.nulls:
+        few = f"the other {in_words(len(others), noun)} have no more directions to compare with"
+        report.unclear(unclear, few)
+        return
+    report.finding(
+        f"The model needs {these}: {named(keys, 6)}.",
+        no=f"The model does not need {these}.",
+        unclear=unclear,
+        null=name,
+        alpha=ALPHA,
+        effect=Effect(
+            metrics[name],
+            "nats",
+            "loss without them" if len(keys) > 1 else "loss without it",
+            metrics["embedding.removal_unnamed"],
+            f"without the other {len(others)}",
+        ),
+        least=least,
+        details={
+            "accuracy without": metrics["embedding.accuracy_without"],
+            **{f"without {k}": each[k] for k in sorted(each, key=lambda k: -each[k])},
+        },
+        causal=True,
+        **gate,
+    )
+
+
+def sample_examples(subject: Subject, count: int, generator: np.random.Generator) -> Subject:
+    """The subject on at most `count` of its examples, drawn at random, in their order."""
+    drawn = np.sort(generator.permutation(len(subject.data))[:count])
+    return subject.with_data(subject.data[torch.from_numpy(drawn).to(subject.device)])

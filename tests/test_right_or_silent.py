@@ -35,7 +35,7 @@ def test_a_model_that_ends_every_text_answers_nothing() -> None:
 def test_parts_are_named_only_where_the_split_is_known() -> None:
     plant = planted.modular_addition(11, (2, 5), noise=0.1).subject
     split, none = Subject(plant.model, plant.task), Subject(plant.model, plant.task, split=None)
-    named = [probes.progress(one, steps=0, samples=9).metrics for one in (split, none)]
+    named = [probes.progress(one, samples=9).metrics for one in (split, none)]
     assert {"loss.train", "loss.test", "loss.all"} <= set(named[0])
     assert not [name for name in named[1] if name.endswith((".train", ".test"))]
     assert named[1]["loss.all"] == pytest.approx(named[0]["loss.all"])

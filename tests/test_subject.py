@@ -298,7 +298,7 @@ def test_data_that_are_no_examples_of_the_task_are_one_line() -> None:
 
 # --- torch's modes, and weights that cannot be measured -------------------------------------------
 SETTINGS = {
-    "fourier": {"permutations": 19, "operand_permutations": 9},
+    "fourier": {"permutations": 19, "removal_samples": 9},
     "gradients": {"permutations": 2},
     "linear": {"permutations": 19, "variables": 1},
     "lens": {"permutations": 19},

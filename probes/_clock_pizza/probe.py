@@ -2,69 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.groups.named import cyclic
+from mechint.groups.spectrum import Harmonics
+from mechint.interventions import activation_gradients, select_positions
 from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
+from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
-from mechint.task import rng
-from probes import answers
-from probes._clock_pizza import measures
-from probes._clock_pizza.measures import Triples
-from probes._clock_pizza.verdict import Needed, add_finding
-from probes._fourier import spectra
-from probes._fourier.cosines import RELABELED
-from probes._fourier.spectra import Array, KeyFrequencyRule, Spectrum
-from probes.answers import Cycle
-from probes.operands import embedding_rows, operand_positions
+from mechint.task import IGNORE, rng
+from probes import spectra
+from probes.operands import axis_tokens, embedding_rows, operand_positions
+from probes.removal import EmbeddingRemoval
+from probes.spectra import PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum
+from probes.words import in_words, named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
+PUBLISHED = {"clock": (0.33, 0.85), "pizza": (0.99, 0.17)}
+"""Gradient symmetricity and distance irrelevance of the paper's models A (pizza) and B (clock)."""
+NULL = "logits.largest_cosine"
+
 
 @dataclass(frozen=True)
 class ClockPizza(Probe):
-    """Does the model add its operands as a clock, as a pizza, as both or as neither?
+    """Does the model add its operands as a clock or as a pizza?
 
-    Every logit is taken less the mean over the classes, which no softmax sees.
+    With E_x the embedding of an operand and L_c a logit:
 
-    - `gradient_symmetricity`: cosine of the gradients of a logit at the embeddings of the two
-      operands, mean over random triples of two operands and a class. A pizza adds the embeddings
-      before anything else and has 1; a clock multiplies them and has less. With its 95% interval
-      over triples (bootstrap), and no p-value: initial weights are symmetric too.
-    - `distance_irrelevance`: of the logit of the right class, standard deviation over the pairs of
-      one distance between the operands, mean over the distances, over that of all pairs;
-      `distance_irrelevance_wrong`: of the largest wrong logit. A clock's logit does not depend on
-      the distance, 1; a pizza's does, near 0. Over all pairs, so that nothing is left to chance.
-    - `distance_effect`: standard deviation over the distances of the right logit's mean, over how
-      far that logit stands above the mean of all.
-    - `circularity`: for every frequency how round the ellipse is on which the embedding puts the
-      tokens, 1 a circle, 1/2 a line.
+        gradient symmetricity = mean over (x, y, c) of cos(∂L_c/∂E_x, ∂L_c/∂E_y)
+        distance irrelevance = mean over d of std(L_right at x − y = d) / std(L_right)
 
-    `mechanism` is "pizza" where the gradients are symmetric (at least `symmetric`) and distance is
-    relevant (at most `relevant`, and an effect of at least `effect`); "clock" where they are not
-    (at most `asymmetric`) and distance is irrelevant (at least `irrelevant`, or less effect);
-    "both" with one sign of each; "neither" else, where a
-    measure lies in between, as in many models with ordinary attention, where no frequency of the
-    logits is key, so that the question does not arise, or where the loss does not rest on the
-    key frequencies: taken down to these alone, the operands' embeddings have to keep the loss
-    (`loss.key_frequencies_alone`) nearer to the model's own than to that of equal logits, and
-    without them the loss (`loss.without_key_frequencies`) has to be nearer to the latter. A table
-    of all pairs whose unembedding writes few frequencies fails that. The measures are of the whole
-    model; layers deeper than one can be symmetric and irrelevant of distance at once.
-
-    `effect` was chosen on plants alone: of 18 planted clocks (p = 17, 31 and 59, noise 0 to 0.1)
-    the largest effect is 0.021, of 18 planted pizzas the smallest 0.23. All cut-offs were then held
-    against models that had no part in them: 156 plants of other moduli, and the published models
-    whose authors name the mechanism (``docs/nulls.md``).
-
-    Cost: four forwards over the data, forward and backward on the triples. Memory: a chunk's
-    gradients.
+    A clock multiplies the operands' Fourier components, a pizza adds them first. Source: Zhong et
+    al. 2023, The Clock and the Pizza, Sec. 4 and Appendix.
     """
 
     name: ClassVar[str] = "clock-pizza"
@@ -75,6 +55,7 @@ class ClockPizza(Probe):
     needs: ClassVar[tuple[Need, ...]] = (Need.GRID, Need.ANSWERS, Need.EMBEDDING, Need.SYMMETRY)
     intervenes: ClassVar[bool] = True
     quick: ClassVar[bool] = True
+    lead_rank: ClassVar[int] = 90
 
     triples: int = setting(1024, "random triples of two operands and a class", low=2)
     permutations: int = setting(499, "samples of the null and of the interval", low=1)
@@ -88,7 +69,7 @@ class ClockPizza(Probe):
     def unmet(self, subject: Subject) -> str | None:
         if "hook_embed" not in subject.model.hook_dict:
             return "the model has no hook_embed, at which gradients are taken"
-        cycles, order = answers.cycles(subject), answers.value_tokens(subject)
+        cycles, order = spectra.cycles(subject), spectra.value_tokens(subject)
         grid = subject.task.grid  # type: ignore[union-attr]
         if len(cycles) != 1 or order is None or cycles[0].n != len(order) or len(grid) != 2:
             return "it is not a sum of two operands in a cyclic group"
@@ -96,7 +77,7 @@ class ClockPizza(Probe):
             return f"its cyclic group has {len(order)} elements; expected at least 5"
         if operand_positions(subject) is None:
             return "its operands have no positions of their own"
-        if self._sign(subject, cycles[0], order) is None:
+        if answer_sign(subject.grid(cycles[0].exponents(subject)).cpu().numpy(), order) is None:
             return "its answer is neither the sum nor the difference of the operands"
         return None
 
@@ -133,119 +114,113 @@ class ClockPizza(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        (cycle,) = answers.cycles(subject)
-        order = answers.value_tokens(subject)
+        (cycle,), order = spectra.cycles(subject), spectra.value_tokens(subject)
         assert order is not None
-        logits = answers.logit_spectrum(
-            subject, cycle, KeyFrequencyRule(permutations=self.permutations), seed
-        )
-        report = Report(self, subject)
+        rule, report = KeyRule(permutations=self.permutations), Report(self, subject)
+        logits = spectra.cycle_spectrum(subject, cycle, rule, seed)
         report.metric("key_frequencies", logits.keys)
-        report.metric(
-            "logits.largest_cosine",
-            float(logits.values.max()),
-            null=logits.test("logits.largest_cosine", RELABELED),
-        )
-        triples = self._gradients(subject, cycle, order, seed)
-        self._add_symmetricity(report, triples, seed)
+        report.metric(NULL, logits.observed, null=logits.test(NULL, PERMUTED_CLASSES))
+        self._add_symmetricity(report, cycle, order, seed)
         self._add_irrelevance(report, cycle, order)
         self._add_circles(report, order, logits)
-        measures_of = ("gradient_symmetricity", "distance_irrelevance", "distance_effect")
-        symmetricity, irrelevance, effect = (report.metrics[name] for name in measures_of)
-        measured = self.mechanism(symmetricity, irrelevance, effect)
-        needed = Needed.of(subject, cycle, order, logits.keys)
-        add_finding(report, logits, needed, measured, self.triples)
+        loss, alone, without = key_losses(subject, cycle, order, logits)
+        report.metric("loss", loss, unit="nats")
+        if alone is not None:
+            report.metric("loss.key_frequencies_alone", alone, unit="nats")
+            report.metric("loss.without_key_frequencies", without, unit="nats")
+        self._decide(report, cycle, logits)
+        report.hero("distance")
         return report.result()
 
-    def _gradients(self, subject: Subject, cycle: Cycle, order: list[int], seed: int) -> Triples:
-        positions = operand_positions(subject)
-        assert positions is not None
+    def _add_symmetricity(self, report: Report, cycle: Cycle, order: list[int], seed: int) -> None:
+        """As published, of the logit itself; and of the logit less the mean over the classes, which
+        no softmax sees, with its 95% interval over triples (bootstrap).
+        """
+        subject = report.subject
         draw = rng("clock-pizza triples", seed)
         pairs = np.array(order)[draw.integers(len(order), size=(self.triples, 2))]
         examples = pairs[:, 0] * subject.task.grid[1] + pairs[:, 1]  # type: ignore[union-attr]
         classes = draw.integers(cycle.n, size=self.triples)
-        columns = self._columns(subject, cycle)
-        return measures.gradients(subject, examples, classes, positions, columns)
-
-    def _columns(self, subject: Subject, cycle: Cycle) -> Array:
-        """(class,) columns of the logits, by exponent."""
-        assert subject.task is not None
-        return subject.task.output_slices[cycle.output].start + np.array(cycle.classes)
-
-    def _exponents(self, subject: Subject, cycle: Cycle) -> Array:
-        """(example,) exponents of the answers; -1 where the answer is not on the cycle."""
-        targets = subject.targets[:, cycle.index]
-        return answers.answer_positions(cycle, targets)[0].cpu().numpy()
-
-    def _sign(self, subject: Subject, cycle: Cycle, order: list[int]) -> int | None:
-        grid = subject.task.grid  # type: ignore[union-attr]
-        return measures.answer_sign(self._exponents(subject, cycle).reshape(grid), np.array(order))
-
-    def _add_symmetricity(self, report: Report, triples: Triples, seed: int) -> None:
-        draw, cosines = rng("clock-pizza interval", seed), triples.cosines
-        means = [float(draw.choice(cosines, len(cosines)).mean()) for _ in range(self.permutations)]
-        report.metric("gradient_symmetricity", float(cosines.mean()))
-        report.metric("gradient_symmetricity.low", float(np.quantile(means, 0.025)))
-        report.metric("gradient_symmetricity.high", float(np.quantile(means, 0.975)))
-        report.array("gradient_cosines", cosines)
+        raw, centered = gradient_cosines(subject, examples, classes, cycle.columns(subject))
+        draw = rng("clock-pizza interval", seed)
+        means = [draw.choice(centered, len(centered)).mean() for _ in range(self.permutations)]
+        low, high = np.quantile(means, [0.025, 0.975])
+        report.metric("gradient_symmetricity", float(raw.mean()))
+        report.metric("gradient_symmetricity.centered", float(centered.mean()))
+        report.metric("gradient_symmetricity.low", float(low))
+        report.metric("gradient_symmetricity.high", float(high))
+        report.array("gradient_cosines", centered)
         report.figure(
             "gradients",
             figures.histogram(
-                {"random triples": cosines},
+                {"random triples": centered},
                 title="Gradients at the two operands",
                 x_title="cosine of the gradients of one logit (−1 … 1)",
-                caption="A pizza's gradients are alike, a clock's are not.",
+                marks={f"published {name}": values[0] for name, values in PUBLISHED.items()},
+                caption="Mean cosine of the paper's clock and of its pizza beside this model's.",
             ),
         )
 
     def _add_irrelevance(self, report: Report, cycle: Cycle, order: list[int]) -> None:
+        """Of the right logit and of the largest wrong one, as published; of these less the mean
+        over the classes; and how large the effect of the distance is.
+        """
         subject = report.subject
-        sign, values = self._sign(subject, cycle, order), np.array(order)
+        exponents = cycle.exponents(subject).cpu().numpy()
+        sign = answer_sign(subject.grid(torch.from_numpy(exponents)).numpy(), order)
         assert sign is not None
+        logits = subject.logits()[:, cycle.columns(subject)].double().cpu().numpy()
+        right = np.eye(cycle.n, dtype=bool)[exponents]
         grid = subject.task.grid  # type: ignore[union-attr]
-        exponents = self._exponents(subject, cycle)
-        found = measures.correct_and_wrong(subject, self._columns(subject, cycle), exponents)
-        names = ("distance_irrelevance", "distance_irrelevance_wrong")
-        for name, logit in zip(names, found, strict=True):
-            by_distance = measures.by_distance(logit.reshape(grid), values, sign)
-            report.metric(name, measures.distance_irrelevance(by_distance))
-        correct = measures.by_distance(found[0].reshape(grid), values, sign)
-        report.metric("distance_effect", measures.distance_effect(correct))
+
+        def distances(values: Array) -> Array:
+            return by_distance(values.reshape(grid), order, sign)
+
+        for ending, of in (("", logits), (".centered", logits - logits.mean(1, keepdims=True))):
+            wrong = np.where(right, -np.inf, of).max(1)
+            report.metric(f"distance_irrelevance{ending}", irrelevance(distances(of[right])))
+            report.metric(f"distance_irrelevance_wrong{ending}", irrelevance(distances(wrong)))
+        centered = distances((logits - logits.mean(1, keepdims=True))[right])
+        report.metric("distance_effect", distance_effect(centered))
         report.figure(
             "distance",
             figures.heatmap(
-                correct,
+                centered,
                 title="Logit of the right class",
                 x_title="first operand (exponent)",
                 y_title="distance between the operands (exponent)",
                 z_title="logit less the mean (nats)",
-                caption="Rows of one color: the logit depends on the distance, as a pizza's does.",
+                caption=(
+                    "A pizza's logit depends on the distance between the operands (rows of one "
+                    "color each), a clock's does not."
+                ),
                 annotate=False,
+                square=True,
             ),
         )
 
     def _add_circles(self, report: Report, order: list[int], logits: Spectrum) -> None:
+        """How round the ellipse is on which each frequency puts the tokens."""
         rows = embedding_rows(report.subject, order).cpu().numpy()
-        n = len(order)
-        shares = spectra.energies(rows) / max(float(((rows - rows.mean(0)) ** 2).sum()), 1e-24)
-        frequencies = [k for k in range(1, n // 2 + 1) if 2 * k != n]  # which turn
-        waves = spectra.waves(n)
-        circles = {k: measures.circularity(rows, waves[k - 1]) for k in frequencies}
+        harmonics, n = Harmonics(cyclic(len(order))), len(order)
+        energy = harmonics.energies(rows) / max(float(((rows - rows.mean(0)) ** 2).sum()), 1e-24)
+        turning = [k for k in range(1, n // 2 + 1) if 2 * k != n]
+        circles = {k: circularity(rows, harmonics.rows([k])) for k in turning}
         report.metric("circularity", circles, unit="1 a circle, 1/2 a line")
         report.table(
             "frequencies",
             {
-                "frequency": frequencies,
+                "frequency": turning,
                 "circularity": list(circles.values()),
-                "embedding share": [float(shares[k - 1]) for k in frequencies],
-                "logits cosine": [float(logits.values[k - 1]) for k in frequencies],
-                "key": [k in logits.keys for k in frequencies],
+                "embedding share": [float(energy[k - 1]) for k in turning],
+                "logits cosine": [logits.by_label[k] for k in turning],
+                "key": [k in logits.keys for k in turning],
             },
             "one row per frequency",
             {"frequency": "cycles over the group", "embedding share": "0–1"},
         )
 
-    # --- the verdict ------------------------------------------------------------------------------
+    # --- deciding ---------------------------------------------------------------------------------
     def mechanism(self, symmetricity: float, irrelevance: float, effect: float = 1.0) -> str:
         """Which of the two the measures speak for.
 
@@ -260,3 +235,245 @@ class ClockPizza(Probe):
         if all(pizza) or all(clock):
             return "pizza" if all(pizza) else "clock"
         return "both" if any(pizza) and any(clock) else "neither"
+
+    def _decide(self, report: Report, cycle: Cycle, logits: Spectrum) -> None:
+        """The metric `mechanism` and the finding.
+
+        A clock or a pizza computes with the key frequencies of its operands' embeddings: they are
+        necessary where the loss without them is nearer to that of equal logits than to the model's
+        own, and sufficient where with them alone it is nearer to its own. A table of all pairs can
+        have a clock's logits; its embeddings do not suffice.
+        """
+        metrics, keys = report.metrics, logits.keys
+        symmetricity, irrelevance = (
+            metrics[f"{name}.centered"]
+            for name in ("gradient_symmetricity", "distance_irrelevance")
+        )
+        measured = self.mechanism(symmetricity, irrelevance, metrics["distance_effect"])
+        loss, alone, without = (
+            metrics.get(name)
+            for name in ("loss", "loss.key_frequencies_alone", "loss.without_key_frequencies")
+        )
+        half = (loss + math.log(cycle.n)) / 2
+        necessary = without is not None and without > half
+        sufficient = alone is not None and alone < half
+        few = report.nulls[NULL].too_few_arrangements(KeyRule().alpha)
+        answers = [one for one in report.performance if one.beats_chance]
+        by_measures = (
+            "The measures speak for "
+            + {
+                "clock": "a clock",
+                "pizza": "a pizza",
+                "both": "both clock and pizza",
+                "neither": "neither clock nor pizza",
+            }[measured]
+        )
+        reason = ""
+        if keys and alone is None:
+            reason = "every frequency of the logits is key, so that none is left to take away"
+        elif few and not keys:
+            reason = few
+        elif keys and answers and necessary and not sufficient and measured != "neither":
+            reason = (
+                f"key frequencies {named(keys, 5)} are necessary, not sufficient: loss "
+                f"{without:.2g} nats without them, {alone:.2g} with them alone"
+            )
+        elif keys and answers and necessary and sufficient and measured == "both":
+            reason = "symmetric gradients speak for a pizza, irrelevant distances for a clock"
+        if reason:
+            report.metric("mechanism", "both" if measured == "both" else "unclear")
+            report.unclear(f"{by_measures}; which one adds is unclear.", reason)
+            return
+        shown = bool(keys) and necessary and sufficient
+        mechanism = measured if shown and measured in PUBLISHED else "neither"
+        report.metric("mechanism", mechanism)
+        low, high = (metrics[f"gradient_symmetricity.{end}"] for end in ("low", "high"))
+        published = PUBLISHED.get(mechanism)
+        details = {
+            "gradient symmetricity": metrics["gradient_symmetricity"],
+            "distance irrelevance": metrics["distance_irrelevance"],
+            **{f"published {name}": "{}, {}".format(*one) for name, one in PUBLISHED.items()},
+            "95% interval of the symmetricity": f"{low:.3f} to {high:.3f}",
+            "key frequencies": named(keys) or "none",
+            "loss": loss,
+        }
+        if alone is not None:
+            details |= {"loss with them alone": alone, "loss without them": without}
+        verdict = report.finding(
+            f"The model adds as a {mechanism}.",
+            no=self._denied(keys, necessary),
+            unclear="Whether the model adds as a clock or as a pizza is unclear.",
+            holds=mechanism != "neither",
+            null=NULL,
+            effect=Effect(
+                metrics["gradient_symmetricity"],
+                label="gradient symmetricity",
+                baseline=published[0],
+                baseline_label=f"published {mechanism}",
+            )
+            if published
+            else None,
+            least=-1.0,
+            details=details,
+            caveat=between(symmetricity, irrelevance),
+            n=self.triples,
+            causal=mechanism in PUBLISHED,
+        )
+        if verdict == "yes":
+            report.lead(f"It adds as a {mechanism}, with {in_words(len(keys), 'frequency')}.")
+
+    @staticmethod
+    def _denied(keys: list[Any], necessary: bool) -> str:
+        if not keys:
+            return "The model adds neither as a clock nor as a pizza: no frequency is key."
+        if not necessary:
+            return "Neither clock nor pizza: the loss does not need the key frequencies."
+        return "The model adds neither as a clock nor as a pizza."
+
+
+def between(symmetricity: float, irrelevance: float) -> str:
+    """The caveat of a model whose measures lie between the published ones; "" else.
+
+    >>> between(0.48, 0.65), between(0.34, 0.85)
+    ('nearer a clock than a pizza', '')
+    """
+    (clock_s, clock_i), (pizza_s, pizza_i) = PUBLISHED["clock"], PUBLISHED["pizza"]
+    steps = (
+        (symmetricity - clock_s) / (pizza_s - clock_s),
+        (irrelevance - clock_i) / (pizza_i - clock_i),
+    )
+    along = sum(steps) / 2
+    if not 0.1 < along < 0.9:
+        return ""
+    return "nearer a clock than a pizza" if along < 0.5 else "nearer a pizza than a clock"
+
+
+def key_losses(
+    subject: Subject, cycle: Cycle, order: list[int], logits: Spectrum
+) -> tuple[float, float | None, float | None]:
+    """The loss of the cycle's output, nats; with the key frequencies alone in the operands'
+    embeddings, and without them, None where none is key or all are.
+
+    order: where on either axis of the grid the operands stand, by exponent.
+    """
+    targets = torch.full_like(subject.targets, IGNORE)
+    targets[:, cycle.index] = subject.targets[:, cycle.index]
+    axes = axis_tokens(subject)
+    assert axes is not None
+    edited = EmbeddingRemoval.of(subject, *([axis[place] for place in order] for axis in axes))
+    assert edited is not None  # `ClockPizza.unmet` asks for hook_embed
+    loss = edited.loss(np.empty((0, cycle.n)), targets)
+    others = [k for k in logits.labels if k not in logits.keys]
+    if not logits.keys or not others:
+        return loss, None, None
+    rows = (cycle.harmonics.rows(some) for some in (others, logits.keys))
+    alone, without = (edited.loss(some, targets) for some in rows)
+    return loss, alone, without
+
+
+def gradient_cosines(
+    subject: Subject,
+    examples: Int[np.ndarray, " triple"],
+    chosen: Int[np.ndarray, " triple"],
+    columns: list[int],
+) -> tuple[Float[np.ndarray, " triple"], Float[np.ndarray, " triple"]]:
+    """Cosines of the gradients, at the embeddings of the two operands, of the logit of class
+    `chosen[i]` on example `examples[i]`; and of that logit less the mean of all classes'.
+
+    columns: those of the classes' logits. The gradient is taken at ``hook_embed``: of the token's
+    embedding alone, not of its position's.
+    """
+    positions = operand_positions(subject)
+    assert positions is not None
+    rows = torch.from_numpy(examples).to(subject.device)
+    classes = torch.tensor(columns, device=subject.device)
+    picked = classes[torch.from_numpy(chosen).to(subject.device)]
+    found: list[list[Array]] = [[], []]
+    for start in range(0, len(rows), subject.chunk):
+        part = slice(start, start + subject.chunk)
+        data, where = subject.data[rows[part]], subject.answer_positions[rows[part]]
+
+        def score(logits: Tensor, part: slice = part, where: Tensor = where) -> Tensor:
+            return select_positions(logits, where).gather(1, picked[part, None]).sum()
+
+        def mean_score(logits: Tensor, where: Tensor = where) -> Tensor:
+            return select_positions(logits, where)[:, classes].mean(1).sum()
+
+        own, mean = (
+            activation_gradients(subject.model, data.tokens, ["hook_embed"], one)["hook_embed"][1]
+            for one in (score, mean_score)
+        )
+        for cosines, gradient in zip(found, (own, own - mean), strict=True):
+            first, second = (gradient[:, position].double() for position in positions)
+            norms = (first.norm(dim=-1) * second.norm(dim=-1)).clamp_min(1e-30)
+            cosines.append(((first * second).sum(-1) / norms).cpu().numpy())
+    raw, centered = (np.concatenate(parts) for parts in found)
+    return raw, centered
+
+
+def by_distance(
+    grid: Float[np.ndarray, "n n"], order: list[int], sign: int
+) -> Float[np.ndarray, "distance first"]:
+    """Values over a grid of two operands by what the answer does not say.
+
+    order lists the operands by exponent; sign is 1 where the answer is the sum of the exponents, so
+    that their difference is the distance, and -1 where it is their difference and the sum is the
+    distance. Row d holds the values at distance d, one for each first operand.
+
+    >>> by_distance(np.arange(9.0).reshape(3, 3), [0, 1, 2], 1).tolist()
+    [[0.0, 4.0, 8.0], [1.0, 5.0, 6.0], [2.0, 3.0, 7.0]]
+    """
+    m, places = len(order), np.array(order)
+    first, distance = np.meshgrid(np.arange(m), np.arange(m))
+    return grid[places[first], places[(sign * first + distance) % m]]
+
+
+def answer_sign(exponents: Int[np.ndarray, "n n"], order: list[int]) -> int | None:
+    """1 where the answer's exponent is the sum of the operands' (up to a constant), -1 where it is
+    their difference, None elsewhere; for at least 3 elements.
+    """
+    m, inner = len(order), exponents[np.ix_(order, order)]
+    x, y = np.ogrid[:m, :m]
+    for sign in (1, -1):
+        if ((inner - x - sign * y - inner[0, 0]) % m == 0).all():
+            return sign
+    return None
+
+
+def irrelevance(values: Float[np.ndarray, "distance first"]) -> float:
+    """Standard deviation over the pairs of one distance, mean over the distances, over that of all
+    pairs: near 1 the distance tells nothing about the value (a clock), near 0 everything (a pizza).
+    1 where nothing varies.
+
+    >>> irrelevance(np.array([[1.0, 1.0], [3.0, 3.0]]))
+    0.0
+    """
+    spread = float(values.std())
+    return float(values.std(1).mean() / spread) if spread > 1e-12 else 1.0
+
+
+def distance_effect(values: Float[np.ndarray, "distance first"]) -> float:
+    """How much the right logit changes with the distance, relative to how far it stands out of all
+    classes': standard deviation over the distances of its mean, over its mean. Where it is near 0
+    the irrelevance compares rounding errors.
+
+    >>> distance_effect(np.array([[1.0, 1.0], [3.0, 3.0]]))
+    0.5
+    """
+    margin = abs(float(values.mean()))
+    return float(values.mean(1).std() / margin) if margin > 1e-12 else 0.0
+
+
+def circularity(rows: Float[np.ndarray, "n d_model"], waves: Float[np.ndarray, "wave n"]) -> float:
+    """How round the ellipse is on which a frequency puts the tokens: 1 a circle, 1/2 a line.
+
+    rows in the order of the frequency's orthonormal cosine and sine, `waves`. With s1, s2 the
+    singular values of waves @ rows it is (s1 + s2)² / (2 (s1² + s2²)), the share of the energy that
+    turns one way.
+
+    >>> round(circularity(np.eye(2), np.eye(2)), 3), round(circularity(np.eye(2), np.eye(2)[:1]), 3)
+    (1.0, 0.5)
+    """
+    singular = np.linalg.svd(waves @ rows, compute_uv=False)
+    energy = float((singular**2).sum())
+    return float(singular.sum() ** 2 / (2 * energy)) if energy > 1e-24 else 0.5

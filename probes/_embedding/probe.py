@@ -1,91 +1,65 @@
-"""The probe of the token embedding's geometry: ranks, similarity, residues, circles, positions."""
+"""The probe embedding: the geometry of the token embedding."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float, Int
 
+from mechint import figures
 from mechint.config import setting
-from mechint.errors import counted
+from mechint.errors import DataError
+from mechint.groups.named import cyclic
+from mechint.groups.spectrum import Harmonics
+from mechint.null import groupings
 from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
+from mechint.results import Effect, Null, ProbeResult, Table
 from mechint.subject import Subject
-from probes._embedding import drawing, measures, values
-from probes._embedding.residues import RESIDUES, SEPARATED
-from probes._fourier.spectra import Array
+from mechint.task import rng
+from probes._clock_pizza.probe import circularity
 from probes.operands import has_own
+from probes.spectra import Array, KeyRule, permuted, share_spectrum
+from probes.words import in_words, named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
 ROUND = 0.8
-"""Least circularity of what is called a circle."""
-FIRST = " of the first operand"
+"""Least circularity of what is called a circle: one axis a third of the other."""
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
+RESIDUES = {"parity": 2, "mod_4": 4}
 
 
 @dataclass(frozen=True)
 class Embedding(Probe):
-    """How are the value tokens laid out in the embedding: its rank, its order by parity, residue
-    and on a circle?
+    """How are the value tokens laid out in the embedding?
 
-    Over the rows of W_E of the n value tokens (all tokens, at most `tokens`, where the task names
-    none); of the first operand's, which the sentences then say, where the second has tokens or a
-    table of its own. Parity, residues and circles are about an order: they are measured where the
-    tokens are numbers or a cyclic group acts on them in their order, not where elements are merely
-    listed.
+    For the centered rows E of the value tokens, with singular values σ and similarities
+    C_xy = corr(E_x, E_y):
 
-    - `svd.rank_50`, `svd.rank_90`: least number of singular values of the centered rows that hold
-      50% and 90% of the variance (Irreducible Integer Identifiers, Sec. 5); null: Gaussian rows of
-      the same lengths, fewer is surprising, counted in fractions so that ranks do not tie;
-    - similarity: Pearson correlation of every two rows, n×n; comparable between models of any
-      width, so `average_similarity` averages it over models (Joint Task Training);
-    - `parity.separation`, `mod_4.separation`: of the first `components` principal components of the
-      similarity matrix, the largest share of a component's variance that lies between even and odd
-      (η², 0–1); null: tokens in random order; and of what a component varies within even and within
-      odd, the largest share between residues mod 4, since parity alone separates those as well;
-      null: even and odd tokens in random order, each among themselves;
-    - `cyclic.correlation`: the largest correlation of the off-diagonal similarities with a cyclic
-      Whittaker–Shannon matrix S[x, y] = Σ_{|k| ≤ (m−1)/2} cos(2πku(x − y)/n)/m, the overlaps of
-      m-sample periodic sinc pulses at positions ux·m/n, over widths m = 3, 5, 7, 9 and digit orders
-      u (Joint Task Training, Fig. 33); `cyclic.share`: share of the similarities' variance that
-      depends on (x − y) mod n alone; null: tokens in random order, with the same search;
-    - `cyclic.frequencies`: the frequencies k over the values at which the rows' energy stands out
-      by the rule of the probe fourier: on each the tokens lie on an ellipse, k times around;
-      `cyclic.frequency_share`: the share of the energy at each; `cyclic.circularity`: how round
-      the ellipse is, 1 a circle, 1/2 a line, which numbers in order lie on; called a circle from
-      0.8 on (one axis a third of the other);
-    - `position.correlation`: Pearson correlation of the position embeddings of `positions`
-      (Irreducible Integer Identifiers, Fig. 8): high where the operands commute; null: coordinates
-      in random order, two-sided.
+        rank_90 = least r with Σ_{i≤r} σ_i² ≥ 0.9 Σ σ_i²
+        circles: frequencies of the values that hold more of ‖E‖² than permuted tokens give
+        separation = share between even and odd of a principal component of C
 
-    Similarities and the correlation of positions are over the coordinates of the stream as they
-    stand: another basis of it, or a vector moved from the tokens to the positions, can leave the
-    model the function that it is and change them.
-
-    Few tokens can be told in few orders: p ≤ 0.002 takes 8 of them on a circle, 13 for parity and
-    14 for residues mod 4; with fewer the probe abstains.
-
-    Cost: singular values of n × d_model, and n² per permutation; no forward. Memory: n² numbers.
+    Source: Joint Task Training, embedding PCA; Irreducible Integer Identifiers, Sec. 5.
     """
 
     name: ClassVar[str] = "embedding"
     source: ClassVar[str] = (
-        "Small Models, Smarter Learning: The Power of Joint Task Training, embedding PCA and "
-        "Fig. 33; Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, "
-        "Sec. 5 and Fig. 8"
+        "Small Models, Smarter Learning: The Power of Joint Task Training, embedding PCA; "
+        "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Sec. 5"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.EMBEDDING,)
     quick: ClassVar[bool] = True
+    lead_rank: ClassVar[int] = 20
 
     components: int = setting(4, "principal components in which residues are looked for", low=1)
-    positions: tuple[int, int] = setting(
-        (0, 1), "the two positions whose embeddings are compared", low=0
-    )
     tokens: int = setting(512, "most tokens looked at where the task names no values", low=4)
     permutations: int = setting(499, "samples of the nulls", low=1)
     alpha: float = setting(
@@ -93,9 +67,9 @@ class Embedding(Probe):
     )
 
     def unmet(self, subject: Subject) -> str | None:
-        tokens = values.value_tokens(subject, self.tokens)
+        tokens = value_tokens(subject, self.tokens)
         if len(tokens) < 4:
-            return f"it has {len(tokens)} value tokens; their layout can be told from 4 on"
+            return f"it has {len(tokens)} value tokens; their layout shows from 4 on"
         rows = subject.model.W_E.detach()[tokens]
         if not bool((rows != rows[:1]).any()):
             return "the embeddings of its value tokens are all the same"
@@ -120,101 +94,166 @@ class Embedding(Probe):
                 abs(result.metrics["svd.rank_90"] - 2 * len(plant.truth["frequencies"]))
             ),
             "dimensions missed or made up",
-            settings={"permutations": 399},
-            detects=lambda result: result.null["cyclic.share"].p_value <= 0.005,
+            settings={"permutations": 499},
+            detects=lambda result: bool(result.metrics["cyclic.frequencies"]),
         )
         return Calibration((addition,), {"permutations": 19})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        tokens = values.value_tokens(subject, self.tokens)
+        tokens = value_tokens(subject, self.tokens)
         rows = subject.model.W_E.detach()[tokens].double().cpu().numpy()
-        left, singular, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
         report = Report(self, subject)
-        ranks = measures.rank_nulls(rows, min(self.permutations, RANK_SAMPLES), seed)
-        report.metric("svd.rank_50", measures.rank(singular, 0.5), null=ranks["svd.rank_50"])
-        report.metric("svd.rank_90", measures.rank(singular, 0.9), null=ranks["svd.rank_90"])
-        report.metric("svd.singular_values", singular[:64].tolist())
-        similar = measures.similarity(rows)
-        if values.in_order(subject):
-            self._add_layout(report, similar, seed)
-            shares = measures.circles(rows, self.alpha, 499, seed)
-            report.metric("cyclic.frequencies", list(shares))
-            report.metric("cyclic.frequency_share", shares, unit="share of the energy, 0–1")
-            report.metric("cyclic.circularity", {k: measures.roundness(rows, k) for k in shares})
+        whose = "first operand's embedding" if has_own(subject, tokens) else "embedding"
+        self._add_ranks(report, rows, whose, seed)
+        similar = similarity(rows)
+        ordered = in_order(subject)
+        if ordered:
+            self._add_circles(report, rows, tokens, seed)
+            self._add_residues(report, similar, seed)
+            self._add_parity(report, "The similarities")
+        else:
+            report.not_asked("circles, parity", "the tokens stand in no order")
         weights = getattr(subject.model, "W_pos", None)
-        if weights is not None and max(self.positions) < len(weights):
-            positions = weights.detach().double().cpu().numpy()
-            null = measures.position_correlation(positions, self.positions, self.permutations, seed)
-            report.metric("position.correlation", null.observed, null=null)
-        scores = measures.components_of(similar)
+        if weights is not None and len(weights) > 1:
+            first, second = weights.detach().double().cpu().numpy()[:2]
+            report.metric("position.correlation", correlation(first, second))
         report.array("similarity", similar)
-        report.array("components", scores[:, : max(self.components, 2)])
-        report.array("singular_vectors", left[:, :8])
-        drawing.draw(report, similar, scores, singular, rows, tokens, self.alpha)
-        whose = FIRST if has_own(subject, tokens) else ""
-        every = len(values.value_tokens(subject, len(subject.model.W_E)))
-        n = str(every) if len(tokens) == every else f"the first {len(tokens)} of {every:,}"
-        self._add_findings(report, n, 0 if weights is None else len(weights), whose)
+        report.array("components", principal(similar)[:, : max(self.components, 2)])
+        self._draw(report, similar, ordered)
         return report.result()
 
-    def _add_layout(self, report: Report, similar: Array, seed: int) -> None:
-        """What the similarity matrix has to do with the order of the values."""
-        found, nulls = measures.layout(
-            similar, components=self.components, permutations=self.permutations, seed=seed
-        )
-        report.update(found)
-        report.nulls |= nulls
-
-    def _add_findings(self, report: Report, n: str, n_positions: int, whose: str) -> None:
-        metrics: Mapping[str, Any] = report.metrics
-        held = (
-            f"Half of the variance of {n} token embeddings{whose} lies in "
-            f"{counted(metrics['svd.rank_50'], 'dimension')}, 90% in {metrics['svd.rank_90']}"
-        )
+    # --- what is measured -----------------------------------------------------------------------
+    def _add_ranks(self, report: Report, rows: Array, whose: str, seed: int) -> None:
+        """Dimensions that hold 50% and 90% of the variance; null: Gaussian rows of the same
+        lengths, counted in fractions of a dimension, so that ranks do not tie; fewer is surprising.
+        """
+        centered = rows - rows.mean(0)
+        left, singular, _ = np.linalg.svd(centered, full_matrices=False)
+        report.metric("svd.singular_values", singular[:64].tolist())
+        report.array("singular_vectors", left[:, :8])
+        lengths = np.linalg.norm(centered, axis=1, keepdims=True)
+        draw, drawn = rng("rank null", seed), []
+        for _ in range(min(self.permutations, RANK_SAMPLES)):
+            x = draw.standard_normal(rows.shape)
+            x = x * lengths / np.linalg.norm(x, axis=1, keepdims=True)
+            drawn.append(np.linalg.svd(x - x.mean(0), compute_uv=False))
+        for share in (50, 90):
+            name, observed = f"svd.rank_{share}", fractional_rank(singular, share / 100)
+            null = np.array([fractional_rank(one, share / 100) for one in drawn])
+            p_value = (1 + int((null <= observed).sum())) / (1 + len(null))
+            how = "Gaussian rows of the same lengths; fewer is surprising"
+            report.nulls[name] = Null(
+                name, observed, float(null.mean()), float(null.std()), p_value, how, len(null)
+            )
+            report.metric(name, rank(singular, share / 100))
+        report.table("singular values", singular_table(singular))
+        dimensions, gaussian = report.metrics["svd.rank_90"], report.nulls["svd.rank_90"].mean
+        some = in_words(dimensions, "dimension")
         report.finding(
-            f"{held}, fewer than Gaussian rows of the same lengths take.",
-            question="whether the tokens lie in fewer dimensions than Gaussian rows",
-            otherwise=f"{held}.",
-            null="svd.rank_50",
+            f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}'s variance."
+            if whose == "embedding"
+            else f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}.",
+            no=f"The {whose} has the rank of Gaussian rows.",
+            unclear=f"Whether the {whose} has a low rank is unclear.",
+            null="svd.rank_90",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
+            effect=Effect(
+                float(dimensions),
+                "dimensions",
+                baseline=gaussian,
+                baseline_label="Gaussian rows",
+            ),
+            details={"dimensions of half of the variance": report.metrics["svd.rank_50"]},
             at_chance=True,
         )
-        if "cyclic.share" in metrics:
-            self._add_order_findings(report, whose)
-        if "position.correlation" in metrics:
-            first, second = self.positions
-            words = (
-                f"The embeddings of positions {first} and {second} of {n_positions} correlate "
-                f"{metrics['position.correlation']:+.2f}"
-            )
-            report.finding(
-                f"{words}.",
-                question=f"whether the embeddings of positions {first} and {second} correlate",
-                otherwise=f"{words}, which coordinates in random order may do as well.",
-                null="position.correlation",
-                at_chance=True,
-            )
 
-    def _add_order_findings(self, report: Report, whose: str) -> None:
-        """Whether the similarities follow the order of the values."""
-        metrics: Mapping[str, Any] = report.metrics
-        for name in RESIDUES:
-            share, component = metrics[f"{name}.separation"], metrics[f"{name}.component"]
-            words, of = name.replace("_", " "), SEPARATED[name].format(component)
-            report.finding(
-                f"The similarities{whose} separate {words}: {share:.0%} of {of}.",
-                question=f"whether the similarities separate {words}",
-                otherwise=(
-                    f"The similarities{whose} over these coordinates do not separate {words}."
-                ),
-                null=f"{name}.separation",
-                at_chance=True,
+    def _add_circles(self, report: Report, rows: Array, tokens: Sequence[int], seed: int) -> None:
+        """The frequencies over the values at which the rows' energy stands out, by the rule of the
+        probe fourier: at each the tokens lie on an ellipse, k times around.
+        """
+        harmonics = Harmonics(cyclic(len(rows)))
+        rule = KeyRule(alpha=self.alpha, permutations=self.permutations)
+        found, name = share_spectrum(harmonics, rows, rule, seed), "cyclic.largest_share"
+        flat = float(harmonics.flat[0])
+        shares: dict[Any, float] = {k: found.by_label[k] for k in found.keys}
+        roundness = {k: circularity(rows, harmonics.rows([k])) for k in found.keys}
+        null = found.test(name, "the largest share with permuted tokens", flat)
+        report.metric("cyclic.frequencies", found.keys)
+        report.metric("cyclic.frequency_share", shares, unit="share of the energy, 0–1")
+        report.metric("cyclic.circularity", roundness, unit="1 a circle, 1/2 a line")
+        report.metric(name, float(found.values.max()), null=null)
+        round_ones = [k for k in found.strongest if roundness[k] >= ROUND]
+        shown = round_ones or found.strongest
+        circles = in_words(len(round_ones), "circle")
+        verdict = report.finding(
+            f"The tokens lie on {circles}, of frequency {named(sorted(round_ones), 5)}."
+            if round_ones
+            else f"The tokens lie in order along a line, of frequency {named(shown, 3)}.",
+            no="The tokens follow no cyclic order.",
+            unclear="Whether the tokens lie on circles is unclear.",
+            holds=bool(shown),
+            null=name,
+            effect=Effect(
+                sum(shares[k] for k in shown),
+                label="share of the embedding's energy",
+                baseline=flat * len(shown),
+                baseline_label="flat spectrum",
             )
+            if shown
+            else None,
+            details={
+                f"frequency {k}": f"{shares[k]:.1%}, circularity {roundness[k]:.2f}"
+                for k in found.strongest
+            },
+            at_chance=True,
+        )
+        if verdict == "yes" and round_ones:
+            report.lead(f"Its tokens lie on {circles}.")
+            report.figure("circle", circle(rows, harmonics, round_ones[0], tokens))
+
+    def _add_residues(self, report: Report, similar: Array, seed: int) -> None:
+        """Separation of the first principal components of the similarities by parity, and, of what
+        they vary within even and within odd, by residue mod 4.
+        """
+        scores, n = principal(similar)[:, : self.components], len(similar)
+        draw = rng("layout null", seed)
+        orders = permuted(draw, self.permutations, n)
+        for name, modulus in RESIDUES.items():
+            # finer classes hold all that coarser ones separate: what they add is asked within those
+            classes, coarser = np.arange(n) % min(modulus, n), np.arange(n) % (modulus // 2)
+            varied, how = within(scores, coarser), "the largest separation with permuted tokens"
+            shares = separation(varied, classes)
+            drawn = [classes[order] for order in orders]
+            if coarser.any():
+                drawn = [permute_within(classes, coarser, draw) for _ in orders]
+                how += ", even and odd ones each among themselves"
+            counts = [np.unique(classes[coarser == c], return_counts=True)[1] for c in {*coarser}]
+            report.metric(
+                f"{name}.separation",
+                float(shares.max()),
+                null=Null.sampled(
+                    f"{name}.separation",
+                    float(shares.max()),
+                    [float(separation(varied, one).max()) for one in drawn],
+                    how,
+                    math.prod(groupings(sizes.tolist()) for sizes in counts),
+                ),
+            )
+            report.metric(f"{name}.component", int(shares.argmax()) + 1)
+
+    def _add_parity(self, report: Report, subject: str) -> None:
+        metrics, null = report.metrics, report.nulls["parity.separation"]
         report.finding(
-            _circle_sentence(metrics, whose),
-            question="whether the similarities follow a cyclic order",
-            otherwise=f"The similarities{whose} over these coordinates follow no cyclic order.",
-            null="cyclic.correlation",
+            f"{subject} separate even from odd.",
+            no=f"{subject} do not separate even from odd.",
+            unclear="Whether the similarities separate even from odd is unclear.",
+            null="parity.separation",
+            effect=Effect(
+                metrics["parity.separation"],
+                label=f"of component {metrics['parity.component']}",
+                baseline=null.mean,
+                baseline_label="permuted tokens",
+            ),
             at_chance=True,
         )
 
@@ -225,49 +264,226 @@ class Embedding(Probe):
         Raises:
             DataError: no model, or models with different numbers of value tokens.
         """
-        similar = measures.average_similarity(subjects)
+        similar = average_similarity(subjects)
         report = Report(self, subjects[0])
-        self._add_layout(report, similar, seed)
-        found = report.metrics
+        self._add_residues(report, similar, seed)
+        self._add_parity(report, f"The similarities averaged over {len(subjects)} models")
         report.array("similarity", similar)
-        report.array("components", measures.components_of(similar)[:, : max(self.components, 2)])
-        share = (
-            f"{found['parity.separation']:.0%} of component {found['parity.component']} lies "
-            "between even and odd"
-        )
-        report.finding(
-            f"Averaged over {len(subjects)} models, {share}.",
-            question="whether the averaged similarities separate even from odd",
-            otherwise=f"Averaged over {len(subjects)} models, no more than chance: {share}.",
-            null="parity.separation",
-            at_chance=True,
-        )
+        report.array("components", principal(similar)[:, : max(self.components, 2)])
         return report.result()
 
-
-def _circle_sentence(metrics: Mapping[str, Any], whose: str) -> str:
-    """How many circles the tokens lie on, and the cyclic pattern that fits best."""
-    flat = {k: one for k, one in metrics["cyclic.circularity"].items() if one < ROUND}
-    frequencies = [k for k in metrics["cyclic.frequencies"] if k not in flat]
-    pattern = (
-        f"correlation {metrics['cyclic.correlation']:.2f} with a cyclic Whittaker–Shannon matrix "
-        f"of width {metrics['cyclic.width']} in steps of {metrics['cyclic.order']}"
-    )
-    if flat and not frequencies:
-        k, one = max(flat.items(), key=lambda item: item[1])
-        return (
-            f"The tokens{whose} follow an order, at frequency {k} along a line rather than on a "
-            f"circle (circularity {one:.2f}): {pattern}."
+    def _draw(self, report: Report, similar: Array, ordered: bool) -> None:
+        singular = report.metrics["svd.singular_values"]
+        report.figure(
+            "singular_values",
+            figures.lines(
+                list(range(1, len(singular) + 1)),
+                {"singular value": singular},
+                title="Singular values of the embedding",
+                x_title="rank",
+                y_title="singular value (units of the embedding)",
+                caption=(
+                    f"{report.metrics['svd.rank_90']} dimensions hold 90% of the variance, of "
+                    f"Gaussian rows of the same lengths {report.nulls['svd.rank_90'].mean:.0f}."
+                ),
+                markers=len(singular) <= 40,
+            ),
         )
-    if not frequencies:
-        return f"The similarities{whose} follow a cyclic order: {pattern}."
-    energy = sum(metrics["cyclic.frequency_share"][k] for k in frequencies)
-    held = f"{energy:.0%} of {'their' if whose else 'the'} embedding's energy"
-    if len(frequencies) == 1:
-        (k,) = frequencies
-        return f"The tokens{whose} lie on a circle of frequency {k} ({held}): {pattern}."
-    shown = ", ".join(map(str, frequencies[:8])) + (", …" if len(frequencies) > 8 else "")
-    return (
-        f"The tokens{whose} lie on {len(frequencies)} circles at once, of frequencies {shown} "
-        f"({held}); of single cyclic patterns the best has {pattern}."
+        title = "value of the token" if ordered else "token, as the task lists them"
+        report.figure(
+            "similarity",
+            figures.heatmap(
+                similar,
+                title="Similarity of the tokens",
+                x_title=title,
+                y_title=title,
+                z_title="correlation (−1 … 1)",
+                caption="Correlation of every two tokens' rows.",
+                diverging=True,
+                limits=(-1, 1),
+                annotate=False,
+                square=True,
+            ),
+        )
+        report.hero("circle" if "circle" in report.figures else "similarity")
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+def value_tokens(subject: Subject, limit: int = 512) -> list[int]:
+    """Tokens of the values 0 … n-1 in their order: those the task's group acts on, else those that
+    the task spells as numbers, else all tokens; at most the first `limit` of these.
+    """
+    symmetry = subject.task.symmetry if subject.task else None
+    if symmetry is not None:
+        return list(symmetry.tokens)
+    n = len(subject.model.W_E)
+    return list(range(min(_count_numbers(subject) or n, n, limit)))
+
+
+def in_order(subject: Subject) -> bool:
+    """Whether the value tokens stand in an order that parity and circles are about: that of a
+    cyclic group, or of numbers. Elements of other groups are merely listed.
+
+    >>> from mechint.planted import group_product, modular_addition
+    >>> in_order(modular_addition(5, (1,)).subject)
+    True
+    >>> in_order(group_product("S3", ("standard",)).subject)
+    False
+    """
+    symmetry = subject.task.symmetry if subject.task else None
+    if symmetry is None:
+        return _count_numbers(subject) > 0
+    group = symmetry.group
+    return group.is_cyclic and bool((np.argsort(group.logarithms) == np.arange(group.order)).all())
+
+
+def _count_numbers(subject: Subject) -> int:
+    """How many tokens, from the first on, the task spells as numbers one after another; 0 where
+    these are no more than two.
+    """
+    texts = list(subject.task.vocabulary.tokens) if subject.task else []
+    counting = itertools.takewhile(
+        lambda i: texts[i].removeprefix("-").isdecimal() and int(texts[i]) == int(texts[0]) + i,
+        range(len(texts)),
+    )
+    count = len(list(counting))
+    return count if count > 2 else 0
+
+
+# --- measures -------------------------------------------------------------------------------------
+def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
+    """Least number of singular values whose squares hold `share` of all; all of them where they are
+    zero.
+
+    >>> rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.5), rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.9)
+    (1, 3)
+    """
+    held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
+    return min(int(np.searchsorted(held, share - 1e-12)) + 1, len(held))
+
+
+def fractional_rank(singular: Float[np.ndarray, " component"], share: float) -> float:
+    """`rank`, between two whole numbers where the last singular value is needed in part; for nulls,
+    which whole numbers would tie.
+
+    >>> fractional_rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.5)
+    0.6666666666666666
+    """
+    held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
+    whole = rank(singular, share)
+    before = float(held[whole - 2]) if whole > 1 else 0.0
+    step = float(held[whole - 1]) - before
+    return whole - 1 + (share - before) / step if step > 0 else float(whole)
+
+
+def correlation(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
+    """Pearson's correlation; 0 where one of them does not vary."""
+    x, y = x - x.mean(), y - y.mean()
+    norm = math.sqrt(float((x**2).sum() * (y**2).sum()))
+    return float((x * y).sum() / norm) if norm > 0 else 0.0
+
+
+def similarity(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
+    """(n, n) Pearson correlations of the rows (n, d) of an embedding; comparable between models of
+    any width.
+    """
+    centered = rows - rows.mean(1, keepdims=True)
+    unit = centered / np.maximum(np.linalg.norm(centered, axis=1, keepdims=True), 1e-300)
+    return unit @ unit.T
+
+
+def average_similarity(subjects: Sequence[Subject]) -> Float[np.ndarray, "n n"]:
+    """(n, n) mean similarity matrix of the value tokens over models of any width.
+
+    Raises:
+        DataError: no model, or models with different numbers of value tokens.
+    """
+    matrices = [
+        similarity(subject.model.W_E.detach()[value_tokens(subject)].double().cpu().numpy())
+        for subject in subjects
+    ]
+    if not matrices or len({matrix.shape for matrix in matrices}) > 1:
+        raise DataError(
+            f"average similarity: {len(matrices)} models with "
+            f"{sorted({len(m) for m in matrices})} value tokens; expected models of one task"
+        )
+    return np.mean(matrices, axis=0)
+
+
+def principal(similar: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n component"]:
+    """(n, n) principal component scores of a similarity matrix, strongest first: its rows,
+    centered, in their principal axes.
+    """
+    left, singular, _ = np.linalg.svd(similar - similar.mean(0))
+    return left * singular
+
+
+def separation(
+    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, " component"]:
+    """Share of each component's variance that lies between the classes (η², 0–1).
+
+    >>> separation(np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]),
+    ...     np.array([0, 1, 0, 1])).tolist()
+    [1.0, 0.0]
+    """
+    between = ((scores - scores.mean(0) - within(scores, classes)) ** 2).sum(0)
+    return between / np.maximum(((scores - scores.mean(0)) ** 2).sum(0), 1e-300)
+
+
+def within(
+    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n component"]:
+    """The scores less the mean of their class.
+
+    >>> within(np.array([[1.0], [3.0], [7.0]]), np.array([0, 0, 1])).ravel().tolist()
+    [-1.0, 1.0, 0.0]
+    """
+    members = np.eye(classes.max() + 1)[classes]
+    return scores - members @ ((members.T @ scores) / members.sum(0)[:, None])
+
+
+def permute_within(
+    classes: Int[np.ndarray, " n"], coarser: Int[np.ndarray, " n"], draw: np.random.Generator
+) -> Int[np.ndarray, " n"]:
+    """The classes permuted among the tokens of each coarser class."""
+    permuted_classes = np.empty_like(classes)
+    order = np.lexsort((draw.random(len(classes)), coarser))
+    permuted_classes[np.argsort(coarser, kind="stable")] = classes[order]
+    return permuted_classes
+
+
+# --- tables and figures ---------------------------------------------------------------------------
+def singular_table(singular: Float[np.ndarray, " component"]) -> Table:
+    """A row per singular value, with the variance that it and those before it hold."""
+    held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
+    return Table(
+        {
+            "rank": list(range(1, len(singular) + 1)),
+            "singular value": singular.tolist(),
+            "variance held": held.tolist(),
+        },
+        "one row per singular value of the centered embedding",
+        {"variance held": "0–1, cumulative"},
+    )
+
+
+def circle(rows: Array, harmonics: Harmonics, k: int, tokens: Sequence[int]) -> figures.Figure:
+    """The rows projected on the two directions that vary at frequency k."""
+    n = len(rows)
+    axes = harmonics.rows([k]) @ (rows - rows.mean(0))  # (2, d_model)
+    at = (rows - rows.mean(0)) @ np.linalg.qr(axes.T)[0]
+    return figures.scatter(
+        at[:, 0],
+        at[:, 1],
+        title=f"Tokens on the circle of frequency {k}",
+        x_title=f"first direction of frequency {k} (units of the embedding)",
+        y_title=f"second direction of frequency {k} (units of the embedding)",
+        color=(k * np.arange(n)) % n,
+        color_title=f"{k}·value mod {n}",
+        cyclic=True,
+        equal=True,
+        text=[str(i) for i in range(len(tokens))],
+        labels=n <= 40,
+        caption=f"In order of {k} times the value, the tokens go round a circle.",
     )

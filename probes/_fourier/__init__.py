@@ -1,1 +1,1 @@
-"""Fourier analysis of embedding, neurons, residual stream and logits."""
+"""Frequencies of a cyclic group in a model."""

@@ -1,109 +1,71 @@
-"""The Fourier probe: which frequencies of a cyclic group a model's embedding, neurons, residual
-stream and logits hold.
-"""
+"""The probe fourier: which frequencies of a cyclic group a model computes with, and needs."""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
+from jaxtyping import Float
 
+from mechint import figures
 from mechint.config import setting
+from mechint.errors import counted
+from mechint.groups.named import cyclic
+from mechint.groups.spectrum import Harmonics, element_orders
+from mechint.null import family_wise
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import ProbeResult, Table
+from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
-from probes import answers
-from probes._fourier import drawing, neurons, reporting, spectra
-from probes._fourier.neurons import Neurons
-from probes._fourier.removals import RemovalNull, removals
-from probes._fourier.spectra import KeyFrequencyRule, Spectrum
-from probes.answers import Cycle
+from mechint.task import rng
+from probes import removal, spectra
 from probes.operands import embedding_rows, own_orders
+from probes.removal import EmbeddingRemoval
+from probes.spectra import PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum
+from probes.words import in_words, named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
+T = TypeVar("T")
+NEURONS_AT_ONCE = 64
+LARGEST = "logits.largest_cosine"
+
 
 @dataclass(frozen=True)
 class Fourier(Probe):
-    """At which frequencies do embedding, neurons, residual stream and logits vary with the operands
-    and the answer?
+    """At which frequencies do embedding, neurons and logits vary, and which does the model need?
 
-    With w = 2πk/n, k = 1 … n//2 (for even n the last is the Nyquist frequency, a cosine only):
+    With w = 2πk/n, k = 1 … n//2, for embedding rows E[x], neurons h(x, y) and logits L:
 
-    - `embedding.share`: rows of W_E of the value tokens, beside those of the second operand where
-      it has its own, centered; energy of their DFT at ±k over all energy.
-    - `neurons.share`: ``mlp.hook_post`` at the read position over the grid of both operands,
-      centered; energy in {1, cos wx, sin wx} ⊗ {1, cos wy, sin wy} without the constant over all
-      energy (Nanda et al. 2023, Sec. 4.2). `neurons.clusters` counts the neurons of which one
-      frequency holds at least `neuron_fraction`.
-    - `logits.cosine`: cosine of the centered logits with cos w(answer − class) over all inputs and
-      classes; `logits.share` is its square, the share of the logits' variance that the frequency
-      explains.
-    - `residual.modes`: per layer the number of frequencies whose share of the variance of the mean
-      residual vector per answer exceeds `factor` times the uniform null 2/(n − 1) and the permuted
-      null.
-    - `embedding.removal`: what a frequency is worth to the model, the rise of the loss in nats on
-      all inputs when it is projected out of the rows of W_E, for every frequency that is key in the
-      embedding or the logits; `embedding.removal_unnamed`: of all other frequencies together;
-      `embedding.removal_harmonics`: of the second harmonics 2k of the logits' key frequencies
-      together, without those that are key themselves. A key frequency of the embedding that is not
-      one of the logits is often such a harmonic, and needed (Zhong et al. 2023, accompanying
-      pizzas). `embedding.removal_named`, all named ones together, and the harmonics are held
-      against the removal of as many random directions among the unnamed frequencies, for which
-      both are taken on at most `removal_examples` inputs. `neurons.removal`: the same as
-      `embedding.removal` out of the last layer's neurons, as functions of the two operands;
-      `unembedding.removal`: out of the columns of W_U.
+        share_E(k) = ‖Σ_x E[x] e^(−iwx)‖² / ‖E‖²         cos_L(k) = cos(L, cos w(answer − class))
 
-    A frequency is key by `spectra.KeyFrequencyRule`: above `factor` times a flat spectrum, above
-    the permuted null of all frequencies together at level `alpha`; for the logits in place of the
-    first above the cosine `cosine` and `cosines.flat_level`: a lookup table has all frequencies.
-    Their null orders the classes at random, with and without the answers (with them, what is known
-    by heart stays right). A key is key on inputs not trained on, too, if these show every answer
-    (`logits.unseen_cosine`): held-out ones, those answered wrong where the split is not known.
-    `active` counts ω > μ + kσ over the frequencies, ω the amplitude (square root of the share),
-    k = `active_sigma`.
-
-    Several outputs are measured each at their own modulus; metrics are dictionaries by output, and
-    the sentence is on those that stand out of the nulls of all together (`logits.largest_z`).
-    Cost: a forward over the data, one per removal, n²(d_model + permutations), a 2-D transform per
-    neuron; memory: a chunk of activations and blocks of neurons within the subject's limit.
+    Source: Nanda et al. 2023, Progress measures for grokking, Sec. 4; Zhong et al. 2023, The Clock
+    and the Pizza (second harmonics).
     """
 
     name: ClassVar[str] = "fourier"
     source: ClassVar[str] = (
         "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, "
-        "Sec. 4; Zhong et al. 2023, The Clock and the Pizza (second harmonics); Mechanistic "
-        "Interpretability on (Multi-task) Irreducible Integer Identifiers, Sec. 4 (active)"
+        "Sec. 4; Zhong et al. 2023, The Clock and the Pizza (second harmonics)"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.EMBEDDING)
     quick: ClassVar[bool] = True
     intervenes: ClassVar[bool] = True
+    lead_rank: ClassVar[int] = 80
 
     factor: float = setting(
-        2.0, "times the level of a flat spectrum that a key frequency or a mode exceeds", low=1
+        2.0, "times its share of a flat spectrum that a key frequency exceeds", low=1
     )
-    cosine: float = setting(
-        0.01, "least cosine of the logits with a key frequency's wave", low=0, high=1
-    )
+    cosine: float = setting(0.01, "least cosine of the logits with a key frequency", low=0, high=1)
     alpha: float = setting(0.002, "family-wise level against the permuted null", low=1e-6, high=1)
     permutations: int = setting(499, "permutations of the elements in the null", low=1)
-    active_sigma: float = setting(2.0, "k of the rule for active frequencies, ω > μ + kσ", low=0)
     neuron_fraction: float = setting(
         0.85, "share of a neuron's energy that makes a frequency its own", low=0, high=1
     )
-    neuron_mixtures: int = setting(
-        16, "random mixtures of all neurons whose permuted spectra make the null", low=1
-    )
-    operand_permutations: int = setting(
-        99, "permutations of the operands in the null of neurons and residual stream", low=1
-    )
     least_rise: float = setting(
-        1e-3,
-        "rise of the loss, in nats, above which the finding says that a removal matters",
-        low=0,
+        1e-3, "rise of the loss, in nats, above which a removal matters", low=0
     )
     removal_samples: int = setting(
         99, "random directions removed in the null of the removals, tested at p ≤ 0.01", low=1
@@ -111,15 +73,14 @@ class Fourier(Probe):
     removal_examples: int = setting(
         512, "inputs on which removals are held against random ones", low=1
     )
-    steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
 
     def unmet(self, subject: Subject) -> str | None:
         task = subject.task
         assert task is not None
-        if answers.cycles(subject) or (task.symmetry is not None and task.symmetry.group.is_cyclic):
+        if spectra.cycles(subject) or spectra.value_tokens(subject):
             return None
         return "no cyclic group acts on its tokens or answers" + (
-            "; the probe irreps serves other groups" if task.symmetry else ""
+            "; irreps serves other groups" if task.symmetry else ""
         )
 
     @property
@@ -127,9 +88,9 @@ class Fourier(Probe):
         return self.alpha
 
     @property
-    def rule(self) -> KeyFrequencyRule:
-        """When a frequency counts as key, from the probe's settings."""
-        return KeyFrequencyRule(self.factor, self.cosine, self.alpha, self.permutations)
+    def rule(self) -> KeyRule:
+        """When a frequency counts as key."""
+        return KeyRule(self.factor, self.cosine, self.alpha, self.permutations)
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -139,19 +100,10 @@ class Fourier(Probe):
         def keys(result: ProbeResult) -> list[int]:
             return result.metrics["logits.key_frequencies"]
 
-        half = {
-            "half_trained": trained.half_trained,
-            "false_claims": trained.not_needed(keys),
-        }
+        half = {"half_trained": trained.half_trained, "false_claims": trained.not_needed(keys)}
         plants: dict[str, Any] = {
             "modular addition": (library.addition, library.no_waves(), half),
             "modular addition, second harmonic": (library.harmonics, {}, {}),
-        }
-        settings = {
-            "permutations": 499,
-            "operand_permutations": 19,
-            "removal_samples": 9,
-            "steps": 0,
         }
         trials = (
             Trial(
@@ -160,141 +112,467 @@ class Fourier(Probe):
                 library.untrained(plant) | controls,
                 library.misses(keys, lambda plant: plant.truth["frequencies"]),
                 "frequencies missed or made up",
-                settings=settings,
+                settings={"permutations": 499, "removal_samples": 9},
                 detects=lambda result: bool(keys(result)),
                 **more,
             )
             for name, (plant, controls, more) in plants.items()
         )
-        return Calibration(tuple(trials), {"permutations": 99, "operand_permutations": 9})
+        return Calibration(tuple(trials), {"permutations": 99})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        cycles = answers.cycles(subject)
-        order = answers.value_tokens(subject)
+        cycles, order = spectra.cycles(subject), spectra.value_tokens(subject)
         report = Report(self, subject)
-        report.provenance["key_rule"] = dataclasses.asdict(self.rule)
-        subject.keep([*_read(subject, cycles), *(_residuals(subject) if cycles else ())], "answer")
-        embedding = self._embedding(subject, self.rule, seed)
-        grid = self._neurons(subject, seed)
+        report.provenance["key_rule"] = asdict(self.rule)
         logits = {
-            cycle.output: answers.logit_spectrum(subject, cycle, self.rule, seed)
+            cycle.output: spectra.cycle_spectrum(subject, cycle, self.rule, seed)
             for cycle in cycles
         }
-        if embedding is not None:
-            reporting.add_shares(
-                report, "embedding", embedding, "tokens in random order", self.active_sigma
-            )
-        if grid is not None:
-            how = "tokens in random order on both axes, in random mixtures of all neurons"
-            reporting.add_shares(report, "neurons", grid.spectrum, how, self.active_sigma)
-            reporting.add_neurons(report, grid)
+        shown: dict[str, Spectrum | Neurons] = {}
         if logits:
-            reporting.add_logits(report, cycles, logits)
-            reporting.add_residual(
-                report, {cycle.output: self._residual(subject, cycle, seed) for cycle in cycles}
-            )
-        if embedding is not None:
-            reporting.add_embedding_finding(report, embedding)
-            null = RemovalNull(self.removal_samples, self.removal_examples, seed)
-            orders = own_orders(subject, order or [])
-            if removed := removals(subject, cycles, orders, embedding, logits, null):
-                reporting.add_removals(report, removed, self.least_rise)
-        if self.steps and len(subject.series) > 1:
-            table, shares = self._over_steps(subject, cycles, seed)
-            report.table("steps", table)
-            report.figure("steps", drawing.over_steps(table, self.active_sigma))
-            if shares.columns:
-                report.table("embedding over steps", shares)
-                report.figure("embedding over steps", drawing.shares_over_steps(shares))
+            add_logits(report, cycles, logits)
+            shown["logits"] = next(iter(logits.values()))
+        if order is not None:
+            rows = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
+            harmonics = Harmonics(cyclic(len(order)))
+            embedding = spectra.share_spectrum(harmonics, rows, self.rule, seed)
+            shown = {"embedding": embedding, **shown}
+            add_embedding(report, embedding, harmonics)
+            neurons = measure_neurons(subject, order, harmonics, self.neuron_fraction)
+            if neurons is not None:
+                shown = {"embedding": embedding, "neurons": neurons, **shown}
+                add_neurons(report, neurons)
+            self._remove(report, cycles, logits, embedding, harmonics, seed)
+        draw_spectra(report, shown)
         return report.result()
 
-    # --- the four spectra -------------------------------------------------------------------------
-    def _embedding(self, subject: Subject, rule: KeyFrequencyRule, seed: int) -> Spectrum | None:
-        order = answers.value_tokens(subject)
-        if order is None:
-            return None
-        weights = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
-        return spectra.share_spectrum(weights, rule, seed)
-
-    def _neurons(self, subject: Subject, seed: int) -> Neurons | None:
-        order = _on_grid(subject)
-        if order is None:
-            return None
-        settings = {
-            "own": self.neuron_fraction,
-            "mixtures": self.neuron_mixtures,
-            "permutations": self.operand_permutations,
-        }
-        return neurons.measure(subject, np.array(order), self.rule, seed=seed, **settings)
-
-    def _residual(self, subject: Subject, cycle: Cycle, seed: int) -> dict[str, Spectrum]:
-        return {
-            hook: answers.residual_spectrum(
-                subject, cycle, hook, self.rule, self.operand_permutations, seed
-            )
-            for hook in _residuals(subject)
-        }
-
-    def _over_steps(self, subject: Subject, cycles: list[Cycle], seed: int) -> tuple[Table, Table]:
-        """Active and key frequencies at up to `steps` checkpoints of the run, first and last among
-        them; and every frequency's share of the embedding's energy there.
+    # --- what the model needs -------------------------------------------------------------------
+    def _remove(
+        self,
+        report: Report,
+        cycles: Sequence[Cycle],
+        logits: Mapping[str, Spectrum],
+        embedding: Spectrum,
+        harmonics: Harmonics,
+        seed: int,
+    ) -> None:
+        """The loss without each key frequency in embedding and unembedding, without all of them,
+        without all others, and without second harmonics.
         """
-        few = dataclasses.replace(self.rule, permutations=min(self.permutations, 99))
-        quick = dataclasses.replace(self, operand_permutations=1)
-        columns: dict[str, list[Any]] = {
-            "step": [],
-            "embedding active": [],
-            "neurons active": [],
-            "embedding keys": [],
-            "logit keys": [],
-        }
-        shares: dict[str, list[Any]] = {}
-        for step, now in answers.checkpoints(subject, self.steps):
-            columns["step"].append(step)
-            now.keep(_read(now, cycles), "answer")
-            embedding, grid = quick._embedding(now, few, seed), quick._neurons(now, seed)
-            logits = [answers.logit_spectrum(now, cycle, self.rule, seed).keys for cycle in cycles]
-            columns["embedding active"].append(
-                len(spectra.active(np.sqrt(embedding.values), self.active_sigma))
-                if embedding
-                else 0
-            )
-            columns["neurons active"].append(
-                len(spectra.active(np.sqrt(grid.spectrum.values), self.active_sigma)) if grid else 0
-            )
-            columns["embedding keys"].append(len(embedding.keys) if embedding else 0)
-            if embedding is not None:
-                shares.setdefault("step", []).append(step)
-                for k, share in enumerate(embedding.values.tolist(), start=1):
-                    shares.setdefault(str(k), []).append(share)
-            columns["logit keys"].append(sum(map(len, logits)))
-        unit = {"step": "optimizer steps"}
-        active = (
-            f"one row per checkpoint; active: ω > μ + {self.active_sigma:g}σ; logit keys of all "
-            "outputs together"
+        subject, n = report.subject, harmonics.group.order
+        order = spectra.value_tokens(subject)
+        assert order is not None
+        orders = own_orders(subject, order)
+        edited = EmbeddingRemoval.of(subject, *orders)
+        # where operands and answers are of one group, the logits' frequencies are the operands'
+        own = cycles[0] if len(cycles) == 1 and cycles[0].n == n else None
+        keys: list[Any] = logits[own.output].keys if own else []
+        key = sorted({*embedding.keys, *keys})
+        if edited is None or not key:
+            return
+        base = removal.mean_loss(subject)
+        others = [k for k in harmonics.labels if k not in key]
+        doubled = second_harmonics(n, keys)
+
+        def rise(labels: Sequence[Any]) -> float:
+            return edited.loss(harmonics.rows(labels)) - base if labels else 0.0
+
+        each = {k: rise([k]) for k in key}
+        without = edited.logits(harmonics.rows(key)[None])[0]
+        together = removal.mean_loss(subject, without) - base
+        rest = rise(others)
+        report.metric("loss", base, unit="nats")
+        report.metric("embedding.removal", each, unit="nats")
+        report.metric("embedding.removal_unnamed", rest, unit="nats")
+        report.metric("embedding.removal_named", together, unit="nats")
+        report.metric("embedding.accuracy_without", float(subject.correct(without).double().mean()))
+        few = EmbeddingRemoval(
+            removal.sample_examples(
+                subject, self.removal_examples, rng("fourier removal examples", seed)
+            ),
+            edited.operands,
         )
-        each = "one row per checkpoint, one column per frequency: share of the embedding's energy"
-        return Table(columns, active, unit), Table(shares, each, unit if shares else {})
+
+        def test(name: str, labels: Sequence[Any], left: Sequence[Any]) -> None:
+            found = removal.against_random(
+                few,
+                harmonics.rows(labels),
+                harmonics.rows(left),
+                self.removal_samples,
+                rng("fourier removal null", seed),
+            )
+            if found is not None:
+                how = "as many random directions of the other frequencies removed"
+                report.nulls[name] = Null.sampled(name, *found, how)
+
+        test("embedding.removal_named", key, others)
+        if doubled:
+            report.metric("embedding.harmonics", doubled)
+            report.metric("embedding.removal_harmonics", rise(doubled), unit="nats")
+            test("embedding.removal_harmonics", doubled, [k for k in others if k not in doubled])
+        if own is not None and keys:
+            columns = own.columns(subject)
+            unembedding = {
+                k: removal.loss_without_classes(subject, harmonics.rows([k]), columns) - base
+                for k in keys
+            }
+            report.metric("unembedding.removal", unembedding, unit="nats")
+        add_removals(report, key, others, doubled, self.least_rise)
 
 
-def _on_grid(subject: Subject) -> list[int] | None:
-    """The tokens of the elements in order, where neurons can be seen over a grid of two operands;
-    None elsewhere.
+def second_harmonics(n: int, keys: Sequence[int]) -> list[int]:
+    """The frequencies 2k mod n, 1 … n//2, of `keys`, without those that are keys themselves: what
+    pizzas put beside them (Zhong et al. 2023).
+
+    >>> second_harmonics(59, [3, 15, 17])
+    [6, 25, 29]
     """
-    order = answers.value_tokens(subject)
-    if order is None or unmet_need(Need.MLP, subject) or unmet_need(Need.GRID, subject):
+    doubled = {min(2 * k % n, -2 * k % n) for k in keys}
+    return sorted(doubled - set(keys) - {0})
+
+
+# --- neurons --------------------------------------------------------------------------------------
+@dataclass
+class Neurons:
+    """The neurons of all layers over the grid of two operands.
+
+    values (h,): share of their energy per frequency; clusters: frequency → neurons of which it
+    holds the fraction asked for; strongest: frequency → (energy, name, image (n, n)).
+    """
+
+    values: Float[np.ndarray, " h"]
+    clusters: dict[int, int] = field(default_factory=dict[int, int])
+    strongest: dict[int, tuple[float, str, Array]] = field(default_factory=dict)
+
+
+def measure_neurons(
+    subject: Subject, order: Sequence[int], harmonics: Harmonics, fraction: float
+) -> Neurons | None:
+    """None where the model has no MLP, or the data are no grid of two operands.
+
+    order: tokens of the elements in the order of their logarithms.
+    """
+    grid = getattr(subject.task, "grid", ())
+    if unmet_need(Need.MLP, subject) or unmet_need(Need.GRID, subject):
         return None
-    grid = subject.task.grid  # type: ignore[union-attr]
-    return None if len(grid) != 2 or max(order) >= min(grid) else order
+    if len(grid) != 2 or max(order) >= min(grid):
+        return None
+    found, total = Neurons(np.zeros(len(harmonics.labels))), 0.0
+    cells = np.ix_(order, order)
+    for layer in range(subject.n_layers):
+        recorded = subject.activation(f"blocks.{layer}.mlp.hook_post", "answer")
+        grid_values = subject.grid(recorded).cpu().numpy()[cells]  # (n, n, neuron)
+        for start in range(0, grid_values.shape[-1], NEURONS_AT_ONCE):
+            x = grid_values[..., start : start + NEURONS_AT_ONCE].astype(np.float64)
+            energy, whole = harmonics.grid_energies(x)
+            found.values += energy.sum(1)
+            total += float(whole.sum())
+            best = energy.argmax(0)
+            for i, k in enumerate((best + 1).tolist()):
+                strength = float(energy[k - 1, i])
+                if strength >= fraction * whole[i] > 0:
+                    found.clusters[k] = found.clusters.get(k, 0) + 1
+                if strength > found.strongest.get(k, (0.0,))[0]:
+                    found.strongest[k] = strength, f"L{layer} MLP[{start + i}]", x[..., i]
+    found.values /= max(total, 1e-24)
+    found.clusters = dict(sorted(found.clusters.items()))
+    return found
 
 
-def _read(subject: Subject, cycles: list[Cycle]) -> list[str]:
-    """What is read at every checkpoint, at the answer: logits and neurons."""
-    layers = range(subject.n_layers) if _on_grid(subject) is not None else ()
-    return [answers.LOGITS] * bool(cycles) + [f"blocks.{i}.mlp.hook_post" for i in layers]
+def add_neurons(report: Report, neurons: Neurons) -> None:
+    """Shares of their energy, how many each frequency has, and the strongest as images."""
+    shares = dict(enumerate(neurons.values.tolist(), 1))
+    report.metric("neurons.share", shares, unit="share of the energy, 0–1")
+    report.metric("neurons.largest_share", float(neurons.values.max()))
+    report.metric("neurons.clusters", neurons.clusters, unit="neurons")
+    strongest = sorted(neurons.strongest.items(), key=lambda item: -item[1][0])[:4]
+    images = {f"{name}: frequency {k}": image for k, (_, name, image) in strongest}
+    if not images:
+        return
+    report.figure(
+        "neuron_images",
+        figures.image_grid(
+            images,
+            title="The strongest neurons over the input grid",
+            x_title="second operand",
+            y_title="first operand",
+            z_title="activation",
+            caption="One neuron of each of the strongest frequencies, over all pairs of operands.",
+            columns=2,
+        ),
+    )
 
 
-def _residuals(subject: Subject) -> list[str]:
-    """The residual stream before, between and after the blocks, as far as the model has it."""
-    after = [f"blocks.{layer}.hook_resid_post" for layer in range(subject.n_layers)]
-    return [name for name in ("blocks.0.hook_resid_pre", *after) if name in subject.hooks]
+# --- embedding and logits -------------------------------------------------------------------------
+def add_embedding(report: Report, spectrum: Spectrum, harmonics: Harmonics) -> None:
+    """Shares of the embedding's energy, and the finding on its key frequencies."""
+    name, flat = "embedding.largest_share", float(harmonics.flat[0])
+    null = spectrum.test(name, "the largest share with permuted tokens", flat)
+    report.metric("embedding.key_frequencies", spectrum.keys)
+    report.metric("embedding.share", spectrum.by_label, unit="share of the energy, 0–1")
+    report.metric("embedding.threshold", float(spectrum.thresholds.max()))
+    report.metric(name, float(spectrum.values.max()), null=null)
+    held = sum(spectrum.by_label[k] for k in spectrum.keys)
+    report.finding(
+        f"The embedding holds {held:.0%} of its energy at "
+        f"{in_words(len(spectrum.keys), 'frequency')}.",
+        no="No frequency of the embedding is key.",
+        unclear="Key frequencies of the embedding are unclear.",
+        holds=bool(spectrum.keys),
+        null=name,
+        effect=Effect(
+            held,
+            label="share of the energy",
+            baseline=flat * len(spectrum.keys),
+            baseline_label="flat spectrum",
+        )
+        if spectrum.keys
+        else None,
+        details={k: f"{spectrum.by_label[k]:.1%}" for k in spectrum.strongest},
+        at_chance=True,
+    )
+
+
+def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:
+    """Cosines of each output's logits, and the finding on their key frequencies."""
+    of = {
+        "key_frequencies": lambda one: one.keys,
+        "cosine": lambda one: one.by_label,
+        "share": lambda one: {k: v**2 for k, v in one.by_label.items()},
+        "threshold": lambda one: float(one.thresholds.max()),
+        "explained": lambda one: one.explained,
+        "largest_cosine": lambda one: float(one.values.max()),
+    }
+    for name, value in of.items():
+        values = {output: value(one) for output, one in logits.items()}
+        report.metric(f"logits.{name}", one_or_all(values))
+    unseen = {output: one.unseen.by_label for output, one in logits.items() if one.unseen}
+    if unseen:
+        report.metric("logits.unseen_cosine", one_or_all(unseen))
+    if len(logits) > 1:
+        add_outputs(report, cycles, logits)
+        return
+    (one,) = logits.values()
+    report.nulls[LARGEST] = null = one.test(LARGEST, PERMUTED_CLASSES)
+    report.metric("frequencies", " ".join(map(str, one.keys)) or "none")
+    on = (
+        f" on {one.unseen.where}"
+        if one.unseen and one.observed > null.mean and not one.keys
+        else ""
+    )
+    verdict = report.finding(
+        f"The logits use {in_words(len(one.keys), 'frequency')}: {named(one.keys)}.",
+        no=f"The logits use no frequency{on}.",
+        unclear="Key frequencies of the logits are unclear.",
+        holds=bool(one.keys),
+        null=LARGEST,
+        effect=Effect(
+            one.explained,
+            label="share of the logits' variance",
+            baseline=null.mean**2,
+            baseline_label="permuted classes",
+        )
+        if one.keys
+        else None,
+        details={
+            "largest cosine": one.observed,
+            "a key exceeds": float(one.thresholds.max()),
+            "keys": ", ".join(map(str, one.strongest)),
+        },
+    )
+    if verdict == "yes":
+        report.lead(f"It computes with {in_words(len(one.keys), 'frequency')}: {named(one.keys)}.")
+
+
+def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:
+    """The finding on several outputs of different moduli, all of them together.
+
+    A cosine says different things at different moduli: modulo 2 and 3 it is 1 wherever answers are
+    right, and one of two or of six orders of the classes reaches that. Outputs are compared by how
+    far each stands out of its own null.
+    """
+    alpha = report.probe.significance
+    tested = {
+        cycle.output: logits[cycle.output]
+        for cycle in cycles
+        if element_orders(cyclic(cycle.n)) >= len(logits) / alpha
+    }
+    too_few = [output for output in logits if output not in tested]
+    if not tested:
+        report.unclear(
+            "Key frequencies of the outputs are unclear.",
+            f"all outputs have too few classes for p ≤ {alpha:g}",
+        )
+        return
+    name, (z, null) = "logits.largest_z", largest_z(tested)
+    report.metric(
+        name,
+        z,
+        null=Null.sampled(
+            name,
+            max(z.values()),
+            null,
+            "the largest of all outputs, answers and classes permuted alike",
+        ),
+        unit="standard deviations of Fisher's z of the largest cosine's null",
+    )
+    p_values = dict(zip(z, family_wise(np.array([*z.values()]), null), strict=True))
+    found = {
+        output: one.keys
+        for output, one in tested.items()
+        if one.keys and p_values[output] <= alpha * (1 + 1e-9)
+    }
+    verdict = report.finding(
+        f"{len(found)} of {counted(len(tested), 'output')} use frequencies in their logits.",
+        no=f"None of {counted(len(tested), 'output')} uses a frequency in its logits.",
+        unclear="Key frequencies of the outputs are unclear.",
+        holds=bool(found),
+        null=name,
+        details={
+            **{output: ", ".join(map(str, keys)) for output, keys in found.items()},
+            **({"too few classes": named(too_few)} if too_few else {}),
+        },
+    )
+    if verdict == "yes":
+        report.lead(f"It computes {len(found)} of {len(logits)} outputs with frequencies.")
+
+
+def largest_z(
+    logits: Mapping[str, Spectrum],
+) -> tuple[dict[str, float], Float[np.ndarray, " sample"]]:
+    """Output → its largest cosine in standard deviations of its null, by Fisher's z (on which small
+    moduli, whose null reaches far, compare with large ones); and (sample,) the largest of all
+    outputs in each sample of the null.
+
+    What was observed counts as one more sample of the null, so that ranks are those of a
+    permutation test (Westfall and Young 1993).
+    """
+    cosines = np.array([[one.values.max(), *one.null] for one in logits.values()])
+    z = np.arctanh(np.clip(cosines, -1 + 1e-9, 1 - 1e-9))  # (output, 1 + sample)
+    z = (z - z.mean(1, keepdims=True)) / np.maximum(z.std(1, keepdims=True), 1e-12)
+    return dict(zip(logits, z[:, 0].tolist(), strict=True)), z[:, 1:].max(0)
+
+
+def one_or_all(values: dict[str, T]) -> T | dict[str, T]:
+    """The one value there is, or all of them by output."""
+    return next(iter(values.values())) if len(values) == 1 else values
+
+
+# --- removals -------------------------------------------------------------------------------------
+def add_removals(
+    report: Report, key: list[Any], others: list[Any], doubled: list[int], least: float
+) -> None:
+    """The findings on what the loss is without the key frequencies, and without their second
+    harmonics; table and figure.
+    """
+    removal.add_finding(report, "frequency", key, others, least)
+    harmonics = "embedding.removal_harmonics"
+    if harmonics in report.nulls:
+        noun = "second harmonic" + "s" * (len(doubled) > 1)
+        report.finding(
+            f"The model also needs their {noun}: {named(doubled, 7)}.",
+            no=f"The model does not need the {noun} of its key frequencies.",
+            unclear=f"Whether the model needs their {noun} is unclear.",
+            null=harmonics,
+            alpha=removal.ALPHA,
+            effect=Effect(
+                report.metrics[harmonics],
+                "nats",
+                "loss without them",
+                report.nulls[harmonics].mean,
+                "without random others",
+            ),
+            least=least,
+            causal=True,
+        )
+    draw_removals(report, key, others, doubled)
+
+
+# --- figures --------------------------------------------------------------------------------------
+def draw_spectra(report: Report, shown: Mapping[str, Spectrum | Neurons]) -> None:
+    """The spectra above each other, with the key frequencies of the last, the logits where there
+    are any.
+    """
+    columns, keys = dict[str, Any](), list[Any]()
+    for name, one in shown.items():
+        columns[name] = one.values.tolist()
+        keys = getattr(one, "keys", keys)
+    k = list(range(1, max(map(len, columns.values())) + 1))
+    titles = {
+        "embedding": "embedding: share of energy (0–1)",
+        "neurons": "neurons: share of energy (0–1)",
+        "logits": "logits: cosine (−1 … 1)",
+    }
+    report.figure(
+        "spectra",
+        figures.stacked(
+            [
+                figures.Panel(titles[name], {name: (k[: len(values)], values)})
+                for name, values in columns.items()
+            ],
+            x_title="frequency (cycles over the group)",
+            title="Spectra",
+            caption=(
+                f"Key frequencies: {named(keys)}." if keys else "No frequency is key in the last."
+            ),
+            marks={str(key): key for key in keys},
+        ),
+    )
+    report.hero("spectra")
+    if len({len(values) for values in columns.values()}) == 1:
+        report.table(
+            "spectra",
+            {"frequency": k, **columns, "key": [one in keys for one in k]},
+            "one row per frequency: share of the energy of embedding and neurons, cosine of logits",
+            {"frequency": "cycles over the group"},
+        )
+
+
+def draw_removals(report: Report, key: list[Any], others: list[Any], doubled: list[int]) -> None:
+    """The loss without each key frequency, beside the unharmed loss and the null."""
+    metrics, base = report.metrics, report.metrics["loss"]
+    embedding = {
+        **{str(k): metrics["embedding.removal"][k] for k in key},
+        f"all {len(key)}": metrics["embedding.removal_named"],
+    }
+    if doubled:
+        embedding["second harmonics"] = metrics["embedding.removal_harmonics"]
+    embedding[f"other {len(others)}"] = metrics["embedding.removal_unnamed"]
+    series = {"embedding": embedding, "unembedding": metrics.get("unembedding.removal", {})}
+    series["unembedding"] = {str(k): rise for k, rise in series["unembedding"].items()}
+    rows = [(part, what, rise) for part, one in series.items() for what, rise in one.items()]
+    report.table(
+        "removal",
+        dict(zip(("part", "removed", "rise"), map(list, zip(*rows, strict=True)), strict=True)),
+        f"one row per removal: how much the loss of {base:.3g} nats rises without it",
+        {"rise": "nats"},
+    )
+    null = report.nulls.get("embedding.removal_named")
+    band = None
+    if null is not None:
+        middle = max(base + null.mean, 1e-12)
+        spread = 2 * null.std
+        band = (middle, max(middle - spread, 1e-12), middle + spread)
+    report.figure(
+        "removal",
+        figures.bars(
+            list(embedding),
+            {
+                part: [
+                    max(base + one[name], 1e-12) if name in one else np.nan for name in embedding
+                ]
+                for part, one in series.items()
+                if one
+            },
+            title="Loss without a frequency",
+            x_title="frequency projected out",
+            y_title="loss (nats)",
+            y_log=True,
+            levels={"nothing projected out": max(base, 1e-12)},
+            null=band,
+            caption=(
+                "Loss with a frequency projected out of the embedding or the unembedding; gray: "
+                "as many random directions of the other frequencies as all keys have."
+            ),
+        ),
+    )

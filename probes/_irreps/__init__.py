@@ -1,1 +1,1 @@
-"""Fourier analysis on any finite group."""
+"""Irreducible representations of a group in a model."""

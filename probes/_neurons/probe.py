@@ -1,61 +1,54 @@
-"""The probe of neurons: which representation each computes with, and what its cluster is worth."""
+"""The probe neurons: which frequency or representation each neuron of the last layer computes with,
+and what its cluster is worth.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
 from mechint.errors import counted
 from mechint.groups.finite import FiniteGroup
-from mechint.groups.representations import representations
+from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
-from mechint.results import Null, ProbeResult
+from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
-from mechint.task import rng
-from probes._fourier.spectra import Array
-from probes._irreps.spectrum import element_orders
-from probes._neurons import measures
-from probes._neurons.ablation import add_ablation
-from probes._neurons.reading import answer_sign, group_of, output_weights
+from mechint.task import FiniteTask, rng
+from probes import removal
+from probes._clock_pizza import probe as clock_pizza
 from probes.operands import by_element
+from probes.spectra import Array, permuted
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
+VARIES = 1e-6
+"""Standard deviation of a neuron that varies, relative to its largest value: rounding in single
+precision gives a constant about a tenth of it."""
+AT_ONCE = 64
+"""Neurons at a time in double precision."""
+
 
 @dataclass(frozen=True)
 class Neurons(Probe):
-    """Into which clusters, one per frequency or representation, do the last layer's neurons fall?
+    """With which frequency or representation does each neuron of the last layer compute?
 
-    Over all pairs of the group's elements, for each neuron of ``mlp.hook_post`` at the answer that
-    varies (`dead` are the others, constants included), in its own standard deviations:
+    For a neuron h(x, y) over all pairs of elements, E_ij its energy in representation i of x and j
+    of y, 0 the constant:
 
-    - its representation, the one whose matrix elements, of either operand or of both, hold the
-      largest share of its variance; neurons with at least `own` are its cluster (`clusters`). On a
-      cyclic group representations are frequencies.
-    - `ablation`: rise of the loss in nats with the neurons of a cluster at their mean, on at most
-      `examples` pairs; null of the largest: the largest of sets of the clusters' sizes, dealt
-      without overlap among the neurons that vary. A cluster of more than half of them has no others
-      to be held against, and is left out.
-    - cyclic groups: phases φx and φy of the neuron as a function of either operand, A cos(wx + φx),
-      and ψ of its weights on the classes' logits. A sum of cos(w(x + y) + φx + φy) cos(wc + ψ) over
-      neurons is cos w(x + y − c) where ψ = φx + φy, and of cos(w(x − y) + φx − φy) is cos w(x − y −
-      c) where ψ = φx − φy: `phase_alignment` is the mean cosine of φx ± φy − ψ in each cluster (1
-      where it holds), the sign that of y in the answer. It is not given where the answer is neither
-      the sum of the elements' exponents nor their difference.
-    - other groups: `coset_share`, the largest share, over subgroups and sides, of the variance of
-      the neuron as a function of one operand that lies between cosets, corrected for their number
-      (coset concentration, Stander et al. 2024).
+        share(i) = (E_ii + E_i0 + E_0i) / Σ E          phases: h ~ cos(wx + φx), cos(wy + φy)
 
-    `mean_share` is the mean over neurons of the largest share; its null puts the elements in random
-    order, for both operands alike, and decides nothing where so few elements have too many orders
-    that leave all shares as they are (`irreps.spectrum.element_orders`). Cost: one forward, n³ per
-    neuron; memory: all neurons' values on all pairs, so n is at most `most`.
+    Neurons of which one holds `own` are its cluster. Source: Nanda et al. 2023, Sec. 4.2; Chughtai
+    et al. 2023, Sec. 5; Stander et al. 2024 (cosets).
     """
 
     name: ClassVar[str] = "neurons"
@@ -66,11 +59,12 @@ class Neurons(Probe):
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.GRID, Need.ANSWERS, Need.MLP)
     intervenes: ClassVar[bool] = True
+    lead_rank: ClassVar[int] = 30
 
     own: float = setting(0.85, "share that makes a neuron one of its cluster", low=0, high=1)
     sample: int = setting(32, "neurons whose shares make the null", low=1)
     permutations: int = setting(99, "samples of the nulls", low=1)
-    examples: int = setting(2048, "pairs on which an ablation's loss is taken", low=1)
+    examples: int = setting(512, "pairs on which an ablation's loss is taken", low=1)
     most: int = setting(256, "largest group", low=2)
 
     def unmet(self, subject: Subject) -> str | None:
@@ -99,33 +93,33 @@ class Neurons(Probe):
         return Calibration((addition,), {"sample": 8, "examples": 128})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        group = group_of(subject)
+        group, report = group_of(subject), Report(self, subject)
         assert group is not None
+        harmonics = Harmonics(group)
         hook = f"blocks.{subject.n_layers - 1}.mlp.hook_post"
         activation = by_element(subject, subject.activation(hook, at="answer"))
-        values, alive = measures.standardized(activation.cpu().numpy())
-        shares = measures.block_shares(group, values)
-        names = np.array(representations(group).names[1:])
+        values, alive = standardized(activation.cpu().numpy())
+        shares = block_shares(harmonics, values)
         largest, which = shares.max(0), shares.argmax(0)
         mine = alive & (largest >= self.own)
-        clusters = {
-            str(names[i]): np.flatnonzero(mine & (which == i)) for i in sorted({*which[mine]})
-        }
-        report = Report(self, subject)
+        names = [str(label) for label in harmonics.labels]
+        clusters = {names[i]: np.flatnonzero(mine & (which == i)) for i in sorted({*which[mine]})}
         report.metric("neurons", len(alive))
         report.metric("dead", int((~alive).sum()), unit="neurons that do not vary")
         report.metric("clusters", {name: len(some) for name, some in clusters.items()})
         clustered = float(mine.sum() / max(alive.sum(), 1))
         report.metric("clustered", clustered, unit="share of those that vary, 0–1")
         if not alive.any():
-            report.abstain("no neuron of the last layer varies with the inputs")
+            report.unclear(
+                "What the neurons compute with is unclear.",
+                "no neuron of the last layer varies with the inputs",
+            )
             return report.result()
-        self._add_shares(report, group, values[..., alive], seed)
-        table = {
-            "neuron": list(range(len(alive))),
-            "representation": [
-                str(name) if ok else "" for name, ok in zip(names[which], alive, strict=True)
-            ],
+        noun = "frequency" if group.is_cyclic else "representation"
+        self._add_shares(report, harmonics, values[..., alive], noun, seed)
+        table: dict[str, Any] = {
+            "neuron": [f"L{subject.n_layers - 1} MLP[{i}]" for i in range(len(alive))],
+            noun: [names[i] if ok else "" for i, ok in zip(which, alive, strict=True)],
             "share": largest.tolist(),
             "in cluster": mine.tolist(),
         }
@@ -134,43 +128,50 @@ class Neurons(Probe):
         else:
             table |= self._cosets(report, group, values, seed)
         report.table("neurons", table, "one row per neuron of the last layer", {"share": "0–1"})
-        sizes = {"examples": self.examples, "samples": self.permutations}
-        add_ablation(report, hook, clusters, alive, **sizes, seed=seed)
-        _draw(report, largest[alive], clusters)
+        self._ablate(report, hook, clusters, alive, noun, seed)
+        draw(report, largest[alive], clusters, noun)
         return report.result()
 
-    def _add_shares(self, report: Report, group: FiniteGroup, values: Array, seed: int) -> None:
+    # --- what neurons compute -------------------------------------------------------------------
+    def _add_shares(
+        self, report: Report, harmonics: Harmonics, values: Array, noun: str, seed: int
+    ) -> None:
         """The mean of the largest shares over a sample of neurons, against permuted elements."""
-        draw = rng("neurons null", seed)
+        draw, order = rng("neurons null", seed), harmonics.group.order
         some = values[..., draw.permutation(values.shape[-1])[: self.sample]]
-        null = []
-        for _ in range(self.permutations):
-            order = draw.permutation(group.order)
-            null.append(
-                float(measures.block_shares(group, some[np.ix_(order, order)]).max(0).mean())
-            )
-        observed = float(measures.block_shares(group, some).max(0).mean())
-        how = "the elements in random order, for both operands alike"
-        one = Null.sampled("mean_share", observed, null, how, element_orders(group))
-        report.metric("mean_share", observed, null=one)
-        clusters: Mapping[str, int] = report.metrics["clusters"]
-        shown = ", ".join(f"{name} ({count})" for name, count in list(clusters.items())[:12])
-        dead: int = report.metrics["dead"]
-        others = f"; {dead} {'does' if dead == 1 else 'do'} not" if dead else ""
-        report.finding(
-            f"{report.metrics['clustered']:.0%} of the last layer's neurons that vary "
-            f"({sum(clusters.values())} of {values.shape[-1]}{others}) fall into "
-            f"{counted(len(clusters), 'cluster')}, one representation each (neurons): {shown}.",
-            question="whether the last layer's neurons fall into clusters",
-            otherwise=(
-                f"One representation holds {observed:.0%} of the variance of a neuron that varies, "
-                "on average, no more than shuffled elements can give."
-                if clusters
-                else "The last layer's neurons fall into no clusters: of those that vary, the "
-                f"largest share of one representation is {observed:.0%} on average."
-            ),
-            holds=bool(clusters),
+
+        def mean_share(x: Array) -> float:
+            return float(block_shares(harmonics, x).max(0).mean())
+
+        orders = permuted(draw, self.permutations, order)
+        null = Null.sampled(
+            "mean_share",
+            mean_share(some),
+            [mean_share(some[np.ix_(o, o)]) for o in orders],
+            "the elements permuted, for both operands alike",
+            element_orders(harmonics.group),
         )
+        report.metric("mean_share", null.observed, null=null)
+        clusters: Mapping[str, int] = report.metrics["clusters"]
+        verdict = report.finding(
+            f"{report.metrics['clustered']:.0%} of the neurons that vary compute with one {noun}.",
+            no=f"The neurons do not compute with one {noun} each.",
+            unclear="What the neurons compute with is unclear.",
+            holds=bool(clusters),
+            null="mean_share",
+            effect=Effect(
+                null.observed,
+                label=f"variance of a neuron in one {noun}",
+                baseline=null.mean,
+                baseline_label="permuted elements",
+            ),
+            details={
+                **{f"{noun} {name}": counted(n, "neuron") for name, n in clusters.items()},
+                "do not vary": report.metrics["dead"],
+            },
+        )
+        if verdict == "yes":
+            report.lead(f"Its neurons compute with one {noun} each.")
 
     def _phases(
         self,
@@ -180,8 +181,12 @@ class Neurons(Probe):
         which: Array,
         clusters: Mapping[str, Array],
     ) -> dict[str, list[float]]:
-        """Columns of the table: phases of both operands and of the output, at each neuron's
-        frequency.
+        """Columns of the table: phases of both operands and of the weights on the logits, at each
+        neuron's frequency.
+
+        A sum of cos(w(x + y) + φx + φy) cos(wc + ψ) over neurons is cos w(x + y − c) where ψ = φx +
+        φy; `phase_alignment` is the mean cosine of φx ± φy − ψ in each cluster, the sign that of y
+        in the answer.
         """
         written = output_weights(report.subject, group)
         columns = {"phase x": values.mean(1), "phase y": values.mean(0)}
@@ -191,56 +196,61 @@ class Neurons(Probe):
         for frequency in sorted({*(which + 1).tolist()}):
             some = np.flatnonzero(which + 1 == frequency)
             for name, of in columns.items():
-                found[name][some] = measures.phases(group, of[:, some], frequency)
+                found[name][some] = phases(group, of[:, some], frequency)
         sign = answer_sign(report.subject, group)
         if "phase out" in found and sign is not None:
-            inputs = found["phase x"] + sign * found["phase y"]
+            differences = found["phase x"] + sign * found["phase y"] - found["phase out"]
             report.metric(
                 "phase_alignment",
-                {
-                    name: measures.phase_alignment(inputs[some], found["phase out"][some])
-                    for name, some in clusters.items()
-                },
+                {name: float(np.cos(differences[some]).mean()) for name, some in clusters.items()},
                 unit="mean cosine, −1 … 1",
             )
         return {name: column.tolist() for name, column in found.items()}
 
     def _cosets(
         self, report: Report, group: FiniteGroup, values: Array, seed: int
-    ) -> dict[str, list]:
+    ) -> dict[str, list[Any]]:
         """Columns of the table: the partition into cosets that says most of a neuron as a function
-        of the first operand or of the second; nothing of a neuron that varies with neither alone.
+        of one operand; nothing of a neuron that varies with neither alone.
         """
-        cosets = measures.partitions(group)
+        cosets = partitions(group)
         if not cosets:
             return {}
         means = values.mean(1, dtype=np.float64), values.mean(0, dtype=np.float64)
-        sides = [side * (side.std(0) > measures.VARIES) for side in means]  # (element, neuron)
+        sides = [side * (side.std(0) > VARIES) for side in means]  # (element, neuron)
         varies = np.logical_or(*(side.any(0) for side in sides))
         if not varies.any():
-            report.abstain("no neuron varies with one operand", "whether cosets tell them apart")
+            report.not_asked("cosets", "no neuron varies with one operand alone")
             return {}
         sides = [side[:, varies] for side in sides]
-        shares = np.maximum(*(measures.coset_shares(cosets, side) for side in sides))
+        shares = np.maximum(*(coset_shares(cosets, side) for side in sides))
         best, largest = shares.argmax(0), shares.max(0)
         draw = rng("neurons cosets", seed)
         some = draw.permutation(len(largest))[: self.sample]
         null = []
-        for _ in range(self.permutations):
-            order = draw.permutation(group.order)
-            mixed = (measures.coset_shares(cosets, side[order][:, some]) for side in sides)
+        for order in permuted(draw, self.permutations, group.order):
+            mixed = (coset_shares(cosets, side[order][:, some]) for side in sides)
             null.append(float(np.maximum(*mixed).max(0).mean()))
-        observed = float(largest[some].mean())
-        how = "the elements in random order, over the same subgroups"
         report.metric("coset_share", float(largest.mean()), unit="adjusted share of variance, ≤ 1")
-        one = Null.sampled("coset_share.sample", observed, null, how, element_orders(group))
-        report.metric("coset_share.sample", observed, null=one)
+        one = Null.sampled(
+            "coset_share.sample",
+            float(largest[some].mean()),
+            null,
+            "the elements permuted, over the same subgroups",
+            element_orders(group),
+        )
+        report.metric("coset_share.sample", one.observed, null=one)
         report.finding(
-            f"Between the cosets of one subgroup each lies {observed:.0%} of the variance of a "
-            "neuron that varies with one operand, as a function of it, on average.",
-            question="whether the neurons vary between cosets",
-            otherwise="Cosets say no more of the neurons than of shuffled elements.",
+            "The neurons vary between cosets of one subgroup each.",
+            no="The neurons do not vary between cosets of one subgroup each.",
+            unclear="Whether the neurons vary between cosets is unclear.",
             null="coset_share.sample",
+            effect=Effect(
+                one.observed,
+                label="variance between cosets",
+                baseline=one.mean,
+                baseline_label="permuted elements",
+            ),
         )
         every = list(zip(varies, np.cumsum(varies) - 1, strict=True))
         return {
@@ -249,17 +259,74 @@ class Neurons(Probe):
             "coset share": [float(largest[i]) if ok else 0.0 for ok, i in every],
         }
 
+    # --- what clusters are worth ----------------------------------------------------------------
+    def _ablate(
+        self,
+        report: Report,
+        hook: str,
+        clusters: Mapping[str, Int[np.ndarray, " _index"]],
+        alive: Bool[np.ndarray, " neuron"],
+        noun: str,
+        seed: int,
+    ) -> None:
+        """Rise of the loss with each cluster at its mean, and of the largest beside random sets.
 
-def _draw(report: Report, largest: Array, clusters: Mapping[str, Array]) -> None:
-    report.figure(
-        "shares",
-        figures.histogram(
-            {"neurons": largest},
-            title="How much of a neuron one representation holds",
-            x_title="largest share of the variance (0–1)",
-            caption="Neurons near 1 compute with one representation alone.",
-        ),
-    )
+        The null permutes the clusters among the neurons that vary. Sets of a cluster's complement
+        alone would be less spread: a third of the neurons, where each adds its own to the loss,
+        would beat them at p ≤ 0.01 in 8% of cases.
+        """
+        if not clusters:
+            return
+        subject, draw = report.subject, rng("neurons ablation", seed)
+        some = removal.sample_examples(subject, self.examples, draw)
+        mean = subject.activation(hook, at="answer").mean(0)
+        base = removal.mean_loss(some)
+
+        def rises_without(sets: Sequence[Array]) -> Array:
+            return removal.losses_at_mean(some, hook, mean, sets) - base
+
+        every = list(clusters.values())
+        rises = dict(zip(clusters, rises_without(every).tolist(), strict=True))
+        report.metric("loss", base, unit="nats")
+        report.metric("ablation", rises, unit="nats")
+        varying, alpha = np.flatnonzero(alive), self.significance
+        sizes = {
+            name: len(neurons)
+            for name, neurons in clusters.items()
+            if enough_others(len(neurons), len(varying), alpha)
+        }
+        first = max(sizes or rises, key=lambda name: rises[name])
+        these = f"the {counted(len(clusters[first]), 'neuron')} of {noun} {first}"
+        unclear = f"Whether the model needs {these} is unclear."
+        if not sizes:
+            report.unclear(unclear, "too few other neurons vary to compare with as many")
+            return
+        ends = np.cumsum(list(sizes.values()))
+        drawn = [np.split(draw.permutation(varying), ends)[:-1] for _ in range(self.permutations)]
+        null = rises_without([neurons for sets in drawn for neurons in sets])
+        null = null.reshape(self.permutations, -1).max(1)
+        how = f"the largest of {counted(len(sizes), 'random set')} of neurons as large"
+        report.metric("ablation.largest", rises[first], null=null, how=how, unit="nats")
+        report.finding(
+            f"The model needs {these}.",
+            no=f"The model needs {these} no more than others.",
+            unclear=unclear,
+            null="ablation.largest",
+            effect=Effect(
+                rises[first],
+                "nats",
+                "loss with them at their mean",
+                float(np.mean(null)),
+                "random sets as large",
+            ),
+            details={f"{noun} {name}": value for name, value in rises.items()},
+            causal=True,
+            n=len(some.data),
+        )
+
+
+def draw(report: Report, largest: Array, clusters: Mapping[str, Array], noun: str) -> None:
+    """The sizes of the clusters, and how much of a neuron one component holds."""
     names = list(clusters)
     report.figure(
         "clusters",
@@ -267,8 +334,194 @@ def _draw(report: Report, largest: Array, clusters: Mapping[str, Array]) -> None
             names or ["none"],
             {"neurons": [len(clusters[name]) for name in names] or [0]},
             title="Clusters of neurons",
-            x_title="representation",
+            x_title=noun,
             y_title="neurons (number)",
-            caption="How many neurons compute with each representation alone.",
+            caption=f"Neurons of which one {noun} holds most of the variance.",
         ),
     )
+    report.figure(
+        "shares",
+        figures.histogram(
+            {"neurons": largest},
+            title=f"How much of a neuron one {noun} holds",
+            x_title="largest share of the variance (0–1)",
+            caption=f"Neurons near 1 compute with one {noun} alone.",
+        ),
+    )
+    report.hero("clusters")
+
+
+def enough_others(size: int, alive: int, alpha: float) -> bool:
+    """Whether `size` of `alive` neurons can be held against as many: at most half of them, of more
+    sets than 1/alpha.
+
+    >>> [enough_others(size, 60, 0.01) for size in (1, 2, 30, 31, 60)]
+    [False, True, True, False, False]
+    """
+    return 2 * size <= alive and math.comb(alive, size) * alpha >= 1
+
+
+# --- single neurons -------------------------------------------------------------------------------
+def standardized(
+    values: Float[np.ndarray, "n n neuron"],
+) -> tuple[Float[np.ndarray, "n n neuron"], Bool[np.ndarray, " neuron"]]:
+    """Each neuron less its mean over all pairs, in its standard deviations, and whether it varies;
+    zeros where it does not. In single precision, from sums in double: a large constant, as of a
+    neuron that is always on, leaves no rounding behind.
+
+    >>> x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> values, varies = standardized(np.stack([x, 1e-13 * x, 0 * x + 0.3], -1))
+    >>> varies.tolist(), bool(np.allclose(values[..., 0], values[..., 1]))
+    ([True, True, False], True)
+    """
+    found = np.empty(values.shape, np.float32)
+    varies = np.zeros(values.shape[-1], bool)
+    for start in range(0, values.shape[-1], AT_ONCE):  # doubles of all would be twice the memory
+        some = slice(start, start + AT_ONCE)
+        part = values[..., some].astype(np.float64)
+        largest = np.abs(part).max((0, 1))
+        part -= part.mean((0, 1))
+        spread = part.std((0, 1))
+        varies[some] = spread > VARIES * largest
+        found[..., some] = np.where(varies[some], part / np.where(varies[some], spread, 1), 0)
+    return found, varies
+
+
+def block_shares(
+    harmonics: Harmonics, x: Float[np.ndarray, "n n neuron"]
+) -> Float[np.ndarray, "h neuron"]:
+    """Share of each neuron's variance in each component of either operand or both."""
+    blocks, total = harmonics.grid_energies(x)
+    return blocks / np.maximum(total, 1e-20)
+
+
+def phases(
+    group: FiniteGroup, values: Float[np.ndarray, "n column"], frequency: int
+) -> Float[np.ndarray, " column"]:
+    """The φ of A cos(wt + φ), the part of each column at a frequency of a cyclic group, t the
+    logarithm of the element; radians, −π … π.
+
+    >>> from mechint.groups.named import cyclic
+    >>> wave = np.cos(2 * np.pi * 2 * np.arange(7) / 7 + 0.5)[:, None]
+    >>> phases(cyclic(7), wave, 2).round(6).tolist()
+    [0.5]
+    """
+    angles = 2 * np.pi * frequency * group.logarithms / group.order
+    return np.arctan2(-(np.sin(angles) @ values), np.cos(angles) @ values)
+
+
+# --- cosets ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Cosets:
+    """The partition of a group into the cosets of one subgroup: which coset each element is in."""
+
+    order: int
+    side: str
+    index: Int[np.ndarray, " n"]
+
+    @cached_property
+    def members(self) -> Float[np.ndarray, "n coset"]:
+        """1 where an element is in a coset."""
+        return np.eye(int(self.index.max()) + 1)[self.index]
+
+
+def subgroups(group: FiniteGroup) -> list[tuple[int, ...]]:
+    """The proper subgroups of at least two elements that two elements generate, sorted.
+
+    >>> from mechint.groups.named import symmetric
+    >>> [len(members) for members in subgroups(symmetric(3))]
+    [2, 2, 2, 3]
+    """
+    classes = group.classes
+    firsts = [int(np.flatnonzero(classes == c)[0]) for c in range(classes.max() + 1)]
+    found: set[tuple[int, ...]] = set()
+    for a in firsts:
+        for b in range(group.order):
+            members = _closure(group, {a, b})
+            if 1 < len(members) < group.order:
+                found |= {_conjugate(group, members, g) for g in range(group.order)} - found
+    return sorted(found, key=lambda members: (len(members), members))
+
+
+def _closure(group: FiniteGroup, generators: set[int]) -> tuple[int, ...]:
+    members, new = {group.identity}, {group.identity}
+    while new:
+        new = {int(group.table[a, b]) for a in new for b in generators} - members
+        members |= new
+    return tuple(sorted(members))
+
+
+def _conjugate(group: FiniteGroup, members: tuple[int, ...], g: int) -> tuple[int, ...]:
+    left = group.table[g, list(members)]
+    return tuple(sorted(group.table[left, group.inverses[g]].tolist()))
+
+
+def partitions(group: FiniteGroup) -> list[Cosets]:
+    """Left (gH) and right (Hg) cosets of all `subgroups`, each partition once."""
+    found: dict[bytes, Cosets] = {}
+    for members in subgroups(group):
+        chosen = list(members)
+        for side, table in (("left", group.table[:, chosen]), ("right", group.table[chosen].T)):
+            index = np.unique(table.min(1), return_inverse=True)[1].astype(np.int64)
+            found.setdefault(index.tobytes(), Cosets(len(members), side, index))
+    return list(found.values())
+
+
+def coset_shares(
+    cosets: list[Cosets], values: Float[np.ndarray, "n neuron"]
+) -> Float[np.ndarray, "partition neuron"]:
+    """Share of each column's variance that lies between cosets, corrected for their number
+    (adjusted R²): 0 on average where cosets say nothing, 1 where the column is constant on each
+    (coset concentration, Stander et al. 2024).
+    """
+    n, centered = len(values), values - values.mean(0)
+    total = np.maximum((centered**2).sum(0), 1e-20)
+    shares = np.empty((len(cosets), values.shape[1]))
+    for row, partition in enumerate(cosets):
+        counts = partition.members.sum(0)
+        between = ((partition.members.T @ centered) ** 2 / counts[:, None]).sum(0) / total
+        shares[row] = 1 - (1 - between) * (n - 1) / max(n - len(counts), 1)
+    return shares
+
+
+# --- the task and the weights ---------------------------------------------------------------------
+def group_of(subject: Subject) -> FiniteGroup | None:
+    """The group whose elements the operands are, in the order of `operands.element_places`."""
+    task = subject.task
+    if not isinstance(task, FiniteTask) or len(task.outputs) != 1 or len(task.grid) != 2:
+        return None
+    if task.outputs[0].group is not None:
+        return task.outputs[0].group
+    symmetry = task.symmetry
+    if symmetry is None or list(symmetry.tokens) != list(range(len(symmetry.tokens))):
+        return None
+    return symmetry.group
+
+
+def answer_sign(subject: Subject, group: FiniteGroup) -> int | None:
+    """1 where the answer's exponent in a cyclic group is the sum of the operands', -1 where it is
+    their difference, the second from the first, None elsewhere.
+    """
+    targets = by_element(subject, subject.targets[:, 0]).cpu().numpy()
+    if targets.min() < 0 or targets.max() >= group.order:  # no answer, or none in the group
+        return None
+    exponents = group.logarithms[targets]
+    if exponents[group.identity, group.identity] != 0:  # moved on by a constant
+        return None
+    return clock_pizza.answer_sign(exponents, np.argsort(group.logarithms).tolist())
+
+
+def output_weights(
+    subject: Subject, group: FiniteGroup
+) -> Float[np.ndarray, "neuron class"] | None:
+    """(neuron, class) what the last layer's neurons add to the logits, None where layer norm or the
+    architecture stand between.
+    """
+    model = subject.model
+    config = getattr(model, "config", None)
+    if getattr(model, "W_U", None) is None or getattr(config, "normalization_type", None):
+        return None
+    weights: Tensor = model.W_U.detach().double()[:, : group.order]
+    name = f"blocks.{subject.n_layers - 1}.mlp.W_out"
+    written = dict(model.named_parameters()).get(name)
+    return (weights if written is None else written.detach().double() @ weights).cpu().numpy()

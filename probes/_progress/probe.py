@@ -1,4 +1,4 @@
-"""The probe of progress measures: how far a model has got in computing by waves, before its test
+"""The probe progress: how far a model has got in computing by key frequencies, before its test
 accuracy shows it.
 """
 
@@ -9,18 +9,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Num
+from torch import Tensor
 
+from mechint import figures
 from mechint.config import setting
+from mechint.groups.named import cyclic
+from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
-from mechint.results import Null, ProbeResult, Table
+from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes import answers
-from probes._fourier.cosines import RELABELED
-from probes._fourier.spectra import KeyFrequencyRule, Spectrum
-from probes._progress import drawing
-from probes._progress import measures as progress_measures
-from probes.answers import Cycle
+from probes import spectra
+from probes.operands import embedding_rows, own_orders
+from probes.spectra import PERMUTED_CLASSES, Cycle, KeyRule, Spectrum
+from probes.words import in_words, named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -28,32 +33,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress(Probe):
-    """How much of the loss do the key frequencies carry: restricted and excluded loss, Gini,
-    weights, trigonometric share?
+    """How much of the loss do the key frequencies carry?
 
-    L is the logits (input, class), μ their mean over all inputs (the bias of the mean logits), P
-    the orthogonal projection, over the inputs, on cos w·answer and sin w·answer of the key
-    frequencies, w = 2πk/n:
+    With L the logits, μ their mean over all inputs, P the projection, over the inputs, on
+    cos w·answer and sin w·answer of the key frequencies, w = 2πk/n:
 
-    - restricted loss: cross-entropy of μ + P(L − μ): the waves of the key frequencies alone;
-    - excluded loss, all keys: of L − P(L − μ): everything but them; excluded loss, one key: the
-      same for one frequency. With `keep_bias` false μ is left out of the restricted logits;
-    - trigonometric share: share of the variance of the logits, centered over classes and inputs,
-      along cos w(answer − class);
-    - Gini coefficient of the amplitudes of the token embedding's Fourier components, 0 (flat) … 1
-      (one component);
-    - sum of squared weights.
+        restricted loss = loss of μ + P(L − μ)         excluded loss = loss of L − P(L − μ)
 
-    Key frequencies are found by the rule of the probe fourier, or given as `keys`. All losses in
-    nats, float64, on the training split, the test split and all inputs (the split is the one the
-    model was trained with; where it is not known, on all inputs alone). Source: Nanda et al. 2023,
-    Sec. 5.1 and App. C; the published code's variants: "excluded, all keys" on the training set.
-
-    Found where the largest cosine of a key frequency with the answers' wave exceeds what the
-    classes in random order reach at any frequency, with and without the answers, at p ≤ 0.002, and
-    the loss rises without the keys. Beside it stand as many frequencies drawn from the others; keys
-    that were found in the same logits exceed those by choice, so they decide nothing. Cost: one
-    forward over the data, the nulls included. Memory: all logits at once.
+    and the trigonometric share of the logits' variance, the Gini coefficient of the embedding's
+    Fourier amplitudes, the sum of squared weights. Source: Nanda et al. 2023, Sec. 5.1 and App. C.
     """
 
     name: ClassVar[str] = "progress"
@@ -61,20 +49,17 @@ class Progress(Probe):
         "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, Sec. 5"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.FINITE, Need.ANSWERS, Need.EMBEDDING)
+    lead_rank: ClassVar[int] = 40
 
     keys: tuple[int, ...] | None = setting(
-        None, "key frequencies; found in the logits when none", low=1
+        None, "key frequencies; those of the run's last checkpoint when none", low=1
     )
     output: str | None = setting(
-        None,
-        (
-            "the output that is looked at; of those with a cyclic group the one with most classes "
-            "when none"
-        ),
+        None, "the output; of those with a cyclic group the one with most classes when none"
     )
     keep_bias: bool = setting(True, "whether the restricted logits keep the mean logits")
-    samples: int = setting(50, "random sets of frequencies in the null", low=1)
-    steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
+    samples: int = setting(50, "sets of other frequencies that the keys stand beside", low=1)
+    permutations: int = setting(499, "permutations of the classes in the null", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,7 +67,7 @@ class Progress(Probe):
             self.reject("keys", "each frequency once")
 
     def unmet(self, subject: Subject) -> str | None:
-        cycles = answers.cycles(subject)
+        cycles = spectra.cycles(subject)
         if not cycles:
             return "no cyclic group acts on its answers"
         if self.output is not None and self.output not in {cycle.output for cycle in cycles}:
@@ -100,13 +85,18 @@ class Progress(Probe):
 
     def _cycle(self, subject: Subject) -> Cycle:
         return max(
-            (cycle for cycle in answers.cycles(subject) if self.output in (None, cycle.output)),
+            (cycle for cycle in spectra.cycles(subject) if self.output in (None, cycle.output)),
             key=lambda cycle: cycle.n,
         )
 
     @property
+    def rule(self) -> KeyRule:
+        """When a frequency counts as key: as in the probe fourier."""
+        return KeyRule(permutations=self.permutations)
+
+    @property
     def significance(self) -> float:
-        return KeyFrequencyRule().alpha
+        return self.rule.alpha
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -122,7 +112,6 @@ class Progress(Probe):
             library.untrained(library.addition) | library.no_waves(),
             library.misses(keys, lambda plant: plant.truth["frequencies"]),
             "frequencies missed or made up",
-            settings={"steps": 0},
             detects=lambda result: bool(keys(result)),
             half_trained=trained.half_trained,
             false_claims=trained.not_needed(keys),
@@ -131,89 +120,232 @@ class Progress(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         cycle, report = self._cycle(subject), Report(self, subject)
-        spectrum = answers.logit_spectrum(subject, cycle, KeyFrequencyRule(), seed)
-        keys = spectrum.keys if self.keys is None else list(self.keys)
-        measures = progress_measures.measure_progress(subject, cycle, keys, self.keep_bias)
-        report.metric("key_frequencies", keys)
+        spectrum = spectra.cycle_spectrum(subject, cycle, self.rule, seed)
+        keys: Sequence[Any] = self.keys or self._last_keys(subject, cycle, spectrum, seed)
+        logits = CycleLogits.of(subject, cycle)
+        measures = measure_losses(logits, keys, self.keep_bias)
+        report.metric("key_frequencies", list(keys))
+        report.metric("frequencies", " ".join(map(str, keys)) or "none")
         report.update(measures)
-        report.metric("weights.sum_of_squares", progress_measures.sum_of_squares(subject.model))
-        report.update(progress_measures.embedding_gini(subject))
-        self._add_nulls(report, cycle, spectrum, keys, seed)
-        sentence, otherwise = drawing.sentences(report.metrics, keys, spectrum.keys)
-        report.finding(
-            sentence,
-            question="whether the model computes by key frequencies",
-            otherwise=otherwise,
-            holds=bool(keys) and set(keys) <= set(spectrum.keys),
-            null="largest_cosine",
-            effect=measures["excluded_loss.all"] - measures["loss.all"],
-            n=int(answers.answer_positions(cycle, subject.targets[:, cycle.index])[1].sum()),
-        )
-        report.table("losses", drawing.loss_table(measures))
-        report.figure("excluded", drawing.excluded_losses(measures, keys))
-        if self.steps and len(subject.series) > 1:
-            report.table("steps", self._over_steps(subject, cycle, keys))
-            report.figure("steps", drawing.over_steps(report.tables["steps"]))
+        share = sum(spectrum.by_label[k] ** 2 for k in keys)
+        report.metric("trigonometric_share", share)
+        report.metric("weights.sum_of_squares", sum_of_squares(subject.model))
+        if (order := spectra.value_tokens(subject)) is not None:
+            rows = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
+            amplitudes = np.sqrt(Harmonics(cyclic(len(order))).energies(rows))
+            report.metric("embedding.gini", gini(amplitudes))
+        beside = self._other_sets(report, logits, spectrum, keys, seed)
+        self._add_finding(report, spectrum, keys, beside, len(logits.values))
+        self._draw(report, keys, beside)
         return report.result()
 
-    def _add_nulls(
-        self, report: Report, cycle: Cycle, spectrum: Spectrum, keys: Sequence[int], seed: int
-    ) -> None:
-        """The largest cosine of a key against elements in random order; the trigonometric share of
-        as many other frequencies, and the loss without them, where there are enough.
+    def _last_keys(
+        self, subject: Subject, cycle: Cycle, spectrum: Spectrum, seed: int
+    ) -> Sequence[Any]:
+        """The key frequencies of the last checkpoint of the subject's run, by `spectrum` where that
+        is its own.
         """
-        others = [k for k in range(1, cycle.n // 2 + 1) if k not in keys]
-        if keys and len(others) >= len(keys):
-            logits, exponents, _ = progress_measures.cycle_logits(report.subject, cycle)
-            generator = rng("progress null", seed)
-            drawn = [
-                generator.choice(others, len(keys), replace=False).tolist()
-                for _ in range(self.samples)
-            ]
-            sampled = {
-                "trigonometric_share": [
-                    float(np.square(spectrum.values[np.array(some) - 1]).sum()) for some in drawn
-                ],
-                "excluded_loss.all": [
-                    progress_measures.loss(
-                        logits - progress_measures.projected(logits, exponents, cycle.n, some),
-                        exponents,
-                    )
-                    for some in drawn
-                ],
-            }
-            how = f"{len(keys)} frequencies drawn from those that are not key"
-            for name, samples in sampled.items():
-                report.nulls[name] = Null.sampled(name, report.metrics[name], samples, how)
-        looked_at = [k - 1 for k in keys] or slice(None)
-        largest = float(spectrum.values[looked_at].max())
-        tested = replace(spectrum, observed=largest).test(
-            "largest_cosine", f"{RELABELED}, of all frequencies"
-        )
-        report.metric("largest_cosine", largest, null=tested)
+        step, last = subject.provenance["checkpoint"].get("step"), max(subject.series, default=None)
+        if step is None or last is None or step == last:
+            return spectrum.keys
+        return spectra.cycle_spectrum(subject.at_step(last), cycle, self.rule, seed).keys
 
-    def _over_steps(self, subject: Subject, cycle: Cycle, keys: Sequence[int]) -> Table:
-        """The measures at up to `steps` checkpoints, with the key frequencies of the subject
-        itself.
+    def _other_sets(
+        self,
+        report: Report,
+        logits: CycleLogits,
+        spectrum: Spectrum,
+        keys: Sequence[Any],
+        seed: int,
+    ) -> float | None:
+        """The excluded loss of as many other frequencies, mean of random sets; None where there are
+        not as many. The sets are nulls of share and excluded loss, but decide nothing: keys that
+        were found in these logits exceed the others by choice.
         """
-        columns: dict[str, list[Any]] = {}
-        for step, now in answers.checkpoints(subject, self.steps):
-            measures = progress_measures.measure_progress(now, cycle, keys, self.keep_bias)
-            gini = progress_measures.embedding_gini(now).get("embedding.gini", float("nan"))
-            row = {
-                "step": step,
-                **{
-                    name: measures[name]
-                    for name in measures
-                    if not isinstance(measures[name], dict)
-                },
-                "embedding.gini": gini,
-            }
-            row["weights.sum_of_squares"] = progress_measures.sum_of_squares(now.model)
-            for name, value in row.items():
-                columns.setdefault(name, []).append(value)
-        return Table(
-            columns,
-            f"one row per checkpoint; key frequencies of the last: {', '.join(map(str, keys))}",
-            {"step": "optimizer steps", "loss.train": "nats"},
+        others = [k for k in spectrum.labels if k not in keys]
+        if not keys or len(others) < len(keys):
+            return None
+        draw = rng("progress null", seed)
+        sets = [draw.choice(others, len(keys), replace=False).tolist() for _ in range(self.samples)]
+        samples = {
+            "trigonometric_share": [sum(spectrum.by_label[k] ** 2 for k in one) for one in sets],
+            "excluded_loss.all": [
+                loss(logits.values - logits.projected(one), logits.exponents) for one in sets
+            ],
+        }
+        for name, values in samples.items():
+            how = "as many other frequencies"
+            report.nulls[name] = Null.sampled(name, report.metrics[name], values, how)
+        return float(np.mean(samples["excluded_loss.all"]))
+
+    def _add_finding(
+        self,
+        report: Report,
+        spectrum: Spectrum,
+        keys: Sequence[Any],
+        beside: float | None,
+        n: int,
+    ) -> None:
+        metrics = report.metrics
+        full, restricted, excluded = (
+            metrics[f"{name}.all"] for name in ("loss", "restricted_loss", "excluded_loss")
         )
+        largest = max((spectrum.by_label[k] for k in keys), default=spectrum.observed)
+        tested = replace(spectrum, observed=largest).test("largest_cosine", PERMUTED_CLASSES)
+        report.metric("largest_cosine", largest, null=tested)
+        bare = metrics["restricted_loss_without_mean.all"]
+        verdict = report.finding(
+            f"{in_words(len(keys), 'frequency').capitalize()} "
+            f"carr{'ies' if len(keys) == 1 else 'y'} the loss: restricted {restricted:.2g}, "
+            f"excluded {excluded:.2g} nats.",
+            no="The logits use none of these frequencies." if keys else "No frequency is key.",
+            unclear="Key frequencies of the logits are unclear.",
+            holds=bool(keys) and set(keys) <= set(spectrum.keys),
+            null="largest_cosine",
+            effect=Effect(
+                excluded - full,
+                "nats",
+                "loss added by excluding them",
+                None if beside is None else beside - full,
+                "as many others",
+            ),
+            details={
+                "loss": full,
+                "restricted loss": restricted,
+                "restricted loss without the mean logits": bare,
+                "excluded loss": excluded,
+                "trigonometric share": metrics["trigonometric_share"],
+            },
+            caveat=f"with the mean logits kept; {bare:.2g} nats without" if self.keep_bias else "",
+            n=n,
+        )
+        if verdict == "yes":
+            report.lead(f"Its loss rests on {in_words(len(keys), 'frequency')}: {named(keys)}.")
+
+    def _draw(self, report: Report, keys: Sequence[Any], beside: float | None) -> None:
+        """The table of losses, and the loss without each key frequency."""
+        metrics = report.metrics
+        rows = [name for name in metrics if "loss" in name and isinstance(metrics[name], float)]
+        report.table(
+            "losses",
+            {"loss": rows, "value": [metrics[name] for name in rows]},
+            "one row per loss: variant and split",
+            {"value": "nats"},
+        )
+        each = metrics["excluded_loss.each.all"]
+        names = [*map(str, keys), "all keys", "all but the keys"]
+        values = [
+            *(each[k] for k in keys),
+            metrics["excluded_loss.all"],
+            metrics["restricted_loss.all"],
+        ]
+        levels = {"nothing excluded": metrics["loss.all"]}
+        if beside is not None:
+            levels["as many other frequencies"] = beside
+        report.figure(
+            "excluded",
+            figures.bars(
+                names,
+                {"loss": np.maximum(values, 1e-12)},
+                title="Loss with frequencies excluded",
+                x_title="frequency excluded from the logits",
+                y_title="loss (nats)",
+                y_log=True,
+                levels={name: max(level, 1e-12) for name, level in levels.items()},
+                caption=(
+                    "Excluded loss of each key frequency and of all; restricted loss, with all but "
+                    "the key frequencies excluded."
+                ),
+            ),
+        )
+
+
+# --- losses ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CycleLogits:
+    """Logits in the order of the cycle and exponents of the answers, of the inputs whose answers
+    lie on it; splits: "train", "test", "all" → rows.
+    """
+
+    values: Float[Tensor, "example n"]
+    exponents: Int[Tensor, " example"]
+    splits: dict[str, Int[Tensor, " _row"]]
+
+    @classmethod
+    def of(cls, subject: Subject, cycle: Cycle) -> CycleLogits:
+        """Memory: all logits at once, in float64."""
+        exponents = cycle.exponents(subject)
+        on = exponents >= 0
+        values = subject.logits()[on][:, cycle.columns(subject)].double()
+        row = torch.cumsum(on, 0) - 1
+        splits = {name: index.to(on.device) for name, index in (subject.split or {}).items()}
+        chosen = {
+            name: row[index[on[index]]]
+            for name, index in splits.items()
+            if name in ("train", "test") and bool(on[index].any())
+        }
+        every = torch.arange(len(values), device=on.device)
+        return cls(values, exponents[on], {**chosen, "all": every})
+
+    def projected(self, keys: Sequence[int]) -> Float[Tensor, "example n"]:
+        """P(L − μ): the centered logits projected, over the inputs, on cos w·answer and sin
+        w·answer of `keys`.
+        """
+        if not len(keys):
+            return torch.zeros_like(self.values)
+        n = self.values.shape[1]
+        k = torch.tensor([*keys], dtype=torch.float64, device=self.values.device)
+        angles = 2 * np.pi / n * torch.outer(self.exponents.double(), k)
+        waves = torch.cat([angles.cos(), angles.sin()[:, 2 * k != n]], 1)  # Nyquist has no sine
+        basis = torch.linalg.qr(waves - waves.mean(0))[0]
+        return basis @ (basis.T @ (self.values - self.values.mean(0)))
+
+
+def measure_losses(
+    logits: CycleLogits, keys: Sequence[int], keep_bias: bool = True
+) -> dict[str, Any]:
+    """Loss, restricted loss and excluded losses (nats) on train, test and all inputs."""
+    mean, within = logits.values.mean(0), logits.projected(keys)
+    variants = {
+        "loss": logits.values,
+        "restricted_loss": within + mean if keep_bias else within,
+        "excluded_loss": logits.values - within,
+    }
+    found: dict[str, Any] = {
+        f"{name}.{split}": loss(values[rows], logits.exponents[rows])
+        for name, values in variants.items()
+        for split, rows in logits.splits.items()
+    }
+    found["restricted_loss_without_mean.all"] = loss(within, logits.exponents)
+    each = {k: logits.values - logits.projected([k]) for k in keys}
+    for split in [name for name in ("train", "all") if name in logits.splits]:
+        rows = logits.splits[split]
+        found[f"excluded_loss.each.{split}"] = {
+            k: loss(values[rows], logits.exponents[rows]) for k, values in each.items()
+        }
+    return found
+
+
+def loss(logits: Float[Tensor, "example n"], exponents: Int[Tensor, " example"]) -> float:
+    """Mean cross-entropy (nats) of the answers' exponents."""
+    return float(F.cross_entropy(logits, exponents))
+
+
+def gini(values: Num[np.ndarray, " n"]) -> float:
+    """Gini coefficient of non-negative values: 0 when all are equal, near 1 when one holds
+    everything.
+
+    >>> gini(np.array([1.0, 1.0, 1.0])), gini(np.array([0.0, 0.0, 0.0, 1.0]))
+    (0.0, 0.75)
+    """
+    ordered = np.sort(values)
+    n = len(ordered)
+    weighted = 2 * (np.arange(1, n + 1) * ordered).sum() / (n * max(ordered.sum(), 1e-24))
+    return float(weighted - (n + 1) / n)
+
+
+def sum_of_squares(model: Any) -> float:
+    """Sum of the squares of all weights."""
+    return float(
+        sum(parameter.detach().double().square().sum() for parameter in model.parameters())
+    )

@@ -28,8 +28,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.task import rng
-from probes._fourier.spectra import Array
 from probes._weights.circuits import Heads
+from probes.spectra import Array
 
 if TYPE_CHECKING:
     from mechint.models.stacks import FactoredMatrix

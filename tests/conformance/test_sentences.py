@@ -68,12 +68,11 @@ MODELS: dict[str, Callable[[], Subject]] = {
 ENOUGH: dict[str, dict[str, Any]] = {
     "das": {"null_samples": 99, "pairs": 128, "held_out": 64, "steps": 30},
     "embedding": {"permutations": 499},
-    "fourier": {"permutations": 499, "operand_permutations": 19, "steps": 0},
+    "fourier": {"permutations": 499, "removal_samples": 99},
     "interference": {"null_samples": 99},
     "irreps": {"permutations": 499},
     "linear": {"permutations": 199},
     "norms": {"null_models": 199},
-    "progress": {"steps": 0},
 }
 """Null samples with which a probe can decide, where its settings for tests have fewer."""
 

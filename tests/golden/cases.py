@@ -152,7 +152,7 @@ def trained() -> Any:
     return run.subject()
 
 
-SHUFFLES = {"permutations": 199, "operand_permutations": 19}
+SHUFFLES = {"permutations": 199}
 ORDER = {"variable": "rank of a", "hook": "hook_embed"}
 ONE = {"dimensions": (1,)}
 FITTED = {"steps": 100, "pairs": 512, "held_out": 256, "null_samples": 99}
@@ -160,11 +160,11 @@ RIDGE = {"ridge": 1e-3}
 NUMBER = {"kind": "number", "pos": 0, **RIDGE}
 
 MEASUREMENTS = {
-    "fourier on planted addition": Measurement("fourier", addition, {**SHUFFLES, "steps": 0}),
-    "fourier on lookup table": Measurement("fourier", lookup, {**SHUFFLES, "steps": 0}),
-    "fourier on trained addition": Measurement("fourier", trained, {**SHUFFLES, "steps": 3}),
-    "progress on planted addition": Measurement("progress", addition, {"steps": 0}),
-    "progress on trained addition": Measurement("progress", trained, {"steps": 3}),
+    "fourier on planted addition": Measurement("fourier", addition, SHUFFLES),
+    "fourier on lookup table": Measurement("fourier", lookup, SHUFFLES),
+    "fourier on trained addition": Measurement("fourier", trained, SHUFFLES),
+    "progress on planted addition": Measurement("progress", addition),
+    "progress on trained addition": Measurement("progress", trained),
     "irreps on planted product": Measurement("irreps", product, {"permutations": 199}),
     "embedding on planted addition": Measurement("embedding", addition, {"permutations": 199}),
     "embedding on untrained model": Measurement("embedding", untrained, {"permutations": 199}),

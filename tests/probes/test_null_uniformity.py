@@ -63,15 +63,15 @@ UNIFORM = (
     Case("clock-pizza", ("logits.largest_cosine",), addition, {"triples": 8}),
     Case(
         "embedding",
-        ("svd.rank_50", "svd.rank_90", "cyclic.share", "cyclic.correlation"),
+        ("svd.rank_50", "svd.rank_90", "cyclic.largest_share", "parity.separation"),
         addition,
         {"permutations": 199},
     ),
     Case(
         "fourier",
-        ("embedding.largest_share", "neurons.largest_share", "logits.largest_cosine"),
+        ("embedding.largest_share", "logits.largest_cosine"),
         addition,
-        {"permutations": 199, "operand_permutations": 99, "steps": 0},
+        {"permutations": 199, "removal_samples": 9},
     ),
     Case("gradients", ("gradients.below_shuffled",), addition, {"permutations": 19}, quick=False),
     Case(
@@ -106,7 +106,7 @@ UNIFORM = (
         {"null_models": 99, "null_examples": 8},
         quick=False,
     ),
-    Case("progress", ("largest_cosine",), addition, {"steps": 0}),
+    Case("progress", ("largest_cosine",), addition),
     Case("subspace", ("subspace.signal",), bottleneck, {"samples": 99}),
 )
 

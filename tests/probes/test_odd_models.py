@@ -18,18 +18,11 @@ from mechint import planted
 from mechint.errors import MechintError
 from mechint.groups import named
 from mechint.pairs import Pairs
-from mechint.probe import Report
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.testing.probes import CAUSAL
-from probes._clock_pizza.probe import ClockPizza
-from probes._clock_pizza.verdict import Needed, add_finding
-from probes._fourier import reporting
-from probes._fourier.probe import Fourier
-from probes._fourier.removals import Removals
-from probes._fourier.spectra import Spectrum
-from probes._irreps.spectrum import IrrepRule, IrrepSpectra
 from probes._patching.measures import wrong_sources
+from probes.spectra import KeyRule, LogitSums, cosine_spectrum
 
 P = 7
 
@@ -96,60 +89,25 @@ def test_a_gradient_of_zero_is_not_compared() -> None:
 
 def test_a_noisy_memorizer_has_no_key_representation() -> None:
     """Cosines of a peak at the answer and noise: some stand well above the lower quartile."""
-    group = named.cyclic(29)
-    draw = np.random.default_rng(0)
+    harmonics, draw = Harmonics(named.cyclic(29)), np.random.default_rng(0)
     sums = np.eye(29) + 0.5 * draw.standard_normal((29, 29))
     sums -= sums.mean(1, keepdims=True)
-    spectra = IrrepSpectra(group, IrrepRule(0.005, 2.0, 0.002, 499))
-    found = spectra.logits(sums - sums.mean(0), 29 * 2.0, 0)
-    relative = np.maximum(found.values / spectra.memorized, 0)
-    assert relative.max() > np.sqrt(2) * np.quantile(relative, 0.25, method="lower")
-    assert found.keys == []
-    waves = spectra.rows([3])
-    key = spectra.logits(sums - sums.mean(0) + 20 * waves.T @ waves, 29 * 30.0, 0)
-    assert key.keys == [3]
+    sums -= sums.mean(0)
+    waves = harmonics.rows([3])
+    for added, squares, keys in ((0, 29 * 2.0, []), (20, 29 * 30.0, [3])):
+        logits = LogitSums(sums + added * waves.T @ waves, 29, squares)
+        assert cosine_spectrum(harmonics, logits, KeyRule(cosine=0.005), 0).keys == keys
 
 
 # --- what was removed is what is named ------------------------------------------------------------
-def said_of(embedding: dict[int, float]) -> str:
-    report = Report(Fourier(), addition())
-    many = Removals(0.1, embedding, 3.0, 0.0, named_test=(3.0, np.zeros(99)))
-    reporting.add_removals(report, many, 1e-3)
-    return report.findings[0].headline
-
-
-def test_a_sentence_names_all_that_was_removed_together() -> None:
-    many = {k: 1 / k for k in range(1, 12)}
-    assert "frequencies 1, 2, 3, 4, 5, 6, 7, 8 and 3 others raise the loss" in said_of(many)
-    assert "frequency 4 raises the loss" in said_of({4: 0.3})
-
-
 @pytest.mark.parametrize("name", ["fourier", "irreps"])
 def test_too_few_are_left_to_compare_with(name: str) -> None:
     """Of six frequencies four are key: eight directions, and four others."""
-    subject = addition(13, (1, 2, 3, 4))
-    settings = {**PROBES[name].calibration().test_settings, "permutations": 499}
-    result = PROBES[name].from_dict(settings).run(subject, seed=0)
-    (said,) = [one for one in result.findings if "of the embedding changes" in one.headline]
-    assert said.verdict == "unclear" and "no more directions than these" in said.headline
+    table = {"table": "model"} if name == "irreps" else {}
+    result = probes.run(name, addition(13, (1, 2, 3, 4)), removal_samples=9, **table)
+    unclear = [one for one in result.findings if "too few" in one.reason or "no more" in one.reason]
+    assert [one.verdict for one in unclear] == ["unclear"]
     assert "embedding.removal_named" not in result.null
-
-
-def test_the_strongest_frequencies_are_the_ones_shown() -> None:
-    values = np.linspace(0.02, 0.5, 14)
-    report = Report(ClockPizza(), addition())
-    report.metric("logits.largest_cosine", 0.5, null=np.zeros(999))
-    report.metric("circularity", dict.fromkeys(range(1, 15), 1.0))
-    names = ("gradient_symmetricity", "gradient_symmetricity.low", "gradient_symmetricity.high")
-    report.update(dict.fromkeys(names, 0.1))
-    names = ("distance_irrelevance", "distance_irrelevance_wrong", "distance_effect")
-    report.update(dict.fromkeys(names, 0.9))
-    spectrum = Spectrum(values, list(range(1, 15)), 0.01, np.zeros(999))
-    add_finding(report, spectrum, Needed(0.01, 0.02, 3.0, 2.8), "clock", n=64)
-    assert (
-        "the 8 strongest of 14 key frequencies, 7, 8, 9, 10, 11, 12, 13 and 14, with"
-        in report.findings[0].headline
-    )
 
 
 def test_no_level_above_one_is_asked_for() -> None:
@@ -157,7 +115,7 @@ def test_no_level_above_one_is_asked_for() -> None:
     task = PROBES["fourier"].calibration().test_settings
     subject = planted.lookup_table(_addition_task(3)).subject
     result = PROBES["fourier"].from_dict({**task, "permutations": 499}).run(subject, seed=0)
-    assert result.verdict == "unclear" and "a key exceeds" not in result.finding
+    assert result.verdict == "unclear"
 
 
 def _addition_task(p: int) -> Any:
@@ -211,23 +169,6 @@ def test_what_recovers_everything_is_not_denied_for_two_classes() -> None:
     result = probes.patching(planted.lookup_table(task).subject, pairs=24, null_samples=99)
     assert result.metrics["recovered"] > 0.9 and result.metrics["flips"] > 0.9
     assert result.verdict == "yes" and "carries most of the effect of x" in result.finding
-
-
-def test_numbers_on_a_line_are_not_on_a_circle() -> None:
-    """A ramp has most of its energy at the lowest frequency, as a circle has."""
-    subject = addition(31, (2, 5))
-    ramp, draw = torch.arange(31.0) - 15, torch.Generator().manual_seed(0)
-
-    def edit(weights: dict[str, torch.Tensor]) -> None:
-        weights["embed.W_E"].normal_(std=0.1, generator=draw)
-        weights["embed.W_E"][:31, 0] += ramp
-
-    result = probes.embedding(edited(subject, edit))
-    assert result.metrics["cyclic.frequencies"] == [1]
-    assert "along a line rather than on a circle" in result.finding
-    round_one = probes.embedding(addition(13, (2,)))
-    assert round_one.metrics["cyclic.circularity"][2] == pytest.approx(1.0, abs=1e-3)
-    assert "lie on a circle of frequency 2" in round_one.finding
 
 
 def test_heads_that_hardly_look_are_held_against_random_order() -> None:

@@ -1,0 +1,365 @@
+"""Spectra of what a model holds about a group, and the rule by which a component is called key.
+
+One rule serves frequencies and representations, embeddings and logits. A component is key where it
+exceeds, at once,
+
+- a level: `factor` times its share of a flat spectrum (energies); `cosine` and the level that the
+  cosines of noise and of lookup tables stay below, `flat_level` (logits);
+- what permuted elements reach at any component, at level `alpha`, found round by round with the
+  keys found before taken out (`step_down`);
+- for logits, the same again on inputs that the model cannot have memorized.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mechint.activations import LOGITS
+from mechint.groups.named import cyclic
+from mechint.groups.spectrum import Harmonics, Label
+from mechint.results import Null
+from mechint.subject import Subject
+from mechint.task import FiniteTask, rng
+
+Array = NDArray[Any]
+PERMUTED_CLASSES = "the largest cosine with permuted classes, with and without the answers"
+TIE = 1e-12
+"""Cosines nearer than this are the same: a lookup table's, summed in another order."""
+
+
+@dataclass(frozen=True)
+class KeyRule:
+    """The numbers of the rule; see the module."""
+
+    factor: float = 2.0
+    cosine: float = 0.01
+    alpha: float = 0.002
+    permutations: int = 499
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """One value per component, and which components are key.
+
+    values (h,): share of the energy, or cosine; keys: labels, in the group's order; thresholds
+    (h,): what a key has to exceed; null (sample,): the largest value of each permuted sample, a
+    share in units of a flat one's; observed: the largest value in these units; arrangements: see
+    `Null`; unseen: the same on `where`, inputs that the model cannot have memorized.
+    """
+
+    labels: list[Label]
+    values: Float[np.ndarray, " h"]
+    keys: list[Label]
+    thresholds: Float[np.ndarray, " h"]
+    null: Float[np.ndarray, " sample"]
+    observed: float
+    arrangements: float = math.inf
+    where: str = "all inputs"
+    unseen: Spectrum | None = None
+
+    @property
+    def by_label(self) -> dict[Label, float]:
+        """Component → its value."""
+        return dict(zip(self.labels, self.values.tolist(), strict=True))
+
+    @property
+    def strongest(self) -> list[Label]:
+        """The keys, largest value first."""
+        return sorted(self.keys, key=lambda label: -self.by_label[label])
+
+    @property
+    def explained(self) -> float:
+        """Share of the logits' variance along the keys, the "trigonometric logit share" of Nanda et
+        al. 2023: characters are orthogonal, so squared cosines add.
+        """
+        return sum(self.by_label[label] ** 2 for label in self.keys)
+
+    def test(self, metric: str, how: str, scale: float = 1.0) -> Null:
+        """The largest value against those of the permuted samples, in units of 1/`scale`."""
+        return Null.sampled(
+            metric, scale * self.observed, scale * self.null, how, self.arrangements
+        )
+
+
+# --- the rule -------------------------------------------------------------------------------------
+def share_spectrum(
+    harmonics: Harmonics, x: Float[np.ndarray, "n ..."], rule: KeyRule, seed: int
+) -> Spectrum:
+    """Shares of the energy of the centered x (n, …); the null permutes the elements."""
+    x = x.reshape(len(x), -1) - x.reshape(len(x), -1).mean(0)
+    total, flat = max(float((x**2).sum()), 1e-24), harmonics.flat
+    orders = permuted(rng("share null", seed), rule.permutations, len(x))
+
+    def null_without(keys: list[Label]) -> Array:
+        rest = harmonics.without(x, keys)
+        gram = rest @ rest.T / total
+        return np.array([(harmonics.permuted_energies(gram, o) / flat).max() for o in orders])
+
+    excess = harmonics.energies(x) / total / flat
+    found = step_down(harmonics, excess, rule.factor * np.ones_like(flat), rule.alpha, null_without)
+    return dataclasses.replace(found, values=excess * flat, thresholds=found.thresholds * flat)
+
+
+def cosine_spectrum(harmonics: Harmonics, logits: LogitSums, rule: KeyRule, seed: int) -> Spectrum:
+    """Cosines of logits with the characters χ(answer · class⁻¹), over all inputs and classes.
+
+    The null permutes the classes, once with the answers and once without; the harder of the two
+    counts. With the answers permuted alike right answers stay right: where they are memorized, they
+    raise this null as they do the cosines.
+    """
+    characters, n = harmonics.characters, harmonics.group.order
+    norms = np.sqrt(max(logits.squares, 1e-24) * logits.rows * (characters**2).sum(1))
+    values = harmonics.correlate(logits.sums) / norms
+    lookup = np.sqrt(harmonics.flat)  # cosines of a lookup table
+    levels = np.maximum(rule.cosine, flat_level(values / lookup, rule.alpha) * lookup)
+    orders = permuted(rng("relabeling null", seed), rule.permutations, n)
+
+    def null_without(keys: list[Label]) -> Array:
+        rest = harmonics.without(logits.sums.T, keys).T
+        alone = [(harmonics.correlate(rest, None, o) / norms).max() for o in orders]
+        alike = [(harmonics.correlate(rest, o, o) / norms).max() for o in orders]
+        largest = np.array([alone, alike])
+        return max(largest + TIE, key=lambda null: round(upper_quantile(null, rule.alpha), 6))
+
+    return step_down(harmonics, values, levels, rule.alpha, null_without)
+
+
+def step_down(
+    harmonics: Harmonics,
+    values: Float[np.ndarray, " h"],
+    levels: Float[np.ndarray, " h"],
+    alpha: float,
+    null_without: Callable[[list[Label]], Array],
+) -> Spectrum:
+    """Call components key round by round, each against a null from which the keys found before are
+    taken out: a strong key, permuted, spreads over all components and would hide the weaker ones.
+    The first round holds the family-wise level alone (Romano and Wolf 2005).
+
+    levels: what a key exceeds in any case; null_without(keys) -> (sample,) largest values.
+    """
+    keys, threshold, first = np.zeros(len(values), bool), np.inf, None
+    labels = harmonics.labels
+    while True:
+        null = null_without([k for k, key in zip(labels, keys, strict=True) if key])
+        first = null if first is None else first
+        threshold = min(threshold, upper_quantile(null, alpha))
+        found = values > np.maximum(levels, threshold)
+        if found.sum() == keys.sum() or found.all():
+            break
+        keys = found
+    candidates = [k for k, one in zip(labels, values > levels, strict=True) if one]
+    return Spectrum(
+        labels,
+        values,
+        [k for k, key in zip(labels, found, strict=True) if key],
+        np.maximum(levels, threshold),
+        first,
+        float(values.max(initial=0.0)),
+        min(map(harmonics.arrangements, candidates or labels[:1]), default=math.inf),
+    )
+
+
+def flat_level(values: Float[np.ndarray, " h"], alpha: float) -> float:
+    """What the largest of the amplitudes `values` exceeds with probability `alpha` where they are
+    the amplitudes of noise.
+
+    The energies of noise at different frequencies are exponentially distributed (Fisher 1929): of F
+    of them the largest exceeds ln(F/alpha) times their mean with probability at most alpha. The
+    mean is estimated from the lower quartile, ln(4/3) times the mean, which up to three quarters of
+    key frequencies do not raise.
+
+    >>> round(flat_level(np.ones(29), 0.002), 2)
+    5.77
+    """
+    quartile = np.quantile(np.abs(values), 0.25, method="lower") if len(values) else 0.0
+    return float(quartile) * math.sqrt(math.log(max(len(values), 1) / alpha) / math.log(4 / 3))
+
+
+def upper_quantile(null: Float[np.ndarray, " sample"], alpha: float) -> float:
+    """What a null of largest values exceeds with probability `alpha`.
+
+    The empirical level where there are at least 1/alpha - 1 samples; with fewer the Gumbel
+    distribution of their mean and standard deviation.
+    """
+    allowed = int(alpha * (len(null) + 1) + 1e-9)
+    if allowed >= 1:
+        return float(np.sort(null)[-allowed])
+    euler = 0.5772156649015329
+    return float(
+        null.mean() - null.std() * np.sqrt(6) / np.pi * (euler + np.log(-np.log1p(-alpha)))
+    )
+
+
+def permuted(generator: np.random.Generator, samples: int, n: int) -> list[Int[np.ndarray, " n"]]:
+    """`samples` random orders of n elements."""
+    return [generator.permutation(n) for _ in range(samples)]
+
+
+# --- logits by answer -----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class LogitSums:
+    """Logits, centered over classes for every input and then over inputs, summed by answer.
+
+    sums (n, n): answer × class, both in the group's order; rows: inputs; squares: Σ of all squares.
+    """
+
+    sums: Float[np.ndarray, "n n"]
+    rows: int
+    squares: float
+
+
+def sum_logits(
+    subject: Subject, answers: Int[Tensor, " row"], columns: Sequence[int]
+) -> LogitSums | None:
+    """Sums over the rows whose answer is an element (0 … n-1; -1 leaves a row out), a chunk at a
+    time; None where some element is no answer, which then has no mean to compare.
+
+    columns: those of the elements' logits.
+    """
+    n, device = len(columns), subject.device
+    counts = torch.bincount(answers[answers >= 0], minlength=n)
+    if not bool((counts > 0).all()):
+        return None
+    sums, squares = torch.zeros(n, n, dtype=torch.float64, device=device), 0.0
+    of_elements = torch.tensor(columns, device=device)
+    for part, found in subject.stream([LOGITS], at="answer"):
+        on = answers[part] >= 0
+        logits = found[LOGITS][on][:, of_elements].double()
+        logits = logits - logits.mean(1, keepdim=True)
+        sums.index_add_(0, answers[part][on], logits)
+        squares += float(logits.square().sum())
+    rows = int(counts.sum())
+    mean = sums.sum(0) / rows
+    centered = sums - counts[:, None] * mean
+    return LogitSums(centered.cpu().numpy(), rows, squares - rows * float(mean.square().sum()))
+
+
+def unmemorized(subject: Subject, output: int) -> tuple[str, Bool[Tensor, " row"]] | None:
+    """The rows whose answers the model cannot have memorized, and what they are: held-out inputs
+    where the split is known, else those that it answers wrong. None where the data were drawn from
+    held-out examples to begin with.
+    """
+    if not isinstance(subject.task, FiniteTask):
+        return None
+    if subject.split is None:
+        right = [
+            subject.correct(found[LOGITS], subject.targets[part])[:, output]
+            for part, found in subject.stream([LOGITS], at="answer")
+        ]
+        return "inputs answered wrong", ~torch.cat(right)
+    held_out = torch.ones(len(subject.data), dtype=torch.bool, device=subject.device)
+    held_out[subject.split["train"].to(subject.device)] = False
+    return "held-out inputs", held_out[subject.answer_examples]
+
+
+def logit_spectrum(
+    subject: Subject,
+    harmonics: Harmonics,
+    answers: Int[Tensor, " row"],
+    columns: Sequence[int],
+    rule: KeyRule,
+    seed: int,
+    rest: tuple[str, Bool[Tensor, " row"]] | None,
+) -> Spectrum:
+    """`cosine_spectrum` of the subject's logits. A key over all inputs has to be key on the `rest`
+    of `unmemorized`, too: of memorized pairs some components stand out because of the random
+    weights they were learned with.
+    """
+    whole = sum_logits(subject, answers, columns)
+    assert whole is not None  # every element is an answer
+    found = cosine_spectrum(harmonics, whole, rule, seed)
+    unseen = rest and sum_logits(subject, answers.where(rest[1], -1), columns)
+    if not rest or unseen is None:
+        return found
+    own = dataclasses.replace(cosine_spectrum(harmonics, unseen, rule, seed), where=rest[0])
+    keys = [key for key in found.keys if key in own.keys]
+    return dataclasses.replace(found, keys=keys, unseen=own)
+
+
+# --- cyclic groups --------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Cycle:
+    """A cyclic group on the classes of an output: ``classes[i]`` is the class of generatorⁱ."""
+
+    output: str
+    index: int
+    classes: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of elements."""
+        return len(self.classes)
+
+    @property
+    def harmonics(self) -> Harmonics:
+        """Frequencies 1 … n//2."""
+        return Harmonics(cyclic(self.n))
+
+    def columns(self, subject: Subject) -> list[int]:
+        """Columns of the elements' logits."""
+        assert subject.task is not None
+        start = subject.task.output_slices[self.output].start
+        return [start + one for one in self.classes]
+
+    def exponents(self, subject: Subject) -> Int[Tensor, " row"]:
+        """Exponent of every answer with respect to the generator; -1 where it is no power of it, as
+        zero is none for a product modulo a prime.
+        """
+        targets = subject.targets[:, self.index]
+        exponent = torch.full((max(int(targets.max()), *self.classes) + 2,), -1)
+        exponent[list(self.classes)] = torch.arange(self.n)
+        return exponent.to(targets.device)[targets]  # IGNORE = -1 reads the last, no class's
+
+
+def cycles(subject: Subject) -> list[Cycle]:
+    """The outputs whose classes a cyclic group acts on, where the data have every answer."""
+    task, found = subject.task, list[Cycle]()
+    assert task is not None
+    for index, output in enumerate(task.outputs):
+        group, classes = output.group, np.arange(output.n_classes)
+        if (
+            group is None
+            and task.symmetry is not None
+            and len(task.outputs) == 1
+            and max(task.symmetry.tokens) < output.n_classes
+        ):
+            group, classes = task.symmetry.group, np.array(task.symmetry.tokens)
+        if group is not None and group.is_cyclic and group.order > 1:
+            cycle = Cycle(output.name, index, tuple(classes[np.argsort(group.logarithms)].tolist()))
+            exponents = cycle.exponents(subject)
+            if len(exponents[exponents >= 0].unique()) == cycle.n:
+                found.append(cycle)
+    return found
+
+
+def cycle_spectrum(subject: Subject, cycle: Cycle, rule: KeyRule, seed: int) -> Spectrum:
+    """The cosines of one output's logits with cos w(answer − class), and its key frequencies."""
+    return logit_spectrum(
+        subject,
+        cycle.harmonics,
+        cycle.exponents(subject),
+        cycle.columns(subject),
+        rule,
+        seed,
+        unmemorized(subject, cycle.index),
+    )
+
+
+def value_tokens(subject: Subject) -> list[int] | None:
+    """Tokens of the cyclic group that acts on the operands, in the order of their logarithms; None
+    where there is none.
+    """
+    symmetry = subject.task.symmetry if subject.task else None
+    if symmetry is None or not symmetry.group.is_cyclic or symmetry.group.order < 2:
+        return None
+    return [symmetry.tokens[i] for i in np.argsort(symmetry.group.logarithms)]
