@@ -126,7 +126,7 @@ def test_probes_of_an_edited_model_are_those_of_a_fresh_subject() -> None:
     subject = planted.modular_addition(11, (2, 3)).subject
     subject = subject.with_model(copy.deepcopy(subject.model))
     assert probes.fourier(subject).metrics["logits.key_frequencies"] == [2, 3]
-    _data(subject.model)
+    _no_grad(subject.model)
     assert probes.fourier(subject).metrics["logits.key_frequencies"] == []
     assert probes.neurons(subject).to_json() == probes.neurons(subject.with_limits()).to_json()
 
