@@ -1,1 +1,1 @@
-"""What is timed, against which peer, with which script: `python -m benchmarks`."""
+"""Times of mechint beside those of its peers: `python -m benchmarks`."""

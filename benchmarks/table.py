@@ -44,7 +44,7 @@ def cpu_model() -> str:
 
 
 def place(cpu: str) -> Path:
-    """Where the table of a processor is kept.
+    """Path of the table of a processor.
 
     >>> place("AMD EPYC (family 25, model 17)").as_posix()
     'benchmarks/results/bench/amd-epyc-family-25-model-17.json'
@@ -132,7 +132,7 @@ HEADING = (
 
 
 def about(table: dict[str, Any]) -> list[str]:
-    """When, where and with what a table was measured, a line each."""
+    """Date, machine and versions of a table, a line each."""
     machine = table["machine"]
     gpu = f", {machine['gpu']}" if machine["gpu"] else ", no GPU"
     ours, peer = (
@@ -148,7 +148,7 @@ def about(table: dict[str, Any]) -> list[str]:
 
 
 def notes(table: dict[str, Any]) -> list[str]:
-    """What the rows are against and what is to be said of them."""
+    """Peers of the rows, and remarks."""
     found = []
     for row in table["rows"]:
         against = [f"against {row['against']}"] if "against" in row else []

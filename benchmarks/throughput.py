@@ -65,7 +65,7 @@ def _row(name: str, bench: Bench, steps: int, ours: Seconds) -> Row:
 
 
 def sweep_command(models: int, steps: int, workers: int, out: Path) -> list[str]:
-    """What Python is given to sweep over so many seeds into `out` and probe every run."""
+    """Arguments of Python to sweep over so many seeds into `out` and probe every run."""
     settings = {"p": P, "train_fraction": FRACTION, **MODEL, **TRAIN, "steps": steps}
     texts = [f"{name}={'none' if value is None else value}" for name, value in settings.items()]
     return [

@@ -1,5 +1,4 @@
-"""How a row of the table comes about: paired runs in turn, the ratio of each pair, and medians of
-both.
+"""Rows of the table: paired runs in turn, the ratio of each pair, and medians of both.
 
 Machines are noisy, and a ratio holds where a time does not: ours and the peer run A B A B …, and
 the ratio is the median over the pairs. `ratio` is always peer over ours, so more is better; `met`
@@ -24,7 +23,7 @@ Seconds = Callable[[], float]
 
 
 class Bench:
-    """What every section is given.
+    """Settings of every section.
 
     threads: of ours and of the peer; quick: a single short pair each, to see that all runs; folder:
     a place for runs.

@@ -156,7 +156,7 @@ class Recorder:
         wanted: Mapping[str, Positions],
         budget: int | None = None,
     ) -> Iterator[tuple[slice, dict[str, Shaped[Tensor, ...]]]]:
-        """Which examples, and their activations; arguments and errors as of `record`.
+        """Slices of examples with their activations; arguments and errors as of `record`.
 
         Memory: the activations of one chunk.
         """

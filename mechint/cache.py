@@ -24,8 +24,8 @@ from mechint.models.untouched import plain_arithmetic
 
 
 def model_version(model: Any) -> tuple[Any, ...]:
-    """What differs between two looks at `model` where torch saw an edit of a weight or buffer, or
-    forward hooks were added or removed. Cost: none of the values is read.
+    """Version of `model`: another after torch saw an edit of a weight or buffer, and after forward
+    hooks were added or removed. Cost: no value is read.
 
     >>> model = torch.nn.Linear(2, 2)
     >>> before = model_version(model)
@@ -43,7 +43,7 @@ def model_version(model: Any) -> tuple[Any, ...]:
 
 
 def _version(tensor: Tensor) -> tuple[Any, ...]:
-    """Where the values are, and how often torch saw them edited; None where it does not count."""
+    """Address of the values, and how often torch saw them edited; None where it does not count."""
     where = tensor.data_ptr() if tensor.layout is torch.strided else id(tensor)
     return where, None if tensor.is_inference() else tensor._version
 
@@ -99,7 +99,7 @@ class BoundedCache:
             self._source = source
 
     def find(self, key: Any) -> Shaped[Tensor, " ..."] | None:
-        """What is kept under `key`; None where nothing is, or where it was edited since."""
+        """Return the tensor kept under `key`; None where there is none, or it was edited since."""
         value = self.tensors.get(key)
         if value is None or fingerprint(value) != self._fingerprints[key]:
             return None
@@ -107,7 +107,7 @@ class BoundedCache:
         return value
 
     def get(self, key: Any, compute: Callable[[], Tensor]) -> Shaped[Tensor, " ..."]:
-        """What is kept under `key`, computed now where `find` gives nothing."""
+        """Return the tensor kept under `key`, computed now where `find` gives nothing."""
         value = self.find(key)
         return self.put(key, compute()) if value is None else value
 

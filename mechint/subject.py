@@ -179,7 +179,7 @@ class Subject:
     # --- what it is -------------------------------------------------------------------------------
     @property
     def device(self) -> torch.device:
-        """Where the model's weights, and so the data, are."""
+        """Device of the model's weights and of the data."""
         return self._weight.device
 
     @property
@@ -219,7 +219,7 @@ class Subject:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the model can do beyond being run under hooks."""
+        """Abilities of the model beyond being run under hooks."""
         return capabilities(self.model)
 
     @property
@@ -241,7 +241,7 @@ class Subject:
 
     @cached_property
     def on_grid(self) -> bool:
-        """Whether the data are all inputs of a finite task, in the order of its grid.
+        """True where the data are all inputs of a finite task, in the order of its grid.
 
         >>> from mechint.planted import modular_addition
         >>> subject = modular_addition(11, (3,)).subject
@@ -291,7 +291,7 @@ class Subject:
 
     @property
     def answer_examples(self) -> Int[Tensor, " row"]:
-        """Which example each row belongs to: 0, 1, … unless `answer` is "all"."""
+        """Example that each row belongs to: 0, 1, … unless `answer` is "all"."""
         rows = torch.arange(len(self.data), device=self.device)
         if self.answer == "all":
             rows = rows[:, None].expand(self.answers.positions.shape)
@@ -347,7 +347,7 @@ class Subject:
         logits: Float[Tensor, "row d_vocab_out"] | None = None,
         targets: Int[Tensor, "row output"] | None = None,
     ) -> Bool[Tensor, "row output"]:
-        """Whether the arg-max class of every output is the target."""
+        """Return whether the arg-max class of every output is the target."""
         slices = self._answered_task.output_slices
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
@@ -459,7 +459,7 @@ class Subject:
     def stream(
         self, names: Sequence[str], at: At | Mapping[str, At] = None
     ) -> Iterator[tuple[slice, dict[str, Float[Tensor, "row ..."]]]]:
-        """Which rows (examples; answers where `answer` is "all"), and their activations by name.
+        """Rows (examples; answers where `answer` is "all"), and their activations by name.
 
         Where some are at all answers and others are not, these are repeated: one per answer.
         Taken from the cache where they are there, or where each is at one place of an example and a
@@ -523,7 +523,7 @@ class Subject:
         return all(cache.find(key) is not None for key in places.items())
 
     def _fits(self, places: Mapping[str, At]) -> bool:
-        """Whether a quarter of the memory holds activations that are not cached."""
+        """Return whether a quarter of the memory holds activations that are not cached."""
         if not self.memory or not len(self.data):
             return False
         one = self.activations(list(places), places, self.data[:1])

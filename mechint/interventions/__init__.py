@@ -17,7 +17,7 @@ from mechint.interventions.effects import fill_means, logits_under, loss_under
 from mechint.interventions.gradients import activation_gradients
 from mechint.interventions.means import ExampleMean
 from mechint.interventions.recorded import RecordedForward
-from mechint.interventions.resume import (
+from mechint.interventions.resuming import (
     asked,
     detached_weights,
     resume,

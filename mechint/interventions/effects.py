@@ -1,4 +1,4 @@
-"""What a model answers, and what it loses, under interventions applied together.
+"""Logits and losses of a model under interventions applied together.
 
 Cost: one forward per chunk; one more where a mean has to be computed first. The model, its weights
 and its hooks are as before afterwards, after an error too.
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions.means import ExampleMean
-from mechint.interventions.resume import asked, select_positions
+from mechint.interventions.resuming import asked, select_positions
 from mechint.interventions.values import Intervention, Mean, hooks_of
 from mechint.models.protocol import Hooks, check_edits
 from mechint.models.replaced import call_with_weights

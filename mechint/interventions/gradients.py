@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.interventions.resume import detached_weights, resumes
+from mechint.interventions.resuming import detached_weights, resumes
 from mechint.models.forward import Forward
 from mechint.models.protocol import check_edits
 from mechint.models.rows import RowLayout

@@ -1,4 +1,4 @@
-"""What `RecordedForward` does on a model that only runs from its tokens: plain hooks."""
+"""Plain hooks, for `RecordedForward` on a model that only runs from its tokens."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def change(
     intervention: Intervention,
     name: str,
 ) -> Float[Tensor, "example ..."]:
-    """What an intervention changes at hook `name`, by the difference of two forwards."""
+    """Change that an intervention makes at hook `name`, by the difference of two forwards."""
     check_edits(model, [intervention.site.hook])
     edits = hooks_of([intervention], answer_positions)
     _, before = record(model, tokens, [name])
@@ -136,7 +136,7 @@ def logits_under_each(
 
 
 def _changes(activations: Mapping[str, Tensor], one: Intervention, positions: Tensor) -> bool:
-    """Whether an intervention changes anything of the activation, where that was recorded."""
+    """Return whether an intervention changes the activation, where that was recorded."""
     before = activations.get(one.site.hook)
     return before is None or not torch.equal(one.apply(before, positions), before)
 

@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.interventions import hooked
-from mechint.interventions.resume import (
+from mechint.interventions.resuming import (
     detached_weights,
     resume_by_weights,
     resumes,
@@ -201,7 +201,7 @@ class RecordedForward:
         return _Edit(resid, delta, pos, read_first=site.kind == "resid_pre")
 
     def _change(self, intervention: Intervention, resid: ResidSite) -> Tensor:
-        """What the intervention adds to its part of the activation."""
+        """Change that the intervention makes to its part of the activation."""
         site = intervention.site
         if isinstance(intervention, Add):  # needs no activation, so that it need not be recorded
             rows = self.tokens.shape if site.pos is None else self.tokens.shape[:1]
@@ -233,7 +233,7 @@ class RecordedForward:
         return result
 
     def _stack(self, site: ResidSite) -> int:
-        """How many edits of `site` fit one forward."""
+        """Number of edits of `site` that fit one forward."""
         shape, (examples, positions) = self.shape, self.tokens.shape
         rows = examples if self._only_answers(site) else examples * positions
         per_edit = 4 * (rows * shape.width(positions, 1) + examples * self.logits.shape[-1])
@@ -242,7 +242,7 @@ class RecordedForward:
         return max(1, int(self.memory // per_edit))
 
     def _only_answers(self, site: ResidSite) -> bool:
-        """Whether positions no longer mix after `site`."""
+        """Return whether positions no longer mix after `site`."""
         return (
             self.resumes
             and self.config.read_layers is None
@@ -250,7 +250,7 @@ class RecordedForward:
         )
 
     def _idle(self, edit: _Edit) -> bool:
-        """Whether the edited position cannot reach any answer."""
+        """Return whether the edited position cannot reach any answer."""
         if not isinstance(edit.pos, int):
             return False
         if self._only_answers(edit.site):

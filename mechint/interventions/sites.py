@@ -1,4 +1,4 @@
-"""Where an intervention acts: an activation by its hook, and places on the residual stream."""
+"""Sites of interventions: activations by hook name, and places on the residual stream."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Site:
 
     @classmethod
     def attention(cls, layer: int, pos: Position = None) -> Site:
-        """What an attention layer adds to the residual stream."""
+        """Output of an attention layer to the residual stream."""
         return cls.of("attention", layer, pos)
 
     @classmethod
@@ -117,7 +117,7 @@ class Site:
 
     @classmethod
     def mlp(cls, layer: int, pos: Position = None) -> Site:
-        """What an MLP adds to the residual stream."""
+        """Output of an MLP to the residual stream."""
         return cls.of("mlp", layer, pos)
 
     @classmethod
@@ -139,7 +139,7 @@ class Site:
 
     @property
     def kind(self) -> str:
-        """What the activation is called: head, mlp, …; the hook itself where it has no name."""
+        """Name of the kind of activation: head, mlp, …; the hook itself where it has no name."""
         name = self.hook.split(".", 2)[2] if self.layer is not None else self.hook
         return KINDS.get(name, name)
 
@@ -160,8 +160,8 @@ class Site:
 
     @property
     def resid(self) -> ResidSite | None:
-        """Where a change of the activation arrives on the residual stream, linearly; None for what
-        is inside a layer.
+        """The place where a change of the activation arrives on the residual stream, linearly; None
+        for activations inside a layer.
         """
         if self.hook in ("hook_embed", "hook_pos_embed"):
             return ResidSite.pre(0)
@@ -223,7 +223,7 @@ class Site:
     # --- its part of an activation ----------------------------------------------------------------
     @property
     def per_head(self) -> bool:
-        """Whether the activation has an axis of heads."""
+        """True where the activation has an axis of heads."""
         return self.hook.endswith(HEADS)
 
     def _canonical(self, activation: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from mechint.interventions.sites import Site
 
 @dataclass(frozen=True)
 class Intervention(abc.ABC):
-    """What replaces the part of an activation that `site` names.
+    """A replacement for the part of an activation that `site` names.
 
     Tensors with a leading example axis follow the examples of the forward they are used in.
     """
@@ -27,7 +27,7 @@ class Intervention(abc.ABC):
 
     @abc.abstractmethod
     def replacement(self, part: Float[Tensor, "example ..."]) -> Float[Tensor, "example ..."]:
-        """What stands in place of `part`, as `Site.select` gives it; the same shape."""
+        """Replacement of `part`, as `Site.select` gives it; the same shape."""
 
     def apply(
         self,
@@ -192,7 +192,7 @@ class ProjectOut(Intervention):
 
 
 def _orthonormal(basis: Tensor) -> bool:
-    """Whether `basis` is a matrix of orthonormal columns, to the rounding of float16."""
+    """Return whether `basis` is a matrix of orthonormal columns, to the rounding of float16."""
     if basis.dim() != 2:
         return False
     products = basis.double().T @ basis.double()

@@ -41,7 +41,7 @@ _NAME = re.compile(r"blocks\.(\d+)\.(.+)")
 
 
 def supports(model: Any, names: Iterable[str] = ()) -> bool:
-    """Whether `forward_at` gives what a forward of `model` with hooks at `names` would.
+    """Return whether `forward_at` gives what a forward of `model` with hooks would.
 
     It does for a HookedTransformer whose outputs all leave after the last block, at activations
     that have one row per position, and while nobody else's hooks are on the model.
@@ -109,7 +109,7 @@ class AtPositions:
     def forward(
         self, names: Iterable[str] = (), weights: Mapping[str, Tensor] | None = None
     ) -> tuple[Float[Tensor, "example d_vocab_out"], dict[str, Tensor]]:
-        """What `forward_at` returns."""
+        """Return logits and activations, as `forward_at`."""
         wanted, found = set(names), {}
 
         def keep(name: str, tensor: Tensor) -> Tensor:

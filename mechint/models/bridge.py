@@ -127,15 +127,15 @@ def _own_logits(model: Any) -> Tensor:
 
 
 def _reads_ahead(logits: Tensor) -> bool:
-    """Whether the last of three tokens changes the `logits` at the first two. Asked of the model's
-    own, since a bridge describes a BERT as bidirectional where its mask is causal too.
+    """Return whether the last of three tokens changes the `logits` at the first two. The logits
+    decide, since a bridge describes a BERT as bidirectional where its mask is causal too.
     """
     first, other = logits[:, :-1]
     return float((first - other).abs().max()) > 1e-4 * float(first.abs().max())
 
 
 def has_tokenizer(path: Path) -> bool:
-    """Whether a tokenizer lies in the directory `path`."""
+    """Return whether the directory `path` has a tokenizer."""
     return any((path / name).is_file() for name in TOKENIZER_FILES)
 
 

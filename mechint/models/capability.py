@@ -1,4 +1,4 @@
-"""What models are asked whether they can."""
+"""Capabilities of models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Capability(Enum):
-    """What some models can do and others cannot."""
+    """Abilities that some models have and others lack."""
 
     REINITIALIZE = "draw new initial weights"
     RESUME = "resume a forward from a site of the residual stream"

@@ -1,4 +1,4 @@
-"""Which hooks of a TransformerLens bridge can be read and not edited.
+"""Hooks of a TransformerLens bridge that can be read and not edited.
 
 A bridge runs the modules of another library and shows more than it can change: attention patterns
 that the library has used already, and, as ``hook_resid_mid``, the copy of the residual stream that

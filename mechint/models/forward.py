@@ -49,7 +49,7 @@ class Forward:
 
     @property
     def stacked(self) -> bool:
-        """Whether the parameters have a leading model axis."""
+        """True where the parameters have a leading model axis."""
         return self.p["embed.W_E"].dim() == 3
 
     def logits(self, layout: RowLayout) -> Float[Tensor, "... d_vocab_out"]:
@@ -186,7 +186,7 @@ class Forward:
         values: Float[Tensor, "*model head B T d_model"],
         mask: Float[Tensor, "#B Q T"] | None,
     ) -> Float[Tensor, "*model head B Q d_model"]:
-        """What each head of block `index` writes, without b_O, when its q, k and v read streams of
+        """Output of each head of block `index`, without b_O, when its q, k and v read streams of
         their own, as in path patching (Wang et al. 2023); with the parameters of one model.
         """
         name = f"blocks.{index % self.config.n_layers}"

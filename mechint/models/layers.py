@@ -50,7 +50,7 @@ def linear(
 
 
 def _is_expanded(*weights: Tensor | None) -> bool:
-    """Whether each of these stacks (model, ...) is one model's weights, expanded to several."""
+    """Return whether each of these stacks is one model's weights, expanded to several."""
     return all(each is None or (len(each) > 1 and each.stride(0) == 0) for each in weights)
 
 

@@ -29,7 +29,7 @@ from mechint.task import Batch
 
 
 class RegressionTruth(Protocol):
-    """What a mixture of regressions tells its student: task t's target is ``readouts[t] @ x``, C_t
+    """Truth of a mixture of regressions: task t's target is ``readouts[t] @ x``, C_t
     = readouts[t]ᵀ readouts[t].
     """
 
@@ -59,7 +59,7 @@ class PlacedMixture:
 
 
 def placed(task: RegressionTruth, like: Tensor) -> PlacedMixture:
-    """What the losses read of `task`, in the type and on the device of `like`."""
+    """Values of `task` that the losses read, in the type and on the device of `like`."""
     return PlacedMixture(task.priors.to(like), task.spectra.to(like), task.bases.to(like))
 
 
@@ -143,7 +143,7 @@ def decoded(
     x: Float[Tensor, "*model batch n"],
     hook: Hook = no_hook,
 ) -> Float[Tensor, "*model batch task n_out"]:
-    """What every decoder answers to inputs x."""
+    """Answers of every decoder to inputs x."""
     if "W_dec" not in p:
         raise ParameterError(
             "model: decoder='optimal' answers no batch; train on the population loss, or take "

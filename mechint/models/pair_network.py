@@ -68,7 +68,7 @@ class PairNetwork(HookedRootModule):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.W_E.device
 
     @property

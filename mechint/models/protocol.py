@@ -1,4 +1,4 @@
-"""What may be asked of any model: its hooks, its shape, and what it is capable of.
+"""The protocol of models: hooks, shape and capabilities.
 
 A HookedTransformer, a student, a TransformerLens bridge and a wrapped ``nn.Module`` all are
 `HookedModel`s. Probes ask for a `Capability` and read a `ModelDescription`; they never ask for a
@@ -97,7 +97,7 @@ class ModelDescription:
 
 
 def capabilities(model: Any) -> frozenset[Capability]:
-    """What `model` says that it can do; a model that says nothing can have its weights edited, as
+    """Capabilities that `model` states; a model that states none can have its weights edited, as
     any module can.
     """
     if _is_bridge(model):
@@ -159,8 +159,8 @@ def guarded(model: Any, hooks: Hooks) -> Hooks:
 
 
 def has_hooks_attached(model: Any) -> bool:
-    """Whether hooks are attached to the model or any of its hook points, so that a forward may not
-    be a function of its weights alone.
+    """Return whether hooks are attached to the model or any of its hook points, so that a forward
+    may not be a function of its weights alone.
 
     >>> from mechint.config import ModelConfig
     >>> from mechint.models import build
@@ -266,7 +266,7 @@ def describe(model: Any, hooks: frozenset[str] | None = None) -> ModelDescriptio
 
 
 def _first_W_in(model: Any) -> Any:
-    """What the neurons of the first block read, (d_model, d_mlp), where the model shows it: an
+    """Input weights of the first block's neurons, (d_model, d_mlp), where the model shows it: an
     adapter of a foreign architecture may describe another width than its weights have.
     """
     try:
@@ -276,7 +276,7 @@ def _first_W_in(model: Any) -> Any:
 
 
 def n_blocks(hooks: Iterable[str]) -> int:
-    """How many blocks the hook names speak of.
+    """Number of blocks that the hook names mention.
 
     >>> n_blocks(["hook_embed", "blocks.0.mlp.hook_post", "blocks.1.mlp.hook_post"])
     2

@@ -1,4 +1,4 @@
-"""How what a plain module computes passes through hook points, and which of it is refused."""
+"""Route activations of a plain module through hook points, and refuse unfit ones."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def sizes_of(activations: Mapping[str, Shaped[Tensor, ...]]) -> dict[str, tuple[
 
 
 def positions_first(module: nn.Module, submodule: nn.Module) -> bool:
-    """Whether `submodule` of `module`, or a layer of PyTorch's that it is a part of, is made for
-    (pos, batch, …). A transformer's layer says so at its attention alone.
+    """Return whether `submodule` of `module`, or a layer of PyTorch that it is a part of, is made
+    for (pos, batch, …). A transformer's layer says so at its attention alone.
     """
     path = next((path for path, one in module.named_modules() if one is submodule), "")
     parts = path.split(".")

@@ -32,7 +32,7 @@ filled slots.
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRows:
-    """How one block goes from the rows it is given to the rows it passes on."""
+    """The rows that one block is given, and those that it passes on."""
 
     keys: Tensor
     """(M, B, T) the row of each key."""
@@ -53,13 +53,13 @@ class BlockRows:
 
     @property
     def query_is_key(self) -> bool:
-        """Whether every key attends, so that queries, keys and values take one product."""
+        """True where every key attends, so that queries, keys and values take one product."""
         return self.query_rows is None and self.queries is self.keys and not self.table
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """What a forward computes.
+    """The rows of a forward.
 
     tokens, positions: of the rows that are embedded, (M, R), or (..., batch, pos) when dense.
     blocks: one BlockRows per block; None for dense.
@@ -292,7 +292,7 @@ class Grid:
 
     @property
     def filled(self) -> Bool[Tensor, "M B T"]:
-        """Whether each slot holds a token."""
+        """True for each slot that holds a token."""
         if self.example is None:
             return torch.ones(self.tokens.shape, dtype=torch.bool, device=self.tokens.device)
         return self.example >= 0

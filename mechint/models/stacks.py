@@ -105,17 +105,17 @@ class WeightStacks:
 
     @property
     def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
-        """What every head writes."""
+        """Output weights of every head."""
         return self._stack("attn.W_O")
 
     @property
     def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
-        """What the neurons read; AttributeError without MLP."""
+        """Input weights of the neurons; AttributeError without MLP."""
         return self._stack("mlp.W_in")
 
     @property
     def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
-        """What the neurons write; AttributeError without MLP."""
+        """Output weights of the neurons; AttributeError without MLP."""
         return self._stack("mlp.W_out")
 
     @property

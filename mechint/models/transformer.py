@@ -110,7 +110,7 @@ class TransformerLensConfig:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self._model.device
 
     @property
@@ -120,7 +120,7 @@ class TransformerLensConfig:
 
     @property
     def attn_scale(self) -> float:
-        """What attention scores are divided by."""
+        """Divisor of attention scores."""
         return self._model.config.scale
 
     @property
@@ -130,7 +130,7 @@ class TransformerLensConfig:
 
     @property
     def use_attn_result(self) -> bool:
-        """Whether ``attn.hook_result`` runs."""
+        """True where ``attn.hook_result`` runs."""
         return self._model.use_attn_result
 
     @use_attn_result.setter
@@ -181,7 +181,7 @@ class HookedTransformer(HookedRootModule, WeightStacks):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.embed.W_E.device  # type: ignore[union-attr, return-value]
 
     @property
@@ -284,7 +284,7 @@ class HookedTransformer(HookedRootModule, WeightStacks):
         remove_batch_dim: bool = False,
         **kw: Any,
     ) -> tuple[Any, ActivationCache | dict[str, Tensor]]:
-        """What the model returns, and its activations as TransformerLens's `ActivationCache`:
+        """Run the model: its output, and activations as TransformerLens's `ActivationCache`:
         ``cache["pattern", 0]``, ``cache.decompose_resid()``, ``cache.logit_attrs(…)``.
         """
         result, kept = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kw)
@@ -293,7 +293,7 @@ class HookedTransformer(HookedRootModule, WeightStacks):
         return result, ActivationCache(kept, self, has_batch_dim=not remove_batch_dim)
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
-        """Whether ``attn.hook_result``, what each head writes, runs (batch, pos, head, d_model)."""
+        """Turn on ``attn.hook_result``, what each head writes: (batch, pos, head, d_model)."""
         self.use_attn_result = use_attn_result
 
     # --- tokens and text --------------------------------------------------------------------------

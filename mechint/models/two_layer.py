@@ -29,7 +29,7 @@ TINY = 1e-30
 
 
 class SingleIndexTruth(Protocol):
-    """What a sum of single-index functions Σ_p a_p σ(⟨x, θ_p⟩) tells its student."""
+    """Truth of a sum of single-index functions Σ_p a_p σ(⟨x, θ_p⟩)."""
 
     @property
     def amplitudes(self) -> Float[Tensor, " direction"]:
@@ -57,7 +57,7 @@ class PlacedSum:
 
 
 def placed(task: SingleIndexTruth, like: Tensor) -> PlacedSum:
-    """What the losses read of `task`, in the type and on the device of `like`."""
+    """Values of `task` that the losses read, in the type and on the device of `like`."""
     return PlacedSum(task.amplitudes.to(like), task.directions.to(like), task.link)
 
 

@@ -136,7 +136,7 @@ def check_finite(model: Any, where: str) -> None:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether all are finite: they are where their sum is, which is quicker to tell.
+    """Return whether all are finite: they are where their sum is, which is quicker to test.
 
     >>> large = torch.tensor([3e38, 3e38])  # finite, and its sum is not
     >>> all_finite(large), all_finite(torch.tensor([torch.inf, -torch.inf]))

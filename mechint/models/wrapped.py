@@ -174,7 +174,7 @@ class WrappedModule(HookedRootModule):
 
     @property
     def description(self) -> ModelDescription:
-        """What hooks, weights, a forward and the given sizes tell."""
+        """The shape, from hooks, weights, a forward and the given sizes."""
         embedding, unembedding = self.W_E, self.W_U
         attends = any(name.endswith("attn.hook_pattern") for name in self.places)
         learned = dict(self._learned)
@@ -222,7 +222,7 @@ class WrappedModule(HookedRootModule):
 
     @property
     def W_O(self) -> Float[Tensor, "layer head d_head d_model"] | None:
-        """What heads write (layer, head, d_head, d_model), None where `wrap` was told of none."""
+        """Outputs of heads (layer, head, d_head, d_model), None where `wrap` was told of none."""
         return self._weight("W_O")
 
     def reinitialized(self, seed: int) -> WrappedModule:

@@ -1,5 +1,4 @@
-"""What training asks of an architecture: initial weights, the losses of a stacked batch, and an
-evaluation.
+"""Learners: initial weights, losses of a stacked batch, and evaluation of an architecture.
 
 `TokenLearner` trains HookedTransformers on token tasks through a `RowLayout`, `RegressionLearner`
 the students. An ensemble has one learner, and everything it returns has a
@@ -151,8 +150,8 @@ class TokenLearner:
         )
 
     def data(self, split: str, seeds: Sequence[int], n: int) -> list[Batch]:
-        """What each model is evaluated on: its split of a finite task, `n` examples of a generated
-        one.
+        """Data that each model is evaluated on: its split of a finite task, `n` examples of a
+        generated one.
         """
         shared: dict[Any, Batch] = {}
         batches = []

@@ -43,7 +43,7 @@ def orthogonalize(
 
 
 def is_hidden(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether Muon moves the parameter: a matrix that neither embeds nor unembeds.
+    """Return whether Muon moves the parameter: a matrix that neither embeds nor unembeds.
 
     >>> is_hidden("blocks.0.mlp.W_in", (8, 32)), is_hidden("embed.W_E", (9, 8))
     (True, False)
@@ -78,7 +78,7 @@ def from_matrices(
 def updates(
     moments: Mapping[str, Float[Tensor, "model _parameter"]], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Float[Tensor, "model _parameter"]]:
-    """What each hidden parameter moves by at a learning rate of 1: the orthogonalized momentum,
+    """Update of each hidden parameter at a learning rate of 1: the orthogonalized momentum,
     times √max(1, out / in), as (model, parameter) rows.
     """
     moved = {}

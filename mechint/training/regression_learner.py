@@ -1,4 +1,4 @@
-"""How an ensemble of students of regressions computes its losses and what it is evaluated by."""
+"""Losses and evaluation of an ensemble of students of regressions."""
 
 from __future__ import annotations
 

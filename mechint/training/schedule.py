@@ -1,4 +1,4 @@
-"""When a run is evaluated for the last time, which checkpoints it keeps, and what is reported."""
+"""Steps of the last evaluation and of kept checkpoints, and reports of progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mechint.config import TrainConfig
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an ensemble stands.
+    """Progress of an ensemble.
 
     step of `steps`; metrics: the latest, averaged over the models that still train; models: how
     many those are; part: which ensemble of the plan, counted from 0; cost: what a step of one of
@@ -79,7 +79,7 @@ def loss_of(row: Mapping[str, float]) -> float:
 
 
 def loss_change(before: Mapping[str, float], row: Mapping[str, float]) -> float:
-    """How much the loss (`loss_of`) changed between evaluations; inf where none came before.
+    """Change of the loss (`loss_of`) between evaluations; inf where none came before.
 
     >>> loss_change({"train.loss": 1.0}, {"train.loss": 0.75}), loss_change({}, {"test.loss": 1.0})
     (0.25, inf)
@@ -88,7 +88,7 @@ def loss_change(before: Mapping[str, float], row: Mapping[str, float]) -> float:
 
 
 def stops(config: TrainConfig, step: int, stale: int, row: Mapping[str, float]) -> bool:
-    """Whether a run ends with the evaluation `row` at `step`.
+    """Return whether a run ends with the evaluation `row` at `step`.
 
     stale: evaluations in a row, at multiples of `evaluate_every`, without a change of the loss.
     """

@@ -265,7 +265,7 @@ class Ensemble:
         return next((row for row in reversed(run.metrics) if row["step"] % every == 0), {})
 
     def _stops(self, model: int, before: Mapping[str, Any], row: Mapping[str, float]) -> bool:
-        """Whether this evaluation is the last of a model."""
+        """Return whether this evaluation is the last of a model."""
         if self.step % self.config.evaluate_every == 0:
             unchanged = loss_change(before, row) < self.config.stop_delta
             self.stale_evaluations[model] = self.stale_evaluations[model] + 1 if unchanged else 0

@@ -37,7 +37,7 @@ Tap = Callable[[int, Tensor], Tensor]
 def sender_outputs(
     model: Any, graph: Graph, tokens: Int[Tensor, "example pos"]
 ) -> Float[Tensor, "sender example pos d_model"]:
-    """What every sender of the graph adds to the residual stream."""
+    """Outputs that every sender of the graph adds to the residual stream."""
     kept: dict[str, Tensor] = {}
 
     def keep(name: str, tensor: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class PatchedForward:
         return torch.cat(parts)[order.argsort()]
 
     def _stack(self) -> int:
-        """How many circuits fit one forward."""
+        """Number of circuits that fit one forward."""
         _, examples, positions, d_model = self.source.shape
         config = self.config
         width = (2 * self.per_block + len(self.graph.senders)) * d_model

@@ -42,7 +42,7 @@ def swap(
 
 
 class SwapSite:
-    """Where pairs are interchanged.
+    """A site at which pairs are interchanged.
 
     base, source (pair, width): the activations at `hook` and `positions` (pair,), `width` that of
     all heads together. Where the activation is added to the residual stream of a model that

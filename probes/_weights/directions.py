@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mechint.activations import select_positions
 from mechint.interventions import Add, Intervention, RecordedForward, Site
-from mechint.interventions.resume import asked
+from mechint.interventions.resuming import asked
 from mechint.null import family_wise
 from mechint.progress import counting_within
 from mechint.subject import Subject

@@ -32,8 +32,8 @@ Parameters = Mapping[str, Tensor]
 
 
 def resumes(model: Any) -> bool:
-    """Whether forwards of `model` can be computed from a site on: by its mathematics, which no
-    hook sees, so not while anybody's hooks are on it.
+    """Return whether forwards of `model` can be computed from a site on: by its mathematics, past
+    its hook points, so not while hooks are attached.
     """
     return Capability.RESUME in capabilities(model) and not has_hooks_attached(model)
 
