@@ -7,7 +7,7 @@ import dataclasses
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,18 @@ from mechint.checkpoints.checkpoint import Checkpoint, with_recognized_split
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
 from mechint.checkpoints.formats.huggingface import read_through_bridge
+from mechint.checkpoints.in_memory import hooked
 from mechint.checkpoints.mapping import Mapped, builtin_mappings, load_mapping, mapping_beside
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, common_prefix
 from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
-from mechint.errors import CheckpointError, MechintError, counted
+from mechint.errors import CheckpointError, MechintError, ParameterError, counted
 from mechint.files import read_json
+from mechint.hub import from_the_hub
 from mechint.models import find_device
 from mechint.models.bridge import has_tokenizer, load_tokenizer
 from mechint.prompts import Prompts
-from mechint.registry import CHECKPOINT_FORMATS
+from mechint.registry import CHECKPOINT_FORMATS, TASKS
 from mechint.subject import Subject
 from mechint.task import Task
 
@@ -32,6 +34,7 @@ NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")
 """What the checkpoint in a directory is called; the first that is there is read."""
 
 Weights = Callable[[], StateDict]
+Data = str | Path | Sequence[Any] | None
 
 
 def load_checkpoint(
@@ -41,7 +44,7 @@ def load_checkpoint(
     parameters: Mapping[str, Any] | None = None,
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     mapping: str | Path | Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """Open a checkpoint of any registered format.
@@ -51,7 +54,8 @@ def load_checkpoint(
             Hugging Face model directory.
         task: name of the task, or the task itself, where the file does not say or another one is
             wanted.
-        parameters: fields of the task; on their own they change the task that the file names.
+        parameters: fields of the task; on their own they change the task that the file names, and
+            with `data` they are settings of the prompts (`prepend_bos`).
         device: "cpu", "cuda" or "cuda:1".
         model: fields of the model's configuration, in place of what the file states or what was
             assumed: ``{"attention_dir": "bidirectional"}``; ``{"bridge": True}`` opens a Hugging
@@ -79,9 +83,10 @@ def load_checkpoint(
     else:
         name, parsed = recognize(file, None if _is_dir(file) else read_content(file), mapped)
     parsed = override(file, parsed, changes)
-    chosen = choose_task(file, parsed, task, parameters or {})
+    prompted = data is not None and task is None
+    chosen = choose_task(file, parsed, task, {} if prompted else parameters or {})
     if data is not None:
-        chosen = _prompts(file, parsed, chosen, Path(data))
+        chosen = _prompts(file, parsed, chosen, data, parameters or {})
     within = {
         step: _fitted(file, parsed, weights, chosen) for step, weights in parsed.series.items()
     }
@@ -89,6 +94,8 @@ def load_checkpoint(
     network = fitted.model if fitted.model is not None else build_model(file, fitted)
     if fitted.model is None and _is_dir(file) and has_tokenizer(file):
         network.tokenizer = load_tokenizer(file)
+    if isinstance(chosen, Prompts):
+        use_bos_rule(network, chosen)
     if place.type != "cpu":
         # a bridge announces its moves where results go
         with contextlib.redirect_stdout(sys.stderr):
@@ -106,50 +113,122 @@ def load_checkpoint(
 
 
 def load(
-    path: str | Path,
+    source: Any,
     /,
     task: str | Task | None = None,
     *,
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
+    mapping: str | Path | Mapping[str, Any] | None = None,
+    hooks: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
     **parameters: Any,
 ) -> Subject:
-    """Open a checkpoint file or a run directory as a Subject.
+    """A checkpoint, a run directory or a model in memory as a Subject.
 
     Args:
-        path: a checkpoint of any format that `mechint.checkpoints` recognizes, or a run directory
-            (its last checkpoint, the others as `series`).
+        source: a checkpoint of any format that `mechint.checkpoints` recognizes; a run directory
+            (its last checkpoint, the others as `series`); a Hugging Face model directory; or a
+            model in memory: of transformers, of TransformerLens, of mechint, or any module together
+            with `hooks`.
         task: name of the task, where the file does not say; or the task itself, as one written in
             a notebook has to be given. `parameters` are the task's, whatever they are called: the
             `path` of a corpus, too.
         device: "cpu" or "cuda".
         model: fields of the model's configuration, in place of what was assumed.
-        data: a file of prompts (`mechint.prompts`) for a language model without a task.
+        data: prompts for a language model without a task: a file, or a list of texts, lists of
+            token ids or mappings (`mechint.prompts`); `parameters` are then theirs.
+        mapping: a mapping file, or its content, for a format that mechint does not know.
+        hooks: of a module in memory, as for `mechint.wrap`.
+        tokenizer: of a model in memory; its own where it has one.
 
     Raises:
         DataError: prompts that cannot be used.
         CheckpointError: missing, truncated, foreign or hostile file, or one that does not fit the
             task.
+        ParameterError: a module without hooks, or hooks of a file.
+
+    Example:
+        >>> from mechint.planted import modular_addition
+        >>> load(modular_addition(5, (1,)).subject.model, task="modular-arithmetic", p=5).loss()
+        {'answer': 0.0}
     """
-    opened = load_checkpoint(
-        path, task=task, parameters=parameters, device=device, model=model, data=data
-    )
-    return opened.subject()
+    if isinstance(source, str | Path):
+        if hooks is not None or tokenizer is not None:
+            raise ParameterError("hooks and tokenizer: are for a model in memory, not for a file")
+        opened = load_checkpoint(
+            source,
+            task=task,
+            parameters=parameters,
+            device=device,
+            model=model,
+            data=data,
+            mapping=mapping,
+        )
+        _warn_of_answers(opened.model, opened.task)
+        return opened.subject()
+    if mapping is not None or model is not None:
+        raise ParameterError("mapping and model: are for a file, not for a model in memory")
+    network, own = hooked(source, hooks)
+    chosen: Task | None = TASKS[task].from_dict(parameters) if isinstance(task, str) else task
+    if data is not None:
+        shape = Subject(network, None).model_description
+        tokens, length = shape.d_vocab, shape.n_ctx
+        if not tokens:
+            raise ParameterError("data: the model does not say how many tokens it reads; d_vocab=")
+        found = tokenizer if tokenizer is not None else own
+        chosen = Prompts.of(data, found, tokens, length, **parameters)
+        use_bos_rule(network, chosen)
+    network = network.to(find_device(device)) if device != "cpu" else network
+    _warn_of_answers(network, chosen)
+    return Subject(network, chosen)
 
 
-def _prompts(file: Path, parsed: ParsedCheckpoint, task: Task | None, data: Path) -> Task:
-    """The prompts in `data` as the task of a language model that has none."""
+def use_bos_rule(network: Any, prompts: Prompts) -> None:
+    """Let `network` put BOS before a text where `prompts` do, so that positions agree."""
+    config = getattr(network, "cfg", None)
+    if hasattr(config, "default_prepend_bos") and prompts.has_tokenizer:
+        with contextlib.suppress(dataclasses.FrozenInstanceError):
+            config.default_prepend_bos = prompts.begins_with_bos
+
+
+def _warn_of_answers(network: Any, task: Task | None) -> None:
+    """Warn of answers without the space that belongs to the token, with the model's own choice."""
+    batch = task.unspaced() if isinstance(task, Prompts) else None
+    if batch is None or not isinstance(task, Prompts):
+        return
+    subject = Subject(network, task, data=batch)
+    best = subject.logits().argmax(-1).tolist()
+    prompts = [task.prompts[index] for index in task.index_of(batch.tokens)]
+    for one, first in zip(prompts, best, strict=True):
+        if first == one.spaced != one.answer:
+            names = task.vocabulary.tokens
+            warnings.warn(
+                f"{task.place(one)}: answer {names[one.answer or 0]!r}: the model's first choice "
+                f"is {names[first]!r}; give the answer with its space",
+                stacklevel=3,
+            )
+
+
+def _prompts(
+    file: Path,
+    parsed: ParsedCheckpoint,
+    task: Task | None,
+    data: str | Path | Sequence[Any],
+    settings: Mapping[str, Any],
+) -> Prompts:
+    """`data` as the task of a language model that has none."""
     if task is not None:
         raise CheckpointError(
-            f"{file}: prompts ({data}) are for a language model without a task, and this one is "
-            f"asked about {task.name}; leave out one of the two"
+            f"{file}: prompts are for a language model without a task, and this one is asked about "
+            f"{task.name}; leave out one of the two"
         )
     d_vocab = getattr(parsed.config, "d_vocab", None)
     if not d_vocab or getattr(parsed.config, "d_vocab_out", d_vocab) != d_vocab:
-        raise CheckpointError(f"{file}: is not a language model, so prompts ({data}) do not fit it")
+        raise CheckpointError(f"{file}: is not a language model, so prompts do not fit it")
     folder = file if _is_dir(file) else file.parent
-    return Prompts.of(data, folder, d_vocab, getattr(parsed.config, "n_ctx", None))
+    return Prompts.of(data, folder, d_vocab, getattr(parsed.config, "n_ctx", None), **settings)
 
 
 # --- which file -----------------------------------------------------------------------------------
@@ -158,6 +237,8 @@ def _locate(path: Path) -> tuple[Path, dict[int, Path]]:
     directory.
     """
     if not _is_dir(path):
+        if not path.exists() and (hint := from_the_hub(path)):
+            raise CheckpointError(f"{path}: there is no such file{hint}")
         if path.suffix == ".json" and path.is_file():
             raise CheckpointError(
                 f"{path}: a file that describes a checkpoint; give the file of its weights, or for "

@@ -22,7 +22,7 @@ from mechint.cli.common import (
     print_json,
     split_commas,
 )
-from mechint.cli.opening import Opening, from_the_hub
+from mechint.cli.opening import Opening
 from mechint.cli.plugin import PLUGINS, plugin_option
 from mechint.cli.show import warnings_of
 from mechint.cli.sorting import sort_settings
@@ -34,6 +34,7 @@ from mechint.errors import (
     RunError,
     UnknownNameError,
 )
+from mechint.hub import from_the_hub
 from mechint.progress import console, counting, spinner
 from mechint.registry import PROBES, TASKS
 

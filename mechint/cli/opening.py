@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from mechint.subject import Which
 
 
-SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".json", ".yaml")
-"""File suffixes; a path with one is never a Hub model name."""
-
-
 @dataclass(frozen=True)
 class Opening:
     """What ``mechint analyze`` was given for one model.
@@ -35,6 +31,7 @@ class Opening:
     answer: Which | None = None
     plugins: Sequence[str] = ()
     probes: Sequence[str] = ()
+    mapping: Path | None = None
 
     def load(self, parameters: dict[str, Any], model: dict[str, Any]) -> Checkpoint:
         """The checkpoint, with the task's and the model's own settings."""
@@ -47,6 +44,7 @@ class Opening:
             device=self.device,
             model=model,
             data=self.data,
+            mapping=self.mapping,
         )
 
     def options(self, probes: Iterable[str] | None = None) -> str:
@@ -58,6 +56,7 @@ class Opening:
         parts = [f"--plugin {text}" for text in map(shlex.quote, self.plugins)]
         parts += [f"--task {self.task}"] if self.task else []
         parts += [f"--data {shlex.quote(str(self.data))}"] if self.data else []
+        parts += [f"--mapping {shlex.quote(str(self.mapping))}"] if self.mapping else []
         parts += [f"--set {shlex.quote(text)}" for text in kept]
         parts += [f"--device {self.device}"] if self.device != "cpu" else []
         parts += [f"--answer {self.answer}"] if self.answer is not None else []
@@ -78,18 +77,3 @@ class Opening:
         """The command that runs `probes` on the model in `path`."""
         asked = f"mechint analyze {shlex.quote(str(path))} --probe {','.join(probes)}"
         return f"{asked}{self.options(probes)}"
-
-
-def from_the_hub(path: Path) -> str:
-    """How to get the model that the hub of Hugging Face may have under this name: gpt2, or
-    EleutherAI/pythia-70m.
-    """
-    local = (
-        path.is_absolute() or ".." in path.parts or (len(path.parts) == 2 and path.parent.exists())
-    )
-    if local or path.suffix in SUFFIXES or len(path.parts) > 2:
-        return ""
-    return (
-        "; a model of the Hugging Face hub is downloaded first: "
-        f"hf download {shlex.quote(str(path))} --local-dir {shlex.quote(path.name)}"
-    )

@@ -85,6 +85,29 @@ def boot(path: Path) -> Any:
             ) from error
 
 
+def bridge_of(model: Any) -> Any:
+    """A bridge to the causal language model `model` of transformers, whose weights it shares.
+
+    Its attention becomes eager, so that hooks can read the pattern, and its mode evaluation.
+
+    Raises:
+        CheckpointError: it reads later tokens, or TransformerLens has no bridge for it.
+    """
+    kind = type(model).__name__
+    with _quiet():
+        try:
+            model.set_attn_implementation("eager")
+            logits = _own_logits(model)
+            if _reads_ahead(logits):
+                raise CheckpointError(f"{kind}: is not causal: it reads later tokens")
+            return _bridge_to(model, logits, kind, _numbers(model.config))
+        except CheckpointError:
+            raise
+        except Exception as error:  # whatever breaks in a foreign model, the user gets one line
+            said = first_line(error, 200)
+            raise CheckpointError(f"{kind}: this model cannot be bridged: {said}") from error
+
+
 def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
     """CheckpointError where transformers drew weights at random because the files lack them, or
     left out a layer or a bias that they have; its own warning of either is silenced here.

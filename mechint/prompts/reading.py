@@ -1,8 +1,9 @@
-"""Reading a file of prompts: texts or token ids in, prompts and pairs of prompts out."""
+"""Prompts from a file or a list: texts or token ids in, prompts and pairs of prompts out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,37 +18,54 @@ FORMS = ({"text"}, {"prompt", "answer"}, {"prompt", "answer", "counterfactual"})
 @dataclass(frozen=True)
 class Example:
     """One prompt or text: its tokens, the token that is asked for after it (None of a text, whose
-    own tokens are), and the line of the file that it stands in.
+    own tokens are), the number of its line or item, and the answer with a space before it where
+    that is one token too (None where it is not).
     """
 
     tokens: tuple[int, ...]
     answer: int | None
     line: int
+    spaced: int | None = None
 
 
-class PromptFile:
-    """The prompts of a file, each once, and the pairs among them.
+class PromptReader:
+    """The prompts of a file or a list, each once, and the pairs among them.
 
-    path: the file; tokenizer: None where the file holds token ids; d_vocab: tokens of the model.
+    path: the file; text: the prompts themselves as JSON lines, in place of a file; tokenizer: None
+    where token ids are given; d_vocab: tokens of the model; prepend_bos: whether every text begins
+    with the tokenizer's BOS, as its own ``encode`` does when None.
 
     Raises:
         DataError: a file, line or token that cannot be used, in one line that names it.
     """
 
-    def __init__(self, path: Path, tokenizer: Any, d_vocab: int) -> None:
-        self.path, self.tokenizer, self.d_vocab = path, tokenizer, d_vocab
-        self.where = str(path)
+    def __init__(
+        self,
+        path: Path,
+        tokenizer: Any,
+        d_vocab: int,
+        text: str | None = None,
+        prepend_bos: bool | None = None,
+    ) -> None:
+        self.path, self.text = path, text
+        self.tokenizer, self.d_vocab, self.prepend_bos = tokenizer, d_vocab, prepend_bos
+        self.source = str(path) if text is None else "data"
+        self.where = self.source
         self.examples: list[Example] = []
         self.pairs: dict[tuple[int, int], None] = {}
         self._places: dict[tuple[int, ...], int] = {}
 
-    def read(self) -> PromptFile:
-        """Add every line of the file."""
-        for number, row in _rows(self.path):
-            self.where = f"{self.path}, line {number}"
+    def place(self, number: int) -> str:
+        """The line or item `number`, in words."""
+        return f"{self.source}, {'line' if self.text is None else 'item'} {number}"
+
+    def read(self) -> PromptReader:
+        """Add every line or item."""
+        for number, row in _rows(self.path) if self.text is None else _items(self.text):
+            self.where = self.place(number)
             self._add(number, row)
         if not self.examples:
-            raise DataError(f"{self.path}: holds no prompts; expected one per line")
+            raise DataError(f"{self.source}: holds no prompts; expected one per line")
         return self
 
     def _add(self, number: int, row: Any) -> None:
@@ -94,20 +112,28 @@ class PromptFile:
             raise DataError(f"{self.where}: texts and prompts are mixed; expected one of them")
         if known.answer != one.answer:
             raise DataError(
-                f"{self.where}: repeats the prompt of line {known.line} with another answer"
+                f"{self.where}: repeats the prompt of {self.place(known.line)} with another answer"
             )
         return place
 
     def _prompt(self, row: Mapping[str, Any], number: int) -> Example:
         prompt, answer = row["prompt"], row["answer"]
         tokens = self.encode(prompt, "prompt")
+        spaced = None
         if isinstance(answer, str) and isinstance(prompt, str):
             after = self._after(prompt, tokens, answer)
+            if not (answer[:1].isspace() or prompt[-1:].isspace()):
+                spaced = self._one_token(prompt, tokens, f" {answer}")
         elif type(answer) is int:
             (after,) = self._checked([answer], "answer")
         else:
             raise DataError(f"{self.where}: answer: expected a text after a text, or a token id")
-        return Example(tuple(tokens), after, number)
+        return Example(tuple(tokens), after, number, spaced)
+
+    def _one_token(self, prompt: str, tokens: list[int], answer: str) -> int | None:
+        whole = self.encode(prompt + answer, "answer")
+        same = whole[: len(tokens)] == tokens and len(whole) == len(tokens) + 1
+        return whole[-1] if same else None
 
     def _after(self, prompt: str, tokens: list[int], answer: str) -> int:
         """The one token that `answer` is after the prompt."""
@@ -115,6 +141,12 @@ class PromptFile:
         after = whole[len(tokens) :]
         if whole[: len(tokens)] != tokens or len(after) != 1:
             pieces = " + ".join(repr(self.tokenizer.decode([token])) for token in after)
+            spaced = f" {answer}"
+            if answer[:1] != " " and self._one_token(prompt, tokens, spaced) is not None:
+                raise DataError(
+                    f"{self.where}: answer {answer[:40]!r}: after the prompt it is {pieces[:80]}; "
+                    f"{spaced[:40]!r}, with its space, is one token"
+                )
             raise DataError(
                 f"{self.where}: answer {answer[:40]!r}: after the prompt it is "
                 f"{pieces[:80] or 'not a token'}; expected one whole token, with the space before "
@@ -123,7 +155,7 @@ class PromptFile:
         return after[0]
 
     def encode(self, value: Any, name: str) -> list[int]:
-        """Token ids of a text, opened as the tokenizer opens texts; or the ids given."""
+        """Token ids of a text, with BOS as `prepend_bos` says; or the ids given."""
         if isinstance(value, list) and value and all(type(one) is int for one in value):
             return self._checked(value, name)
         if not isinstance(value, str) or not value.strip():
@@ -133,8 +165,7 @@ class PromptFile:
                 f"{self.where}: {name}: a text needs a tokenizer, and the model comes without one; "
                 "put its tokenizer.json beside it, or give token ids in a .jsonl file"
             )
-        opening = self.tokenizer.encode("")[:1]
-        opening = opening if opening == [self.tokenizer.bos_token_id] else []
+        opening = opening_of(self.tokenizer, self.prepend_bos)
         tokens = self.tokenizer.encode(value, add_special_tokens=False)
         return self._checked([*opening, *tokens], name)
 
@@ -145,6 +176,49 @@ class PromptFile:
                     f"{self.where}: {name}: token {token}: expected 0 to {self.d_vocab - 1}"
                 )
         return tokens
+
+
+def opening_of(tokenizer: Any, prepend_bos: bool | None = None) -> list[int]:
+    """The tokens before every text: BOS where it is asked for, by default where the tokenizer's own
+    ``encode`` puts it.
+
+    Raises:
+        DataError: BOS is asked for and the tokenizer has none.
+    """
+    bos = tokenizer.bos_token_id
+    if prepend_bos is None:
+        return [bos] if bos is not None and tokenizer.encode("")[:1] == [bos] else []
+    if prepend_bos and bos is None:
+        raise DataError("prepend_bos: the tokenizer has no BOS token")
+    return [bos] if prepend_bos else []
+
+
+def rows_text(data: Sequence[Any]) -> str:
+    """A list of texts, lists of token ids or mappings as JSON lines.
+
+    >>> rows_text(["a b", [1, 2]])
+    '{"text": "a b"}\\n{"text": [1, 2]}'
+
+    Raises:
+        DataError: an item of another kind.
+    """
+    lines = []
+    for number, item in enumerate(data, 1):
+        row = dict(item) if isinstance(item, Mapping) else {"text": item}
+        try:
+            lines.append(json.dumps(row, default=lambda value: value.tolist()))
+        except (TypeError, ValueError, AttributeError) as error:
+            kind = type(item).__name__
+            raise DataError(f"data, item {number}: a {kind}, expected a text or a dict") from error
+    return "\n".join(lines)
+
+
+def _items(text: str) -> list[tuple[int, Any]]:
+    return [
+        (number, parse_json(line, f"data, item {number}", DataError))
+        for number, line in enumerate(text.split("\n"), 1)
+        if line
+    ]
 
 
 def _rows(path: Path) -> list[tuple[int, Any]]:

@@ -1,4 +1,4 @@
-"""Prompts as a task: what a probe asks of one, answered from a file."""
+"""Prompts as a task, from a file or a list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from mechint.config import setting
 from mechint.errors import DataError, counted
 from mechint.files import read_json
 from mechint.models.bridge import has_tokenizer, load_tokenizer
-from mechint.prompts.reading import Example, PromptFile
+from mechint.prompts.names import token_names
+from mechint.prompts.reading import Example, PromptReader, opening_of, rows_text
 from mechint.task import (
     IGNORE,
     Batch,
@@ -31,14 +32,14 @@ from mechint.task import (
 
 @dataclass(frozen=True)
 class Prompts(FiniteTask):
-    """Prompts from a file, for a language model that was not trained on a task of ours.
+    """Prompts from a file or a list, for a language model that was not trained on a task of ours.
 
-    Chance is the best constant answer over the prompts of the file, so one prompt alone shows
-    numbers and figures, and sentences about its answer abstain.
+    Chance is the best constant answer over the prompts. Of a few prompts numbers and figures are
+    shown, and findings about answers are unclear.
     """
 
     name: ClassVar[str] = "prompts"
-    source: ClassVar[str] = "a file of the user's"
+    source: ClassVar[str] = "prompts of the user's"
     without_variables: ClassVar[str] = (
         'no prompt has a pair; give "prompt", "answer" and "counterfactual" in a .jsonl file'
     )
@@ -58,24 +59,71 @@ class Prompts(FiniteTask):
         """Name of the file: "Prompts of pairs.jsonl"."""
         return f"Prompts of {Path(self.path).name}"
 
+    text: str | None = setting(None, "the prompts as JSON lines, in place of a file")
+    prepend_bos: bool | None = setting(
+        None, "BOS before every text; as the tokenizer's own encode does when none"
+    )
+
     @classmethod
-    def of(cls, path: Path, model: Path, d_vocab: int, n_ctx: int | None) -> Prompts:
-        """The prompts in the file `path` for a model of `d_vocab` tokens that reads `n_ctx`
-        positions and lies in the directory `model`, with its tokenizer where it has one.
+    def of(
+        cls,
+        data: str | Path | Sequence[Any],
+        tokenizer: Path | Any,
+        d_vocab: int,
+        n_ctx: int | None,
+        **settings: Any,
+    ) -> Prompts:
+        """Prompts for a model of `d_vocab` tokens that reads `n_ctx` positions.
+
+        Args:
+            data: a file, or a list of texts, lists of token ids or mappings.
+            tokenizer: its directory, which may hold none; or the tokenizer itself.
+            settings: fields of the task, such as `prepend_bos`.
 
         Raises:
-            DataError: a prompt is longer than what the model reads, or the file cannot be used.
+            DataError: a prompt is longer than what the model reads, or cannot be used.
             CheckpointError: the tokenizer cannot be read.
+            UnknownNameError: no such setting.
         """
-        tokenizer = str(model) if has_tokenizer(model) else None
-        made = cls(path=str(path), tokenizer=tokenizer, vocab_size=d_vocab)
+        given: dict[str, Any] = {"vocab_size": d_vocab, **settings}
+        given |= {"path": str(data)} if isinstance(data, str | Path) else {"text": rows_text(data)}
+        if isinstance(tokenizer, Path) and has_tokenizer(tokenizer):
+            given["tokenizer"] = str(tokenizer)
+        made = cls.from_dict(given)
+        if not isinstance(tokenizer, Path):
+            made.__dict__["_tokenizer"] = tokenizer  # in place of one from a directory
         for one in made.prompts:
             if n_ctx is not None and len(one.tokens) > n_ctx:
                 raise DataError(
-                    f"{path}, line {one.line}: {counted(len(one.tokens), 'token')}; the model "
+                    f"{made.place(one)}: {counted(len(one.tokens), 'token')}; the model "
                     f"reads at most {n_ctx}"
                 )
         return made
+
+    def place(self, one: Example) -> str:
+        """The line of the file or the item of the list that `one` comes from."""
+        return self._reader.place(one.line)
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether texts can be given."""
+        return self._tokenizer is not None
+
+    @property
+    def begins_with_bos(self) -> bool:
+        """Whether BOS stands before every text."""
+        return bool(opening_of(self._tokenizer, self.prepend_bos))
+
+    def index_of(self, tokens: Int[Tensor, "batch pos"]) -> list[int]:
+        """Which of `prompts` each row is."""
+        return self._index(tokens).tolist()
+
+    def unspaced(self) -> Batch | None:
+        """The prompts whose answer has no space before it where the spaced one is a token too;
+        None where there are none.
+        """
+        rows = [index for index, one in enumerate(self.prompts) if one.spaced is not None]
+        return self.examples()[rows] if rows else None
 
     # --- the file ---------------------------------------------------------------------------------
     @cached_property
@@ -83,18 +131,19 @@ class Prompts(FiniteTask):
         return None if self.tokenizer is None else load_tokenizer(Path(self.tokenizer))
 
     @cached_property
-    def _file(self) -> PromptFile:
-        return PromptFile(Path(self.path), self._tokenizer, self.d_vocab)
+    def _reader(self) -> PromptReader:
+        known = Path(self.path), self._tokenizer, self.d_vocab
+        return PromptReader(*known, text=self.text, prepend_bos=self.prepend_bos)
 
     @cached_property
     def prompts(self) -> list[Example]:
-        """Every different prompt of the file, in its order."""
-        return self._file.read().examples
+        """Every different prompt, in its order."""
+        return self._reader.read().examples
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """(base, counterfactual) as indices of `prompts`, every pair both ways."""
-        return list(self._file.pairs) if self.prompts else []
+        return list(self._reader.pairs) if self.prompts else []
 
     @property
     def is_text(self) -> bool:
@@ -104,9 +153,7 @@ class Prompts(FiniteTask):
     # --- what every task says ---------------------------------------------------------------------
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        words: list[str] = []
-        if self._tokenizer is not None:
-            words = self._tokenizer.batch_decode([[index] for index in range(len(self._tokenizer))])
+        words = [] if self._tokenizer is None else token_names(self._tokenizer)
         known = self.vocab_size
         if known is None and self.tokenizer is not None:
             given = read_json(Path(self.tokenizer) / "config.json", DataError)
@@ -175,7 +222,7 @@ class Prompts(FiniteTask):
         return [[token] for token in said + [IGNORE] * (len(tokens) - len(said))]
 
     def tokens_of(self, text: str) -> list[int]:
-        return self._file.encode(text, "text")
+        return self._reader.encode(text, "text")
 
     # --- pairs ------------------------------------------------------------------------------------
     @property

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from mechint.checkpoints.content import check_file, read_content
+from mechint.checkpoints.in_memory import serves_gpt2
 from mechint.checkpoints.mapping import builtin_mappings
 from mechint.checkpoints.reader import ParsedCheckpoint, state_dict
 from mechint.errors import CheckpointError
@@ -27,9 +28,6 @@ LENGTHS = ("vocab_size", "intermediate_size", "n_inner", "ffn_dim", "n_positions
 
 MAX_ROTATED = 1 << 20
 """Positions of a model that rotates by them: its file has no matrix of them, its code a table."""
-
-UNSERVED = ("scale_attn_by_inverse_layer_idx", "add_cross_attention", "quantization_config")
-"""Options of GPT-2 that mechint's HookedTransformer does not have: the bridge serves them."""
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
@@ -56,7 +54,7 @@ def _read(path: Path, content: Any, through_bridge: bool) -> ParsedCheckpoint | 
         )
     size = sum(regular_file(file, CheckpointError).st_size for file in files)
     _check_sizes(path, given, size)
-    if _is_gpt2(given) and not through_bridge:
+    if serves_gpt2(given) and not through_bridge:
         return _gpt2(path, given, files)
     for file in files:
         if file.suffix == ".bin":
@@ -73,11 +71,6 @@ def _read(path: Path, content: Any, through_bridge: bool) -> ParsedCheckpoint | 
             "n_ctx": model.cfg.n_ctx,
         },
     )
-
-
-def _is_gpt2(given: Mapping[str, Any]) -> bool:
-    """Whether the configuration is of a GPT-2 language model that a HookedTransformer expresses."""
-    return given["model_type"] == "gpt2" and not any(given.get(option) for option in UNSERVED)
 
 
 def _gpt2(path: Path, given: Mapping[str, Any], files: list[Path]) -> ParsedCheckpoint:
