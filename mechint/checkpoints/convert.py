@@ -31,6 +31,7 @@ def convert(
     task: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
+    mapping: str | Path | Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> str:
     """Write the checkpoint at `source` in another format; returns the name of the format written.
@@ -40,7 +41,7 @@ def convert(
             "transformer-lens" where `format` says so: the bare state dict that TransformerLens's
             HookedTransformer loads (without its buffers). It has no place for the activation
             function, the direction and scale of attention, and epsilon; a warning lists them.
-        task, parameters, model: as for `load_checkpoint`; the file written then states them.
+        task, parameters, model, mapping: as for `load_checkpoint`; the new file states them.
         force: replace a file that is there. `source` is never replaced.
 
     Raises:
@@ -50,7 +51,7 @@ def convert(
     target = Path(target)
     format = _format(target, format)
     check_target(Path(source), target, force)
-    opened = load_checkpoint(source, task=task, parameters=parameters, model=model)
+    opened = load_checkpoint(source, task=task, parameters=parameters, model=model, mapping=mapping)
     if not hasattr(opened.model, "weights"):
         raise CheckpointError(
             f"{opened.path}: a {opened.format} model is not one of mechint's architectures and "

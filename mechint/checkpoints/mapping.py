@@ -235,6 +235,8 @@ class Mapped:
         shown = {name: plain_values(v) for name, v in inside.items() if isinstance(v, Mapping)}
         if not shown and lookup.beside:
             shown = {"config": plain_values(lookup.beside[0])}
+            if "model_type" in lookup.beside[0]:  # of transformers
+                shown["model_type"] = lookup.beside[0]["model_type"]
         return ParsedCheckpoint(
             format=self.name,
             config=config,

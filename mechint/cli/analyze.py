@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import shlex
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from mechint.cli.common import (
     force_option,
     foreign_options,
     json_option,
+    mapping_option,
     print_error,
     print_json,
     split_commas,
@@ -33,6 +36,7 @@ from mechint.errors import (
     ParameterError,
     RunError,
     UnknownNameError,
+    one_line,
 )
 from mechint.hub import from_the_hub
 from mechint.progress import console, counting, spinner
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
         "mechint analyze runs/add --probe llc --over-steps --csv llc.csv",
         "mechint analyze runs/seed-0 runs/seed-1 --probe norms,lens",
         "mechint analyze models/gpt2 --data prompts.jsonl --probe patching --out report.html",
+        "mechint analyze runs/add --ablate L0H2 --ablate 'L0 MLP'",
     ),
 )
 @click.argument(
@@ -75,6 +80,14 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Prompts for a language model without a task: .txt, a text per line, or .jsonl.",
+)
+@mapping_option
+@click.option(
+    "--ablate",
+    "ablated",
+    multiple=True,
+    metavar="COMPONENT",
+    help="Print accuracy and loss without it: L0H2, 'L1 MLP', 'L0 attention'. May be repeated.",
 )
 @plugin_option
 @click.option(
@@ -127,6 +140,8 @@ def analyze(
     settings: tuple[str, ...],
     device: str,
     data: Path | None,
+    mapping: Path | None,
+    ablated: tuple[str, ...],
     seed: int,
     answer: str | None,
     out: Path | None,
@@ -163,8 +178,19 @@ def analyze(
         raise ParameterError(f"--out {out}: is the file of --csv too; expected two files")
     plugins = click.get_current_context().meta.get(PLUGINS, ())
     opening = Opening(
-        paths[0], task, settings, device, data, seed, answer=which, plugins=plugins, probes=names
+        paths[0],
+        task,
+        settings,
+        device,
+        data,
+        seed,
+        answer=which,
+        plugins=plugins,
+        probes=names,
+        mapping=mapping,
     )
+    if ablated:
+        return show_ablation(opening, ablated, as_json)
     table_asked = over_steps or csv is not None or transition is not None
     if len(paths) == 2 and not table_asked and all(map(_is_one_model, paths)):
         return compare_two(paths, opening, out, as_json, light)
@@ -173,6 +199,27 @@ def analyze(
         request = TableRequest(opening, over_steps, workers, csv, out, as_json, transition)
         return show_table(paths, request)
     return analyze_one(opening, out, as_json, full, light)
+
+
+def show_ablation(opening: Opening, components: Sequence[str], as_json: bool) -> int:
+    """Print accuracy and loss of one model without `components`; the exit status."""
+    if opening.probes:
+        raise ParameterError("--ablate: is a run of its own; leave out --probe")
+    with spinner(f"opening {opening.path}"):
+        from mechint.interventions import ablate
+
+        parameters, options = sort_settings(opening.settings, opening.task, ())
+        opened = opening.load(parameters, options["model"])
+        subject = opened.subject()
+        subject = subject if opening.answer is None else subject.with_answer(opening.answer)
+        found = ablate(subject, *components)
+    if as_json:
+        print_json(dataclasses.asdict(found))
+    else:
+        console().print(str(found), markup=False, soft_wrap=True)
+    for line in warnings_of(opened):
+        print_error(f"warning: {line}")
+    return 0
 
 
 def _is_one_model(path: Path) -> bool:
@@ -342,7 +389,21 @@ def run_probes(
             results[name] = probe.run(subject, seed=seed)
         except MechintError as error:
             problems.append(str(error))
+        except Exception as error:
+            if name in PROBES.builtins:
+                raise
+            problems.append(failure_of(name, type(probe), error))
     return results, problems
+
+
+def failure_of(name: str, kind: type, error: Exception) -> str:
+    """The error of a probe that a plug-in brings, with the last line of its file that ran."""
+    file = inspect.getfile(kind)
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
+    ]
+    place = f"{Path(file).name}, line {frames[-1].lineno}: " if frames else ""
+    return one_line(f"probe {name} failed: {place}{type(error).__name__}: {error}")
 
 
 def keep(found: Analysis) -> None:

@@ -9,6 +9,7 @@ import click
 from mechint.cli.common import (
     CliGroup,
     json_option,
+    mapping_option,
     print_error,
     print_json,
     set_option,
@@ -30,9 +31,16 @@ def checkpoint() -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 @task_option
 @set_option
+@mapping_option
 @plugin_option
 @json_option
-def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool) -> None:
+def info(
+    path: Path,
+    task: str | None,
+    settings: tuple[str, ...],
+    mapping: Path | None,
+    as_json: bool,
+) -> None:
     """Say what PATH was taken for: format, architecture, task, step, metrics, what was assumed, and
     how well it answers.
     """
@@ -40,7 +48,9 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
         from mechint.checkpoints import load_checkpoint
 
         parameters, others = sort_settings(settings, task, ())
-        opened = load_checkpoint(path, task=task, parameters=parameters, model=others["model"])
+        opened = load_checkpoint(
+            path, task=task, parameters=parameters, model=others["model"], mapping=mapping
+        )
         known = opened.provenance
         known["task"] = (
             None
@@ -74,6 +84,8 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
         print_error(f"warning: {line}")
     if opened.task is None:
         fitting = " or ".join(opened.proposals) or "--task and --set"
+        language = (opened.path / "config.json").is_file() and "model_type" in opened.extra
+        fitting = "--data prompts.jsonl" if language else fitting
         print_error(f"the file does not name its task; give it with {fitting} when you analyze it")
 
 
@@ -88,6 +100,7 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
 )
 @task_option
 @set_option
+@mapping_option
 @plugin_option
 @click.option("--force", is_flag=True, help="Replace OUT where it is there already.")
 def convert(
@@ -96,6 +109,7 @@ def convert(
     target: str | None,
     task: str | None,
     settings: tuple[str, ...],
+    mapping: Path | None,
     force: bool,
 ) -> None:
     """Write the checkpoint PATH to OUT in another format."""
@@ -110,6 +124,7 @@ def convert(
             task=task,
             parameters=parameters,
             model=others["model"],
+            mapping=mapping,
             force=force,
         )
     click.echo(f"{one_line(str(out), 4096)} ({written})")

@@ -11,6 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import click
@@ -241,6 +242,12 @@ task_option = click.option(
     metavar="NAME",
     help="The task, where the file does not name it.",
     shell_complete=complete.tasks,
+)
+mapping_option = click.option(
+    "--mapping",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A YAML file that says how the checkpoint's names become mechint's.",
 )
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N."

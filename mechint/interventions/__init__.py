@@ -3,7 +3,8 @@ act.
 
     from mechint.interventions import Mean, ProjectOut, Site, Zero, loss_under
 
-    loss_under(subject, [Zero(Site.head(0, 3))])                      # {"answer": nats}
+    ablate(subject, "L0H3")                                           # accuracy and loss without
+    loss_under(subject, [Zero("L0H3")])                               # {"answer": nats}
     loss_under(subject, [ProjectOut(Site("hook_embed"), directions)])
     RecordedForward(model, tokens, answer_positions).under([Mean(Site.mlp(0)), ...])
 
@@ -13,6 +14,7 @@ computed only from where they act; on any other hooked model they are stacked an
 hooks.
 """
 
+from mechint.interventions._ablate import Ablated, ablate
 from mechint.interventions.effects import fill_means, logits_under, loss_under
 from mechint.interventions.gradients import activation_gradients
 from mechint.interventions.means import ExampleMean
@@ -37,6 +39,7 @@ from mechint.interventions.values import (
 )
 
 __all__ = [
+    "Ablated",
     "Add",
     "ExampleMean",
     "Intervention",
@@ -48,6 +51,7 @@ __all__ = [
     "Rotate",
     "Site",
     "Zero",
+    "ablate",
     "activation_gradients",
     "asked",
     "detached_weights",

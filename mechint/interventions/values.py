@@ -20,10 +20,17 @@ from mechint.interventions.sites import Site
 class Intervention(abc.ABC):
     """A replacement for the part of an activation that `site` names.
 
-    Tensors with a leading example axis follow the examples of the forward they are used in.
+    A site may be given as text, ``Zero("L0H2")`` (`mechint.components.site_of`). Tensors with a
+    leading example axis follow the examples of the forward they are used in.
     """
 
     site: Site
+
+    def __post_init__(self) -> None:
+        if isinstance(self.site, str):
+            from mechint.components import site_of
+
+            object.__setattr__(self, "site", site_of(self.site))
 
     @abc.abstractmethod
     def replacement(self, part: Float[Tensor, "example ..."]) -> Float[Tensor, "example ..."]:
@@ -178,6 +185,7 @@ class ProjectOut(Intervention):
     toward: Float[Tensor, " ..."] | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not _orthonormal(self.basis.detach()):
             raise ParameterError(
                 f"ProjectOut at {self.site}: the columns of basis, of shape "
