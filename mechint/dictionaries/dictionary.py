@@ -1,13 +1,15 @@
-"""A sparse autoencoder: latents of an activation, what they rebuild, and that as an intervention.
+"""Sparse autoencoders: latents of an activation, their reconstruction, and that as intervention.
 
-With s = n(x) - b_dec (b_dec only where it is taken off the input) the latents are
+With s = n(x) - b_dec (b_dec only where it is subtracted from the input) the latents are
 
     standard   relu(h), h = s W_enc + b_enc                       (Bricken et al. 2023)
-    jumprelu   relu(h) where h exceeds the threshold, else 0      (Rajamanoharan et al. 2024)
+    jumprelu   relu(h) where h exceeds the threshold, else 0      (Rajamanoharan et al. 2024b)
     topk       relu of the k largest entries of h, else 0         (Gao et al. 2024)
+    gated      relu(exp(r_mag) s W_enc + b_mag) where h > 0       (Rajamanoharan et al. 2024a)
 
 and the reconstruction n⁻¹(latents W_dec + b_dec); n is the identity, a layer norm or a rescaling to
-length √d_in. Conventions are those of SAELens 6. Cost: two products of (rows, d_in, d_sae).
+length √d_in. Batch top-k dictionaries, Matryoshka ones included, are jumprelu at inference.
+Conventions are those of SAELens 6. Cost: two products of (rows, d_in, d_sae).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from torch import Tensor
 from mechint.errors import ParameterError
 from mechint.interventions import Intervention, Site
 
-ARCHITECTURES = ("standard", "jumprelu", "topk")
+ARCHITECTURES = ("standard", "jumprelu", "topk", "gated")
 NORMALIZATIONS = ("none", "layer_norm", "constant_norm_rescale")
 EPS = 1e-5
 """Added by SAELens to the standard deviation of a layer norm."""
@@ -33,10 +35,10 @@ EPS = 1e-5
 class Dictionary:
     """One sparse autoencoder.
 
-    threshold: of jumprelu; k: of topk. hook: where its activations are taken, None where its file
-    does not tell; head: the one head of that hook, None for all. subtract_b_dec: whether b_dec is
-    taken off the input. normalization: see NORMALIZATIONS. rescale: whether topk ranks latents by
-    what they write (times ‖W_dec‖).
+    threshold: of jumprelu; k: of topk; r_mag, b_mag: of gated, whose b_enc is the bias of its gate.
+    hook: of its activations, None where its file does not tell; head: the one head of that hook,
+    None for all. subtract_b_dec: whether b_dec is subtracted from the input. normalization: see
+    NORMALIZATIONS. rescale: whether topk ranks latents by what they write (times ‖W_dec‖).
 
     Raises:
         ParameterError: an architecture or normalization that is not among those, no threshold or k
@@ -62,6 +64,8 @@ class Dictionary:
     normalization: str = "none"
     rescale: bool = False
     head: int | None = None
+    r_mag: Float[Tensor, " d_sae"] | None = None
+    b_mag: Float[Tensor, " d_sae"] | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("architecture", ARCHITECTURES), ("normalization", NORMALIZATIONS)):
@@ -75,10 +79,13 @@ class Dictionary:
             "W_dec": (self.d_sae, self.d_in),
             "b_dec": (self.d_in,),
             "threshold": (self.d_sae,),
+            "r_mag": (self.d_sae,),
+            "b_mag": (self.d_sae,),
         }
+        owner = {"threshold": "jumprelu", "r_mag": "gated", "b_mag": "gated"}
         for name, shape in shapes.items():
             value = getattr(self, name)
-            if value is None and self.architecture != "jumprelu":
+            if value is None and owner.get(name) != self.architecture:
                 continue
             if value is None or tuple(value.shape) != shape:
                 got = "None" if value is None else f"of shape {tuple(value.shape)}"
@@ -148,7 +155,12 @@ class Dictionary:
             )
         normed, undo = _normalize(self.normalization, x)
         inputs = normed - self.b_dec.to(x) if self.subtract_b_dec else normed
-        pre = inputs @ self.W_enc.to(x) + self.b_enc.to(x)
+        raw = inputs @ self.W_enc.to(x)
+        pre = raw + self.b_enc.to(x)
+        if self.architecture == "gated":
+            assert self.r_mag is not None and self.b_mag is not None
+            magnitude = raw * self.r_mag.to(x).exp() + self.b_mag.to(x)
+            return magnitude.relu() * (pre > 0), undo
         if self.architecture == "topk":
             assert self.k is not None
             pre = pre * self.W_dec.norm(dim=-1).to(pre) if self.rescale else pre

@@ -31,7 +31,8 @@ def load_dictionary(path: str | Path, *, hook: str | None = None) -> Dictionary:
 
     Raises:
         CheckpointError: a file is missing, damaged or of an architecture that is not read
-            (standard, jumprelu and topk are), a tensor is missing, of another shape or type, or not
+            (standard, jumprelu, topk, gated, batchtopk and matryoshka_batchtopk are), a tensor is
+            missing, of another shape or type, or not
             finite, activations would have to be scaled by a factor that the files do not hold, or
             it is of one head of a hook that has none.
     """
@@ -41,7 +42,7 @@ def load_dictionary(path: str | Path, *, hook: str | None = None) -> Dictionary:
         got = "no such file" if config is None else f"a {type(config).__name__}"
         raise CheckpointError(f"{path / CONFIG}: {got}, expected SAELens's configuration")
     settings = _settings(path / CONFIG, config)
-    state = read_content(path / WEIGHTS)
+    state = _at_inference(path, config, read_content(path / WEIGHTS))
     d_in, d_sae = (_size(path / CONFIG, config, name) for name in ("d_in", "d_sae"))
     shapes: dict[str, tuple[int, ...]] = {
         "W_enc": (d_in, d_sae),
@@ -51,6 +52,8 @@ def load_dictionary(path: str | Path, *, hook: str | None = None) -> Dictionary:
     }
     if settings["architecture"] == "jumprelu":
         shapes["threshold"] = (d_sae,)
+    if settings["architecture"] == "gated":
+        shapes |= {"r_mag": (d_sae,), "b_mag": (d_sae,)}
     if settings["k"] is not None and settings["k"] > d_sae:
         raise CheckpointError(f"{path / CONFIG}: k={settings['k']}, expected at most d_sae={d_sae}")
     tensors = _tensors(path / WEIGHTS, state, shapes)
@@ -70,9 +73,10 @@ def save_dictionary(dictionary: Dictionary, path: str | Path) -> None:
     """
     from safetensors.torch import save
 
-    names = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold")
+    names = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold", "r_mag", "b_mag")
+    gated = dictionary.architecture == "gated"
     tensors = {
-        name: value.detach().cpu().contiguous()
+        "b_gate" if gated and name == "b_enc" else name: value.detach().cpu().contiguous()
         for name in names
         if (value := getattr(dictionary, name)) is not None
     }
@@ -96,6 +100,41 @@ def save_dictionary(dictionary: Dictionary, path: str | Path) -> None:
     write_text(Path(path) / CONFIG, json.dumps(config, indent=1) + "\n")
 
 
+def _at_inference(
+    path: Path, config: Mapping[str, Any], state: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The tensors under the names of `Dictionary`: the gate's bias is b_enc, and the one threshold
+    of a batch top-k dictionary that of every latent.
+    """
+    state = dict(state)
+    if "b_gate" in state:
+        state["b_enc"] = state.pop("b_gate")
+    threshold = state.pop("topk_threshold", None)
+    if threshold is not None and "b_enc" in state:
+        state["threshold"] = threshold.expand(state["b_enc"].shape).contiguous()
+    if config.get("architecture") in BATCH_TOPK and "threshold" not in state:
+        raise CheckpointError(
+            f"{path}: architecture={config['architecture']!r} without its threshold; save it with "
+            "SAELens's save_inference_model"
+        )
+    return state
+
+
+BATCH_TOPK = ("batchtopk", "matryoshka_batchtopk")
+"""Architectures that SAELens runs as jumprelu once they are trained."""
+
+REFUSED = {
+    "transcoder": "it maps one activation to another",
+    "skip_transcoder": "it maps one activation to another",
+    "jumprelu_transcoder": "it maps one activation to another",
+    "jumprelu_skip_transcoder": "it maps one activation to another",
+    "matching_pursuit": "it picks latents one after the other",
+    "temporal": "it reads earlier positions",
+    "abstopk": "its latents may be negative",
+}
+"""Architectures of SAELens that are not read → the reason."""
+
+
 def _settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """What the configuration says, under the names of `Dictionary`; of SAELens 6 or before."""
     metadata = config.get("metadata")
@@ -112,6 +151,12 @@ def _settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     k = config.get("k", arguments.get("k") if isinstance(arguments, Mapping) else None)
     if architecture == "standard" and function == "topk":
         architecture = "topk"
+    if architecture in REFUSED:
+        raise CheckpointError(
+            f"{path}: architecture={architecture!r}: {REFUSED[architecture]}, which mechint's "
+            f"dictionaries do not; read are {', '.join((*ARCHITECTURES, *BATCH_TOPK))}"
+        )
+    architecture = "jumprelu" if architecture in BATCH_TOPK else architecture
     normalization = config.get("normalize_activations") or "none"
     for name, value, known in (
         ("architecture", architecture, ARCHITECTURES),

@@ -41,7 +41,9 @@ def dictionary(architecture: str = "standard", **changes: Any) -> Dictionary:
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
-    more = {"jumprelu": {"threshold": drawn(D_SAE).abs()}, "topk": {"k": 2}}.get(architecture, {})
+    own = {"jumprelu": {"threshold": drawn(D_SAE).abs()}, "topk": {"k": 2}}
+    own["gated"] = {"r_mag": drawn(D_SAE), "b_mag": drawn(D_SAE)}
+    more = own.get(architecture, {})
     tensors = (drawn(D_IN, D_SAE), drawn(D_SAE), drawn(D_SAE, D_IN), drawn(D_IN))
     return Dictionary(architecture, *tensors, **{"hook": HOOK, **more, **changes})
 
@@ -66,6 +68,10 @@ def by_hand(one: Dictionary, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if one.architecture == "jumprelu":
         assert one.threshold is not None
         latents[h <= one.threshold.double().numpy()] = 0
+    if one.architecture == "gated":
+        assert one.r_mag is not None and one.b_mag is not None
+        raw = (x - b_dec * one.subtract_b_dec) @ w_enc
+        latents = np.maximum(raw * np.exp(one.r_mag.numpy()) + one.b_mag.numpy(), 0) * (h > 0)
     return latents, (latents / norms @ w_dec + b_dec) * scale + shift
 
 
@@ -475,3 +481,43 @@ def test_heads_are_joined_and_patterns_are_refused(tmp_path: Path) -> None:
 def test_the_public_names_are_there() -> None:
     assert mechint.load_dictionary is load_dictionary
     assert mechint.export_activations is export_activations
+
+
+# --- architectures of today's SAELens ------------------------------------------------------------
+def saved_as(folder: Path, architecture: str, **tensors: torch.Tensor) -> Path:
+    """A dictionary of the architecture as SAELens writes it."""
+    one = dictionary()
+    known = {"W_enc": one.W_enc, "b_enc": one.b_enc, "W_dec": one.W_dec, "b_dec": one.b_dec}
+    config = {"architecture": architecture, "d_in": D_IN, "d_sae": D_SAE}
+    (folder / "cfg.json").write_text(json.dumps({**config, "metadata": {"hook_name": HOOK}}))
+    save_file(known | tensors, folder / "sae_weights.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("architecture", ["batchtopk", "matryoshka_batchtopk"])
+def test_batch_top_k_dictionaries_have_one_threshold(tmp_path: Path, architecture: str) -> None:
+    loaded = load_dictionary(saved_as(tmp_path, architecture, topk_threshold=torch.tensor(0.7)))
+    x = torch.randn(20, D_IN, generator=torch.Generator().manual_seed(2))
+    h = (x - loaded.b_dec) @ loaded.W_enc + loaded.b_enc
+    torch.testing.assert_close(loaded.encode(x), torch.where(h > 0.7, h, torch.zeros_like(h)))
+    with pytest.raises(CheckpointError, match="without its threshold"):
+        load_dictionary(saved_as(tmp_path, architecture))
+
+
+def test_gated_dictionaries_are_saved_under_saelens_names(tmp_path: Path) -> None:
+    one = dictionary("gated")
+    save_dictionary(one, tmp_path)
+    assert set(load_file(tmp_path / "sae_weights.safetensors")) == {
+        "W_enc", "W_dec", "b_dec", "b_gate", "r_mag", "b_mag"
+    }  # fmt: skip
+    x = np.random.default_rng(0).standard_normal(D_IN)
+    latents, rebuilt = by_hand(one, x)
+    again = load_dictionary(tmp_path)
+    np.testing.assert_allclose(again.encode(torch.tensor(x).float()), latents, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(again.reconstruct(torch.tensor(x).float()), rebuilt, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["transcoder", "skip_transcoder", "matching_pursuit"])
+def test_other_architectures_are_refused_by_name(tmp_path: Path, architecture: str) -> None:
+    with pytest.raises(CheckpointError, match=f"architecture='{architecture}': it "):
+        load_dictionary(saved_as(tmp_path, architecture))
