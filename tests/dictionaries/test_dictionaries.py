@@ -232,7 +232,7 @@ def test_with_its_error_a_reconstruction_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("architecture", "changes", "said"),
     [
-        ("gated", {}, "architecture='gated': expected one of standard, jumprelu, topk"),
+        ("temporal", {}, "architecture='temporal': expected one of standard, jumprelu, topk"),
         ("standard", {"normalization": "layernorm"}, "normalization='layernorm': expected one of"),
         ("topk", {"k": None}, "k=None: expected 1 to d_sae=7"),
         ("topk", {"k": 8}, "k=8: expected 1 to d_sae=7"),
