@@ -307,6 +307,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_probe_gives_the_same_numbers_in_any_mode(name: str, mode: str) -> None:

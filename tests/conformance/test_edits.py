@@ -27,7 +27,7 @@ from mechint.subject import Subject
 from mechint.task import Batch
 from probes._das.search import default_places
 from probes._das.swap import SwapSite
-from tests.conformance.test_models import KINDS, inputs, made, saved
+from tests.conformance.test_models import KINDS, inputs, kinds, made, saved
 
 LATE = ("opt", "gptj", "gpt_neo")
 """Their attention is a module that has used its pattern before TransformerLens is shown it."""
@@ -69,7 +69,7 @@ def edited(model: Any, tokens: Tensor, name: str, edit: Any) -> Tensor:
         return model.run_with_hooks(tokens, fwd_hooks=[(name, lambda x, hook: edit(x))])
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *LATE, "opt, norms behind"])
+@pytest.mark.parametrize("kind", kinds(*KINDS, *LATE, "opt, norms behind"))
 def test_noise_at_a_hook_changes_the_logits_unless_it_can_only_be_read(kind: str) -> None:
     model, tokens = model_of(kind), inputs(kind)
     why, dropped = read_only_hooks(model), set[str]()
@@ -98,7 +98,7 @@ def test_noise_at_a_hook_changes_the_logits_unless_it_can_only_be_read(kind: str
         assert {f"blocks.{layer}.attn.{part}" for layer in (0, 1) for part in parts} <= dropped
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *LATE])
+@pytest.mark.parametrize("kind", kinds(*KINDS, *LATE))
 def test_the_whole_stream_of_another_input_gives_its_answers(kind: str) -> None:
     model, tokens = model_of(kind), inputs(kind)
     other = tokens.flip(0)
@@ -119,7 +119,7 @@ def subject_of(kind: str) -> Subject:
 REFUSED = {"gpt2": "blocks.1.hook_resid_mid", "opt": "blocks.0.attn.hook_pattern"}
 
 
-@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("kind", kinds(*REFUSED))
 def test_what_can_only_be_read_is_refused_wherever_it_is_edited(kind: str) -> None:
     name, subject = REFUSED[kind], subject_of(kind)
     model, tokens, reads = subject.model, subject.data.tokens, torch.full((5,), 2)
@@ -142,6 +142,7 @@ def test_what_can_only_be_read_is_refused_wherever_it_is_edited(kind: str) -> No
     assert torch.equal(subject.activation(name), seen[0])
 
 
+@pytest.mark.full
 def test_an_edit_elsewhere_is_made() -> None:
     subject = subject_of("opt")
     z = Site("blocks.0.attn.hook_z")
@@ -149,7 +150,7 @@ def test_an_edit_elsewhere_is_made() -> None:
     assert not torch.allclose(logits_under(subject, [other]), subject.logits())
 
 
-@pytest.mark.parametrize("kind", ["transformer", "gpt2", "gpt_neox"])
+@pytest.mark.parametrize("kind", kinds("transformer", "gpt2", "gpt_neox"))
 def test_alignment_search_looks_where_the_stream_can_be_edited(kind: str) -> None:
     import tasks
 

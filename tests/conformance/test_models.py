@@ -170,7 +170,17 @@ def attached(model: Any) -> dict[str, int]:
     return found
 
 
-every = pytest.mark.parametrize("kind", KINDS)
+QUICK = ("transformer", "gpt2", "wrapped module")
+"""Kinds that are tested each time; all others in the full suite."""
+
+
+def kinds(*names: str) -> list[Any]:
+    """Parameters of these kinds, all but the quick ones marked for the full suite."""
+    marks = pytest.mark.full
+    return [name if name in QUICK else pytest.param(name, marks=marks) for name in names]
+
+
+every = pytest.mark.parametrize("kind", kinds(*KINDS))
 
 
 @every

@@ -62,6 +62,7 @@ def passed_on(own: Any, part: str, replaced: Tensor | None = None) -> tuple[Tens
 SITES = {ResidSite.pre(1): "0", ResidSite.mid(1): "1.self_attention", ResidSite.final(): "1"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("site", SITES, ids=str)
 @pytest.mark.parametrize("norm_is_added_to", [False, True])
 def test_a_bloom_s_stream_is_its_own_block_s_or_refused(

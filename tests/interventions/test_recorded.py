@@ -95,6 +95,7 @@ def model_and_tokens(
     return HookedTransformer(config, seed=seed).double(), tokens, reads, generator
 
 
+@pytest.mark.full
 @settings(max_examples=20)
 @given(config=CONFIGS, seed=st.integers(0, 1000), memory=st.sampled_from([1, 1 << 28]))
 def test_under_equals_hooked(config: ModelConfig, seed: int, memory: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -69,6 +69,7 @@ def tokens_for(config: ModelConfig, *models: int) -> Tensor:
     )
 
 
+@pytest.mark.full
 @given(configs(), st.integers(1, 3))
 def test_stacked_models_compute_what_each_does_alone(config, n_models):
     alone = [parameters(config, seed) for seed in range(n_models)]
@@ -95,6 +96,7 @@ def test_stacked_models_compute_what_each_does_alone(config, n_models):
             )
 
 
+@pytest.mark.full
 @given(configs())
 def test_the_hooked_module_computes_the_same(config):
     model = HookedTransformer(config).double()
@@ -115,6 +117,7 @@ def test_the_hooked_module_computes_the_same(config):
     assert len(seen) == len(set(seen)) or config.read_layers is not None
 
 
+@settings(max_examples=10)
 @given(configs())
 def test_a_causal_model_reads_no_later_token_and_a_bidirectional_one_may(config):
     weights, tokens = parameters(config, 2), tokens_for(config)

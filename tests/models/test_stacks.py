@@ -12,7 +12,7 @@ from mechint.models import build
 from mechint.models.capability import Capability
 from mechint.models.protocol import capabilities
 from mechint.models.stacks import HEAD_WEIGHTS, ov_circuit, qk_circuit
-from tests.conformance.test_models import NATIVE, made
+from tests.conformance.test_models import NATIVE, kinds, made
 
 SIZES = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 3, "d_vocab": 5, "d_vocab_out": 5}
 
@@ -45,7 +45,7 @@ def test_circuits_are_products_of_the_heads_weights() -> None:
             assert torch.allclose(singular[3:], torch.zeros(5), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["native bridge", "gpt2", "llama", "gpt_neox", "olmo"])
+@pytest.mark.parametrize("kind", kinds("native bridge", "gpt2", "llama", "gpt_neox", "olmo"))
 def test_circuits_are_those_of_transformer_lens(kind: str) -> None:
     model = made(kind)
     assert torch.allclose(qk_circuit(model).AB, model.QK.AB, atol=1e-6)

@@ -187,6 +187,7 @@ def test_the_population_gradient_is_that_of_theorem_4():
     assert encoder.grad.norm() <= bound
 
 
+@pytest.mark.full
 def test_every_width_learns_the_predicted_features():
     widths = [1, 2, 4, 6, 8, 9]
     configs = [bottleneck_config(decoder="optimal", width=width, columns=9) for width in widths]
@@ -278,6 +279,7 @@ def test_spare_neurons_change_nothing(seed, spare):
     assert not wider["W"][3:].any()
 
 
+@pytest.mark.full
 def test_directions_emerge_in_order_at_times_in_proportion_to_one_over_their_amplitude():
     task = SingleIndex(d=32, n_directions=4, beta=1.0, rotation=0)
     config = TwoLayerConfig.for_task(task, width=64)
