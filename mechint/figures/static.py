@@ -17,6 +17,7 @@ from mechint.figures.theme import (
     MAX_TICKS,
     QUIET,
     SCALES,
+    finite,
     shorten_label,
     wrap_title,
 )
@@ -205,6 +206,8 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
         _draw_layer(axes, layer, place, max(1, len(groups)), below)
     for line in plot.lines:
         _draw_line(axes, line, 12 if stacked else 2)
+    if groups and min(finite([one.x if one.lying else one.y for one in groups]), default=-1) >= 0:
+        axes.set_xlim(left=0) if groups[0].lying else axes.set_ylim(bottom=0)
     for name, axis in (("x", plot.x), ("y", plot.y)):
         _set_axis(axes, name, axis, matrix)
     if plot.equal:
@@ -311,9 +314,6 @@ def _draw_bars(
         axes.barh(at, values, thick, left=start, xerr=error, **style)
     else:
         axes.bar(at, values, thick, bottom=start, yerr=error, **style)
-    finite_values = values[np.isfinite(values)]
-    if finite_values.size and finite_values.min() >= 0 and error is None:
-        axes.set_xlim(left=0) if layer.lying else axes.set_ylim(bottom=0)
 
 
 def _draw_matrix(axes: Axes, layer: Layer) -> None:
