@@ -85,6 +85,7 @@ class Comparison:
             x_title="layer of the second model",
             y_title="layer of the first model",
             z_title="linear CKA (0–1)",
+            limits=(0.0, 1.0),
             caption="1: one is a rotation and scaling of the other, on the same examples at the "
             "answer.",
         )

@@ -142,6 +142,7 @@ def effects_figures(
                 y_title="output",
                 z_title="accuracy change (share)",
                 diverging=True,
+                limits=(-1.0, 1.0),
                 caption="Which ablation breaks which output: the bluer, the more it falls.",
                 **words,
             )

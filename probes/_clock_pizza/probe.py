@@ -156,6 +156,7 @@ class ClockPizza(Probe):
                 {"random triples": centered},
                 title="Gradients at the two operands",
                 x_title="cosine of the gradients of one logit (−1 … 1)",
+                x_range=(-1.0, 1.0),
                 marks={f"published {name}": values[0] for name, values in PUBLISHED.items()},
                 caption="Mean cosine of the paper's clock and of its pizza beside this model's.",
             ),
@@ -190,6 +191,7 @@ class ClockPizza(Probe):
                 x_title="first operand (exponent)",
                 y_title="distance between the operands (exponent)",
                 z_title="logit less the mean (nats)",
+                limits=(min(0.0, float(centered.min())), float(centered.max())),
                 caption=(
                     "A pizza's logit depends on the distance between the operands (rows of one "
                     "color each), a clock's does not."

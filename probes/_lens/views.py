@@ -78,6 +78,7 @@ def attribution_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[
             y_title="head",
             z_title="right logit above the mean class (nats)",
             diverging=True,
+            total=float(sum(values)),
             caption="From which position each head carries what it adds to the answer.",
         )
     return result

@@ -345,6 +345,7 @@ def draw(report: Report, largest: Array, clusters: Mapping[str, Array], noun: st
             {"neurons": largest},
             title=f"How much of a neuron one {noun} holds",
             x_title="largest share of the variance (0–1)",
+            x_range=(0.0, 1.0),
             caption=f"Neurons near 1 compute with one {noun} alone.",
         ),
     )
