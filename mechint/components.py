@@ -101,8 +101,8 @@ def list_components(
         layers: blocks; all when None.
 
     Raises:
-        UnknownNameError: no such kind. NotApplicableError: a kind that was asked for and that the
-            model does not have, or has no hook for.
+        UnknownNameError: no such kind. ParameterError: no such layer. NotApplicableError: a kind
+            that was asked for and that the model does not have, or has no hook for.
 
     >>> from mechint.planted import modular_addition
     >>> subject = modular_addition(11, (3,)).subject
@@ -115,6 +115,11 @@ def list_components(
     for kind in asked:
         if kind not in HOOKS:
             raise UnknownNameError.of("kind of component", kind, HOOKS)
+    outside = [layer for layer in layers or () if layer >= shape.n_layers]
+    if outside:
+        raise ParameterError(
+            f"layers={outside[0]}: {subject.describe()} has layers 0 to {shape.n_layers - 1}"
+        )
     sites: list[Site] = []
     missing: dict[str, list[int]] = {}
     for layer in range(shape.n_layers) if layers is None else layers:

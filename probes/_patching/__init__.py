@@ -9,12 +9,13 @@ from probes._patching.measures import (
     logit_difference,
     patched,
 )
-from probes._patching.probe import Patching
+from probes._patching.probe import Patching, at_positions
 
 __all__ = [
     "KINDS",
     "Effects",
     "Patching",
+    "at_positions",
     "attribution",
     "effects_of",
     "flipped",

@@ -21,16 +21,14 @@ from mechint.interventions import (
 )
 from mechint.pairs import Pairs
 from mechint.task import Task
-from probes._ablation.nulls import no_effect
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
 KINDS = ("resid_pre", "attention", "head", "mlp")
 """What may be patched."""
-
-DIGITS = 6
-"""Of a share; rounding makes the rest, and sums of the same numbers in another order tie."""
+LEAST_SPAN = 0.01
+"""Of the logit differences of base and source, their difference from which it has shares."""
 
 
 def patched(
@@ -135,11 +133,13 @@ class Effects:
     @property
     def span(self) -> Float[np.ndarray, " component"]:
         """(component,) mean difference of the source less that of the base, over the pairs that
-        have the component's position; NaN where they are the same.
+        have the component's position; NaN where they are nearly the same.
         """
         shape = self.difference.shape
         source, base = (self.mean(np.broadcast_to(one, shape)) for one in (self.source, self.base))
-        return np.where(np.abs(source - base) > 1e-12, source - base, np.nan)
+        either = np.broadcast_to(np.abs(self.source) + np.abs(self.base), shape)
+        size = LEAST_SPAN * self.mean(either)
+        return np.where(np.abs(source - base) > size, source - base, np.nan)
 
     @property
     def gains(self) -> Float[np.ndarray, "component pair"]:
@@ -236,33 +236,6 @@ def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
             if not bool(left.any()):
                 return wrong
     return wrong
-
-
-def largest_by_chance(
-    effects: Effects, among: Sequence[int], top: int, n: int, seed: int
-) -> Float[np.ndarray, " sample"]:
-    """(sample,) the mean gain of the component `top` that lies as far out as the largest over the
-    components `among`, each on the scale of its own gains (of their mean, where some components
-    stand at positions that fewer pairs have), if the right source did no more than a wrong one:
-    pair by pair the sign of the gain is drawn at random, the same for all components.
-
-    `n` draws; where there are no more patterns of signs than that, each but the observed one once.
-    """
-    counts, pairs = effects.there.sum(-1), effects.there.shape[1]
-    scale = np.sqrt(effects.mean(effects.gains**2))  # the same under all signs
-    varied = [index for index in among if scale[index] > 10**-DIGITS]
-    if not varied:
-        return np.full(n, 0 * effects.span[top])
-    # a sum over all pairs, over which it is divided below, and a mean of few varies more
-    scale, more = scale * np.sqrt(pairs / counts), pairs / counts
-    gains = np.where(effects.there, effects.gains, 0.0)[varied] * more[varied, None]
-    gains /= scale[varied, None]
-    if pairs < 63 and 2**pairs - 1 <= n:
-        turned = np.arange(1, 2**pairs) >> np.arange(pairs)[:, None] & 1  # (pair, sample)
-        largest = (gains @ (1.0 - 2 * turned) / pairs).max(0)
-    else:
-        largest = no_effect(gains, n, seed)
-    return (largest * scale[top]).round(DIGITS)
 
 
 def spearman(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float:

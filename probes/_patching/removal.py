@@ -111,4 +111,4 @@ def left_without(
                     logits = subject.model.run_with_hooks(tokens, fwd_hooks=hooks)
                 logits = select_positions(logits, part.reads)
                 spans[row] += sign * float(logit_difference(task, logits, part).double().sum())
-    return float(spans[1] / spans[0]) if spans[0] else math.nan
+    return float(spans[1] / spans[0]) if abs(spans[0]) > 1e-9 else math.nan

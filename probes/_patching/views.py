@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +12,6 @@ from jaxtyping import Float, Int
 from mechint import figures
 from mechint.interventions import Site
 from mechint.results import Table
-from probes._patching.removal import MOST
-from probes.words import first_of
 
 
 def named(component: Site, from_answer: bool) -> str:
@@ -26,28 +23,6 @@ def named(component: Site, from_answer: bool) -> str:
     if not from_answer:
         return str(component)
     return f"{replace(component, pos=None)} @ {_place(component.pos)}"
-
-
-def left_over(metrics: Mapping[str, Any]) -> str:
-    """What the sentence says of removals: of the component named, and of those passed over.
-
-    >>> left_over({"left": 1.0, "opposed": None, "not_needed": []})
-    ', but with it at its mean 100% of that difference is left'
-    """
-    if math.isnan(metrics["left"]):
-        return ""
-    where = "it at its mean"
-    if metrics["opposed"]:
-        where = f"it and {metrics['opposed']}, which works against it, at their means"
-    but = "and" if metrics["left"] <= 1 - MOST else "but"
-    share = round(metrics["left"], 2) + 0.0  # no "-0%"
-    text = f", {but} with {where} {share:.0%} of that difference is left"
-    if metrics["not_needed"]:
-        text += (
-            f" (more than half without {first_of(metrics['not_needed'])}, though patching flips "
-            "most answers there, too)"
-        )
-    return text
 
 
 def _place(pos: object) -> str:
@@ -132,7 +107,7 @@ def patching_figures(
 
 
 def _row(component: Site) -> str:
-    return f"{component.kind} {component.layer}" + "".join(f".{h}" for h in component.units)
+    return str(replace(component, pos=None))
 
 
 def _matrix(
@@ -165,7 +140,7 @@ def _matrix(
         y=rows,
         title=f"Patching {variable}: what each activation carries",
         x_title="position (token)" if names is not None else "position, counted from the answer",
-        y_title="component (layer, or layer.head)",
+        y_title="component",
         z_title="logit difference recovered (0 base, 1 source)",
         diverging=True,
         limits=(-most, most),

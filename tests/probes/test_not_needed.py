@@ -99,14 +99,12 @@ def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float
         assert result.verdict == "yes" and result.metrics["component"] == "L0H2 @ 2"
         assert result.metrics["left"] == pytest.approx(0.0, abs=1e-5)
         assert result.metrics["not_needed"] == ["L0H0 @ 2"]
-        assert "L0H2 @ 2 carries most of the effect of x" in result.finding
-        assert "(more than half without L0H0 @ 2, though" in result.finding
+        assert result.findings[0].details["flip answers, not needed"] == "L0H0 @ 2"
     else:
         assert result.verdict == "no"
-        assert result.finding.startswith("What carries most of the effect of x is not told: what")
         assert result.metrics["component"] == "L0H0 @ 2"
         assert result.metrics["left"] == pytest.approx(1.0)
-        assert "it and L0H1 @ 2, which works against it, at their means 100%" in result.finding
+        assert result.metrics["opposed"] == "L0H1 @ 2"
 
 
 def test_what_is_left_without_a_component_by_hand() -> None:

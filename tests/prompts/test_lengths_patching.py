@@ -16,8 +16,8 @@ from mechint.interventions import Site
 from mechint.pairs import Pairs
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes._patching import Effects, Patching
-from probes._patching.measures import largest_by_chance, with_wrong_source, wrong_sources
+from probes._patching import Patching
+from probes._patching.measures import with_wrong_source, wrong_sources
 from tests.prompts.mixed import mixed
 
 KINDS = ("resid_pre", "attention", "head", "mlp")
@@ -103,10 +103,9 @@ def test_what_carries_the_answer_is_not_denied(subject: Subject, result: ProbeRe
         )
         if (kind, layer, pos) == ("resid_pre", 1, "answer")
     ]
-    assert last[0] > 0.6 and result.metrics["recovered"] >= last[0] - 1e-6
-    assert result.metrics["component"].endswith("@ answer") and result.metrics["pairs"] == 30
-    assert not result.finding.startswith("No component alone")
-    assert "@ answer" in result.finding and "counted from the answer" in result.finding
+    assert last[0] > 0.6 and result.metrics["pairs"] == 30
+    assert "@ answer" in result.metrics["component"]
+    assert "resid_pre" not in result.metrics["component"]
     figure = result.figures["recovered"].to_dict()
     assert "counted from the answer" in str(figure)
 
@@ -128,7 +127,6 @@ def test_prompts_of_one_length_are_patched_at_their_positions(tmp_path: Path) ->
     result = probes.patching(mixed(tmp_path, (4,), 8), only_correct=False, null_samples=99)
     columns = result.tables["components"].columns
     assert set(columns["pos"]) == {0, 1, 2, 3} and "pairs" not in columns
-    assert "counted from the answer" not in result.finding
 
 
 def test_positions_that_few_pairs_have_are_left_out(tmp_path: Path) -> None:
@@ -162,26 +160,3 @@ def test_pairs_without_a_wrong_source_are_refused(subject: Subject) -> None:
     )
     with pytest.raises(DataError, match="no two of 2 pairs are read at the same position"):
         probe.run(subject, seed=seed)
-
-
-def test_a_mean_over_few_pairs_varies_more_by_chance() -> None:
-    """Held against t-like ratios by hand; the same as before where all pairs have all."""
-    generator = np.random.default_rng(0)
-    right, wrong = generator.standard_normal((2, 3, 6))
-    base, source = np.zeros(6), np.ones(6)
-    there = np.ones((3, 6), bool)
-    there[1, 2:] = False
-    right[~there] = wrong[~there] = np.nan
-    effects = Effects(right, right, right, wrong, base, source)
-    gains = [(right - wrong)[i][there[i]] for i in range(3)]
-    assert effects.recovered(right)[1] == pytest.approx(right[1, :2].mean())
-    signs = np.array(np.meshgrid(*[[1, -1]] * 6)).reshape(6, -1).T[1:]
-
-    def ratio(sign: np.ndarray, i: int) -> float:
-        own = gains[i]
-        return float((sign[there[i]] * own).mean() / np.sqrt((own**2).mean() / len(own)))
-
-    unit = np.sqrt((gains[0] ** 2).mean() / 6)
-    expected = [unit * max(ratio(sign, i) for i in range(3)) for sign in signs]
-    found = largest_by_chance(effects, range(3), 0, 99, 0)
-    assert np.sort(found) == pytest.approx(np.sort(expected), abs=1e-5)
