@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mechint.cli.common import print_error, print_json
 from mechint.cli.opening import Opening
 from mechint.cli.sorting import sort_settings
-from mechint.errors import ParameterError, counted
+from mechint.errors import ParameterError, counted, one_line
 from mechint.progress import console, counting
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     for name in columns:
         shown.add_column(name, no_wrap=name in ("name", "status"), overflow="fold")
     for row in rows:
-        shown.add_row(*(show(row.get(name)) for name in columns))
+        shown.add_row(*(one_line(show(row.get(name))) for name in columns))
     out = console()
     if not out.is_terminal:  # a file or a pipe has no width: no column is cut
         out.width = 24 * len(columns)

@@ -123,6 +123,8 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
         result = measurement.probe.run(subject, seed=measurement.seed, answer=measurement.answer)
     except MechintError as error:
         return {f"{name}.error": " ".join(str(error).split())}
+    except Exception as error:  # of a plug-in: it does not lose the rest of the table
+        return {f"{name}.error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     if place != cache.place_of(entry, key):
         return {f"{name}.error": CHANGING}
     columns = columns_of(name, result)
