@@ -208,20 +208,17 @@ def _refuse(what: str, place: Path | None, given: Mapping[str, Any]) -> None:
                 f"sweep {what}: --{option}: what a directory holds is planned already; expected a "
                 "task or a file, with another --out"
             )
-    elif what not in TASKS and not what.endswith((".json", ".toml")):
-        if given["resume"] or "/" in what or not (given["over"] or given["spaces"]):
-            unknown = UnknownNameError.of("task", what, TASKS)
-            raise ParameterError(
-                f"sweep {what}: there is no such directory of a sweep, and {unknown}"
-            )
-    elif given["resume"]:
-        out = given["out"] or Path("runs") / f"sweep-{what}"
-        if not (out / PLAN_FILE).is_file() and not (out / SEARCH_FILE).is_file():
-            raise ParameterError(
-                f"sweep {what} --resume: {out} holds no sweep to go on with; leave --resume out"
-            )
+    unknown = what not in TASKS and not what.endswith((".json", ".toml"))
+    planned_here = given["over"] or given["spaces"]
+    if place is None and unknown and (given["resume"] or "/" in what or not planned_here):
+        error = UnknownNameError.of("task", what, TASKS)
+        raise ParameterError(f"sweep {what}: there is no such directory of a sweep, and {error}")
     if given["minimize"] and given["maximize"]:
         raise ParameterError("--minimize and --maximize: expected one of them")
+    if given["slurm"] and given["executor"] != "slurm":
+        raise ParameterError(
+            f"--slurm: is for --executor slurm, got --executor {given['executor']}"
+        )
     if given["spaces"] and given["executor"] != "local":
         raise ParameterError(f"--executor {given['executor']}: a search trains its trials here")
     if given["loggers"] and given["executor"] == "slurm":
@@ -298,8 +295,9 @@ def run_sweep_command(
     from mechint.training.plan import part_of
     from mechint.training.timing import announcement
 
-    if (out / PLAN_FILE).exists():
-        keep_plan(groups, out)  # another sweep there is refused first
+    chosen = groups if only is None else _only(groups, only)
+    if out.exists():
+        keep_plan(groups, out)  # what stands there is refused first
     specs = [spec for group in groups for spec in group.specs(out)]
     if request.executor == "local":
         target = find_device(request.device)
@@ -307,7 +305,6 @@ def run_sweep_command(
         places = iter(range(len(specs)))
         parts = [part_of(specs, [next(places) for _ in group.runs]) for group in groups]
         print_error(announcement(specs, target, request.workers, parts))
-    chosen = groups if only is None else _only(groups, only)
     keep_plan(groups, out)
     keep_probes(out, request.probes)
     rows: Rows = []

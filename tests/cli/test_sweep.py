@@ -46,11 +46,11 @@ def test_some_groups_of_a_new_sweep_leave_a_sweep(mechint: Command, tmp_path: Pa
     assert not out.exists()
     some = mechint(*swept, "--probe", "norms", "--only", 0)
     assert some.exit_code == 0 and some.stdout.startswith("seed=0  finished"), some.output
-    rows = out / "groups" / "0000" / "rows.jsonl"
-    first = rows.read_bytes()
+    status = out / "seed=0" / "status.json"
+    first = status.read_bytes()
     other = ["sweep", TASK, *SETTINGS, "--over", "lr=1e-3,2e-3", "--out", out, "--only", 0]
     assert "holds another sweep" in one_line(mechint(*other))
-    assert rows.read_bytes() == first
+    assert status.read_bytes() == first
     assert mechint(*swept).exit_code == 0
     assert len((out / "sweep.csv").read_text().splitlines()) == 3, "both runs, measured"
     (tmp_path / "notes").mkdir()
@@ -69,8 +69,6 @@ def test_some_groups_of_a_new_sweep_leave_a_sweep(mechint: Command, tmp_path: Pa
         ["--group-size", 1],
         ["--out", "elsewhere"],
         ["--search", "lr=1e-4..1e-2"],
-        ["--objective", "test.loss"],
-        ["--minimize"],
     ],
 )
 def test_the_plan_of_a_directory_stands(
@@ -82,12 +80,14 @@ def test_the_plan_of_a_directory_stands(
         assert f"{options[0]}: what a directory holds is planned already" in line
 
 
-def test_a_directory_goes_on_elsewhere_with_resume_only(mechint: Command, tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text("[]")
-    for executor in ("slurm", "ray"):
-        line = one_line(mechint("sweep", tmp_path, "--executor", executor))
-        assert line == f"--executor {executor}: {tmp_path} stands there; --resume goes on with it"
-    assert "--trials: is for a search" in one_line(mechint("sweep", tmp_path, "--trials", 3))
+def test_resume_wants_a_sweep_that_is_there(mechint: Command, tmp_path: Path) -> None:
+    out = tmp_path / "none"
+    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--resume", "--out", out]
+    line = one_line(mechint(*swept))
+    assert (
+        line == f"--resume: {out} holds no sweep to go on with; without --resume one begins there"
+    )
+    assert not out.exists()
 
 
 def test_probes_measure_what_has_finished(mechint: Command, tmp_path: Path) -> None:
@@ -118,18 +118,21 @@ def test_a_file_describes_a_sweep(mechint: Command, tmp_path: Path) -> None:
     done = mechint("sweep", toml, "--out", tmp_path / "out", "--json")
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)) == 2
-    toml.write_text("task = 3\n")
-    assert "expected the names task, set (name = value) and over" in one_line(
-        mechint("sweep", toml)
-    )
+    toml.write_text(f'task = "{TASK}"\n[over]\nseed = "0:3"\n')
+    assert "seed=2" in mechint("sweep", toml, "--dry-run").stdout
+    for text, said in (
+        ("task = 3\n", "expected task = NAME, and [set] and [over] besides"),
+        (f'task = "{TASK}"\n[over]\nseed = 3\n', "over.seed=3: expected a list of values, or a"),
+        (f'task = "{TASK}"\nsets = 3\n', "sets: expected only task = NAME, [set] and [over]"),
+    ):
+        toml.write_text(text)
+        assert said in one_line(mechint("sweep", toml))
 
 
 def test_a_dry_run_prints_and_does_nothing(mechint: Command, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     arguments = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--dry-run", "--out", out]
     assert mechint(*arguments).stdout == "group 0000: seed=0, seed=1\n"
-    text = mechint(*arguments, "--executor", "slurm", "--slurm", "time=1:00:00").stdout
-    assert text.startswith("#!/bin/bash\n#SBATCH ") and "--time=1:00:00\n" in text
     assert not out.exists()
 
 
@@ -141,13 +144,14 @@ def test_a_dry_run_prints_and_does_nothing(mechint: Command, tmp_path: Path) -> 
         (["--over", "seed=0:100000000000"], "expected at most 100,000 values"),
         (["--over", "seeds=0:2"], "unknown parameter 'seeds'; did you mean 'seed'"),
         (["--over", "seed=0:2", "--slurm", "time"], "expected KEY=VALUE"),
-        (["--over", "seed=0:2", "--slurm", "time=3"], "--slurm: is for --executor slurm, got"),
-        (["--over", "seed=0:2", "--trials", "5"], "--trials: is for a search; expected --search"),
-        (["--over", "seed=0:2", "--objective", "test.loss"], "--objective: is for a search"),
-        (["--over", "seed=0:2", "--minimize"], "--minimize: is for a search"),
+        (
+            ["--over", "seed=0:2", "--slurm", "time=3"],
+            "--slurm: is for --executor slurm",
+        ),
         (["--minimize", "--maximize", "--search", "lr=1e-4..1e-2"], "expected one of them"),
-        (["--over", "seed=0:2", "--sampler", "random"], "--sampler: is for a search"),
-        (["--over", "seed=0:2", "--executor", "ray", "--only", "0"], "leave --executor ray out"),
+        (["--over", "seed=0:2", "--set", "lr=1", "--set", "lr=2"], "expected each setting once"),
+        (["--over", "seed=0:2", "--set", "learning_rate=1"], "did you mean 'lr'?"),
+        (["--over", "lr=0,1"], "lr=0"),
         (["--over", "seed=0:2", "--probe", "nrms"], "unknown probe 'nrms'"),
         (["--over", "seed=0:2", "--device", "gpu"], "device 'gpu': expected one of cpu, cuda"),
         (["--over", "d_model=65536", "--set", "n_layers=1000"], "one model of modular-arithmetic"),
@@ -158,6 +162,7 @@ def test_refused(mechint: Command, tmp_path: Path, arguments: list[str], text: s
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.full
 def test_measured_as_runs_finish_and_found_by_analyze(mechint: Command, tmp_path: Path) -> None:
     """The workers measure; the table, and `analyze` without a probe's name, read what is kept."""
     out = tmp_path / "sweep"
