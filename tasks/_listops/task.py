@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from random import Random
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import ArrayLike
-from torch import Tensor
+from jaxtyping import Float
 
-from mechint.errors import DataError
-from mechint.task import (
-    IGNORE,
-    Batch,
-    Chance,
-    Output,
-    Symmetry,
-    Variable,
-    Vocabulary,
-    epochs,
-    rng,
+from mechint.config import setting
+from mechint.errors import UnknownNameError
+from mechint.task import MAX_SEED, Batch, Chance, Control, GeneratedTask, epochs, rng
+from tasks._listops.algebra import (
+    ADDITIONS,
+    Algebra,
+    addition_table,
+    integers,
+    permutation_blocks,
+    random_answers,
 )
-from tasks._listops import greedy
-from tasks._listops.labels import Labels
-from tasks._listops.settings import ListOpsSettings
-from tasks._listops.variables import variables
+from tasks._listops.expression import (
+    LETTERS,
+    SPELLINGS,
+    Bracket,
+    Grammar,
+    Notation,
+    Patterns,
+    solve,
+)
+from tasks._listops.text import ExpressionTask, Predict
 
-Predict = Callable[[Tensor, Tensor], Tensor]
+ALGEBRAS = {"integers": ("MAX", "MED", "ADD"), "permutation-blocks": ("OP", "OP_TOP", "OP_BOTTOM")}
+"""Name of the algebra → the operations mixed where none are named."""
+
+LONGEST = 512
+"""Default bound on a text where the grammar could write longer ones."""
 
 
 @dataclass(frozen=True)
-class ListOps(ListOpsSettings):
+class ListOps(ExpressionTask, GeneratedTask):
     """Nested MAX, MIN, MED, ADD, PROD and NADD mod n, or products of permutations, a character at a
     time.
 
@@ -89,25 +95,212 @@ class ListOps(ListOpsSettings):
         "fast": "test accuracy 99.7% by step 400, seed 0"
     }
 
-    # --- what is written --------------------------------------------------------------------------
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.notation.vocabulary
+    algebra: str = setting(
+        "integers",
+        "what the values are: integers mod n, or the 36 permutations of two blocks of three",
+        choices=ALGEBRAS,
+    )
+    n: int = setting(10, "modulus of the integers", low=2, high=len(LETTERS))
+    operations: tuple[str, ...] | None = setting(
+        None, "operations mixed; MAX, MED, ADD or OP, OP_TOP, OP_BOTTOM when none"
+    )
+    weights: tuple[float, ...] | None = setting(
+        None,
+        "how often each is drawn for a bracket, in proportion; equal when none",
+        low=0,
+        high=1e6,
+    )
+    operands: int = setting(3, "most operands of a bracket", low=1, high=5)
+    min_operands: int | None = setting(
+        None, "fewest; 2, or operands where that is less, when none", low=1, high=5
+    )
+    depth: int = setting(2, "most brackets nested in one another", low=1, high=5)
+    chain_of_thought: bool = setting(
+        True, "write every step, each resolving the right-most innermost bracket"
+    )
+    spelling: str = setting(
+        "symbolic", "s(+3(-749))=4e, or max_10(3,min_10(7,4,9))=4", choices=SPELLINGS
+    )
+    addition: str = setting(
+        "sum",
+        "table of ADD: the sum, the sum shuffled symmetrically, or random answers",
+        choices=ADDITIONS,
+    )
+    answers: str = setting(
+        "true",
+        "random: each bracket's answer a fixed random function of operation and operands",
+        choices=("true", "random"),
+    )
+    table_seed: int = setting(
+        0, "seed of shuffled and random tables and answers", low=0, high=MAX_SEED
+    )
+    excluded: int | None = setting(
+        None,
+        "operand tuples held out; 100, or a tenth of all where that is less, when none",
+        low=1,
+        high=1_000_000,
+    )
+    excluded_seed: int = setting(0, "seed of the held-out tuples", low=0, high=MAX_SEED)
+    loss_on: str = setting(
+        "output",
+        "characters predicted: after the =, after the prompt, or all",
+        choices=("answer", "output", "all"),
+    )
+    context: int | None = setting(
+        None,
+        f"most characters of a text; the longest the grammar writes, at most {LONGEST}, when none",
+        low=1,
+        high=4096,
+    )
+    train_examples: int | None = setting(
+        None,
+        "training expressions, repeated in random order; ever new ones when none",
+        low=1,
+        high=10_000_000,
+    )
+    ramp_operation: str | None = setting(
+        None, "operation that takes over from the mixture while training, in expressions of its own"
+    )
+    ramp_start: int = setting(0, "batch from which its share grows", low=0, high=1_000_000_000)
+    ramp_steps: int = setting(
+        1000, "batches in which its share grows from 0 to 1", low=1, high=1_000_000_000
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fewest = min(2, self.operands) if self.min_operands is None else self.min_operands
+        if fewest > self.operands:
+            self.reject("min_operands", f"at most operands={self.operands}")
+        object.__setattr__(self, "min_operands", fewest)
+        if self.operations is None:
+            object.__setattr__(self, "operations", ALGEBRAS[self.algebra])
+        for name in (*self.mixture, *((self.ramp_operation,) if self.ramp_operation else ())):
+            if name not in self.values.names:
+                raise UnknownNameError.of(f"operation of {self.algebra}", name, self.values.names)
+        if not self.mixture or len(set(self.mixture)) < len(self.mixture):
+            self.reject("operations", "at least one, and every one once")
+        if self.weights is not None and (
+            len(self.weights) != len(self.mixture) or sum(self.weights) <= 0
+        ):
+            names = ", ".join(self.mixture)
+            expected = f"{len(self.mixture)} numbers, one for each of {names}, not all 0"
+            self.reject("weights", expected)
+        possible = self.values.size**self.pattern_length
+        if self.excluded is not None and self.excluded > possible // 2:
+            tuples = f"{possible} tuples of {self.pattern_length} operands"
+            self.reject("excluded", f"1 to {possible // 2}, half of the {tuples}")
+        grammar = self.grammar()
+        if (shortest := self._length(grammar.chain(self._widest))) > self.n_ctx:
+            fit = f"for operands={self.operands} at depth={self.depth}"
+            self.reject("context", f"at least {shortest} characters, {fit}")
+        if self.ramp_operation and self.train_examples:
+            self.reject("train_examples", "none beside a ramp_operation")
+
+    # --- what follows from the parameters ---------------------------------------------------------
+    @cached_property
+    def values(self) -> Algebra:
+        """The algebra itself."""
+        if self.algebra == "integers":
+            addition = addition_table(self.addition, self.n, self.table_seed)
+            algebra = integers(self.n, addition)
+        else:
+            algebra = permutation_blocks()
+        return random_answers(algebra, self.table_seed) if self.answers == "random" else algebra
+
+    @cached_property
+    def notation(self) -> Notation:  # type: ignore[override]
+        """How expressions are spelled."""
+        return Notation(self.values, self.spelling)
 
     @property
-    def n_ctx(self) -> int:
-        return self.grammar.n_ctx
+    def mixture(self) -> tuple[str, ...]:
+        """`operations`, which are never none once the task is made."""
+        assert self.operations is not None
+        return self.operations
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("token", len(self.vocabulary), names=self.vocabulary.tokens),)
+    def fewest_operands(self) -> int:  # type: ignore[override]
+        """Operands that every bracket has."""
+        assert self.min_operands is not None
+        return self.min_operands
 
     @property
-    def symmetry(self) -> Symmetry | None:
-        one_character = all(len(text) == 1 for text in self.notation.values)
-        return (
-            Symmetry(self.values.group, tuple(range(self.values.size))) if one_character else None
+    def drawn(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Operations that expressions are drawn with, the ramp's among them."""
+        weights = self.shares() + (self.shares(self.ramp_operation) if self.ramp_operation else 0)
+        return tuple(
+            name for name, weight in zip(self.values.names, weights, strict=True) if weight
         )
+
+    def shares(self, operation: str | None = None) -> Float[np.ndarray, " operation"]:
+        """How often each operation of the algebra is drawn: the mixture's weights, or `operation`
+        alone.
+        """
+        weights = {} if operation is None else {operation: 1.0}
+        if operation is None:
+            given = self.weights or [1.0] * len(self.mixture)
+            weights = dict(zip(self.mixture, given, strict=True))
+        return np.array([weights.get(name, 0.0) for name in self.values.names])
+
+    def grammar(self, operation: str | None = None) -> Grammar:
+        """How expressions are drawn, of the mixture or of `operation` alone."""
+        return Grammar(
+            self.values.size,
+            self.shares(operation).tolist(),
+            self.fewest_operands,
+            self.operands,
+            self.depth,
+            self._most_brackets(self.context or LONGEST),
+        )
+
+    def _most_brackets(self, n_ctx: int) -> int:
+        """No text with more brackets fits: each takes two characters and an operand at every step
+        that still shows it.
+        """
+        if not self.chain_of_thought:
+            return n_ctx // 3
+        return next(b for b in itertools.count() if 3 * (b + 1) * (b + 2) // 2 > n_ctx)
+
+    @cached_property
+    def n_ctx(self) -> int:  # type: ignore[override]
+        """`context`, or else the characters of the longest text."""
+        if self.context is not None:
+            return self.context
+        grammar = self.grammar()
+        if sum(self.operands**level for level in range(self.depth)) > grammar.max_brackets:
+            return LONGEST
+        return min(LONGEST, self._length(grammar.complete(self._widest)))
+
+    @property
+    def _widest(self) -> int:
+        """The operation with the longest name."""
+        return max(
+            (self.values.names.index(name) for name in self.drawn),
+            key=lambda index: len(self.notation.openings[index]),
+        )
+
+    def _length(self, tree: Bracket) -> int:
+        """Characters of the text of a tree all of whose brackets come to its last value."""
+        value = tree.at(list(tree.leaves())[-1])
+        steps = solve(self.values, tree)
+        given = {step.path: value for step in steps}
+        texts = self.notation.texts(tree, solve(self.values, tree, given))  # type: ignore[arg-type]
+        return len(self.notation.write(texts, self.chain_of_thought))
+
+    @property
+    def pattern_length(self) -> int:
+        """Operands of a held-out tuple: three, where brackets can hold just three."""
+        return min(max(3, self.fewest_operands), self.operands)
+
+    @cached_property
+    def patterns(self) -> Patterns:
+        """The held-out tuples."""
+        size, length = self.values.size, self.pattern_length
+        count = max(1, min(100, size**length // 10)) if self.excluded is None else self.excluded
+        generator = rng("excluded", size, length, self.excluded_seed)
+        codes = np.sort(generator.choice(size**length, count, replace=False))
+        digits = np.stack([codes // size**place % size for place in reversed(range(length))], 1)
+        return Patterns(tuple(map(tuple, digits.tolist())))
 
     # --- what is drawn ----------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
@@ -119,29 +312,26 @@ class ListOps(ListOpsSettings):
     def expressions(
         self, n: int, split: str, generator: np.random.Generator, operation: str | None = None
     ) -> Batch:
-        """`n` expressions of `split`, of the mixture or of `operation` alone."""
-        grammar = dataclasses.replace(self.grammar, weights=self.shares(operation))
-        return self.labeled(*grammar.draw(n, generator, self.patterns, held_out=split == "test"))
+        """`n` expressions of `split`, of the mixture or of `operation` alone.
 
-    @property
-    def _labels(self) -> Labels:
-        return Labels(self.notation, self.chain_of_thought, self.loss_on)
-
-    def labeled(self, tokens: ArrayLike, lengths: ArrayLike) -> Batch:
-        """Whole texts, tokens (batch, n_ctx) of `lengths` (batch,), with the targets that `loss_on`
-        asks for.
+        Of the test each shows one of the held-out tuples as all operands of a bracket; of the other
+        splits none shows any.
         """
-        return self._labels.labeled(np.asarray(tokens), np.asarray(lengths))
-
-    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
-        """Whole texts, labeled; what does not end is taken to fill the context."""
-        ends = tokens == self.notation.end_token
-        lengths = torch.where(ends.any(1), ends.int().argmax(1) + 1, tokens.shape[1])
-        return self.labeled(tokens, lengths)
-
-    def prompts(self, tokens: ArrayLike, until: str = "output") -> Int[Tensor, " batch"]:
-        """(batch,) tokens before the answer, before the output (the first > or =), or 1 for all."""
-        return self._labels.prompts(np.asarray(tokens), until)
+        random = Random(int(generator.integers(1 << 62)))
+        grammar, texts = self.grammar(operation), list[str]()
+        while len(texts) < n:
+            tree = grammar.draw(random)
+            if tree is not None and split == "test":
+                tree = self.patterns.plant(tree, random)
+            if tree is None:
+                continue
+            steps = solve(self.values, tree)
+            if split != "test" and self.patterns.occur(steps):
+                continue
+            text = self.notation.write(self.notation.texts(tree, steps), self.chain_of_thought)
+            if len(text) <= self.n_ctx:
+                texts.append(text)
+        return self.batch_of(self.written(texts))
 
     def stream(
         self, split: str, seed: int, batch_size: int | None, start: int = 0
@@ -173,58 +363,11 @@ class ListOps(ListOpsSettings):
         """
         ramped = torch.from_numpy(generator.random(len(share)) < share)
         parts = [
-            self.expressions(int(rows.sum()), split, generator, operation)
+            self.expressions(int(rows.sum()), split, generator, operation).tokens
             for rows, operation in ((~ramped, None), (ramped, self.ramp_operation))
         ]
         order = torch.argsort(torch.argsort(ramped.int(), stable=True))
-        return self.labeled(
-            *(
-                torch.cat([getattr(part, name) for part in parts])[order]
-                for name in ("tokens", "lengths")
-            )
-        )
-
-    # --- the plain reading: text, truth by hand, variables ----------------------------------------
-    def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
-        """The expression as written, without what pads it."""
-        before, end, _ = super().text(tokens).partition(self.notation.end)
-        return before + end.strip("\n")
-
-    def tokens_of(self, text: str) -> list[int]:
-        """Tokens of a whole text, padded to `n_ctx`, or of the beginning of one; DataError where it
-        cannot be read.
-        """
-        end = self.notation.end
-        if end == "\n" and re.search("=.", text):
-            text += end
-        if len(text) > self.n_ctx:
-            raise DataError(
-                f"text of {len(text)} characters: expected at most context={self.n_ctx}"
-            )
-        return super().tokens_of(text.ljust(self.n_ctx, end) if text.endswith(end) else text)
-
-    def solution(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> list[str]:
-        """The expression that `tokens` ask for, after 0, 1, 2, … steps, solved by plain rewriting
-        of its text.
-        """
-        return self.notation.solve(self.notation.expression(self.text(tokens)))
-
-    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        text = self.notation.write(self.solution(tokens), self.chain_of_thought)
-        ids = self.vocabulary.encode(text)
-        marks = {"answer": text.index("="), "output": len(re.split("[>=]", text)[0]), "all": 0}
-        first = marks[self.loss_on]
-        return [
-            [ids[place + 1] if first <= place < len(ids) - 1 else IGNORE]
-            for place in range(self.n_ctx)
-        ]
-
-    @cached_property
-    def variables(self) -> Mapping[str, Variable]:  # type: ignore[override]
-        """The answer, the outermost operation, the values of the operands that every outermost
-        bracket has, and that of the bracket resolved first.
-        """
-        return variables(self)
+        return self.batch_of(torch.cat(parts)[order])
 
     # --- how well it is done ----------------------------------------------------------------------
     def score(
@@ -239,27 +382,10 @@ class ListOps(ListOpsSettings):
         """
         scores = {"accuracy": self.accuracy(predict, self.sample(n, seed, split))}
         for name in self.drawn if len(self.drawn) > 1 else ():
-            some = self.expressions(
-                max(1, n // len(self.drawn)),
-                split,
-                rng("score", self.name, split, seed, name),
-                name,
-            )
+            generator = rng("score", self.name, split, seed, name)
+            some = self.expressions(max(1, n // len(self.drawn)), split, generator, name)
             scores[f"accuracy.{name}"] = self.accuracy(predict, some)
         return scores
-
-    def accuracy(self, predict: Predict, batch: Batch) -> Float[np.ndarray, " model"]:
-        """(model,) share of `batch` whose value is found by greedy continuation from the prompt."""
-        ids, right = self.vocabulary.ids, self.answers_of(batch.tokens)
-        given = greedy.answers(
-            predict,
-            batch.tokens,
-            self.prompts(batch.tokens),
-            ids["="],
-            self.notation.end_token,
-            right.shape[-1],
-        )
-        return (given == right).all(-1).double().mean(-1).numpy()
 
     @cached_property
     def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
@@ -273,9 +399,50 @@ class ListOps(ListOpsSettings):
         """Of the best constant value, as `score` counts, from the same test expressions."""
         return Chance.of(self.answers_of(self.sample(1 << 13, seed=0).tokens))
 
-    def answers_of(self, tokens: Int[Tensor, "*batch n_ctx"]) -> Int[Tensor, "*batch width"]:
-        """(..., width) characters of the value in whole texts, tokens (..., n_ctx), filled with the
-        end; -1 where there is no =.
+    def tables(self) -> dict[str, Any]:
+        """The held-out tuples; the table of every operation on two operands that is not arithmetic,
+        and what permutations are numbered.
         """
-        ids, width = self.vocabulary.ids, max(map(len, self.notation.values))
-        return greedy.after(tokens, ids["="], self.notation.end_token, width)
+        tables: dict[str, Any] = {"excluded": [list(pattern) for pattern in self.patterns.tuples]}
+        if self.algebra == "permutation-blocks":
+            tables["elements"] = list(self.values.group.names)
+        for name, operation in self.values.operations.items():
+            if (
+                self.answers == "random"
+                or self.algebra == "permutation-blocks"
+                or (name == "ADD" and self.addition != "sum")
+            ):
+                tables[name] = [
+                    [operation.compute([a, b]) for b in range(self.values.size)]
+                    for a in range(self.values.size)
+                ]
+        return tables
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        controls = list(super().controls)
+        if self.answers == "true":
+            controls.append(
+                Control(
+                    "random-answers",
+                    "answers without a rule: nothing carries over to held-out tuples",
+                    {"answers": "random"},
+                )
+            )
+        if self.answers == "true" and self.addition == "sum" and "ADD" in self.drawn:
+            controls.append(
+                Control(
+                    "shuffled-addition",
+                    "a commutative table without arithmetic in place of the sum",
+                    {"addition": "shuffled"},
+                )
+            )
+        if self.chain_of_thought and self.depth > 1:
+            controls.append(
+                Control(
+                    "no-chain-of-thought",
+                    "the value without the steps to it",
+                    {"chain_of_thought": False},
+                )
+            )
+        return tuple(controls)

@@ -4,7 +4,8 @@ fixed training set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -22,18 +23,16 @@ from mechint.task import (
     Chance,
     Control,
     FiniteTask,
-    Output,
-    Symmetry,
-    Variable,
-    Vocabulary,
     rng,
 )
 from tasks._listops.algebra import ADDITIONS
+from tasks._listops.expression import Bracket, Notation
 from tasks._listops.task import ListOps
+from tasks._listops.text import ExpressionTask
 
 
 @dataclass(frozen=True)
-class Triplets(FiniteTask):
+class Triplets(ExpressionTask, FiniteTask):
     """ListOps on single triplets, ``s(%123)=6e``: all n³ under each operation, `excluded` triplets
     held out.
 
@@ -126,7 +125,7 @@ class Triplets(FiniteTask):
 
     @cached_property
     def listops(self) -> ListOps:
-        """The same expressions as a stream; it says how they are written, solved and read."""
+        """The same expressions as a stream."""
         return ListOps(
             n=self.n,
             operations=self.operations,
@@ -139,6 +138,27 @@ class Triplets(FiniteTask):
             table_seed=self.table_seed,
             loss_on=self.loss_on,
         )
+
+    # --- how texts are written --------------------------------------------------------------------
+    depth: ClassVar[int] = 1  # type: ignore[assignment]
+    fewest_operands: ClassVar[int] = 3  # type: ignore[assignment]
+    chain_of_thought: ClassVar[bool] = False  # type: ignore[assignment]
+
+    @property
+    def notation(self) -> Notation:  # type: ignore[override]
+        return self.listops.notation
+
+    @property
+    def drawn(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.listops.drawn
+
+    @property
+    def n_ctx(self) -> int:
+        return self.listops.n_ctx
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        return self.listops.controls
 
     # --- inputs and split -------------------------------------------------------------------------
     @property
@@ -161,34 +181,19 @@ class Triplets(FiniteTask):
         return float(train), float(1 - train - self.held_out / np.prod(self.grid))
 
     def inputs(self) -> Int[Tensor, "n pos"]:
-        algebra, notation = self.listops.values, self.listops.notation
-        operation, *operands = np.indices((len(self.operations), self.n, self.n, self.n)).reshape(
-            4, -1
-        )
-        index = np.array([algebra.names.index(name) for name in self.operations])[operation]
-        answer = algebra.apply(index, np.stack(operands), np.full(len(index), 3))
-        ids = self.vocabulary.ids
-        symbol = np.array([ids[opening[-1]] for opening in notation.openings])[index]
-        columns = [
-            ids["s"],
-            ids["("],
-            symbol,
-            *operands,
-            ids[")"],
-            ids["="],
-            answer,
-            ids["e"],
-        ]  # value tokens come first: a value is its own token
-        return torch.from_numpy(np.stack(np.broadcast_arrays(*columns), 1).astype(np.int64))
+        notation = self.notation
+        trees = [
+            Bracket(notation.algebra.names.index(name), operands)
+            for name in self.operations
+            for operands in itertools.product(range(self.n), repeat=3)
+        ]
+        return self.written([notation.write(notation.texts(tree), False) for tree in trees])
 
     def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
-        return self._labeled(tokens).targets
+        return self.batch_of(tokens).targets
 
     def target_kinds(self, tokens: Int[Tensor, "batch pos"]) -> Int8[Tensor, "batch pos"] | None:
-        return self._labeled(tokens).kinds
-
-    def _labeled(self, tokens: Tensor) -> Batch:
-        return self.listops.labeled(tokens, torch.full((len(tokens),), tokens.shape[1]))
+        return self.batch_of(tokens).kinds
 
     def split(self, seed: int) -> dict[str, Int[Tensor, " _index"]]:
         """Train, validation and test as the class says; the held-out triplets are drawn from
@@ -213,9 +218,9 @@ class Triplets(FiniteTask):
         triplets under each operation.
         """
         index, triplets = self.split(seed), self.n**3
-        scores = {"accuracy": self.listops.accuracy(predict, self._some(index[split], n, seed))}
+        scores = {"accuracy": self.accuracy(predict, self._some(index[split], n, seed))}
         for place, name in enumerate(self.operations) if len(self.operations) > 1 else ():
-            scores[f"accuracy.{name}"] = self.listops.accuracy(
+            scores[f"accuracy.{name}"] = self.accuracy(
                 predict, self._some(index["test"] % triplets + place * triplets, n, seed)
             )
         return scores
@@ -225,7 +230,7 @@ class Triplets(FiniteTask):
         chosen = self.examples()[
             index[torch.from_numpy(rng("some", seed).permutation(len(index))[:n])]
         ]
-        return self.listops.labeled(chosen.tokens, torch.full((len(chosen),), self.n_ctx))
+        return self.batch_of(chosen.tokens)
 
     @property
     def chance(self) -> Mapping[str, Chance]:
@@ -237,7 +242,7 @@ class Triplets(FiniteTask):
     @property
     def answer_chance(self) -> Chance:
         """Of the best constant value, as `score` counts; exact."""
-        return Chance.of(self.listops.answers_of(self._tested.tokens))
+        return Chance.of(self.answers_of(self._tested.tokens))
 
     @property
     def _tested(self) -> Batch:
@@ -250,38 +255,3 @@ class Triplets(FiniteTask):
         return {
             name: table for name, table in self.listops.tables().items() if name != "excluded"
         } | {"excluded of seed 0": triplets}
-
-    # --- as any listops ---------------------------------------------------------------------------
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.listops.vocabulary
-
-    @property
-    def n_ctx(self) -> int:
-        return self.listops.n_ctx
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return self.listops.outputs
-
-    @property
-    def symmetry(self) -> Symmetry | None:
-        return self.listops.symmetry
-
-    @property
-    def controls(self) -> tuple[Control, ...]:
-        return self.listops.controls
-
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        """The answer, the operation and the three operands."""
-        return self.listops.variables
-
-    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        return self.listops.brute_force(tokens)
-
-    def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
-        return self.listops.text(tokens)
-
-    def tokens_of(self, text: str) -> list[int]:
-        return self.listops.tokens_of(text)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mechint.task import IGNORE
-from tasks._listops import greedy
+from mechint.task import IGNORE, greedy
 from tasks._listops.task import ListOps
 
 

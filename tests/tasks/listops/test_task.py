@@ -110,6 +110,7 @@ grammars = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(
     parameters=grammars,
@@ -156,6 +157,7 @@ def test_every_text_is_right_and_keeps_the_split(parameters, split, seed):
         assert task.tokens_of(text) == tokens.tolist()
 
 
+@pytest.mark.full
 @settings(max_examples=15, deadline=None)
 @given(parameters=grammars, seed=st.integers(0, 1000))
 def test_targets_are_the_next_characters_of_the_part_asked_for(parameters, seed):
@@ -218,7 +220,7 @@ def test_same_seed_same_examples_everywhere():
             for tokens in task.sample(50, 3, split).tokens
         ).encode()
     )
-    assert digest.hexdigest()[:16] == "2bcc9f8230251d5b"
+    assert digest.hexdigest()[:16] == "cf303467405e94e4"
     assert torch.equal(task.sample(9, 5).tokens, task.sample(9, 5).tokens)
     assert not torch.equal(task.sample(9, 5).tokens, task.sample(9, 6).tokens)
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from mechint.errors import DataError
 from tasks._listops.algebra import integers
-from tasks._listops.notation import Notation
-from tasks._listops.tree import Bracket, parse, solve, spell, value, with_value
+from tasks._listops.expression import Bracket, Notation, solve, with_value
 
 NOTATIONS = [
     Notation(integers(n), spelling) for n in (10, 12, 40) for spelling in ("symbolic", "functional")
@@ -28,39 +27,39 @@ def trees(size: int) -> st.SearchStrategy[Bracket]:
 @given(data=st.data())
 def test_a_tree_is_solved_as_its_text_is_rewritten(notation: Notation, data: st.DataObject) -> None:
     tree = data.draw(trees(notation.algebra.size))
-    text = spell(notation, tree)
-    assert parse(notation, text) == tree
-    assert solve(notation, tree, {}) == notation.solve(text)
-    assert notation.values[value(notation, tree)] == notation.solve(text)[-1]
+    text = notation.spell(tree)
+    assert notation.parse(text) == tree
+    assert notation.texts(tree) == notation.rewrite(text)
 
 
 @given(data=st.data())
 def test_one_plain_value_is_changed_to_reach_what_is_wanted(data: st.DataObject) -> None:
     notation = NOTATIONS[0]
     tree, wanted = data.draw(trees(10)), data.draw(st.integers(0, 9))
-    before = value(notation, tree)
-    changed = with_value(notation, tree, (), wanted)
+
+    def value(tree: Bracket) -> int:
+        return solve(notation.algebra, tree)[-1].value
+
+    before = value(tree)
+    changed = with_value(notation.algebra, tree, (), wanted)
     if changed is None:
-        every = [
-            value(notation, tree.put(leaf, number))
-            for leaf in tree.leaves()
-            for number in range(10)
-        ]
+        every = [value(tree.put(leaf, number)) for leaf in tree.leaves() for number in range(10)]
         assert wanted not in every or wanted == before
         return
-    assert value(notation, changed) == wanted
-    differing = zip(spell(notation, tree), spell(notation, changed), strict=True)
+    assert value(changed) == wanted
+    differing = zip(notation.spell(tree), notation.spell(changed), strict=True)
     assert sum(a != b for a, b in differing) == 1
 
 
 def test_a_value_given_by_hand_is_carried_on() -> None:
     notation = NOTATIONS[0]
-    tree = parse(notation, "(%12(%34))")
-    assert solve(notation, tree, {(2,): 9}) == ["(%12(%34))", "(%129)", "2"]
-    assert solve(notation, tree, {(): 5}) == ["(%12(%34))", "(%127)", "5"]
+    tree = notation.parse("(%12(%34))")
+    for fixed, texts in (({(2,): 9}, ["(%129)", "2"]), ({(): 5}, ["(%127)", "5"])):
+        steps = solve(notation.algebra, tree, fixed)
+        assert notation.texts(tree, steps) == ["(%12(%34))", *texts]
 
 
 @pytest.mark.parametrize("text", ["", "(%12", "%12)", "(%1a)", "7", "(%)"])
 def test_what_is_not_an_expression_is_refused(text: str) -> None:
     with pytest.raises(DataError):
-        parse(NOTATIONS[0], text)
+        NOTATIONS[0].parse(text)
