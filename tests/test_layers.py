@@ -18,7 +18,17 @@ PACKAGES = ("mechint", "tasks", "probes")
 LAYERS = [
     ["errors"],
     ["registry", "config", "files", "locks", "namespace"],
-    ["durations", "groups", "hermite", "intervals", "jsonable", "notebook", "progress", "threads"],
+    [
+        "data",
+        "durations",
+        "groups",
+        "hermite",
+        "intervals",
+        "jsonable",
+        "notebook",
+        "progress",
+        "threads",
+    ],
     ["task"],
     ["figures", "pairs"],
     ["results", "null", "claim"],

@@ -297,3 +297,22 @@ def build(n_words: int, reference_rate: float, seed: int) -> tuple[Automaton, tu
     return Automaton(
         first, source, token, target, probability, np.array([state[0] for state in order])
     ), words
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Texts of the built-in grammar, `words` its vocabulary; every text begins with a document, and
+    splits differ by chance alone.
+    """
+
+    automaton: Automaton
+    words: tuple[str, ...]
+    separator: str = " "
+
+    def draw(
+        self, n: int, length: int, generator: np.random.Generator
+    ) -> tuple[Int[np.ndarray, "n length"], Mapping[str, Bool[np.ndarray, "n length"]]]:
+        """`n` texts, and masks of the tokens that answer a reference task."""
+        tokens, states = self.automaton.draw(n, length, generator)
+        awaited = self.automaton.kinds[states]
+        return tokens, {name: awaited == f"{name}_answer" for name in ("rises", "sums")}

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from mechint.config import setting
+from mechint.data import TextTokens, from_dataset, from_file
 from mechint.errors import NotApplicableError
 from mechint.registry import TASKS
 from mechint.task import MAX_SEED, GeneratedTask, rng
-from tasks._corpus import background
+from tasks._corpus import language
 from tasks._corpus.cut import losses_behind
 from tasks._corpus.injection import Injection
 
@@ -100,7 +101,7 @@ class CorpusSettings(GeneratedTask):
         return TASKS[self.inject or ""].from_dict(dict(self.inject_parameters or {}))
 
     @cached_property
-    def background(self) -> background.Background:
+    def background(self) -> language.Synthetic | TextTokens:
         """Where texts come from.
 
         Raises:
@@ -108,12 +109,15 @@ class CorpusSettings(GeneratedTask):
                 context.
         """
         if self.path is None and self.dataset is None:
-            return background.synthetic(self.vocab_size, self.reference_rate, self.language_seed)
+            size = self.vocab_size or 512
+            return language.Synthetic(
+                *language.build(size, self.reference_rate, self.language_seed)
+            )
         if self.path is not None:
-            tokens = background.from_file(self.path, self.tokenizer, self.vocab_size)
+            tokens = from_file(self.path, self.tokenizer, self.vocab_size, self.name)
         else:
-            tokens = background.from_dataset(
-                self.dataset or "", self.dataset_field, self.tokenizer, self.vocab_size
+            tokens = from_dataset(
+                self.dataset or "", self.dataset_field, self.tokenizer, self.vocab_size, self.name
             )
         tokens.check(self.n_ctx)
         return tokens
@@ -131,20 +135,22 @@ class CorpusSettings(GeneratedTask):
         return Injection(self.injected_task, eod, eod, self.inject_seed)
 
     # --- what is known of the synthetic language --------------------------------------------------
-    def _automaton(self) -> Any:
-        if not isinstance(self.background, background.Synthetic):
+    @property
+    def synthetic(self) -> language.Synthetic:
+        """The background, where it is the synthetic language; else NotApplicableError."""
+        if not isinstance(self.background, language.Synthetic):
             raise NotApplicableError(
                 "corpus: the entropy is known for the synthetic language only; leave path and "
                 "dataset unset"
             )
-        return self.background.automaton
+        return self.background
 
     @property
     def entropy_rate(self) -> float:
         """Nats a token of the endless synthetic language; NotApplicableError for another
         background.
         """
-        return self._automaton().entropy_rate
+        return self.synthetic.automaton.entropy_rate
 
     @cached_property
     def best_loss(self) -> float:
@@ -156,13 +162,13 @@ class CorpusSettings(GeneratedTask):
         costs is a mean over CUT texts. Instances and their ends are left out: a model's loss over
         whole texts holds them too, and may lie on either side of it.
         """
-        automaton = self._automaton()
+        automaton = self.synthetic.automaton
         known = automaton.occupancy(self.n_ctx) @ automaton.entropies
         if not self.inject or not self.frequency:
             return float(known[1:].mean())
         generator = rng("best loss", self.inject_seed)
         first = self.injection.texts(CUT, "train", generator)[1].numpy() + 1
-        tokens, _ = self.background.draw(CUT, self.n_ctx, "train", generator)
+        tokens, _ = self.synthetic.draw(CUT, self.n_ctx, generator)
         behind = np.arange(self.n_ctx) >= first[:, None]
         # what not knowing the state adds, text by text, varies less than what a text costs
         costs = losses_behind(automaton, tokens, first)
@@ -182,7 +188,7 @@ class CorpusSettings(GeneratedTask):
         """Expected answers of each reference task per background text, on the scale of
         `frequency`.
         """
-        automaton = self._automaton()
+        automaton = self.synthetic.automaton
         visits = automaton.occupancy(self.n_ctx)[1:].sum(0)
         return {
             name: float(visits[automaton.kinds == f"{name}_answer"].sum())

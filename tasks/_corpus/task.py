@@ -1,7 +1,7 @@
 """A language-modeling stream with a known task inside it, at a set frequency or in bursts.
 
-Source: "Why Larger Models Learn More", Sec. 4 and App. B.3. Backgrounds live in `background`, the
-default synthetic language in `language`, the injected task's words in `injection`.
+Source: "Why Larger Models Learn More", Sec. 4 and App. B.3. The default synthetic language is in
+`language`, other texts in ``mechint.data``, the injected task's words in `injection`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from mechint.task import (
     rng,
 )
 from mechint.task.program import Given
+from tasks._corpus.language import Synthetic
 from tasks._corpus.settings import CorpusSettings
 
 REFERENCES = {"rises": 2, "sums": 3}
@@ -114,7 +115,10 @@ class Corpus(CorpusSettings):
 
     def _texts(self, n: int, split: str, generator: np.random.Generator, rate: float) -> Batch:
         """`n` texts, each with an instance with probability `rate`."""
-        drawn, references = self.background.draw(n, self.n_ctx, split, generator)
+        if isinstance(self.background, Synthetic):
+            drawn, references = self.background.draw(n, self.n_ctx, generator)
+        else:
+            drawn, references = self.background.draw(n, self.n_ctx, split, generator), {}
         tokens, task = torch.from_numpy(drawn), torch.zeros(n, self.n_ctx, dtype=torch.bool)
         masks = {name: torch.from_numpy(mask) for name, mask in references.items()}
         chosen = (

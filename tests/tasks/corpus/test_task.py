@@ -15,9 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mechint.data import texts
 from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
 from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabulary
-from tasks._corpus import background, language
+from tasks._corpus import language
 from tasks._corpus.cut import losses_behind
 from tasks._corpus.injection import Injection
 from tasks._corpus.task import Corpus
@@ -427,7 +428,7 @@ def test_a_text_that_writes_its_own_marks_means_them(tmp_path):
 
 
 def test_words_are_kept_by_frequency_and_the_rest_is_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr(background, "BLOCK", 7)  # blocks end inside words
+    monkeypatch.setattr(texts, "BLOCK", 7)  # blocks end inside words
     path = tmp_path / "book.txt"
     path.write_text(TEXT, encoding="utf-8")
     task = Corpus(path=str(path), tokenizer="words", vocab_size=6, n_ctx=8)

@@ -1,5 +1,4 @@
-"""Where a corpus's background tokens come from: the synthetic language, a file, or a Hugging Face
-dataset.
+"""Tokens of text files, of files of token numbers, and of Hugging Face data sets.
 
 Files are memory-mapped: bytes and token files as they lie on disk, words and datasets through a
 temporary file of token numbers that is written once, a block at a time. No source is ever held in
@@ -13,16 +12,15 @@ import tempfile
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from mechint.errors import DataError
-from tasks._corpus import language
 
 BLOCK = 1 << 20
 SHARES = {"train": (0.0, 0.9), "validation": (0.9, 0.95), "test": (0.95, 1.0)}
@@ -34,48 +32,8 @@ BYTES = tuple(chr(i) if 33 <= i < 127 else chr(256 + i) for i in range(256))
 """
 
 
-class Background(Protocol):
-    """Tokens by their words (the last one ends a document), and texts of them."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The text of every token."""
-        ...
-
-    @property
-    def separator(self) -> str:
-        """What stands between words in text."""
-        ...
-
-    def draw(
-        self, n: int, length: int, split: str, generator: np.random.Generator
-    ) -> tuple[Int[np.ndarray, "n length"], Mapping[str, Bool[np.ndarray, "n length"]]]:
-        """`n` texts: tokens (n, length) int64, and masks (n, length) of the tokens that answer a
-        reference task.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Synthetic:
-    """The synthetic language; every text begins with a document, and splits differ by chance
-    alone.
-    """
-
-    automaton: language.Automaton
-    words: tuple[str, ...]
-    separator: str = " "
-
-    def draw(
-        self, n: int, length: int, split: str, generator: np.random.Generator
-    ) -> tuple[Int[np.ndarray, "n length"], Mapping[str, Bool[np.ndarray, "n length"]]]:
-        tokens, states = self.automaton.draw(n, length, generator)
-        awaited = self.automaton.kinds[states]
-        return tokens, {name: awaited == f"{name}_answer" for name in ("rises", "sums")}
-
-
 @dataclass(frozen=True, eq=False)
-class Tokens:
+class TextTokens:
     """Windows at random places of a one-dimensional array of tokens on disk; each split has its own
     part of it.
     """
@@ -112,7 +70,8 @@ class Tokens:
 
     def draw(
         self, n: int, length: int, split: str, generator: np.random.Generator
-    ) -> tuple[Int[np.ndarray, "n length"], Mapping[str, Bool[np.ndarray, "n length"]]]:
+    ) -> Int[np.ndarray, "n length"]:
+        """`n` texts of `length` tokens, at random places of the split."""
         low, high = self.part(split)
         starts = generator.integers(low, high - length + 1, n)
         tokens = self.data[starts[:, None] + np.arange(length)].astype(np.int64)
@@ -121,22 +80,19 @@ class Tokens:
                 f"{self.origin}: holds token {int(tokens.max())}; expected less than "
                 f"vocab_size={self.limit}"
             )
-        return tokens, {}
+        return tokens
 
 
 # --- sources --------------------------------------------------------------------------------------
-def synthetic(vocab_size: int | None, reference_rate: float, seed: int) -> Synthetic:
-    """Texts of the built-in grammar, as many words as `vocab_size`, 512 where it is None."""
-    return Synthetic(*language.build(vocab_size or 512, reference_rate, seed))
-
-
-def from_file(path: str, tokenizer: str, vocab_size: int | None) -> Tokens:
+def from_file(path: str, tokenizer: str, vocab_size: int | None, label: str = "data") -> TextTokens:
     """Tokens of a text file, or of a ``.npy`` or ``.bin`` (uint16) file of token numbers.
+
+    tokenizer: "bytes" or "words"; vocab_size: words that are kept; label: what begins an error.
 
     Raises:
         DataError: no such file, an empty one, or one that holds no tokens.
     """
-    origin = f"corpus: path={path}"
+    origin = f"{label}: path={path}"
     file = Path(path)
     if not file.is_file():
         raise DataError(
@@ -148,11 +104,11 @@ def from_file(path: str, tokenizer: str, vocab_size: int | None) -> Tokens:
     if file.suffix in (".npy", ".bin"):
         return _token_file(file, vocab_size, origin)
     if tokenizer == "bytes":
-        return Tokens(np.memmap(file, np.uint8, "r"), (*BYTES, "␄"), "", origin, 257)
+        return TextTokens(np.memmap(file, np.uint8, "r"), (*BYTES, "␄"), "", origin, 257)
     return _by_words(lambda: _file_words(file, origin), vocab_size, origin)
 
 
-def _token_file(file: Path, vocab_size: int | None, origin: str) -> Tokens:
+def _token_file(file: Path, vocab_size: int | None, origin: str) -> TextTokens:
     try:
         data = (
             np.load(file, mmap_mode="r", allow_pickle=False)
@@ -171,10 +127,12 @@ def _token_file(file: Path, vocab_size: int | None, origin: str) -> Tokens:
     size = vocab_size or 1 + max(
         int(data[at : at + BLOCK].max()) for at in range(0, len(data), BLOCK)
     )
-    return Tokens(data, (*(f"<{token}>" for token in range(size)), "<eod>"), " ", origin, size)
+    return TextTokens(data, (*(f"<{token}>" for token in range(size)), "<eod>"), " ", origin, size)
 
 
-def from_dataset(name: str, field: str, tokenizer: str, vocab_size: int | None) -> Tokens:
+def from_dataset(
+    name: str, field: str, tokenizer: str, vocab_size: int | None, label: str = "data"
+) -> TextTokens:
     """Tokens of the text column `field` of a Hugging Face dataset: a name on the hub, or a local
     directory.
 
@@ -182,7 +140,7 @@ def from_dataset(name: str, field: str, tokenizer: str, vocab_size: int | None) 
         DataError: the package `datasets` is not installed, the dataset cannot be read, or has no
             such column.
     """
-    origin = f"corpus: dataset={name}"
+    origin = f"{label}: dataset={name}"
     try:
         import datasets
     except ImportError as error:
@@ -222,7 +180,7 @@ def from_dataset(name: str, field: str, tokenizer: str, vocab_size: int | None) 
             origin,
         )
     encoded = (np.array([*text.encode(), 256], np.uint16) for text in documents())
-    return Tokens(_spool(encoded, np.uint16, origin), (*BYTES, "␄"), "", origin, 257)
+    return TextTokens(_spool(encoded, np.uint16, origin), (*BYTES, "␄"), "", origin, 257)
 
 
 def _hub_answers() -> bool:
@@ -260,7 +218,7 @@ def _file_words(file: Path, origin: str) -> Iterator[str]:
 
 def _by_words(
     words: Callable[[], Iterable[str | None]], vocab_size: int | None, origin: str
-) -> Tokens:
+) -> TextTokens:
     """Two passes: count, then write the number of each word; None ends a document. The rarest words
     become <unk>. A text that writes <unk> or <eod> itself means these tokens.
     """
@@ -279,7 +237,7 @@ def _by_words(
                 block = []
         yield np.array(block, np.uint32)
 
-    return Tokens(
+    return TextTokens(
         _spool(encoded(), np.uint32, origin), (*kept, "<unk>", "<eod>"), " ", origin, unknown + 2
     )
 
