@@ -75,6 +75,7 @@ def interrupt(name: str, times: int) -> None:
             run_to_line(probe, fresh, line)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", QUICK)
 def test_an_exception_at_a_line_of_a_probe(name: str) -> None:
     interrupt(name, 1)

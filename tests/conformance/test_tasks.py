@@ -16,6 +16,7 @@ from mechint.config import setting
 from mechint.errors import MechintError
 from mechint.registry import TASKS
 from mechint.testing import check_task
+from tasks.languages import DYCK, TOMITA
 
 
 def drawn(**choices: Any) -> st.SearchStrategy[dict[str, Any]]:
@@ -123,6 +124,15 @@ PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         distinct=st.booleans(),
         labels=labels,
     ),
+    "count-distinct": drawn(n=st.integers(3, 12), length=st.integers(4, 10), labels=labels),
+    "set-difference": drawn(
+        n=st.integers(4, 20), removed=st.integers(2, 5), length=st.integers(2, 6), labels=labels
+    ),
+    "second-largest": drawn(n=st.integers(5, 30), length=st.integers(3, 8), labels=labels),
+    "formal-language": drawn(
+        language=[*TOMITA, *DYCK], length=st.integers(7, 14), depth=st.integers(1, 3)
+    ),
+    "ten-digit-addition": drawn(digits=st.integers(2, 6), base=st.integers(8, 10), leading=[6]),
     "rasp": drawn(
         program=["reverse", "sort", "histogram"],
         n=st.integers(3, 8),
@@ -146,11 +156,43 @@ PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
 }
 
 
+SMALL: dict[str, dict[str, Any]] = {
+    "balanced-brackets": {"length": 8},
+    "comparison": {"n": 11},
+    "composition": {"n": 3, "k": 2, "hops": (1, 2)},
+    "digit-sum": {"digits": 2},
+    "first-unique": {"n": 3, "length": 6},
+    "formal-language": {"length": 7},
+    "groups": {"group": "S3"},
+    "hidden-addition": {"n": 11},
+    "listops": {"depth": 1, "operands": 2, "n": 7},
+    "listops-triplets": {"n": 4},
+    "max-of-list": {"n": 8, "length": 3},
+    "modular-arithmetic": {"p": 7},
+    "palindromes": {"n": 3, "half_length": 3},
+    "rasp": {"length": 4},
+    "remainders": {"p": 9},
+    "repeated-tokens": {"n": 8, "length": 3},
+    "running-sign": {"length": 4},
+    "set-difference": {"n": 6, "removed": 2, "length": 3},
+    "sorted-list": {"n": 8, "length": 3},
+    "ten-digit-addition": {"digits": 2},
+}
+"""Parameters at which a task is checked in a second."""
+
+
+@pytest.mark.parametrize("name", TASKS.names())
+def test_a_small_task_keeps_the_contract(name: str) -> None:
+    check_task(TASKS[name].from_dict(SMALL.get(name, {})), seeds=(0,), n=8)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", TASKS.names())
 def test_a_task_keeps_the_contract_at_its_defaults(name: str) -> None:
     check_task(TASKS[name](), seeds=(0,))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(set(PARAMETERS) & set(TASKS.names())))
 def test_a_task_keeps_the_contract_whatever_its_parameters(name: str) -> None:
     # the message names the promise and the parameters: nothing to shrink
