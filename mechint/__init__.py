@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
+    from mechint.account import Account as Account
+    from mechint.account import analyze as analyze
     from mechint.calibration import calibrate as calibrate
     from mechint.checkpoints import Checkpoint as Checkpoint
     from mechint.checkpoints import load as load
@@ -34,6 +36,7 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.probe import Probe as Probe
     from mechint.probe import Report as Report
     from mechint.results import Claim as Claim
+    from mechint.results import Effect as Effect
     from mechint.results import Figure as Figure
     from mechint.results import Finding as Finding
     from mechint.results import Null as Null

@@ -133,22 +133,6 @@ def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]
     ]
 
 
-def answers_of(task: Task, targets: Any) -> str:
-    """The answers of one example by output; positions where none is read are left out."""
-    import numpy as np
-
-    values = np.asarray(targets)
-    if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
-        return str(np.round(values, 3).tolist())
-    rows = [row for row in values if (row >= 0).any()]
-    names = [output.name for output in task.outputs]
-    if len(rows) == 1 and len(names) > 1:
-        return ", ".join(
-            f"{name}: {value}" for name, value in zip(names, rows[0], strict=True) if value >= 0
-        )
-    return " ".join(str(value) for row in rows for value in row if value >= 0)
-
-
 def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> None:
     out = console()
     out.print(f"[bold]{name}[/bold]")
@@ -160,7 +144,7 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
         out.print("\n[bold]examples[/bold]")
     for example in examples:
         out.print(
-            f"  {example['text']}  →  {answers_of(task, example['targets'])}",
+            f"  {example['text']}  →  {task.answer_text(example['targets'])}",
             markup=False,
             soft_wrap=True,
         )

@@ -102,13 +102,11 @@ def _options(name: str, folder: Path) -> str:
 
 def described(task: Task) -> dict[str, Table]:
     """Worked examples and causal variables of a task, as tables."""
-    from mechint.cli.list import answers_of
-
     tables = {}
     batch = task.sample(WORKED, 0, "train")
     if len(task.vocabulary):
         texts = [task.text(tokens) for tokens in batch.tokens]
-        answers = [answers_of(task, targets) for targets in batch.targets]
+        answers = [task.answer_text(targets) for targets in batch.targets]
         tables["Worked examples"] = Table({"input": texts, "answer": answers}, "training split")
     rows = list(task.variables.values())[:12]
     if rows:

@@ -196,6 +196,24 @@ class Task(Settings, abc.ABC):
         """The tokens of one example from its text; DataError where it is not one."""
         return self.vocabulary.encode(text)
 
+    def answer_text(self, targets: Any) -> str:
+        """The answers of one example, targets (pos, output), by output where there are several.
+
+        >>> import tasks
+        >>> task = tasks.modular_arithmetic(p=7)
+        >>> task.answer_text(task.label_inputs(torch.tensor([[3, 5, 7]]))[0])
+        '1'
+        """
+        values = np.asarray(targets)
+        if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
+            return str(np.round(values, 3).tolist())
+        rows = [row for row in values if (row >= 0).any()]
+        names = [output.name for output in self.outputs]
+        if len(rows) == 1 and len(names) > 1:
+            pairs = zip(names, rows[0], strict=True)
+            return ", ".join(f"{name}: {value}" for name, value in pairs if value >= 0)
+        return " ".join(str(value) for row in rows for value in row if value >= 0)
+
     def score(
         self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
     ) -> dict[str, Float[np.ndarray, " model"]]:
