@@ -60,7 +60,7 @@ from mechint.notebook import as_html
 from mechint.task import IGNORE, Answers, Batch, Chance, FiniteTask, Task
 
 Which = int | Literal["all"]
-"""Which answer of an example is meant: counted from 0, negative from its last one, or all."""
+"""An answer of an example: counted from 0, negative from its last one, or all."""
 
 At = Literal["answer"] | int | None
 """Where an activation is taken: at the answer of each example, at one position of all, or
@@ -100,7 +100,7 @@ class Subject:
     memory: int
     data_given: bool
     _given: Batch
-    _most: int
+    _max_chunk: int
     _split: Mapping[str, Tensor] | EllipsisType | None
     _provenance: Mapping[str, Any]
     _cache: BoundedCache
@@ -128,14 +128,14 @@ class Subject:
         if data is None:
             data = _examples(task, n_examples, split_seed)
         _check_data(data, task)
-        answer = _which(answer)
+        answer = _checked_answer(answer)
         data = data.to(next(model.parameters()).device)
         if not getattr(model, "checked", True) and len(data):
             model.check_forward(data.tokens[:8])
         self.__dict__.update(
             model=model,
             task=task,
-            data=_that_have(answer, data),
+            data=_drop_unanswered(answer, data),
             data_given=data_given,
             _given=data,
             series=dict(series or {}),
@@ -143,7 +143,7 @@ class Subject:
             _split=split,
             answer=answer,
             memory=memory,
-            _most=chunk,
+            _max_chunk=chunk,
             _provenance=dict(provenance or {}),
             _cache=BoundedCache(memory),
         )
@@ -206,7 +206,7 @@ class Subject:
         n = 1 if self.data.tokens.is_floating_point() else self.data.tokens.shape[1]
         one = n * (shape.width(n) + (shape.d_vocab_out or 0)) * self._weight.element_size()
         room = max(self.memory // 4, LEAST_WORKING_BYTES)
-        return max(1, min(self._most, room // max(one, 1)))
+        return max(1, min(self._max_chunk, room // max(one, 1)))
 
     @cached_property
     def _recorder(self) -> Recorder:
@@ -335,7 +335,7 @@ class Subject:
 
         hooks: (hook name, function(activation, hook)) pairs as TransformerLens's.
         """
-        at = _place(at)
+        at = _checked_position(at)
         if not hooks:
             return self.activation(LOGITS, at, data)
         batch = self.data if data is None else data
@@ -433,7 +433,7 @@ class Subject:
         """Several activations by the name asked for, all of one forward per chunk; `at` may differ
         by name.
         """
-        places = _places(names, at)
+        places = _checked_positions(names, at)
         cache = self._current_cache() if data is None else BoundedCache(0)
         kept = {name: cache.find((name, places[name])) for name in names}
         found = {name: value for name, value in kept.items() if value is not None}
@@ -441,7 +441,7 @@ class Subject:
         if missing:
             batch = self.data if data is None else data
             wanted = {name: self._positions(places[name], batch) for name in missing}
-            with self._located():
+            with self._naming_subject():
                 recorded = self._recorder.record(batch.tokens, wanted, self.memory // 8)
             for name, value in recorded.items():
                 rows = self._rows(value, batch) if missing[name] == "answer" else value
@@ -452,7 +452,7 @@ class Subject:
         """Record several activations in one forward per chunk, for those who will ask for them one
         by one; nothing where a quarter of the memory does not hold them all.
         """
-        places = _places(names, at)
+        places = _checked_positions(names, at)
         if not self._cached(places) and self._fits(places):
             self.activations(names, places)
 
@@ -466,7 +466,7 @@ class Subject:
         quarter of the memory holds them all; else computed a chunk at a time, each chunk within an
         eighth of the memory, and not kept.
         """
-        places = _places(names, at)
+        places = _checked_positions(names, at)
         mixed = self.answer == "all" and "answer" in places.values()
         repeated = {name for name, where in places.items() if mixed and where != "answer"}
         if self._cached(places) or (None not in places.values() and self._fits(places)):
@@ -481,7 +481,7 @@ class Subject:
         wanted = {name: self._positions(where, self.data) for name, where in places.items()}
         memory = self.memory // (8 * len(self.answers) if repeated else 8)
         start = 0
-        with self._located():
+        with self._naming_subject():
             for part, found in self._recorder.stream(self.data.tokens, wanted, memory):
                 rows: dict[str, Tensor] = {}
                 for name, value in found.items():
@@ -555,7 +555,7 @@ class Subject:
             return values[there]
 
     @contextlib.contextmanager
-    def _located(self) -> Generator[None]:
+    def _naming_subject(self) -> Generator[None]:
         """Say of which subject an activation is not finite."""
         try:
             yield
@@ -576,7 +576,7 @@ class Subject:
             "split": self._split,
             "answer": self.answer,
             "memory": self.memory,
-            "chunk": self._most,
+            "chunk": self._max_chunk,
         }
         other = Subject(**{**kept, **changes})
         other.__dict__["data_given"] = self.data_given or "data" in changes
@@ -599,7 +599,7 @@ class Subject:
         Raises:
             ParameterError: no example has that answer, or it is neither a number nor "all".
         """
-        count, answer = len(self.answers), _which(answer)
+        count, answer = len(self.answers), _checked_answer(answer)
         if answer != "all" and not -count <= answer < count:
             raise ParameterError(
                 f"answer={answer}: the examples of {self.describe()} have "
@@ -611,7 +611,7 @@ class Subject:
         """The same subject with other limits on memory (bytes) and chunk (examples per forward)."""
         return self._replace(
             memory=self.memory if memory is None else memory,
-            chunk=self._most if chunk is None else chunk,
+            chunk=self._max_chunk if chunk is None else chunk,
         )
 
     def untrained(self, seed: int = 0) -> Subject:
@@ -652,19 +652,19 @@ class Subject:
             yield
 
 
-def _places(names: Sequence[str], at: At | Mapping[str, At]) -> dict[str, At]:
-    return {name: _place(at[name] if isinstance(at, Mapping) else at) for name in names}
+def _checked_positions(names: Sequence[str], at: At | Mapping[str, At]) -> dict[str, At]:
+    return {name: _checked_position(at[name] if isinstance(at, Mapping) else at) for name in names}
 
 
-def _place(at: Any) -> At:
-    """`at` as one of `At`, whatever kind of whole number it is."""
+def _checked_position(at: Any) -> At:
+    """`at` as an `At`, whatever kind of whole number it is."""
     if at is None or (isinstance(at, str) and at == "answer"):
         return at
     return _whole_number("at", at, "answer, a position or None")
 
 
-def _which(answer: Any) -> Which:
-    """`answer` as one of `Which`, whatever kind of whole number it is."""
+def _checked_answer(answer: Any) -> Which:
+    """`answer` as a `Which`, whatever kind of whole number it is."""
     if isinstance(answer, str) and answer == "all":
         return answer
     return _whole_number("answer", answer, "its number or all")
@@ -708,7 +708,7 @@ def _distinct(rows: Shaped[np.ndarray, "row entry"]) -> Int[np.ndarray, " row"]:
     return np.unique(rows, axis=0, return_inverse=True)[1]
 
 
-def _that_have(answer: Which, data: Batch) -> Batch:
+def _drop_unanswered(answer: Which, data: Batch) -> Batch:
     """The examples that have the answer; all where none has an answer, or all answers are meant."""
     if answer == "all":
         return data

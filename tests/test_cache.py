@@ -107,9 +107,9 @@ def test_the_model_of_a_wrapped_module_and_of_a_bridge_is_asked_again() -> None:
         seed=1,
     )
     edits = [
-        (wrapped, lambda: nn.init.zeros_(module[2].weight)),
+        (wrapped, lambda: nn.init.normal_(module[2].weight)),
         (wrapped, lambda: module[1].running_var.mul_(2)),  # a buffer
-        (native, lambda: nn.init.ones_(next(native.parameters()))),
+        (native, lambda: nn.init.normal_(next(native.parameters()))),
         (native, lambda: native.add_hook("blocks.0.hook_mlp_out", lambda x, hook: x * 0)),
     ]
     for model, edit in edits:
