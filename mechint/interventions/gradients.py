@@ -66,6 +66,6 @@ def _hooked(
         return lambda activation, hook: keep(name, activation)
 
     hooks: list[tuple[str, Any]] = [(name, hook_of(name)) for name in sorted(wanted)]
-    if "hook_embed" not in wanted:
+    if "hook_embed" not in wanted and "hook_embed" in model.hook_dict:
         hooks.append(("hook_embed", lambda activation, hook: activation.detach().requires_grad_()))
     return model.run_with_hooks(tokens, fwd_hooks=hooks)
