@@ -5,7 +5,7 @@
     subject = run.subject()
 
 Read `api` first, then `plan` (what trains together), `trainer` (the loop), `learners` (losses),
-`compact` (what a forward computes), `optimizer`, `run_directory` and `resume` (what is kept).
+`mechint.models.rows` (which rows a forward computes), `optimizer`, `run_directory` and `resume` (what is kept).
 """
 
 from mechint.training.api import seed_specs, spec, train, train_many, workers_on
