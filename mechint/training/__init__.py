@@ -5,7 +5,8 @@
     subject = run.subject()
 
 Read `api` first, then `plan` (what trains together), `trainer` (the loop), `learners` (losses),
-`mechint.models.rows` (which rows a forward computes), `optimizer`, `run_directory` and `resume` (what is kept).
+`mechint.models.rows` (the rows of a forward), `optimizer`, `run_directory` and `resume` (saved
+state).
 """
 
 from mechint.training.api import seed_specs, spec, train, train_many, workers_on
