@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,10 +173,8 @@ def before_jump(rows: Rows) -> tuple[list[dict[str, float]], Control]:
     found, after = [], []
     for row in triplets(rows, ALONE):
         kept = row["parity"]
-        steps = [
-            dict(zip(kept, values, strict=False))
-            for values in zip(*[kept[name] for name in NAMES], strict=True)
-        ]
+        columns = (kept[name] for name in NAMES)
+        steps = [dict(zip(NAMES, values, strict=True)) for values in zip(*columns, strict=True)]
         last = [one for one in steps if one["accuracy"] < SOLVED]
         after += [one["parity"] for one in steps if one["accuracy"] >= SOLVED]
         if last and last[-1]["parity_train"] >= 0.9:
@@ -228,15 +226,14 @@ def second_order_agrees(rows: Rows) -> Found:
 
 def transition(rows: Rows, arm: str) -> Transition:
     """The fitted curve of an arm's accuracy over its parameters."""
-    runs = rows.where(arm=arm)
+    runs = rows.where(arm=arm).having("parameters")
     return fit_transition(runs.column("parameters"), runs.column("accuracy"))
 
 
-def factor(rows: Rows, arm: str, other: str, level: float = SMALLER) -> Estimate:
-    """How many times the point of `arm` at `level` lies above that of `other`, by bootstrap; a
-    point beyond the range of sizes may lie anywhere beyond it.
+def factor(first: Transition, second: Transition, level: float = SMALLER) -> Estimate:
+    """How many times the point of the first curve at `level` lies above that of the second, by
+    bootstrap; a point beyond the range of sizes may lie anywhere beyond it.
     """
-    first, second = transition(rows, arm), transition(rows, other)
     with np.errstate(divide="ignore"):
         least, most = (first.bounds(level) / second.bounds(level)[:, ::-1]).T
     return Estimate(
@@ -247,13 +244,12 @@ def factor(rows: Rows, arm: str, other: str, level: float = SMALLER) -> Estimate
     )
 
 
-def inside(rows: Rows, *arms: str, level: float = SMALLER) -> Control:
+def inside(fits: Mapping[str, Transition], level: float = SMALLER) -> Control:
     """Every curve passes the level inside the range of sizes, by the interval of its point, from at
     least MIN_RUNS runs of every size.
     """
     words = []
-    for arm in arms:
-        fit = transition(rows, arm)
+    for arm, fit in fits.items():
         low, high = fit.interval(level)
         if not low or math.isinf(high):
             words.append(f"{arm} leaves the range of sizes")
@@ -283,7 +279,8 @@ def factor_claim(
         cost=cost,
     )
     def judge(rows: Rows) -> Found:
-        return Found(factor(rows, *arms, level), inside(rows, *arms, level=level))
+        fits = {arm: transition(rows, arm) for arm in arms}
+        return Found(factor(*fits.values(), level), inside(fits, level))
 
     return judge
 
@@ -307,6 +304,10 @@ def shuffled_table(rows: Rows) -> Found:
     return Found(mean(runs.column("accuracy")), control)
 
 
+ORDERS = 199
+"""Orders of the digits against which a separation is judged; ten have 126 different ones."""
+
+
 def averaged_parity(id: str, arm: str, theirs: str) -> ClaimTest:
     """A claim about the averaged embeddings of the models of an arm that learned sums."""
 
@@ -325,9 +326,9 @@ def averaged_parity(id: str, arm: str, theirs: str) -> ClaimTest:
         if not kept:
             raise NoRunsError(f"no embedding of a model that learned {arm} is kept")
         half = len(kept[0]) // 2
-        found, at, p = parity_separation(np.mean(kept, 0), half)
+        found, at, p = parity_separation(np.mean(kept, 0), half, ORDERS)
         again = bootstrap(
-            lambda each: parity_separation(np.mean(each, 0), half, 199)[2], kept, draws=80
+            lambda each: parity_separation(np.mean(each, 0), half, ORDERS)[2], kept, draws=80
         )
         estimate = Estimate(
             p, again.low, again.high, len(kept), f"share {found:.2f} of component {at}"
@@ -403,13 +404,6 @@ def curriculum_claim(id: str, width: int) -> ClaimTest:
     return judge
 
 
-def sizes_of(rows: Rows) -> np.ndarray:
-    """Draws of the log 50% points of 3 to 5 operands and levels: (draw, operands, depth)."""
-    cells = [[f"{m} operands, depth {k}" for k in (3, 4, 5)] for m in (3, 4, 5)]
-    draws = [[np.log(transition(rows, arm).draws()) for arm in line] for line in cells]
-    return np.moveaxis(np.array(draws), -1, 0)
-
-
 CELLS = tuple(f"{m} operands, depth {k}" for m in (3, 4, 5) for k in (3, 4, 5))
 
 
@@ -423,12 +417,14 @@ CELLS = tuple(f"{m} operands, depth {k}" for m in (3, 4, 5) for k in (3, 4, 5))
     cost=NESTED,
 )
 def nesting_costs_more(rows: Rows) -> Found:
-    draws = sizes_of(rows)
-    costs = np.exp(np.diff(draws, axis=2).mean((1, 2)) - np.diff(draws, axis=1).mean((1, 2)))
+    fits = {arm: transition(rows, arm) for arm in CELLS}
+    draws = np.log([fit.draws() for fit in fits.values()]).reshape(
+        3, 3, -1
+    )  # operands, depth, draw
+    costs = np.exp(np.diff(draws, axis=1).mean((0, 1)) - np.diff(draws, axis=0).mean((0, 1)))
     low, high = np.quantile(costs, (0.025, 0.975))
-    n = min(len(rows.where(arm=arm)) for arm in CELLS)
-    found = Estimate(float(np.median(costs)), float(low), float(high), n)
-    return Found(found, inside(rows, *CELLS))
+    n = min(len(fit.accuracies) for fit in fits.values())
+    return Found(Estimate(float(np.median(costs)), float(low), float(high), n), inside(fits))
 
 
 @claim(

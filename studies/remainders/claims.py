@@ -215,7 +215,7 @@ def more_than_noise(rows: Rows) -> Found:
 )
 def falls_again(rows: Rows) -> Found:
     runs, control = learned(rows)
-    counts = [counts for _, counts in runs.having("active").column("active")]
+    counts = [row["active"][1] for row in runs if "active" in row]
     falls = [(max(each) - each[-1]) / max(each) for each in counts]
     rises = all(max(each) > each[0] for each in counts)
     peaks = ", ".join(f"{max(each)} to {each[-1]}" for each in counts)

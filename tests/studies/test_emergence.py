@@ -1,0 +1,131 @@
+"""The emergence study's verdicts on planted outcomes, and its measures against closed forms."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tasks
+from studies.emergence.claims import CLAIMS
+from studies.emergence.measures import measure
+from studies.rows import Rows
+from tests.studies.planted import Cases, check
+
+BETAS = (0.75, 1.0, 1.5)
+
+
+def plant(
+    n: int = 8,
+    time: float = 1.0,
+    window: float = 1.0,
+    loss: float = 1.0,
+    rise: float = 0.1,
+    factor: float = 1.1,
+    lost: int = 0,
+    floor: float = 1.0,
+    fall: float = 0.01,
+    search: float = 0.0,
+    every: int = 1,
+    samples: float = 2.0,
+    then: float = -0.5,
+    fixed: float = 1.0,
+) -> Rows:
+    """Rows of every arm, each exponent as many times the theory's as is said."""
+    rows: list[dict[str, Any]] = []
+    spread = np.linspace(-0.01, 0.01, n)
+    for seed in range(n):
+        for beta in BETAS:
+            exponent = time * beta + spread[seed]
+            rows.append(
+                {
+                    **{"arm": "mixture", "seed": seed, "beta": beta, "fitted": 95, "lost": lost},
+                    **{"time_exponent": exponent, "theory_exponent": beta, "rise": rise},
+                    "window": {"0.25": window * beta, "1": exponent},
+                    "loss_exponent": loss * (1 - 2 * beta) / beta + spread[seed],
+                    "factor": factor,
+                }
+            )
+            rows += [
+                {
+                    **{"arm": "floor", "seed": seed, "beta": beta, "width": width},
+                    "floor": width ** (floor * (1 - 2 * beta)),
+                    "late_fall": fall,
+                }
+                for width in (8, 16, 32)
+            ]
+        for k in (2, 3, 4):
+            power = k / 2 - 1 + search if k > 2 else 0.15 + search
+            rows += [
+                {
+                    **{"arm": "search", "seed": seed, "k": k, "d": d, "every": every},
+                    "search_time": 10 * (d / 256) ** power,
+                }
+                for d in (256, 1024, 4096)
+            ]
+        for target in (2, 4, 8, 16):
+            at = [100.0 * p**samples for p in range(1, 17)]
+            losses = [number**then for number in at]
+            rows.append(
+                {
+                    "arm": "online",
+                    "seed": seed,
+                    "target": target,
+                    "samples": at,
+                    "loss_then": losses,
+                }
+            )
+        usual = [100.0 * p**fixed for p in range(1, 17)]
+        rows.append({"arm": "online fixed", "seed": seed, "samples": usual, "loss_then": usual})
+    return Rows(rows)
+
+
+LOST = {"lost": 20}
+CASES: Cases = {
+    **{f"a{i}": ({"time": 1.5, "window": 1.5}, LOST) for i in (1, 2, 3)},
+    "a4": ({"rise": 2.0}, LOST),
+    **{f"b{i}": ({"loss": 1.5}, LOST) for i in (1, 2, 3)},
+    **{f"c{i}": ({"floor": 0.5}, {"fall": 0.2}) for i in (1, 2, 3)},
+    "d": ({"factor": 2.0}, LOST),
+    **{f"e{k}": ({"search": 0.5}, {"every": 100}) for k in (2, 3, 4)},
+    "f1": ({"samples": 1.0}, {"fixed": 2.0}),
+    "f2": ({"then": -1.0}, {"fixed": 2.0}),
+}
+
+
+@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
+def test_verdicts(id: str) -> None:
+    check("emergence", id, plant, CASES)
+
+
+def test_an_exponent_of_one_fit_window_alone_decides_nothing() -> None:
+    from tests.studies.planted import held
+
+    assert held("emergence", "a2", plant(window=0.8)).verdict == "inconclusive"
+
+
+def test_what_is_measured_of_a_mixture_that_follows_the_theory() -> None:
+    """Directions rise as steps at the predicted times, and the loss is the sum of what is left."""
+    task: Any = tasks.make("single-index", d=64, n_directions=16, beta=1.0)
+    model = SimpleNamespace(init_norm=0.02, width=48, ambient=4096)
+    times = task.emergence_times(0.1, 0.02, 48, 4096).numpy()
+    steps = np.unique(np.geomspace(1, 2 * times[-1], 4000).astype(int))
+    metrics = []
+    for step in steps:
+        learned = times <= step
+        row = {f"test.alignment.{p}": float(learned[p]) for p in range(16)}
+        left = float((task.amplitudes.numpy() ** 2)[~learned].sum())
+        metrics.append({"step": int(step), "test.loss": left, **row})
+    train = SimpleNamespace(lr=0.1, steps=int(steps[-1]), batch_size=None, evaluate_every=1)
+    run: Any = SimpleNamespace(
+        spec=SimpleNamespace(task=task, model=model, train=train), metrics=metrics
+    )
+    found = measure(run, {"arm": "mixture"})
+    assert found["time_exponent"] == pytest.approx(found["theory_exponent"], abs=0.01)
+    assert found["factor"] == pytest.approx(1.0, abs=0.02) and found["lost"] == 0
+    assert found["loss_exponent"] == pytest.approx(-1.0, abs=0.15)
+    late: Any = SimpleNamespace(spec=run.spec, metrics=metrics[:100])
+    assert math.isinf(measure(late, {"arm": "mixture"})["times"][-1])

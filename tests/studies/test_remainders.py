@@ -1,0 +1,154 @@
+"""The remainders study's verdicts on planted outcomes, and its measures against brute force."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from studies.remainders.claims import CLAIMS
+from studies.remainders.measures import (
+    active_over_time,
+    effective,
+    energies,
+    gram,
+    periodicity,
+    power,
+)
+from studies.rows import Rows
+from tests.studies.planted import Cases, check, held
+
+PRIMES = ("2", "3", "5", "7", "11", "13", "17", "19", "23", "29", "31")
+FIRST = dict(zip(PRIMES, (10, 20, 30, 40, 900, 800, 950, 820, 860, 910, 840), strict=True))
+
+
+def plant(
+    n: int = 12,
+    final: float = 0.95,
+    two: float = 1.0,
+    onset: dict[str, float] | None = None,
+    added: float = 1.0,
+    positions: tuple[float, float, float] = (-0.7, 0.7, -0.4),
+    ranks: tuple[int, int, int] = (31, 10, 20),
+    heads: tuple[float, float, float] = (0.95, 0.5, 0.6),
+    frequencies: tuple[float, float] = (17.0, 6.0),
+    neuron: tuple[float, float] = (0.8, 0.9),
+    periodic: tuple[float, float] = (0.001, 0.5),
+    fitted: float = 1.0,
+    peak: tuple[int, int, int] = (0, 18, 8),
+    settled: float = 0.3,
+    fall: float = 10.0,
+    slow: float = math.inf,
+    overfit: tuple[str, ...] = ("2", "3"),
+    masked: tuple[float, float] = (100, 900),
+) -> Rows:
+    """Rows of every arm: (main, addition, shuffled) of what is compared."""
+    rows: list[dict[str, Any]] = []
+    first = FIRST if onset is None else onset
+
+    def structure(arm: int, seed: int) -> dict[str, Any]:
+        jitter = 0.001 * seed
+        return {
+            "position_correlation": positions[arm] + jitter,
+            "rank_90": ranks[arm],
+            "heads": [[heads[arm], 0.02]] * 4,
+            "frequencies_neurons": frequencies[min(arm, 1)],
+            "neuron_share": neuron[min(arm, 1)] + jitter,
+            "p_embedding": periodic[min(arm, 1) if arm != 2 else 1],
+            "p_neurons": periodic[min(arm, 1) if arm != 2 else 1],
+        }
+
+    def run(name: str, arm: int, seed: int, **more: Any) -> None:
+        same = structure(arm, seed)
+        row = {"arm": name, "seed": seed, "steps": 65_536, "early": same, "end": same}
+        known = dict.fromkeys(PRIMES, final) | {"2": two, "3": two}
+        row |= {"final": known, "train": dict.fromkeys(PRIMES, fitted), "onset": first}
+        rows.append({**row, **more})
+
+    for seed in range(n):
+        gradients = {"attention": settled, "MLP": 1.0, "attention_fall": fall, "MLP_fall": fall}
+        run("main", 0, seed, active=[[0, 1, 2], list(peak)], settled=gradients)
+        run("addition", 1, seed, final={"answer": added})
+        run("shuffled", 2, seed)
+        run("no grokfast", 0, seed, onset={q: slow if int(q) > 7 else 10 for q in PRIMES})
+        run("no dropout", 0, seed, final={q: float(q in overfit) for q in PRIMES})
+        lead, rest = masked
+        times = {q: lead if q in ("11", "13", "17", "19") else rest for q in PRIMES[4:]}
+        run("masked", 0, seed, onset=times)
+    return Rows(rows)
+
+
+def late(steps: tuple[float, ...]) -> dict[str, float]:
+    """Onsets with these of the primes above 7."""
+    return {**FIRST, **dict(zip(PRIMES[4:], steps, strict=True))}
+
+
+NEVER = {**FIRST, "31": math.inf}
+UNLEARNED, FAILED = {"final": 0.5}, {"added": 0.3}
+CASES: Cases = {
+    "a": ({"final": 0.5}, {"two": 0.5}),
+    "b1": ({"onset": {**FIRST, "2": 50}}, {"onset": NEVER}),
+    "b2": ({"onset": late((1, 2, 3, 4, 5, 6, 7))}, {"onset": NEVER}),
+    "c1": ({"positions": (-0.7, 0.1, -0.4)}, FAILED),
+    "c2": ({"positions": (0.5, 0.7, -0.4)}, {"two": 0.5}),
+    "c3": ({"positions": (-0.2, 0.7, -0.4)}, {"fitted": 0.9}),
+    "d1": ({"ranks": (5, 10, 20)}, FAILED),
+    "d2": ({"ranks": (15, 10, 20)}, {"fitted": 0.9}),
+    "e": ({"peak": (0, 18, 17)}, UNLEARNED),
+    "f": ({"periodic": (0.001, 0.001)}, {"periodic": (0.5, 0.5)}),
+    "g1": ({"heads": (0.5, 0.5, 0.5)}, UNLEARNED),
+    "g2": ({"heads": (0.5, 0.95, 0.5)}, FAILED),
+    "g3": ({"heads": (0.5, 0.5, 0.95)}, {"fitted": 0.9}),
+    "h1": ({"slow": 5.0}, UNLEARNED),
+    "h2": ({"overfit": PRIMES}, UNLEARNED),
+    "i1": ({"masked": (900, 100)}, {"onset": NEVER}),
+    "i2": ({"masked": (100, 9000)}, {"onset": NEVER}),
+    "j1": ({"frequencies": (4.0, 6.0)}, FAILED),
+    "j2": ({"neuron": (0.2, 0.9)}, {"neuron": (0.8, 0.3)}),
+    "k": ({"settled": 3.0}, {"fall": 1.2}),
+}
+
+
+@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
+def test_verdicts(id: str) -> None:
+    check("remainders", id, plant, CASES)
+
+
+def test_shuffled_labels_that_look_alike_leave_a_contrast_open() -> None:
+    same = plant(positions=(-0.6, 0.7, -0.6), heads=(0.9, 0.5, 0.9))
+    assert held("remainders", "c3", same).verdict == "inconclusive"
+    assert held("remainders", "g3", same).verdict == "inconclusive"
+    assert held("remainders", "c2", same).verdict == "supported"
+
+
+def test_energies_are_those_of_fourier_transforms() -> None:
+    x = np.random.default_rng(0).standard_normal((11, 4))
+    transformed = np.fft.fft(x - x.mean(0), axis=0)
+    expected = [2 * (np.abs(transformed[k]) ** 2).sum() / 11 for k in range(1, 6)]
+    assert energies(gram(x)) == pytest.approx(expected)
+    assert energies(gram(x)).sum() == pytest.approx(((x - x.mean(0)) ** 2).sum())
+
+
+def test_a_wave_is_periodic_and_noise_is_not() -> None:
+    generator = np.random.default_rng(1)
+    noise = generator.standard_normal((13, 6))
+    wave = np.cos(2 * np.pi * 3 * np.arange(13) / 13)[:, None]
+    assert periodicity(gram(5 * wave + noise), 199) <= 0.01
+    assert periodicity(gram(noise), 199) > 0.05
+    assert effective(energies(gram(wave))) == pytest.approx(1, abs=1e-4)
+
+
+def test_power_of_a_neuron_is_at_its_frequency() -> None:
+    p = 11
+    x = np.arange(p)
+    image = np.cos(2 * np.pi * 4 * x / p)[:, None] + np.zeros(p)
+    found = power(image[..., None])
+    assert int(found[:, 0].argmax()) == 3 and found[3, 0] == pytest.approx(found.sum())
+
+
+def test_the_authors_rule_counts_over_all_frequencies_and_times() -> None:
+    powers = np.ones((4, 6))
+    powers[1, 3] = 60.0
+    assert active_over_time(powers) == [0, 0, 0, 1, 0, 0]
