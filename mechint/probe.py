@@ -126,7 +126,10 @@ def unmet_need(need: Need, subject: Subject) -> str | None:
         reason = "its data are not all of its task's inputs, in the order of the grid"
     if need is Need.RESUME and Capability.RESUME in subject.capabilities:
         reason = "hooks are on its model, which cannot resume a forward past them; take them off"
-    return None if meets(subject) else reason
+    if meets(subject):
+        return None
+    argument = getattr(subject.model, "missing", {}).get(need.value)
+    return f"{reason}: give wrap {argument}" if argument else reason
 
 
 class Probe(Settings, abc.ABC):

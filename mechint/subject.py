@@ -39,7 +39,7 @@ from mechint.activations import (
     slices,
 )
 from mechint.cache import BoundedCache, model_version
-from mechint.errors import DataError, MechintError, ParameterError, counted
+from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError, counted
 from mechint.models.protocol import (
     Capability,
     Hooks,
@@ -410,6 +410,11 @@ class Subject:
         if name != LOGITS and name not in self.hooks and name in self.model.hook_dict:
             raise ParameterError(
                 f"hook {name}: it does not run; for attn.hook_result set model.use_attn_result"
+            )
+        if name != LOGITS and name not in self.model.hook_dict and hasattr(self.model, "missing"):
+            raise UnknownNameError(
+                f"hook {name}: wrap was given none of that name; add hooks={{{name!r}: submodule "
+                "path}"
             )
         return self._recorder.check(name)
 

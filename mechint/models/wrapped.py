@@ -36,6 +36,16 @@ Place = str | Callable[[nn.Module], nn.Module]
 Weight = str | Callable[[nn.Module], Tensor]
 """A weight: its dotted path, or a function that makes it of the module, e.g. a transpose."""
 
+MISSING = {
+    "embedding": 'weights={"W_E": "…"}',
+    "residual": "hooks at blocks.0.hook_resid_pre and blocks.0.hook_resid_post",
+    "attention": "a hook at blocks.0.attn.hook_pattern",
+    "mlp": "a hook at blocks.0.mlp.hook_post",
+    "reinitialize": "make=",
+    "head_weights": "weights of W_Q, W_K, W_V and W_O",
+}
+"""What a probe may need → the argument of `wrap` that gives it."""
+
 SHORT = 64
 """Up to so many positions a module is checked at its full length."""
 
@@ -90,6 +100,8 @@ def wrap(
 
 class WrappedModule(HookedRootModule):
     """A module whose named submodules pass their activations through hook points; see `wrap`."""
+
+    missing = MISSING
 
     def __init__(
         self,

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 import mechint
 import tasks
-from mechint.errors import ParameterError
+from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions import activation_gradients
 from mechint.models.wrapped import WrappedModule
+from mechint.probe import Need, unmet_need
 from mechint.subject import Subject
 
 P = 7
@@ -140,3 +141,17 @@ def test_sizes_are_learned_without_weights_and_a_wrong_one_is_named() -> None:
     assert model.description.d_model == 16 and model.description.d_vocab_out == P
     with pytest.raises(ParameterError, match="shows d_vocab_out=7, and wrap was given"):
         mechint.wrap(Writes(False), HOOKS, d_vocab_out=9)
+
+
+def test_a_refusal_names_the_argument_that_is_missing() -> None:
+    subject = Subject(mechint.wrap(Writes(False), {"blocks.0.mlp.hook_pre": "l1"}), TASK)
+    for need, argument in (
+        (Need.EMBEDDING, 'weights={"W_E"'),
+        (Need.RESIDUAL, "blocks.0.hook_resid_post"),
+        (Need.ATTENTION, "blocks.0.attn.hook_pattern"),
+        (Need.REINITIALIZE, "make="),
+    ):
+        reason = str(unmet_need(need, subject))
+        assert ": give wrap " in reason and argument in reason
+    with pytest.raises(UnknownNameError, match=r"add hooks=.*hook_resid_pre"):
+        subject.check_hook("blocks.0.hook_resid_pre")
