@@ -4,15 +4,13 @@ examples do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from jaxtyping import Float
 
-from probes.words import first_of
-
 TIE = 1e-4
-"""As a share of the largest: values that differ by less are not told apart. What float32 and the
+"""As a share of the largest: values that differ by less are the same. What float32 and the
 size of a chunk move them by is less.
 """
 FAR = 3
@@ -36,20 +34,11 @@ def tied(values: Float[np.ndarray, " n"]) -> list[list[int]]:
     return groups
 
 
-def as_much(others: Sequence[str]) -> str:
-    """What is said of those that tie with the one named; "" where there are none.
-
-    >>> as_much([]), as_much(["mlp 0", "head 0.1"])
-    ('', ' (mlp 0 and head 0.1 as much)')
-    """
-    return f" ({first_of(others)} as much)" if others else ""
-
-
 def not_told_apart(
     values: Float[np.ndarray, "component example"], top: int, others: Iterable[int]
 ) -> list[int]:
-    """Of the components `others`, those whose `values` these examples do not tell from the largest,
-    `top`: the mean difference is within `FAR` standard errors.
+    """Of the components `others`, those whose `values` are not distinguishable from those of the
+    largest, `top`: the mean difference is within `FAR` standard errors.
 
     >>> apart = np.array([[2.0, 4.0, 3.0, 4.0], [1.9, 4.1, 2.9, 4.1], [0.5, 2.4, 1.5, 2.5]])
     >>> not_told_apart(apart, 0, [1, 2])
@@ -59,12 +48,3 @@ def not_told_apart(
     gaps = values[top] - values[others]
     error = gaps.std(1) / np.sqrt(max(gaps.shape[1] - 1, 1))
     return [i for i, gap, one in zip(others, gaps.mean(1), error, strict=True) if gap <= FAR * one]
-
-
-def or_one_of(near: Sequence[str]) -> str:
-    """The components that may stand in the place of the one named; "" where there are none.
-
-    >>> or_one_of([]), or_one_of(["head 0.2"])
-    ('', ', or head 0.2, which these examples do not tell from it')
-    """
-    return f", or {first_of(near)}, which these examples do not tell from it" if near else ""

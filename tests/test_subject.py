@@ -303,7 +303,7 @@ SETTINGS = {
     "linear": {"permutations": 19, "variables": 1},
     "lens": {"permutations": 19},
     "norms": {"null_models": 19, "null_examples": 16, "bootstrap": 199},
-    "ablation": {"examples": 32, "null_examples": 8, "null_samples": 5, "neurons": 4},
+    "ablation": {"examples": 32, "null_samples": 5, "neurons": 4},
 }
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.components import list_components
 from mechint.counterfactuals import partners
 from mechint.errors import DataError, MechintError
 from mechint.interventions import (
@@ -28,13 +29,18 @@ from mechint.interventions import (
     select_positions,
 )
 from mechint.models.untouched import all_finite
-from mechint.task import IGNORE, Batch, answer_scores, rng
+from mechint.null import selections
+from mechint.results import Null
+from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-KINDS = ("attention", "head", "mlp", "direction")
+DEFAULT = ("attention", "head", "mlp")
+KINDS = (*DEFAULT, "direction")
 """What may be ablated beside neurons."""
+NEURON_EXAMPLES = 128
+"""Examples on which sets of neurons are compared."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,14 @@ class Ablated:
     def __str__(self) -> str:
         if self.basis is None:
             return str(self.site)
-        return f"direction {self.site.layer}.{self.number}"
+        return f"L{self.site.layer} direction {self.number}"
+
+    @property
+    def kind(self) -> str:
+        """head, MLP, attention layer, neuron or direction: what it is compared with."""
+        if self.basis is not None:
+            return "direction"
+        return {"mlp": "MLP", "attention": "attention layer"}.get(self.site.kind, self.site.kind)
 
     def intervention(self, toward: Float[Tensor, " ..."] | None) -> Intervention:
         """Removes it: to zero where `toward` is None, else to that value of the site's part."""
@@ -101,7 +114,7 @@ def neuron_importance(
 
         def score(logits: Tensor, positions: Any = positions, targets: Any = targets) -> Tensor:
             return answer_scores(task, select_positions(logits, positions), targets)[
-                ..., 1
+                ..., LOSS
             ].nansum()
 
         found = activation_gradients(subject.model, part.tokens, names, score)
@@ -125,22 +138,21 @@ def most_important(importance: Float[Tensor, "layer neuron"], n: int) -> tuple[i
     return layer, importance[layer].topk(min(n, importance.shape[1])).indices.tolist()
 
 
-def components(
-    subject: Subject, data: Batch, kinds: Sequence[str], directions: int
-) -> list[Ablated]:
-    """All components of these kinds, layer by layer."""
-    result: list[Ablated] = []
-    hooks = subject.hooks
-    for layer in range(subject.n_layers):
-        for kind in kinds:
-            if kind == "direction":
-                result += _directions(subject, data, layer, directions)
-            elif kind == "head":
-                heads = subject.model_description.n_heads or 0
-                result += [Ablated(Site.head(layer, head)) for head in range(heads)]
-            elif (site := Site.of(kind, layer)).hook in hooks:
-                result.append(Ablated(site))
-    return result
+def list_ablated(
+    subject: Subject, data: Batch, kinds: Sequence[str] | None, directions: int
+) -> tuple[list[Ablated], str]:
+    """All components of these kinds, layer by layer, and what a finding says of those that a model
+    has and gives no hook for.
+
+    Raises:
+        NotApplicableError: a kind that was asked for and cannot be reached.
+    """
+    named = None if kinds is None else [kind for kind in kinds if kind != "direction"]
+    listed = list_components(subject, named, default=DEFAULT)
+    result = [Ablated(site) for site in listed.sites]
+    for layer in range(subject.n_layers) if kinds and "direction" in kinds else ():
+        result += _directions(subject, data, layer, directions)
+    return result, listed.caveat
 
 
 def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablated]:
@@ -195,6 +207,62 @@ def scores(
         plain.append(answer_scores(subject.task, recorded.logits, targets))
         changed.append(answer_scores(subject.task, recorded.under(chosen), targets))
     return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What the ablation of each component costs, changes (component, example), in `unit`.
+
+    advantage: what the model has over chance, in the same unit; metric: the name of the largest.
+    """
+
+    metric: str
+    unit: str
+    changes: np.ndarray
+    advantage: float
+
+    @property
+    def total(self) -> Float[np.ndarray, " component"]:
+        """(component,) means over the examples."""
+        return self.changes.mean(1)
+
+    @property
+    def share(self) -> Float[np.ndarray, " component"]:
+        """(component,) shares of the advantage; 0 where the model has none."""
+        return self.total / self.advantage if self.advantage > 0 else 0 * self.total
+
+
+def compare_neurons(
+    subject: Subject,
+    examples: Examples,
+    layer: int,
+    neurons: Sequence[int],
+    *,
+    width: int,
+    mode: str,
+    n: int,
+    seed: int,
+) -> Null:
+    """The loss increase when these neurons are ablated together, against as many random ones of the
+    layer's `width`.
+
+    One set is ablated once, however often it is drawn: the same set in another order would differ
+    from it by rounding.
+    """
+    generator = rng("neurons", seed)
+    drawn = [generator.choice(width, len(neurons), replace=False).tolist() for _ in range(n)]
+    sets = [tuple(sorted(one)) for one in [neurons, *drawn]]
+    row = {one: index for index, one in enumerate(dict.fromkeys(sets))}
+    groups = [Ablated(Site.neurons(layer, one)) for one in row]
+    base, ablated = scores(subject, examples, groups, mode)
+    increase = (ablated - base)[..., LOSS].flatten(1).nanmean(-1)[[row[one] for one in sets]]
+    return Null.sampled(
+        "neurons_loss_increase",
+        float(increase[0]),
+        increase[1:].numpy(),
+        f"random sets of {len(neurons)} neurons of layer {layer}",
+        selections(width, len(neurons)),
+    )
 
 
 def chunks(

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
+from torch import Tensor
 
 from mechint.config import setting
-from mechint.errors import UnknownNameError
+from mechint.errors import UnknownNameError, counted
 from mechint.interventions import Site
+from mechint.null import sign_flips
 from mechint.probe import Need, Probe, Report, performance, unmet_need
-from mechint.results import Null, ProbeResult
+from mechint.results import Effect, ProbeResult
+from mechint.task import ACCURACY, LOSS
 from probes._ablation.measures import (
     KINDS,
+    NEURON_EXAMPLES,
     Ablated,
     Examples,
-    components,
+    Harm,
+    compare_neurons,
+    list_ablated,
     most_important,
     neuron_importance,
     scores,
     with_answer,
     with_others,
 )
-from probes._ablation.nulls import Harm, random_neurons, rotated
-from probes._ablation.views import effects_figures, effects_table, say
+from probes._ablation.views import effects_figures, effects_table
 from probes.ties import tied
+from probes.words import listed
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -37,42 +46,24 @@ class Ablation(Probe):
     """Which ablation breaks which answer: what does every output lose without a layer, head, neuron
     or direction?
 
-    A component's activation is replaced, at all positions, by zero, by its mean over examples (at
-    each position over those that have it, not over padding) or by that of another example whose
-    answer is read at the same position ("resample"; examples that have no such other are left
-    out); effect = accuracy and loss with the ablation minus without, every output apart. Only
-    examples that have the answer count, as others have none to lose. A component is *needed* when
-    its ablation raises the mean loss by at least `least` of what the model has over chance (chance
-    loss − loss) and the rise differs from no effect at p ≤ 0.01, family-wise over all components
-    (signs of the per-example changes drawn at random, each component on the scale of its own
-    changes). Of these the one that does most harm is named, and its p-value is that of
-    `largest_loss_increase`; where another does more on average, but is not told from no effect, the
-    sentence says so. Beside it stands the median rise of all other components.
-    A model that is often right and sure where it is wrong has a loss no better than chance: there
-    harm is counted in accuracy, with the same rule (`harm_in`). Found: some component is needed, in
-    a model that answers better than chance. Components that do the same harm, to 1e-4 of the
-    largest, are named together, in the order of the model.
+        harm(c) = mean over examples of  loss(c ablated) − loss
 
-    Neurons are ranked by mean |∂loss/∂a · (a - r)|, r what replaces the activation a: their harm to
-    first order. The first of them are ablated one by one and together, against random sets of the
-    same size in the same layer (no verdict where it has fewer than a hundred such sets); other sets
-    may do more harm. Directions are principal components of the residual stream before each block.
-    `rotated_loss_increase` says whether changes of the same norm in random directions would harm as
-    much: it speaks of how far an ablation leads away from what the model knows, not of whether the
-    component matters.
-
-    Cost: one forward to record; then all components that enter the residual stream at one site run
-    stacked from there on. Memory: `subject.chunk` examples at a time, stacked forwards within
-    `subject.memory`.
+    A component is replaced, at all positions, by zero, its mean, or another example's. It is needed
+    where harm is at least `least` of the model's advantage over chance and above no effect: signs
+    of the examples' changes drawn at random, family-wise over components. Neurons are ranked by
+    |∂loss/∂a · (a − r)| and held against random sets of their layer.
     """
 
     name: ClassVar[str] = "ablation"
     source: ClassVar[str] = "Nanda et al. 2023, Sec. 4; Chan et al. 2022 (resampling ablation)"
     needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS, Need.RESIDUAL)
+    lead_rank: ClassVar[int] = 50
     intervenes: ClassVar[bool] = True
 
-    components: tuple[str, ...] = setting(
-        ("attention", "head", "mlp"), "what is ablated: attention, head, mlp, direction"
+    components: tuple[str, ...] | None = setting(
+        None,
+        "what is ablated: attention, head, mlp, direction; when none, all but directions that the "
+        "model gives",
     )
     mode: str = setting("mean", "what replaces an activation", choices=("zero", "mean", "resample"))
     neurons: int = setting(
@@ -85,18 +76,18 @@ class Ablation(Probe):
     least: float = setting(
         0.05, "least rise of the loss, as a share of the model's advantage over chance", low=0
     )
-    null_examples: int = setting(64, "examples of the rotations", low=2)
-    null_samples: int = setting(99, "rotations, and random sets of neurons", low=1)
+    null_samples: int = setting(99, "random sets of neurons", low=1)
     sign_flips: int = setting(999, "samples of the null of no effect", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for kind in self.components:
+        for kind in self.components or ():
             if kind not in KINDS:
                 raise UnknownNameError.of("ablation component", kind, KINDS)
 
     def unmet(self, subject: Subject) -> str | None:
-        if self.components or (self.neurons and not unmet_need(Need.MLP, subject)):
+        asked = self.components is None or self.components
+        if asked or (self.neurons and not unmet_need(Need.MLP, subject)):
             return None
         return "nothing is left to ablate"
 
@@ -112,11 +103,12 @@ class Ablation(Probe):
             library.untrained(library.induction) | library.wrong_answers(library.addition),
             library.misses(_needed, lambda plant: [library.head(role)(plant) for role in roles]),
             "heads missed or made up",
-            settings={"examples": 64, "null_examples": 8, "neurons": 0},
+            settings={"examples": 64, "neurons": 0},
         )
-        small = {"examples": 64, "null_examples": 16, "null_samples": 9, "neurons": 4}
+        small = {"examples": 64, "null_samples": 9, "neurons": 4}
         return Calibration((induction,), small)
 
+    # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         every = with_answer(subject, subject.data)
@@ -124,84 +116,69 @@ class Ablation(Probe):
         if self.mode == "resample":
             examples = with_others(subject, every, seed)
         examples = examples.sample(self.examples, seed)
-        data = examples.data
-        ablated = components(subject, data, self.components, self.directions)
-        ranked = self._ranked(subject, examples)
-        if ranked is not None:
-            importance, layer, chosen = ranked
-            ablated += [Ablated(Site.neurons(layer, (neuron,))) for neuron in chosen]
-        base, changed = scores(subject, examples, ablated, self.mode)
-        change = (changed - base).nanmean(-2).numpy()  # (component, example, 2)
-        effect = changed.nanmean(1) - base.nanmean(0)  # (component, output, 2)
-        base = base.nanmean(0)  # (output, 2)
-        in_nats, report = self._in_nats(subject, base, change), Report(self, subject)
-        # a loss no better than chance has none to lose
-        harm = in_nats if in_nats.advantage > 0 else self._in_accuracy(subject, base, change)
-        how = "signs of the per-example changes drawn at random, each component on its own scale"
-        for one in (in_nats,) if harm is in_nats else (in_nats, harm):
-            samples = one.no_effect(self.sign_flips, seed)
-            p_values = one.p_values(samples)
-            first, needed = self._first(subject, one, p_values)
-            scale, observed = one.scale[first[0]], one.on_own_scale[first[0]]
-            null, unit = samples * scale, one.unit
-            report.metric(one.metric, float(observed * scale), null=null, how=how, unit=unit)
+        ablated, caveat = list_ablated(subject, examples.data, self.components, self.directions)
+        importance, layer, chosen = self._rank(subject, examples)
+        ablated += [Ablated(Site.neurons(layer, [one])) for one in chosen]
+        plain, changed = scores(subject, examples, ablated, self.mode)
+        base, effect = plain.nanmean(0), (changed - plain).nanmean(1)  # (output, 2), (component, …)
+        change = (changed - plain).nanmean(2).numpy()  # (component, example, 2)
+        in_nats, harm = self._harm(subject, base, change)
+        report = Report(self, subject)
+        how = "the sign of every example's change drawn at random, each component on its own scale"
+        for one in dict.fromkeys((in_nats.metric, harm.metric)):
+            each = in_nats if one == in_nats.metric else harm
+            test = sign_flips(each.changes, self.sign_flips, seed)
+            first, needed = self._first(subject, each, test.p_values)
+            null = test.null(each.metric, first[0], how)
+            report.metric(each.metric, null.observed, null=null, unit=each.unit)
         report.update(self._metrics(subject, ablated, base, effect, harm, first, needed))
-        report.metric("examples", len(data))
-        few = examples.sample(self.null_examples, seed)
-        mean = effect[..., 1].nanmean(-1)
-        options = {"mode": self.mode, "n": self.null_samples, "seed": seed}
-        null = rotated(subject, few, ablated, mean, **options)
-        report.metric(null.metric, null.mean, null=null, unit="nats")
-        if ranked is not None:
-            some = examples.sample(2 * self.null_examples, seed)
-            null = self._neurons(subject, some, layer, chosen, importance.shape[1], seed)
+        report.metric("examples", len(examples))
+        if importance is not None:
+            some = examples.sample(NEURON_EXAMPLES, seed)
+            settings = {"mode": self.mode, "n": self.null_samples, "seed": seed}
+            width = importance.shape[1]
+            null = compare_neurons(subject, some, layer, chosen, width=width, **settings)
             report.metric(null.metric, null.observed, null=null, unit="nats")
             report.update({"important_neurons": chosen, "neurons_layer": layer})
             report.array("neuron_importance", importance.cpu().numpy())
         outputs = [output.name for output in subject.task.outputs]
-        report.table("effects", effects_table(ablated, outputs, base, effect, p_values))
-        report.array("loss_change", effect[..., 1].numpy())
-        report.array("accuracy_change", effect[..., 0].numpy())
+        report.table("effects", effects_table(ablated, outputs, base, effect, test.p_values))
+        report.array("loss_change", effect[..., LOSS].numpy())
+        report.array("accuracy_change", effect[..., ACCURACY].numpy())
         for name, figure in effects_figures(ablated, outputs, effect, self.mode).items():
             report.figure(name, figure)
-        say(report, self.least)
+        report.hero("loss_components" if len(outputs) == 1 else "accuracy_components")
+        self._say(report, harm, caveat)
+        self._say_neurons(report)
         return report.result()
 
-    def _ranked(self, subject: Subject, examples: Examples) -> tuple[Any, int, list[int]] | None:
-        """Importance of every neuron, and the layer and numbers of the most important ones."""
+    def _rank(self, subject: Subject, examples: Examples) -> tuple[Any, int, list[int]]:
+        """Importance of every neuron, None where none is asked for, and the layer and numbers of
+        the most important ones.
+        """
         if unmet_need(Need.MLP, subject) or not self.neurons:
-            return None
+            return None, 0, []
         importance = neuron_importance(subject, examples.data, self.mode, examples.others)
         return importance, *most_important(importance, self.neurons)
 
-    def _neurons(
-        self, subject: Subject, some: Examples, layer: int, chosen: list[int], width: int, seed: int
-    ) -> Null:
-        return random_neurons(
-            subject,
-            some,
-            layer,
-            chosen,
-            width=width,
-            mode=self.mode,
-            n=self.null_samples,
-            seed=seed,
+    def _harm(
+        self, subject: Subject, base: Tensor, change: Float[np.ndarray, "component example 2"]
+    ) -> tuple[Harm, Harm]:
+        """The harm in nats, and the one that decides: in accuracy where the model's loss is no
+        better than chance, as of one that is sure where it is wrong.
+        """
+        levels = subject.chance.values()
+        loss, accuracy = float(base[:, LOSS].nanmean()), float(base[:, ACCURACY].nanmean())
+        chance_loss = float(np.mean([level.loss for level in levels]))
+        chance = float(np.mean([level.accuracy for level in levels]))
+        in_nats = Harm("largest_loss_increase", "nats", change[..., LOSS], chance_loss - loss)
+        in_accuracy = Harm(
+            "largest_accuracy_loss", "0–1", -change[..., ACCURACY], accuracy - chance
         )
-
-    def _in_nats(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
-        assert subject.task is not None
-        chance = np.mean([level.loss for level in subject.chance.values()])
-        loss = float(base[:, 1].nanmean())
-        return Harm("largest_loss_increase", "nats", change[..., 1], float(chance) - loss)
-
-    def _in_accuracy(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
-        assert subject.task is not None
-        chance = np.mean([level.accuracy for level in subject.chance.values()])
-        accuracy = float(base[:, 0].nanmean())
-        return Harm("largest_accuracy_loss", "0–1", -change[..., 0], accuracy - float(chance))
+        return in_nats, in_nats if in_nats.advantage > 0 else in_accuracy
 
     def _first(
-        self, subject: Subject, harm: Harm, p_values: np.ndarray
+        self, subject: Subject, harm: Harm, p_values: Float[np.ndarray, " component"]
     ) -> tuple[list[int], list[int]]:
         """The component that does most harm with those that do as much, of those that are needed if
         any are; and those that are needed, most harm first.
@@ -218,40 +195,106 @@ class Ablation(Probe):
     def _metrics(
         self,
         subject: Subject,
-        ablated: list[Ablated],
-        base: Any,
-        effect: Any,
+        ablated: Sequence[Ablated],
+        base: Tensor,
+        effect: Tensor,
         harm: Harm,
-        first: list[int],
-        needed: list[int],
+        first: Sequence[int],
+        needed: Sequence[int],
     ) -> dict[str, Any]:
         assert subject.task is not None
-        total = effect[..., 1].nanmean(-1).numpy()
+        total = effect[..., LOSS].nanmean(-1).numpy()
         top, *ties = first
         more = [i for group in tied(harm.total) for i in group if harm.total[i] > harm.total[top]]
-        others = np.delete(total, top)
+        kind = ablated[top].kind
+        alike = [i for i, one in enumerate(ablated) if one.kind == kind and i != top]
         metrics: dict[str, Any] = {
             "loss_change": float(total[top]),
-            "accuracy_change": float(effect[top, :, 0].nanmean()),
+            "accuracy_change": float(effect[top, :, ACCURACY].nanmean()),
             "component": str(ablated[top]),
             "tied": [str(ablated[i]) for i in ties],
             "needed": [str(ablated[i]) for i in needed],
             "larger_not_told": [str(ablated[i]) for i in more if i not in ties],
             "harm_in": harm.unit,
             "share_of_advantage": float(harm.share[top]),
-            "others_median": float(np.median(others)) if len(others) else float("nan"),
+            "others_median": float(np.median(harm.total[alike])) if alike else math.nan,
+            "others": kind,
             "mode": self.mode,
-            "accuracy": float(base[:, 0].nanmean()),
-            "loss": float(base[:, 1].nanmean()),
+            "accuracy": float(base[:, ACCURACY].nanmean()),
+            "loss": float(base[:, LOSS].nanmean()),
             "advantage": harm.advantage,
             "found": bool(needed),
         }
         if effect.shape[1] > 1:
             metrics["breaks_by_output"] = {
-                output.name: str(ablated[tied(effect[:, i, 1].numpy())[0][0]])
+                output.name: str(ablated[tied(effect[:, i, LOSS].numpy())[0][0]])
                 for i, output in enumerate(subject.task.outputs)
             }
         return metrics
+
+    # --- what is said -----------------------------------------------------------------------------
+    def _say(self, report: Report, harm: Harm, caveat: str) -> None:
+        metrics = report.metrics
+        top, needed = metrics["component"], metrics["needed"]
+        fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
+        lost = f"accuracy falls by {fall:.0%}" if fall >= 0.005 else f"the loss rises by {rise:.2g}"
+        median = metrics["others_median"]
+        details: dict[str, Any] = {
+            "replaced by": {"mean": "its mean", "zero": "zero", "resample": "another example's"}[
+                self.mode
+            ],
+            "accuracy without it": metrics["accuracy"] - fall,
+            "loss without it": metrics["loss"] + rise,
+            "share of the advantage over chance": metrics["share_of_advantage"],
+        }
+        for label, key in (("as much", "tied"), ("more, not distinguishable", "larger_not_told")):
+            if metrics[key]:
+                details[label] = ", ".join(metrics[key][:8])
+        if len(needed) > 1:
+            details["needed"] = ", ".join(needed[:8]) + f", {len(needed) - 8} more" * (
+                len(needed) > 8
+            )
+        verdict = report.finding(
+            f"Without {top} {lost}.",
+            no="No single ablation breaks the answer.",
+            unclear="An ablation that breaks the answer cannot be told.",
+            holds=metrics["found"],
+            null=harm.metric,
+            effect=Effect(
+                float(metrics["loss_change"] if harm.unit == "nats" else fall),
+                harm.unit.replace("0–1", "of accuracy"),
+                "lost without it",
+                None if math.isnan(median) else median,
+                f"median of the other {metrics['others']}s",
+            ),
+            least=max(self.least * harm.advantage, 0.0) - 1e-9,
+            details=details,
+            caveat=caveat,
+            n=metrics["examples"],
+            least_n=math.ceil(-math.log2(self.significance)),  # signs of n give no p below 2⁻ⁿ
+            causal=True,
+        )
+        if verdict == "yes":
+            report.lead(f"It needs {listed(needed[:3])}.")
+
+    def _say_neurons(self, report: Report) -> None:
+        metrics = report.metrics
+        if "neurons_loss_increase" not in report.nulls or not metrics["found"]:
+            return
+        null, layer = report.nulls["neurons_loss_increase"], metrics["neurons_layer"]
+        neurons = counted(len(metrics["important_neurons"]), "neuron")
+        if len(metrics["important_neurons"]) == report.arrays["neuron_importance"].shape[1]:
+            report.not_asked("neurons", f"layer {layer} has no others to compare its own with")
+            return
+        report.finding(
+            f"{neurons} of L{layer} MLP matter more than random ones.",
+            no=f"The strongest neurons of L{layer} MLP matter no more than random ones.",
+            unclear=f"Neurons of L{layer} MLP that matter cannot be told from random ones.",
+            null="neurons_loss_increase",
+            effect=Effect(null.observed, "nats", "loss", null.mean, "as many random ones"),
+            details={"neurons": ", ".join(map(str, metrics["important_neurons"][:16]))},
+            causal=True,
+        )
 
 
 def _needed(result: ProbeResult) -> list[str]:

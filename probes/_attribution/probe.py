@@ -5,7 +5,7 @@ without it, and how well a gradient estimates that.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,21 +14,20 @@ from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
+from mechint.null import sign_flips
 from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
-from probes._ablation.nulls import no_effect
+from mechint.results import Effect, ProbeResult
 from probes._attribution.measures import Effects, measured
 from probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from probes._circuits.effects import correlation
 from probes._lens.readout import Readout
-from probes.ties import as_much, not_told_apart, or_one_of, tied
+from probes.ties import not_told_apart, tied
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
 UNIT = "nats of logit"
-WHICH = "which head or MLP costs the score most"
 INSTEAD = {"counterfactual": "the source's", "resample": "another example's"}
 """What stands in for an activation, by ablation; else its mean."""
 
@@ -37,29 +36,12 @@ INSTEAD = {"counterfactual": "the source's", "resample": "another example's"}
 class Attribution(Probe):
     """Which components write the answer, what is lost without each, and does a gradient tell it?
 
-    Score = logit of the right answer above the mean class (above the source's answer, where a
-    `variable` is named). Of every component, embedding, head or MLP:
+        direct = output · (norm weights) W_U / scale          (direct logit attribution)
+        exact = score − score with the activation replaced     (activation patching)
+        first_order = (activation − replacement) · ∂score      (attribution patching)
 
-    - direct: its output at the answer · M / s, with the scale s of the final norm held fixed and M
-      = (norm weights) W_U; all of them and the biases add up to the score, and `sum_error` says how
-      exactly (direct logit attribution, Elhage et al. 2021). Where they do not, by more than a
-      thousandth of the largest score, as where a norm follows attention or MLP (OLMo 2), it is left
-      out with all that is computed from it;
-    - exact: what the score loses when its activation, at every position, is replaced by its mean
-      over the examples that have it (by the source's, where a variable is named);
-    - first_order: (activation - replacement) · gradient of the score, the estimate of exact from
-      one backward (attribution patching, Nanda 2023; Syed et al. 2023).
-
-    `correlation` of first_order and exact over the components and `worst`, the component where they
-    differ most, say what the estimate is worth; exact minus the direct part of the same replacement
-    is what the component does through others. Beside the largest stand those that these examples do
-    not tell from it (`not_told_apart`, `writers_not_told_apart`: mean difference over the examples
-    within 3 standard errors). Null: the sign of every example's loss, the mean over the answers
-    asked of it, drawn at random, the largest mean over the components. Found: p ≤ 0.01 (six
-    examples cannot give it) on a model that answers most of them right.
-
-    Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
-    Cost: two forwards, one backward, and one forward per component, stacked.
+    score: logit of the right answer above the mean class, or above the source's answer; an
+    activation is replaced by its mean, or the source's. Null: signs of the examples' losses.
     """
 
     name: ClassVar[str] = "attribution"
@@ -75,6 +57,7 @@ class Attribution(Probe):
         Need.EMBEDDING,
         Need.ATTENTION,
     )
+    lead_rank: ClassVar[int] = 45
     intervenes: ClassVar[bool] = True
 
     variable: str | None = variable_setting()
@@ -130,20 +113,17 @@ class Attribution(Probe):
         every, share = paired(subject, ablation, variable, self.examples, seed, self.only_correct)
         pairs = every[: self.examples]
         effects = measured(subject, pairs, ablation)
-        report = Report(self, subject)
         inner = [i for i, site in enumerate(effects.sites) if site.layer is not None]
         exact, first = effects.exact.mean(1), effects.first_order.mean(1)
         top, *ties = _largest(exact, inner)
         near = not_told_apart(effects.exact, top, set(inner) - {top, *ties})
         worst = max(range(len(exact)), key=lambda i: float(abs(exact[i] - first[i])))
-        report.metric(
-            "largest_loss",
-            float(exact[top]),
-            null=no_effect(effects.exact[inner], self.null_samples, seed),
-            how="the sign of every example's loss drawn at random, largest mean of a component",
-            unit=UNIT,
-        )
         names = [str(site) for site in effects.sites]
+        report = Report(self, subject)
+        test = sign_flips(effects.exact[inner], self.null_samples, seed)
+        how = "the sign of every example's loss drawn at random"
+        null = test.null("largest_loss", inner.index(top), how)
+        report.metric("largest_loss", null.observed, null=null, unit=UNIT)
         report.update(
             {
                 "score": float(effects.score.mean()),
@@ -165,44 +145,32 @@ class Attribution(Probe):
         if effects.adds_up:
             direct = effects.direct.mean(1)
             writer, *others = _largest(direct, inner)
-            report.update({"writer": names[writer], "written": float(direct[writer])})
-            report.metric("writers_tied", [names[i] for i in others])
             near = not_told_apart(effects.direct, writer, set(inner) - {writer, *others})
-            report.metric("writers_not_told_apart", [names[i] for i in near])
+            report.update(
+                {
+                    "writer": names[writer],
+                    "written": float(direct[writer]),
+                    "writers_tied": [names[i] for i in others],
+                    "writers_not_told_apart": [names[i] for i in near],
+                }
+            )
         self._show(report, names, effects)
-        self._say(report)
+        others = [
+            exact[i] for i in inner if i != top and effects.sites[i].kind == effects.sites[top].kind
+        ]
+        self._say(report, float(np.median(others)) if others else None)
         return report.result()
 
     def _show(self, report: Report, names: Sequence[str], effects: Effects) -> None:
-        shown = ["first_order", "exact"]
-        caption = (
-            "One row per component, means over examples: what the score loses when it is "
-            "replaced, by the gradient and exactly."
-        )
-        if effects.adds_up:
-            shown = ["direct", "direct_effect", *shown]
-            caption = (
-                "One row per component, means over examples: direct, what it writes to the score; "
-                "the other three, what the score loses when it is replaced: straight to the "
-                "logits, by the gradient, and exactly."
-            )
+        shown = ["direct", "direct_effect"] * effects.adds_up + ["first_order", "exact"]
         columns: dict[str, Any] = {"component": list(names)}
         columns |= {name: getattr(effects, name).mean(1).tolist() for name in shown}
-        units = {name: UNIT for name in columns if name != "component"}
-        report.table("components", columns, caption, units)
-        report.figure(
-            "estimate",
-            figures.scatter(
-                columns["first_order"],
-                columns["exact"],
-                title="Attribution patching against patching",
-                x_title="first-order estimate (nats of logit)",
-                y_title="exact loss of the score (nats of logit)",
-                groups=[name.split()[0] for name in names],
-                text=list(names),
-                caption="One point per component; on the diagonal the gradient tells the effect.",
-            ),
+        caption = (
+            "One row per component, means over examples: direct, what it writes to the score; the "
+            "others, what the score loses when it is replaced: straight to the logits, by the "
+            "gradient, and exactly."
         )
+        report.table("components", columns, caption, dict.fromkeys(shown, UNIT))
         report.figure(
             "components",
             figures.bars(
@@ -211,70 +179,76 @@ class Attribution(Probe):
                 title="What the score loses without each component",
                 x_title="component",
                 y_title="loss of the score (nats of logit)",
-                caption="Exact and direct differ by what a component does through later ones."
-                if effects.adds_up
-                else "By the gradient, and exactly.",
+                total=report.metrics["score"],
+                caption="Exact and direct differ by what a component does through later ones.",
             ),
         )
-
-    def _say(self, report: Report) -> None:
-        metrics = report.metrics
-        told = f"correlate {metrics['correlation']:.2f} with the exact losses; they "
-        asked, counted = "examples", f"{metrics['examples']} examples"
-        if report.subject.answer == "all":
-            asked, counted = "answers", f"{metrics['answers']} answers of {counted}"
-        numbers = (
-            f"{metrics['largest_loss']:.2f} of {metrics['score']:.2f} nats over "
-            f"{counted}. {_straight(metrics)}. First-order estimates "
-            f"{'' if math.isnan(metrics['correlation']) else told}are farthest off for "
-            f"{metrics['worst']}, {metrics['worst_first_order']:.2f} for "
-            f"{metrics['worst_exact']:.2f}"
+        report.figure(
+            "estimate",
+            figures.scatter(
+                columns["first_order"],
+                columns["exact"],
+                title="Attribution patching against patching",
+                x_title="first-order estimate (nats of logit)",
+                y_title="exact loss of the score (nats of logit)",
+                groups=[site.kind for site in effects.sites],
+                text=list(names),
+                caption="One point per component; on the diagonal the gradient tells the effect.",
+            ),
         )
+        report.hero("components")
+
+    def _say(self, report: Report, median: float | None) -> None:
+        metrics = report.metrics
+        top = metrics["component"]
         if metrics["answered"] <= 0.5:
-            report.abstain(
-                f"the model answers {metrics['answered']:.0%} of {asked} drawn without selection; "
-                f"replacing {metrics['component']} costs the score {numbers}",
-                WHICH,
+            report.unclear(
+                "What carries answers that are mostly wrong is not asked.",
+                f"the model answers {metrics['answered']:.0%} of examples drawn without selection",
             )
             return
-        instead = INSTEAD.get(metrics["ablation"], "its mean")
-        report.finding(
-            f"Of heads and MLPs {metrics['component']}{as_much(metrics['tied'])}"
-            f"{or_one_of(metrics['not_told_apart'])}, replaced by {instead}, costs the score most: "
-            f"{numbers}",
-            question=WHICH,
-            otherwise=f"With any one head or MLP replaced by {instead} ({metrics['component']} "
-            f"at most) what the score loses is not told from chance: {numbers}",
-            effect=metrics["largest_loss"],
+        details: dict[str, Any] = {
+            "score": metrics["score"],
+            "replaced by": INSTEAD.get(metrics["ablation"], "its mean"),
+            "first-order estimates, correlation": metrics["correlation"],
+            "farthest off": f"{metrics['worst']}: {metrics['worst_first_order']:.3g} for "
+            f"{metrics['worst_exact']:.3g}",
+        }
+        for label, key in (("as much", "tied"), ("not distinguishable", "not_told_apart")):
+            if metrics[key]:
+                details[label] = ", ".join(metrics[key][:8])
+        caveat = ""
+        if "writer" in metrics:
+            details["largest part written straight to the logits"] = (
+                f"{metrics['writer']}: {metrics['written']:.3g}"
+                + ", parts cancel" * (metrics["written"] > metrics["score"])
+            )
+        else:
+            caveat = "what is written directly does not add up, as where a norm follows a layer"
+        verdict = report.finding(
+            f"{top} carries the score: replacing it costs {metrics['largest_loss']:.3g} nats.",
+            no="No head or MLP alone carries the score.",
+            unclear="A component that carries the score cannot be told.",
+            effect=Effect(
+                metrics["largest_loss"],
+                "nats",
+                "lost",
+                median,
+                "median of the others of its kind",
+            ),
+            details=details,
+            caveat=caveat,
             n=metrics["examples"],
             least_n=math.ceil(-math.log2(self.significance)),  # signs of n give no p below 2⁻ⁿ
             causal=True,
         )
+        if verdict == "yes":
+            report.lead(f"{top} carries the answer.")
 
 
 def _largest(values: Float[np.ndarray, " component"], inner: Sequence[int]) -> list[int]:
     """Which of the components `inner` have the largest of `values`: several where they tie."""
     return [inner[i] for i in tied(values[list(inner)])[0]]
-
-
-def _straight(metrics: Mapping[str, Any]) -> str:
-    """What is written straight to the logits, or why that is not said."""
-    if "writer" not in metrics:
-        return (
-            "What each of these writes straight to the logits is not told: the parts do not add up "
-            f"to the score (off by up to {metrics['sum_error']:.2g} nats), as where a norm follows "
-            "attention or MLP"
-        )
-    near = or_one_of(metrics["writers_not_told_apart"])
-    written = f"{metrics['written']:.2f} ({metrics['writer']}{as_much(metrics['writers_tied'])}"
-    written += f"{near})"
-    if metrics["written"] > metrics["score"]:
-        return f"Parts written straight to the logits cancel: the largest of these is {written}"
-    if metrics["written"] > 0:
-        return (
-            f"The largest part of it that one of these writes straight to the logits is {written}"
-        )
-    return f"None of these writes any of it straight to the logits, at most {written}"
 
 
 def strong(result: ProbeResult) -> list[str]:

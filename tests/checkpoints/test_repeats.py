@@ -63,7 +63,7 @@ def test_the_published_model_has_its_published_heads(published):
     heads = probe.run("attention", subject).metrics  # 32 examples: scores vary by about .02
     assert heads["induction.heads"] == ["L1H1", "L1H2", "L1H3"]
     assert all(0.32 < heads["induction.score"][name] < 0.4 for name in heads["induction.heads"])
-    options = {"examples": 256, "null_examples": 16, "null_samples": 9}
+    options = {"examples": 256, "null_samples": 9}
     ablation = probe.run("ablation", subject, **options)
     assert ablation.metrics["component"] == "L1 attention" and ablation.status == "yes"
     assert "L1 attention" in ablation.metrics["needed"]

@@ -178,7 +178,7 @@ MEASUREMENTS = {
     "ablation on planted induction": Measurement(
         "ablation",
         induction,
-        {"examples": 128, "null_examples": 32},
+        {"examples": 128},
     ),
     "interference on trained addition": Measurement(
         "interference",

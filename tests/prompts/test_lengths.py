@@ -69,7 +69,7 @@ def test_own_positions_are_those_before_the_end(subject: Subject) -> None:
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_no_ablation_depends_on_the_filler(subject: Subject, mode: str) -> None:
     """A head at its mean was up to a third too harmful, since padding was averaged with tokens."""
-    quick: dict[str, Any] = {"mode": mode, "neurons": 2, "null_samples": 3, "null_examples": 8}
+    quick: dict[str, Any] = {"mode": mode, "neurons": 2, "null_samples": 3}
     one, two = (probes.ablation(each, **quick) for each in (subject, refilled(subject)))
     assert one.metrics["examples"] == len(subject.data)
     assert np.allclose(one.arrays["loss_change"], two.arrays["loss_change"], atol=1e-9)
@@ -78,7 +78,7 @@ def test_no_ablation_depends_on_the_filler(subject: Subject, mode: str) -> None:
 
 
 def test_means_are_those_of_the_prompts_that_have_the_position(subject: Subject) -> None:
-    quick: dict[str, Any] = {"neurons": 0, "null_samples": 3, "null_examples": 8}
+    quick: dict[str, Any] = {"neurons": 0, "null_samples": 3}
     columns = probes.ablation(subject, **quick).tables["effects"].columns
     rises = dict(zip(columns["component"], columns["loss_change"], strict=True))
     weights = own(subject).double()
