@@ -85,20 +85,20 @@ def account_text(account: Account, width: int = 100) -> Text:
 def _account_lines(account: Account, width: int) -> Iterator[tuple[str, str]]:
     """Lines and their styles."""
     for warning in account.warnings:
-        yield from _wrapped(f"warning: {warning}", width, "bold yellow")
+        yield from wrap_line(f"warning: {warning}", width, "bold yellow")
     size = "" if account.parameters is None else f"{_count(account.parameters)} weights"
     step = "" if account.step is None else f"step {account.step:,}"
     about = " · ".join(filter(None, (one_line(account.path, 200), step, size)))
     if len(account.title) + 3 + len(about) <= width:
         yield account.title + about.rjust(width - len(account.title)), "bold"
     else:
-        yield from _wrapped(account.title, width, "bold")
-        yield from _wrapped(about, width, "dim")
+        yield from wrap_line(account.title, width, "bold")
+        yield from wrap_line(about, width, "dim")
     for line in quality_text(account.quality):
-        yield from _wrapped(line, width, "")
+        yield from wrap_line(line, width, "")
     yield "", ""
     caveat = f"   ({account.caveat})" if account.caveat else ""
-    yield from _wrapped(account.verdict.upper() + caveat, width, "bold")
+    yield from wrap_line(account.verdict.upper() + caveat, width, "bold")
     leading = account.leading
     if leading is not None:
         summary = list(summary_lines(leading, width))
@@ -119,11 +119,11 @@ def _account_lines(account: Account, width: int) -> Iterator[tuple[str, str]]:
     hidden += max(len(unclear) - (MAX_LOOKED_FOR if not account.evidence else 2), 0)
     asked = "; ".join(f"{', '.join(what)} ({why})" for why, what in account.not_asked.items())
     if asked:
-        yield from _wrapped(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))
+        yield from wrap_line(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))
     legend = "  ✓ yes   ○ looked for, not there   – unclear"
     yield (legend + (f"   {hidden} more: --full" if hidden else "")), "dim"
     for line in account.next:
-        yield from _wrapped(f"next: {line}", width, "", indent=" " * 6)
+        yield from wrap_line(f"next: {line}", width, "", indent=" " * 6)
 
 
 def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:
@@ -172,12 +172,12 @@ def finding_lines(name: str, finding: Finding, width: int) -> Iterator[tuple[str
     if tail and len(start) + len(body) + 3 + len(tail) <= width:
         yield start + body + tail.rjust(width - len(start) - len(body)), style
         return
-    yield from _wrapped(start + body, width, style, indent=indent)
+    yield from wrap_line(start + body, width, style, indent=indent)
     if tail:
-        yield from _wrapped(indent + tail, width, "dim", indent=indent)
+        yield from wrap_line(indent + tail, width, "dim", indent=indent)
 
 
-def _wrapped(text: str, width: int, style: str, indent: str = "  ") -> Iterator[tuple[str, str]]:
+def wrap_line(text: str, width: int, style: str, indent: str = "  ") -> Iterator[tuple[str, str]]:
     """`text` in lines of at most `width`, broken between words, and inside one that is longer."""
     lines = textwrap.wrap(
         text,
@@ -211,7 +211,7 @@ def comparison_text(accounts: Sequence[Account], width: int = 100) -> Text:
     out = Text()
 
     def add(text: str, style: str = "", indent: str = "  ") -> None:
-        for line, look in _wrapped(text, width, style, indent):
+        for line, look in wrap_line(text, width, style, indent):
             out.append(line.rstrip() + "\n", look or None)
 
     names = [PurePath(one.path).stem or one.title for one in accounts]
@@ -284,7 +284,7 @@ def full_text(results: Mapping[str, ProbeResult], width: int = 100) -> Text:
                 line += (
                     f"   null {short(null.mean)} ± {short(null.std)} ({null.how})   {null.p_text}"
                 )
-            for part, _ in _wrapped(line, width, "", indent="      "):
+            for part, _ in wrap_line(line, width, "", indent="      "):
                 out.append(part + "\n")
     out.rstrip()
     return out

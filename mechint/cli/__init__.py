@@ -20,6 +20,7 @@ from mechint.cli import (
     checkpoint,
     completion,
     demo,
+    explain,
     gallery,
     list,
     reproduce,
@@ -35,7 +36,7 @@ class Main(CliGroup):
     sections: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Begin": ("demo", "tasks", "probes"),
         "Train": ("train", "sweep"),
-        "Analyze": ("analyze", "checkpoint"),
+        "Analyze": ("analyze", "explain", "checkpoint"),
         "Papers, calibration, pages": ("reproduce", "calibrate", "gallery"),
         "Shell": ("completion",),
     }
@@ -60,6 +61,7 @@ def main() -> None:
 for command in (
     train.train,
     analyze.analyze,
+    explain.explain,
     list.tasks,
     list.probes,
     checkpoint.checkpoint,

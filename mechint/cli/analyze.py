@@ -268,6 +268,9 @@ def next_commands(opening: Opening, opened: Checkpoint) -> list[str]:
     """Commands that tell more about a model whose quick probes were run."""
     place = shlex.quote(str(opening.path))
     commands = [f"mechint analyze {place}{opening.options()} --out report.html"]
+    if opened.task is not None and opened.task.own_program is not None:
+        commands.append(f"mechint explain {place}{opening.options()}")
+        return commands
     if (opening.path / "config.json").is_file():
         commands.append(f"mechint analyze {place} --over-steps")
     elif opened.task is not None:

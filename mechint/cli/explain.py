@@ -1,0 +1,114 @@
+"""``mechint explain``: a program of the model, and its audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mechint.cli.common import examples, foreign_options, json_option, print_json
+from mechint.cli.opening import Opening
+from mechint.cli.plugin import plugin_option
+from mechint.cli.sorting import sort_settings
+from mechint.errors import ParameterError, UnknownNameError
+from mechint.progress import console, spinner
+from mechint.registry import EXPLANATIONS
+
+
+@click.command(
+    short_help="Propose a program of the model, and audit it.",
+    epilog=examples(
+        "mechint explain runs/add",
+        "mechint explain model.pt --task modular-arithmetic --set p=59 --family frequencies",
+        "mechint explain runs/max --claim 'L0H0 attends largest token'",
+        "mechint explain runs/digits --claim 'L0 resid_post @ answer holds carry_0'",
+        "mechint explain runs/digits --claim my_claims.py:Carry",
+    ),
+)
+@click.argument("path", type=click.Path(path_type=Path))
+@foreign_options
+@plugin_option
+@click.option("--family", metavar="NAME", help="The family that proposes; all that apply.")
+@click.option(
+    "--claim",
+    "claimed",
+    multiple=True,
+    metavar="CLAIM",
+    help="A claim of yours, or FILE.py:NAME of a function that takes the subject; may be repeated.",
+)
+@click.option(
+    "--examples",
+    "n",
+    type=click.IntRange(min=64),
+    default=3000,
+    show_default=True,
+    metavar="N",
+    help="Inputs, half of them fitted and half judged.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
+@json_option
+def explain(
+    path: Path,
+    task: str | None,
+    settings: tuple[str, ...],
+    device: str,
+    family: str | None,
+    claimed: tuple[str, ...],
+    n: int,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Propose programs of a model and audit each by interventions, best first.
+
+    A program is fitted on one half of the inputs and judged on the other: do the logits follow from
+    it, is the answer kept when a part comes from the program and the rest from another input, and
+    do interchanges give its counterfactual answers?
+    """
+    if family is not None and family not in EXPLANATIONS:
+        raise UnknownNameError.of("family of explanations", family, EXPLANATIONS)
+    if family is not None and claimed:
+        raise ParameterError("--family and --claim: expected one of them")
+    with spinner(f"explaining {path}"):
+        from mechint.account import title_of
+        from mechint.explain import audit
+        from mechint.explain import explain as propose
+        from mechint.explain.claims import parse_claim
+
+        parameters, options = sort_settings(settings, task, ())
+        opening = Opening(path, task, settings, device, seed=seed)
+        subject = opening.load(parameters, options.pop("model")).subject()
+        if claimed:
+            parts = [part for text in claimed for part in _claims(text, subject, parse_claim)]
+            found = [audit(subject, *parts, seed=seed, examples=n)]
+        else:
+            found = propose(subject, family=family, seed=seed, examples=n)
+    if as_json:
+        audits = [one.to_dict() for one in found]
+        print_json({"schema": 1, "path": str(path), "audits": audits})
+    else:
+        from mechint.explain.text import audits_text
+
+        screen = console()
+        heading = f"{title_of(subject)}   {path}"
+        screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
+    return 0
+
+
+def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:
+    """The claims of one ``--claim``: a line, or what a function of a file gives for the subject."""
+    file, _, name = text.rpartition(":")
+    if not file.endswith(".py"):
+        return [parse_claim(text)]
+    import runpy
+
+    if not Path(file).is_file():
+        raise ParameterError(f"--claim {text}: there is no such file")
+    try:
+        names = runpy.run_path(file)
+    except Exception as error:
+        raise ParameterError(f"--claim {file}: {type(error).__name__}: {error}") from error
+    if name not in names:
+        raise UnknownNameError.of(f"name in {file}", name, names)
+    made = names[name](subject)
+    return list(made) if isinstance(made, list | tuple) else [made]

@@ -1,0 +1,489 @@
+"""The audit of an explanation: fitted on one half of the inputs, judged on the other.
+
+Every edit is additive, h + (features(new) - features(old)) W, and leaves the rest of the site as it
+is: projecting on a fitted subspace would accept wrong representations. Each test has a null, an
+explanation by features that are not in it, fitted as hard. The bounds are constants of this module.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import mechint.explain.claims as claims
+from mechint.explain.explanation import Explanation, Part, Route, Values
+from mechint.explain.measure import Bench, Fit, centered, r2, ridge
+from mechint.interventions import Replace, Site
+from mechint.subject import Subject
+
+BOUND = 0.9
+"""Share of the model's own accuracy that refills, resamples and interchanges have to keep."""
+NECESSITY = 0.15
+"""Accuracy above chance that may be left once a part is exchanged."""
+NULL = 0.5
+"""Share of the model's accuracy that a null may reach at most."""
+MATCH = 0.5
+"""R² of the logits from which a match is evidence, and above the rival's."""
+PARTIAL = 0.5
+"""R² of the predicted change of the logits when one block alone is exchanged."""
+LEVEL = 0.05
+"""Level of the rank test of each block against spare blocks of equal dimension."""
+MIN_INPUTS = 24
+"""Judged inputs, at least."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """One number of an audit.
+
+    kind: match, refill, resample, necessity, interchange, partial, minimality or route; target:
+    what it is about; value, null, rival: shares or R²; bound: what the value has to reach (or, for
+    necessity, stay below); n: judged inputs; status: passed, failed or vacuous.
+    """
+
+    kind: str
+    target: str
+    value: float
+    bound: float
+    n: int
+    status: str
+    null: float | None = None
+    rival: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% interval (Wilson) of a share; the value twice for an R²."""
+        if self.kind in ("match", "partial", "minimality"):
+            return self.value, self.value
+        from scipy.stats import binomtest
+
+        hits = round(min(max(self.value, 0.0), 1.0) * self.n)
+        low, high = binomtest(hits, self.n).proportion_ci(method="wilson")
+        return float(low), float(high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and the interval as JSON values."""
+        return {**vars(self), "interval": list(self.interval)}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """An explanation with what its tests came to.
+
+    standing: "stands"; "incomplete", nothing false, but it does not suffice; "superfluous", a block
+    is not needed; "wrong", a null or a rival does as well, or an interchange contradicts it;
+    "refused", the model is at chance or nothing was proposed; "abstains", too few inputs.
+    unaccounted: shares of logits and accuracy that the explanation leaves. missing: the largest
+    effects that no part names.
+    """
+
+    explanation: Explanation
+    standing: str
+    tests: tuple[Test, ...] = ()
+    accuracy: float = math.nan
+    unaccounted: dict[str, float] = field(default_factory=dict[str, float])
+    missing: tuple[str, ...] = ()
+    superfluous: tuple[str, ...] = ()
+    reason: str = ""
+    n: int = 0
+    seconds: float = 0.0
+    path: str = ""
+
+    def value(self, kind: str, target: str | None = None) -> float:
+        """The least value of the tests of a kind; NaN where there is none."""
+        found = [t.value for t in self.tests if t.kind == kind and target in (None, t.target)]
+        return min(found, default=math.nan)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Place in a list of audits: standing first, then what is accounted for."""
+        order = ("stands", "superfluous", "incomplete", "wrong", "abstains", "refused")
+        return order.index(self.standing), self.unaccounted.get("logits", 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "family": self.explanation.family,
+            "name": self.explanation.name,
+            "standing": self.standing,
+            "reason": self.reason,
+            "parts": [
+                {"name": part.name, "site": str(part.site), "blocks": list(part.blocks)}
+                for part in self.explanation.parts
+            ],
+            "routes": [str(route) for route in self.explanation.routes],
+            "accuracy": self.accuracy,
+            "n": self.n,
+            "unaccounted": self.unaccounted,
+            "missing": list(self.missing),
+            "superfluous": list(self.superfluous),
+            "tests": [test.to_dict() for test in self.tests],
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        from mechint.explain.text import audit_text
+
+        return audit_text(self, 100).plain
+
+
+def audit(
+    subject: Subject,
+    *claimed: Explanation | Part | Route | Any,
+    seed: int = 0,
+    examples: int = 3000,
+) -> Audit:
+    """Audit an explanation, or the parts and routes of one, on a subject.
+
+    Args:
+        claimed: an Explanation; or Parts, Routes and claims of `head`, `neurons` and `site`, which
+            are audited together under the task's own program.
+        examples: distinct inputs, half of which are fitted and half judged.
+
+    Raises:
+        NotApplicableError: the task states no program. ParameterError: a claim names nothing of the
+            model or the program.
+    """
+    start = time.perf_counter()
+    explanation = claims.explanation_of(subject, claimed)
+    bench = Bench(subject, explanation.program, seed, examples)
+    found = _audit(bench, explanation)
+    known = subject.provenance["checkpoint"].get("path", "")
+    return Audit(**{**vars(found), "seconds": time.perf_counter() - start, "path": str(known)})
+
+
+def _audit(bench: Bench, explanation: Explanation) -> Audit:
+    n = len(bench.judged)
+    if n < MIN_INPUTS:
+        return Audit(explanation, "abstains", reason=f"{n} judged inputs, {MIN_INPUTS} needed", n=n)
+    if not beats_chance(bench):
+        reason = f"the model answers at chance: {bench.accuracy:.1%} of {n}"
+        return Audit(explanation, "refused", accuracy=bench.accuracy, reason=reason, n=n)
+    fits = {part.name: bench.fit(part) for part in explanation.parts}
+    spare = explanation.spare(0) if explanation.spare is not None else None
+    nulls = {part.name: bench.fit(part) for part in spare.parts} if spare is not None else {}
+    tests: list[Test] = []
+    for part in explanation.parts:
+        if part.reads:
+            tests += _match(bench, fits[part.name], nulls.get(part.name))
+    tests += _refills(bench, explanation, fits, nulls)
+    tests += _interchanges(bench, explanation, fits, nulls)
+    for part in explanation.parts:
+        if part.reads:
+            tests += _necessity(bench, fits[part.name])
+            tests += _resample(bench, part)
+            tests += _blocks(bench, explanation, fits[part.name])
+    tests += [_route(bench, route) for route in explanation.routes]
+    return _judge(bench, explanation, tests)
+
+
+def beats_chance(bench: Bench) -> bool:
+    """Whether the model answers the judged half better than the best constant, at 0.001."""
+    from scipy.stats import binom
+
+    n = len(bench.judged)
+    return bool(binom.sf(round(bench.accuracy * n) - 1, n, min(bench.chance, 1.0)) <= 1e-3)
+
+
+# --- the tests ------------------------------------------------------------------------------------
+def _passes(bench: Bench, value: float, null: float | None) -> str:
+    enough = value >= BOUND * bench.accuracy
+    return "passed" if enough and (null is None or null <= NULL * bench.accuracy) else "failed"
+
+
+def _match(bench: Bench, fit: Fit, null: Fit | None) -> list[Test]:
+    """R² of the logits from the features, fitted on one half; the rival is the right answer."""
+    assert bench.subject.task is not None
+    slices = list(bench.subject.task.output_slices.values())
+    own = centered(bench.own_logits, slices)
+    mean = own[bench.fitted].mean(0)
+
+    def of(features: Any) -> float:
+        phi = [features(bench.values(rows)).double() for rows in (bench.fitted, bench.judged)]
+        weights = ridge(phi[0] - phi[0].mean(0), own[bench.fitted] - mean)
+        return r2(own[bench.judged] - mean, (phi[1] - phi[0].mean(0)) @ weights)
+
+    value = of(fit.part.features)
+    rival = _right_answer(bench, own, mean, slices)
+    other = None if null is None else of(null.part.features)
+    good = value >= MATCH and value > rival and (other is None or other < MATCH * value)
+    return [
+        Test(
+            "match",
+            fit.part.name,
+            value,
+            MATCH,
+            len(bench.judged),
+            "passed" if good else "failed",
+            other,
+            rival,
+        )
+    ]
+
+
+def _right_answer(bench: Bench, own: Tensor, mean: Tensor, slices: Sequence[slice]) -> float:
+    """R² of the logits by one constant on the right answer."""
+
+    def template(rows: Tensor) -> Tensor:
+        labels, found = bench.targets(rows).cpu(), torch.zeros(len(rows), own.shape[1]).double()
+        for column, part in enumerate(slices):
+            asked = labels[:, column] >= 0
+            found[asked.nonzero().flatten(), part.start + labels[asked, column]] = 1
+        return centered(found, slices)
+
+    x, y = template(bench.fitted), own[bench.fitted] - mean
+    center = x.mean(0)
+    scale = float(((x - center) * y).sum() / (x - center).square().sum().clamp_min(1e-12))
+    return r2(own[bench.judged] - mean, scale * (template(bench.judged) - center))
+
+
+def _refills(
+    bench: Bench, explanation: Explanation, fits: dict[str, Fit], nulls: dict[str, Fit]
+) -> list[Test]:
+    """Accuracy when the parts of one depth come from the program and all else at their sites from
+    other inputs.
+    """
+    order = bench.order("refill", len(bench.judged))
+    base, own = bench.judged[order], bench.values(bench.judged)
+    old, labels = bench.values(base), bench.targets(bench.judged)
+
+    def accuracy(with_: dict[str, Fit], names: list[str]) -> float:
+        edits = [bench.edit(with_[name], old, own) for name in names]
+        return bench.share(bench.logits(base, edits), labels)
+
+    tests = []
+    for parts in _levels(explanation):
+        names = [part.name for part in parts]
+        value = accuracy(fits, names)
+        null = accuracy(nulls, names) if all(name in nulls for name in names) else None
+        target = ", ".join(names)
+        status = _passes(bench, value, null)
+        tests.append(Test("refill", target, value, BOUND, len(base), status, null))
+    return tests
+
+
+def _interchanges(
+    bench: Bench, explanation: Explanation, fits: dict[str, Fit], nulls: dict[str, Fit]
+) -> list[Test]:
+    """Accuracy on the program's counterfactual answers, where these differ from the own: for every
+    variable at every depth that holds it, given the others, and for all inputs of a depth jointly.
+
+    A variable is never changed at two depths at once: what reaches the second from the first would
+    be counted twice.
+    """
+    base, own = bench.judged, bench.values(bench.judged)
+    source = bench.values(base[bench.order("interchange", len(base))])
+    tests = []
+    for level in _levels(explanation):
+        held = {name for part in level for name in part.variables}
+        swaps = [[name] for name in explanation.held if name in held]
+        inputs = [name for name in explanation.inputs if name in held]
+        swaps += [inputs] if len(inputs) > 1 else []
+        for names in swaps:
+            parts = [part for part in level if set(part.variables) & set(names)]
+            tests.append(_swap(bench, names, parts, fits, nulls, own, source))
+    return tests
+
+
+def _swap(
+    bench: Bench,
+    names: Sequence[str],
+    parts: Sequence[Part],
+    fits: dict[str, Fit],
+    nulls: dict[str, Fit],
+    own: Values,
+    source: Values,
+) -> Test:
+    """One interchange: `parts` take the values that follow from other inputs' `names`."""
+    base = bench.judged
+    new = bench.values(base, {name: source[name] for name in names})
+    labels = bench.labels(new)
+    changed = (labels != bench.labels(own)).any(1)
+    n, target = int(changed.sum()), f"{' and '.join(names)} at {parts[0].site}"
+    if n < MIN_INPUTS:
+        return Test("interchange", target, math.nan, BOUND, n, "vacuous")
+
+    def accuracy(with_: dict[str, Fit]) -> float:
+        edits = [bench.edit(with_[part.name], own, new) for part in parts]
+        return float(bench.right(bench.logits(base, edits), labels)[changed].double().mean())
+
+    value = accuracy(fits)
+    null = accuracy(nulls) if all(part.name in nulls for part in parts) else None
+    return Test("interchange", target, value, BOUND, n, _passes(bench, value, null), null)
+
+
+def _levels(explanation: Explanation) -> list[list[Part]]:
+    """The parts, those at one hook together."""
+    found: dict[str, list[Part]] = {}
+    for part in explanation.parts:
+        found.setdefault(part.site.hook, []).append(part)
+    return list(found.values())
+
+
+def _necessity(bench: Bench, fit: Fit) -> list[Test]:
+    """Accuracy on the own answers when the part takes the values of another input."""
+    base, own = bench.judged, bench.values(bench.judged)
+    other = bench.values(base[bench.order("necessity", len(base))])
+    logits = bench.logits(base, [bench.edit(fit, own, other)])
+    changed = (bench.labels(other) != bench.labels(own)).any(1)
+    if int(changed.sum()) < MIN_INPUTS:
+        return []
+    value = float(bench.right(logits, bench.targets(base))[changed].double().mean())
+    bound = bench.chance + NECESSITY
+    status = "passed" if value <= bound else "failed"
+    return [Test("necessity", fit.part.name, value, bound, int(changed.sum()), status)]
+
+
+def _resample(bench: Bench, part: Part) -> list[Test]:
+    """Accuracy when the whole site comes from another input with the same values: no fit."""
+    own = bench.values(bench.judged)
+    keys = torch.stack([own[name] for name in part.variables], 1)
+    _, group = torch.unique(keys, dim=0, return_inverse=True)
+    order = torch.argsort(group * len(group) + bench.order("resample", len(group)))
+    partner, place = torch.empty_like(order), group[order]
+    starts = torch.cat([torch.tensor([0]), (place[1:] != place[:-1]).nonzero().flatten() + 1])
+    ends = torch.cat([starts[1:], torch.tensor([len(order)])])
+    alone = torch.zeros(len(order), dtype=torch.bool)
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        partner[order[start:end]] = order[start:end].roll(1)
+        alone[order[start:end]] = end - start == 1
+    kept = (~alone).nonzero().flatten()
+    if len(kept) < MIN_INPUTS:
+        return []
+    rows, source = bench.judged[kept], bench.judged[partner[kept]]
+    value = bench.subject.activation(part.site.hook, part.site.pos)[source]  # type: ignore[arg-type]
+    if part.site.units:
+        value = value[:, list(part.site.units)]
+    found = bench.share(bench.logits(rows, [Replace(part.site, value)]), bench.targets(rows))
+    return [Test("resample", part.name, found, BOUND, len(rows), _passes(bench, found, None))]
+
+
+def _blocks(bench: Bench, explanation: Explanation, fit: Fit) -> list[Test]:
+    """Each block alone: R² of the predicted change of the logits, and whether exchanging it changes
+    the logits more than exchanging spare blocks of the same dimension does.
+    """
+    if len(fit.part.blocks) < 2 or bench.subject.task is None:
+        return []
+    slices = list(bench.subject.task.output_slices.values())
+    own_logits = centered(bench.own_logits, slices)
+    base, own = bench.judged, bench.values(bench.judged)
+    other = bench.values(base[bench.order("partial", len(base))])
+    phi = fit.part.features(bench.values(bench.fitted)).double() - fit.center
+    mean = own_logits[bench.fitted].mean(0)
+    read = ridge(phi, own_logits[bench.fitted] - mean)
+
+    def change(one: Fit, columns: slice | None) -> Tensor:
+        logits = bench.logits(base, [bench.edit(one, own, other, columns)])
+        return centered(logits, slices) - own_logits[base]
+
+    tests = []
+    for name, columns in fit.part.blocks.items():
+        changed = change(fit, columns)
+        moved = (fit.part.features(other) - fit.part.features(own)).double()[:, columns]
+        value = r2(changed, moved @ read[columns])
+        status = "passed" if value >= PARTIAL else "failed"
+        tests.append(Test("partial", name, value, PARTIAL, len(base), status))
+        if explanation.spare_blocks is None:
+            continue
+        size = float(changed.square().mean())
+        null = [
+            float(change(bench.fit_features(fit.part, features), None).square().mean())
+            for features in explanation.spare_blocks(fit.part, name)
+        ]
+        if not null:
+            continue
+        p_value = (1 + sum(one >= size for one in null)) / (1 + len(null))
+        level = max(LEVEL, 1 / (1 + len(null)))
+        status = "passed" if p_value <= level + 1e-9 else "failed"
+        ratio = size / max(*null, 1e-12)
+        tests.append(Test("minimality", name, p_value, level, len(base), status, ratio))
+    return tests
+
+
+def _route(bench: Bench, route: Route) -> Test:
+    """Accuracy when the heads attend as the route says: to one key from the answer, or with the
+    patterns of other inputs.
+    """
+    rows, heads = bench.judged, torch.tensor(route.heads)
+    site = Site(f"blocks.{route.layer}.attn.hook_pattern")
+    own = bench.subject.activation(site.hook)[rows]  # (example, head, query, key)
+    every, at = torch.arange(len(rows))[:, None], bench.subject.answer_positions[rows].cpu()
+
+    def accuracy(attention: Tensor) -> float:
+        edit = Replace(site, attention.transpose(1, 2))  # a site's positions stand second
+        return bench.share(bench.logits(rows, [edit]), bench.targets(rows))
+
+    if route.key is None:
+        other = own.clone()
+        other[:, heads] = own[bench.order("route", len(rows))][:, heads]
+        value = accuracy(other)
+        return Test("route", str(route), value, BOUND, len(rows), _passes(bench, value, None))
+    keys = route.key(bench.tokens(rows), bench.values(rows))
+    reached = []
+    for chosen in (keys, keys[bench.order("route null", len(rows))]):
+        hard = own.clone()
+        hard[every, heads, at[:, None]] = one_hot_keys(chosen, own)[:, None]
+        reached.append(accuracy(hard))
+    status = _passes(bench, *reached)
+    return Test("route", str(route), reached[0], BOUND, len(rows), status, reached[1])
+
+
+def one_hot_keys(keys: Tensor, pattern: Tensor) -> Tensor:
+    """(example, key) all attention on one key."""
+    return torch.nn.functional.one_hot(keys, pattern.shape[-1]).to(pattern)
+
+
+# --- the standing ---------------------------------------------------------------------------------
+def _judge(bench: Bench, explanation: Explanation, tests: list[Test]) -> Audit:
+    """The standing from the tests, and what is left unaccounted."""
+    match = min((t.value for t in tests if t.kind == "match"), default=math.nan)
+    kept = [t.value for t in tests if t.kind in ("refill", "interchange", "route")]
+    kept = [value for value in kept if not math.isnan(value)]
+    unaccounted = {"accuracy": max(0.0, bench.accuracy - min(kept, default=0.0))}
+    if not math.isnan(match):
+        unaccounted["logits"] = min(max(1 - match, 0.0), 1.0)
+    superfluous = tuple(t.target for t in tests if t.kind == "minimality" and t.status == "failed")
+    failed = [t for t in tests if t.status == "failed" and t.kind != "minimality"]
+    tested = [t for t in tests if t.status in ("passed", "failed")]
+    wrong = [t for t in failed if _is_wrong(bench, t)]
+    reason = ""
+    if not tested:
+        standing, reason = "abstains", "no claim of it changes an answer"
+    elif wrong:
+        standing, reason = "wrong", _words(wrong[0])
+    elif failed:
+        standing, reason = "incomplete", _words(failed[0])
+    elif superfluous:
+        standing, reason = "superfluous", f"not needed: {', '.join(superfluous)}"
+    else:
+        standing = "stands"
+    return Audit(
+        explanation,
+        standing,
+        tuple(tests),
+        bench.accuracy,
+        unaccounted,
+        superfluous=superfluous,
+        reason=reason,
+        n=len(bench.judged),
+    )
+
+
+def _is_wrong(bench: Bench, test: Test) -> bool:
+    """Whether a failed test contradicts the explanation, in place of showing it incomplete."""
+    if test.kind == "match":
+        return test.rival is not None and test.value <= test.rival
+    if test.kind in ("refill", "interchange", "route", "resample"):
+        null = max(test.null or 0.0, bench.chance)
+        return test.value < 0.5 * bench.accuracy or test.value <= null
+    return test.kind == "necessity"
+
+
+def _words(test: Test) -> str:
+    return f"{test.kind} of {test.target}: {test.value:.3f}, bound {test.bound:.2f}"

@@ -1,0 +1,144 @@
+"""A user's own claims in one line each, and the explanation that they make together.
+
+audit(subject, head(0, 1).attends("largest token"), site("L0 resid_post @ answer").holds("carry_0"))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.components import site_of
+from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
+from mechint.explain.explanation import Explanation, Features, Part, Route, Values
+from mechint.interventions import Site
+from mechint.subject import Subject
+from mechint.task import Program
+
+
+def _last(choose: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Values], Tensor]:
+    return lambda tokens, values: choose(tokens[:, :-1])
+
+
+def _after_earlier(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
+    """The key after the latest earlier occurrence of the last token; the first where none is."""
+    n, ctx = tokens.shape
+    same = tokens[:, :-1] == tokens[:, -1:]
+    places = torch.arange(ctx - 1, device=tokens.device).expand(n, -1)
+    return (same * (places + 1)).amax(1).clamp(max=ctx - 1)
+
+
+KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
+    "largest token": _last(lambda tokens: tokens.argmax(1)),
+    "smallest token": _last(lambda tokens: tokens.argmin(1)),
+    "second largest token": _last(lambda tokens: tokens.argsort(1)[:, -2]),
+    "first token": lambda tokens, values: torch.zeros_like(tokens[:, 0]),
+    "previous token": lambda tokens, values: torch.full_like(tokens[:, 0], tokens.shape[1] - 2),
+    "token after an earlier equal one": _after_earlier,
+}
+"""What a head may be said to attend to from the answer, in words."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A head or a site, of which something is said."""
+
+    where: Site
+
+    def attends(self, to: str) -> Route:
+        """From the answer, these heads attend to a key of `KEYS`."""
+        if self.where.kind != "head" or self.where.layer is None:
+            raise ParameterError(f"{self.where}: only heads attend; write L0H1 attends …")
+        if to not in KEYS:
+            raise UnknownNameError.of("key", to, KEYS)
+        return Route(f"attends to the {to}", self.where.layer, self.where.units, KEYS[to])
+
+    def holds(self, variable: str) -> Claimed:
+        """The site holds a variable of the task's program."""
+        return Claimed(self.where, variable)
+
+    hold = holds
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A site and the variable that it is said to hold; a Part once the program is known."""
+
+    site: Site
+    variable: str
+
+    def part(self, program: Program) -> Part:
+        """The part, with one feature per value of the variable."""
+        if self.variable not in program.variables:
+            raise UnknownNameError.of("variable", self.variable, program.variables)
+        features = one_hot(self.variable, program.variables[self.variable].n_values)
+        return Part(self.variable, self.site, (self.variable,), features)
+
+
+def one_hot(variable: str, n_values: int) -> Features:
+    """Features of a variable: one per value."""
+    return lambda values: torch.nn.functional.one_hot(values[variable], n_values).double()
+
+
+def head(layer: int, *heads: int) -> Claim:
+    """Heads of a layer at the answer."""
+    return Claim(Site.of("head", layer, "answer", heads))
+
+
+def neurons(layer: int, units: Sequence[int]) -> Claim:
+    """Neurons of a layer at the answer."""
+    return Claim(Site.neurons(layer, list(units), "answer"))
+
+
+def site(text: str) -> Claim:
+    """A site by its spelling, such as "L0 resid_post @ answer"."""
+    return Claim(site_of(text))
+
+
+def parse_claim(text: str) -> Route | Claimed:
+    """A claim from one line: "L0H1 attends largest token", "L0 resid_post @ answer holds carry_0".
+
+    >>> str(parse_claim("L0H1 attends largest token"))
+    'L0H1 attends to the largest token'
+
+    Raises:
+        ParameterError: it is neither.
+    """
+    match = re.fullmatch(r"(.+?) (attends|holds?)(?: to)?(?: the)? (.+)", text.strip())
+    if match is None:
+        raise ParameterError(
+            f"claim {text!r}: expected 'L0H1 attends largest token' or "
+            "'L0 resid_post @ answer holds VARIABLE'"
+        )
+    where = site_of(match[1])
+    if match[2] == "attends":
+        return Claim(where).attends(match[3])
+    return Claim(where).holds(match[3])
+
+
+def explanation_of(subject: Subject, claimed: Sequence[Any]) -> Explanation:
+    """The explanation that is claimed: itself, or one of the claims under the task's program."""
+    if len(claimed) == 1 and isinstance(claimed[0], Explanation):
+        return claimed[0]
+    program = None if subject.task is None else subject.task.own_program
+    if program is None:
+        raise NotApplicableError(f"{subject.describe()}: its task states no program to explain by")
+    parts: list[Part] = []
+    routes: list[Route] = []
+    for one in claimed:
+        if isinstance(one, Claimed):
+            parts.append(one.part(program))
+        elif isinstance(one, Part):
+            parts.append(one)
+        elif isinstance(one, Route):
+            routes.append(one)
+        else:
+            raise ParameterError(f"claim {one!r}: expected an Explanation, Part, Route or claim")
+    name = "; ".join([*map(str, parts), *map(str, routes)])
+    return Explanation(name, program, tuple(parts), tuple(routes))

@@ -1,0 +1,87 @@
+"""Explanation: a program of a model, parts where its variables live, and routes of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.interventions import Site
+from mechint.task import Program
+
+Values = Mapping[str, Tensor]
+"""Variable → (example,) its values."""
+Features = Callable[[Values], Float[Tensor, "example feature"]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A claim about a site: its activation is mean + features(values) W + rest.
+
+    variables: the variables of the program that the features depend on. features: values →
+    (example, feature); W is fitted by least squares, so that only the span matters. blocks: name →
+    columns that belong together (one frequency, one representation), for tests of each. reads:
+    whether the logits are claimed to be linear in these features, as of the last site.
+    """
+
+    name: str
+    site: Site
+    variables: tuple[str, ...]
+    features: Features
+    blocks: Mapping[str, slice] = field(default_factory=dict[str, slice])
+    reads: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.site}"
+
+
+@dataclass(frozen=True)
+class Route:
+    """A claim about a head: from the answer it attends to the key that `key` names.
+
+    key: (tokens (example, pos), values) → (example,) position; None claims that the pattern does
+    not depend on the input, and is tested with the patterns of other inputs.
+    """
+
+    name: str
+    layer: int
+    heads: tuple[int, ...]
+    key: Callable[[Int[Tensor, "example pos"], Values], Int[Tensor, " example"]] | None = None
+
+    def __str__(self) -> str:
+        heads = ", ".join(f"L{self.layer}H{head}" for head in self.heads)
+        return f"{heads} {self.name}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A causal program of a model and where its variables live.
+
+    name: in one line, with its numbers ("addition by frequencies 3, 15 and 17"). program: computes
+    the variables and the answers. parts, routes: where they live. family: who proposed it. spare:
+    features that the explanation does not use, as many again as a block has, for the null of each
+    test: an explanation by these is fitted as hard. notes: what a reader is told besides.
+    """
+
+    name: str
+    program: Program
+    parts: tuple[Part, ...] = ()
+    routes: tuple[Route, ...] = ()
+    family: str = "claim"
+    spare: Callable[[int], Explanation | None] | None = None
+    spare_blocks: Callable[[Part, str], list[Features]] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> list[str]:
+        """Variables without parents that some part holds."""
+        held = {name for part in self.parts for name in part.variables}
+        return [s.name for s in self.program.steps if not s.parents and s.name in held]
+
+    @property
+    def held(self) -> list[str]:
+        """Variables that some part holds, in the order of the program."""
+        held = {name for part in self.parts for name in part.variables}
+        return [step.name for step in self.program.steps if step.name in held]

@@ -1,0 +1,187 @@
+"""What an audit measures with: halves of the inputs, additive fits, edited forwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mechint.explain.explanation import Features, Part, Values
+from mechint.interventions import Add, Intervention, Site, logits_under
+from mechint.subject import Subject
+from mechint.task import IGNORE, Program, rng
+
+MAX_EXAMPLES = 3000
+"""Distinct inputs that an audit looks at, half of them judged."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Mean activation and weights (feature, width) of a part; center (feature,) of its features."""
+
+    part: Part
+    weights: Float[Tensor, "feature width"]
+    center: Float[Tensor, " feature"]
+    explained: float
+    """R² at the site on the judged half."""
+
+    def written(self, values: Values, columns: slice | None = None) -> Float[Tensor, "n width"]:
+        """What the features write at the site; of some columns alone."""
+        phi = self.part.features(values).double() - self.center
+        columns = slice(None) if columns is None else columns
+        return phi[:, columns] @ self.weights[columns]
+
+
+@dataclass
+class Bench:
+    """A subject's inputs in two halves, with activations and forwards under edits.
+
+    fitted, judged: rows of the subject's data. Everything that is chosen or fitted looks at
+    `fitted` alone.
+    """
+
+    subject: Subject
+    program: Program
+    seed: int = 0
+    examples: int = MAX_EXAMPLES
+    fitted: Tensor = field(init=False)
+    judged: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        tokens = self.subject.data.tokens.cpu().numpy()
+        _, first = np.unique(tokens, axis=0, return_index=True)
+        rows = rng("explain halves", self.seed).permutation(np.sort(first))[: self.examples]
+        half = len(rows) // 2
+        self.fitted, self.judged = torch.from_numpy(rows[:half]), torch.from_numpy(rows[half:])
+
+    # --- program ----------------------------------------------------------------------------------
+    def tokens(self, rows: Tensor) -> Int[Tensor, "n pos"]:
+        """Tokens of the rows."""
+        return self.subject.data.tokens[rows.to(self.subject.device)]
+
+    def values(
+        self, rows: Tensor, given: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Int[Tensor, " n"]]:
+        """Every variable of the program on the rows, with some set."""
+        return self.program.run(self.tokens(rows), given)
+
+    @property
+    def _answer(self) -> int:
+        answer = self.subject.answer
+        return answer if isinstance(answer, int) else -1
+
+    def labels(self, values: Values) -> Int[Tensor, "n output"]:
+        """The answers that the program gives, IGNORE for outputs that it does not compute."""
+        names = self.program.answers[self._answer]
+        some = next(iter(values.values()))
+        columns = [
+            torch.full_like(some, IGNORE) if name is None else values[name] for name in names
+        ]
+        return torch.stack(columns, 1)
+
+    def targets(self, rows: Tensor) -> Int[Tensor, "n output"]:
+        """The task's own answers."""
+        return self.subject.targets[rows.to(self.subject.device)]
+
+    # --- forwards ---------------------------------------------------------------------------------
+    def logits(
+        self, rows: Tensor, edits: Sequence[Intervention] = ()
+    ) -> Float[Tensor, "n d_vocab_out"]:
+        """Logits at the answer of the rows under edits made for them, in order."""
+        if not edits:
+            return self.own_logits[rows]
+        data = self.subject.data[rows.to(self.subject.device)]
+        return logits_under(self.subject, edits, data=data).double().cpu()
+
+    @cached_property
+    def own_logits(self) -> Float[Tensor, "example d_vocab_out"]:
+        """Logits of every example of the subject's data."""
+        return self.subject.logits().double().cpu()
+
+    def right(self, logits: Tensor, labels: Tensor) -> Bool[Tensor, " n"]:
+        """Whether every output that the labels name is answered as they say."""
+        labels = labels.to(logits.device)
+        found = self.subject.correct(logits, labels)
+        return (found | (labels == IGNORE)).all(1)
+
+    def share(self, logits: Tensor, labels: Tensor) -> float:
+        """Share of answers that are those of `labels`."""
+        return float(self.right(logits, labels).double().mean())
+
+    @cached_property
+    def accuracy(self) -> float:
+        """The model's own accuracy on the judged half."""
+        return self.share(self.own_logits[self.judged], self.targets(self.judged))
+
+    @cached_property
+    def chance(self) -> float:
+        """Accuracy of the best constant answer."""
+        return max((level.accuracy for level in self.subject.chance.values()), default=0.0)
+
+    # --- activations ------------------------------------------------------------------------------
+    def activation(self, site: Site, rows: Tensor) -> Float[Tensor, "n width"]:
+        """What the site holds on the rows, units together."""
+        at: Any = site.pos
+        found = self.subject.activation(site.hook, at)[rows]
+        if site.units:
+            found = found[:, list(site.units)]
+        return found.flatten(1).double().cpu()
+
+    def fit(self, part: Part) -> Fit:
+        """Fit a part on the fitted half."""
+        return self.fit_features(part, part.features)
+
+    def fit_features(self, part: Part, features: Features) -> Fit:
+        """Fit `features` at the site of a part, by least squares on the fitted half."""
+        phi = features(self.values(self.fitted)).double().cpu()
+        held = self.activation(part.site, self.fitted)
+        center, mean = phi.mean(0), held.mean(0)
+        weights = ridge(phi - center, held - mean)
+        judged = features(self.values(self.judged)).double().cpu() - center
+        error = self.activation(part.site, self.judged) - mean
+        explained = r2(error, judged @ weights)
+        moved = Part(part.name, part.site, part.variables, features, part.blocks, part.reads)
+        return Fit(moved, weights, center, explained)
+
+    def edit(self, fit: Fit, old: Values, new: Values, columns: slice | None = None) -> Add:
+        """The edit that takes a part from the values `old` to `new`, and leaves the rest."""
+        delta = (fit.written(new, columns) - fit.written(old, columns)).float()
+        site = fit.part.site
+        if site.units and site.kind == "head":
+            delta = delta.reshape(len(delta), len(site.units), -1)
+        return Add(site, delta.to(self.subject.device))
+
+    def order(self, name: str, n: int, sample: int = 0) -> Tensor:
+        """A random order of n rows without fixed points, where there are several."""
+        draw = rng("explain", name, self.seed, sample)
+        cycle = draw.permutation(n)
+        order = np.empty(n, np.int64)
+        order[cycle] = np.roll(cycle, 1)
+        return torch.from_numpy(order)
+
+
+def ridge(x: Tensor, y: Tensor, penalty: float = 1e-8) -> Float[Tensor, "feature width"]:
+    """Least squares of y on x with a penalty that only breaks ties between columns."""
+    gram = x.T @ x
+    scale = gram.diagonal().mean().clamp_min(1e-12)
+    return torch.linalg.solve(gram + penalty * scale * torch.eye(len(gram)).double(), x.T @ y)
+
+
+def r2(held: Tensor, predicted: Tensor) -> float:
+    """1 - |held - predicted|² / |held|², of centered values."""
+    total = float(held.square().sum())
+    return 1 - float((held - predicted).square().sum()) / total if total > 0 else 0.0
+
+
+def centered(logits: Tensor, slices: Sequence[slice]) -> Tensor:
+    """Logits above the mean class of their output."""
+    return torch.cat([logits[:, s] - logits[:, s].mean(1, keepdim=True) for s in slices], 1)
+
+
+Hook = tuple[str, Callable[..., Any]]

@@ -1,0 +1,105 @@
+"""Families of explanations, and `explain`, which asks each for proposals and audits them."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mechint.errors import NotApplicableError, ParameterError
+from mechint.explain.audit import Audit, audit, beats_chance
+from mechint.explain.explanation import Explanation
+from mechint.explain.measure import Bench
+from mechint.registry import EXPLANATIONS, summary
+from mechint.subject import Subject
+from mechint.task import Program
+
+
+class Family(abc.ABC):
+    """A kind of explanation, in one file, found by the registry.
+
+    name: of the registry. The first line of the docstring is its question.
+    """
+
+    name: ClassVar[str]
+
+    @classmethod
+    def question(cls) -> str:
+        """The question that the family answers."""
+        return summary(cls.__doc__)
+
+    @abc.abstractmethod
+    def applies(self, subject: Subject) -> bool:
+        """Whether the family can propose anything for the subject."""
+
+    @abc.abstractmethod
+    def propose(self, bench: Bench) -> Iterator[Explanation]:
+        """Explanations, chosen on the fitting half of the bench alone."""
+
+    def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
+        """An explanation that adds what an incomplete one lacks, with the names of that; (None, ())
+        where nothing is found.
+        """
+        return None, ()
+
+
+def explain(
+    subject: Subject, *, family: str | None = None, seed: int = 0, examples: int = 3000
+) -> list[Audit]:
+    """Propose programs of a model and audit them, best first.
+
+    Args:
+        family: the one that proposes; all that apply when None.
+        examples: distinct inputs, half of which are fitted and half judged.
+
+    Returns:
+        Audits; one that is "refused" where the model answers at chance or no program was found.
+
+    Raises:
+        NotApplicableError: the subject has no task with a program.
+        UnknownNameError, ParameterError: there is no such family, or it does not apply.
+    """
+    program = None if subject.task is None else subject.task.own_program
+    if program is None:
+        raise NotApplicableError(
+            f"{subject.describe()}: its task states no program, so none can be proposed"
+        )
+    start = time.perf_counter()
+    bench = Bench(subject, program, seed, examples)
+    if not beats_chance(bench):
+        reason = f"the model answers at chance: {bench.accuracy:.1%} of {len(bench.judged)}"
+        return [_refused(subject, program, reason, bench, start)]
+    names = [family] if family is not None else list(EXPLANATIONS)
+    found: list[Audit] = []
+    for name in names:
+        made: Family = EXPLANATIONS[name]()
+        if not made.applies(subject):
+            if family is not None:
+                raise ParameterError(f"family {name} does not apply to {subject.describe()}")
+            continue
+        for proposed in made.propose(bench):
+            first = audit(subject, proposed, seed=seed, examples=examples)
+            found.append(first)
+            if first.standing in ("incomplete", "wrong"):
+                completed, missing = made.complete(bench, first)
+                if completed is not None:
+                    found[-1] = Audit(**{**vars(first), "missing": missing})
+                    found.append(audit(subject, completed, seed=seed, examples=examples))
+    if not found:
+        return [_refused(subject, program, "no program was found", bench, start)]
+    return sorted(found, key=lambda one: one.rank)
+
+
+def _refused(subject: Subject, program: Program, reason: str, bench: Bench, start: float) -> Audit:
+    empty = Explanation("none", program, family="none")
+    path = str(subject.provenance["checkpoint"].get("path", ""))
+    return Audit(
+        empty,
+        "refused",
+        accuracy=bench.accuracy,
+        reason=reason,
+        n=len(bench.judged),
+        seconds=time.perf_counter() - start,
+        path=path,
+    )

@@ -1,0 +1,342 @@
+"""Products in a group by irreducible representations; addition by frequencies.
+
+Key representations are read off the logits of the fitting half: with S[a, c] the logits of class c
+summed over inputs whose answer is a, the cosine with the character is Σ_{a,c} S[a, c] χ(a⁻¹c) /
+(|L| |χ|). A representation is key where that exceeds every permutation of the answers, and its
+share of the squares exceeds twice the share d² / Σ d² that a lookup table gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.explain.audit import Audit
+from mechint.explain.explanation import Explanation, Features, Part, Route, Values
+from mechint.explain.measure import Bench, centered
+from mechint.explain.propose import Family
+from mechint.groups.finite import FiniteGroup
+from mechint.groups.representations import Representations, representations
+from mechint.interventions import Site
+from mechint.subject import Subject
+from mechint.task import rng
+
+MIN_COSINE, FLAT = 0.01, 2.0
+"""Least cosine of a key, and how many times the share that a lookup table gives it."""
+PERMUTATIONS = 199
+MAX_SPARE = 19
+"""Spare representations in the null of each block, at most."""
+MAX_ADDED = 12
+"""Representations that completing adds at most."""
+GAIN = 0.005
+"""Accuracy of the joint interchange that one more representation has to add."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A subject whose answer is the product of its two operands: group, names, last site."""
+
+    group: FiniteGroup
+    x: str
+    y: str
+    answer: str
+    places: tuple[int, int]
+    last: Site
+
+    @classmethod
+    def of(cls, subject: Subject) -> Setting | None:
+        """The setting of a subject; None where it has none."""
+        task = subject.task
+        program = None if task is None else task.own_program
+        if task is None or program is None or task.symmetry is None or len(task.outputs) != 1:
+            return None
+        operands = [s for s in program.steps if not s.parents and len(s.positions) == 1]
+        (answer,) = program.answers[-1]
+        group = task.symmetry.group
+        sizes = {step.n_values for step in operands} | {program.variables[str(answer)].n_values}
+        if len(operands) != 2 or answer is None or sizes != {group.order}:
+            return None
+        layer = subject.n_layers - 1
+        if not {"blocks.0.hook_resid_pre", f"blocks.{layer}.hook_resid_post"} <= subject.hooks:
+            return None
+        found = program.run(subject.data.tokens)
+        x, y = (found[step.name].cpu().numpy() for step in operands)
+        if not (group.table[x, y] == found[answer].cpu().numpy()).all():
+            return None
+        places = operands[0].positions[0], operands[1].positions[0]
+        last = Site(f"blocks.{layer}.hook_resid_post", "answer")
+        return cls(group, operands[0].name, operands[1].name, answer, places, last)
+
+    @property
+    def irreps(self) -> Representations:
+        """The irreducible representations of the group."""
+        return representations(self.group)
+
+    def names(self) -> list[str]:
+        """Names of all but the trivial representation."""
+        return [one.name for one in self.irreps.irreps if not self._is_trivial(one.name)]
+
+    def _is_trivial(self, name: str) -> bool:
+        matrices = self.irreps.matrices(name)
+        return matrices.shape[-1] == 1 and bool(np.allclose(matrices, 1))
+
+    def matrices(self, name: str) -> Tensor:
+        """(element, d, d) of a representation; for a cyclic group its first column is enough."""
+        found = torch.from_numpy(np.ascontiguousarray(self.irreps.matrices(name))).double()
+        return found[:, :, :1] if self.group.is_cyclic else found
+
+    def features(self, variable: str, names: Sequence[str]) -> Features:
+        """The entries of the representations `names` of one variable."""
+        tables = [self.matrices(name).flatten(1) for name in names]
+        joined = torch.cat(tables, 1) if tables else torch.zeros(self.group.order, 0).double()
+        return lambda values: joined[values[variable].cpu()]
+
+    def bilinear(self, names: Sequence[str]) -> Features:
+        """The products of the entries of ρ(x) with those of ρ(y), for the same ρ."""
+        tables = [self.matrices(name).flatten(1) for name in names]
+
+        def made(values: Values) -> Float[Tensor, "n feature"]:
+            x, y = values[self.x].cpu(), values[self.y].cpu()
+            products = [(t[x][:, :, None] * t[y][:, None, :]).flatten(1) for t in tables]
+            return torch.cat(products, 1)
+
+        return made
+
+    def blocks(self, names: Sequence[str], power: int = 1) -> dict[str, slice]:
+        """Columns of each representation in `features`, or of its products in `bilinear`."""
+        found, start = dict[str, slice](), 0
+        for name in names:
+            width = self.matrices(name).flatten(1).shape[1] ** power
+            found[name], start = slice(start, start + width), start + width
+        return found
+
+    def inputs(self, names: Sequence[str]) -> tuple[Part, Part]:
+        """Parts for the operands, where they enter the residual stream."""
+        first, second = (
+            Part(
+                variable,
+                Site("blocks.0.hook_resid_pre", place),
+                (variable,),
+                self.features(variable, names),
+                self.blocks(names),
+            )
+            for variable, place in zip((self.x, self.y), self.places, strict=True)
+        )
+        return first, second
+
+    def product(self, names: Sequence[str]) -> Part:
+        """The part for the answer at the last site."""
+        features = self.features(self.answer, names)
+        return Part("answer", self.last, (self.answer,), features, self.blocks(names), reads=True)
+
+    def products(self, names: Sequence[str]) -> Part:
+        """The part for bilinear products at the last site."""
+        return Part(
+            "products",
+            self.last,
+            (self.x, self.y),
+            self.bilinear(names),
+            self.blocks(names, power=2),
+            reads=True,
+        )
+
+
+def key_representations(bench: Bench, setting: Setting) -> dict[str, float]:
+    """Key representation → cosine of the logits with its character, on the fitting half."""
+    assert bench.subject.task is not None
+    group, names = setting.group, setting.names()
+    logits = centered(
+        bench.own_logits[bench.fitted], list(bench.subject.task.output_slices.values())
+    )
+    logits = logits - logits.mean(0)
+    answers = bench.values(bench.fitted)[setting.answer].cpu()
+    n = group.order
+    sums = torch.zeros(n, n).double().index_add_(0, answers, logits).numpy()
+    quotient = group.table[group.inverses]  # (a, c) → a⁻¹c
+    characters = np.stack(
+        [np.trace(setting.irreps.matrices(name), axis1=1, axis2=2) for name in names]
+    )
+    norms = np.sqrt((characters**2).sum(1) * len(answers)) * float(logits.norm())
+    templates = characters[:, quotient].reshape(len(names), -1)
+    cosines = templates @ sums.ravel() / norms
+    draw, null = rng("explain keys", bench.seed), 0.0
+    for _ in range(PERMUTATIONS):
+        null = max(null, float((templates @ sums[draw.permutation(n)].ravel() / norms).max()))
+    dimensions = np.array([setting.irreps.matrices(name).shape[-1] for name in names])
+    # a real representation that is two complex ones counts as it does in the regular one
+    weight = np.array([(characters[i] ** 2).sum() for i in range(len(names))])
+    flat = dimensions**2 / np.maximum(weight / n, 1)
+    share = np.maximum(cosines, 0) ** 2
+    above = share / max(share.sum(), 1e-12) > FLAT * flat / flat.sum()
+    return {
+        name: float(cosine)
+        for name, cosine, one in zip(names, cosines, above, strict=True)
+        if one and cosine > max(null, MIN_COSINE)
+    }
+
+
+class _Group(Family):
+    """What both families share: keys, completion by the largest unexplained effect."""
+
+    last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
+
+    def make(
+        self, setting: Setting, keys: Sequence[str], inputs: Sequence[str], family: str, words: str
+    ) -> Explanation:
+        """The explanation by `keys` at the last site and `inputs` at the operands."""
+        others = [name for name in setting.names() if name not in {*keys, *inputs}]
+        size = {name: setting.matrices(name).flatten(1).shape[1] for name in setting.names()}
+
+        def spare(sample: int) -> Explanation | None:
+            wanted = sum(size[name] for name in inputs)
+            chosen: list[str] = []
+            start = sample * len(inputs) % max(len(others), 1)
+            for name in others[start:] + others[:start]:
+                if sum(size[one] for one in chosen) < wanted:
+                    chosen.append(name)
+            if not chosen:
+                return None
+            parts = (*setting.inputs(chosen), type(self).last(setting, chosen))
+            return Explanation("spare", program, parts)
+
+        def spare_blocks(part: Part, name: str) -> list[Features]:
+            alike = [other for other in others if size[other] == size[name]][:MAX_SPARE]
+            return [type(self).last(setting, [other]).features for other in alike]
+
+        program = self.program
+        parts = (*setting.inputs(inputs), type(self).last(setting, keys))
+        added = [name for name in inputs if name not in keys]
+        more = f", inputs also {', '.join(added)}" if added else ""
+        name = f"{words} {', '.join(keys)}{more}"
+        return Explanation(name, program, parts, (), family, spare, spare_blocks)
+
+    def applies(self, subject: Subject) -> bool:
+        return Setting.of(subject) is not None
+
+    def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
+        setting = Setting.of(bench.subject)
+        assert setting is not None
+        keys = list(found.explanation.parts[-1].blocks)
+        inputs = list(found.explanation.parts[0].blocks)
+        added = largest_effects(bench, setting, inputs)
+        if not added:
+            return None, ()
+        kept = self.completed_keys(keys, added)
+        family, words = found.explanation.family, found.explanation.name.partition(keys[0])[0]
+        return self.make(setting, kept, [*inputs, *added], family, words.strip()), tuple(added)
+
+    def completed_keys(self, keys: list[str], added: list[str]) -> list[str]:
+        """The representations of the last site once the inputs have more."""
+        return keys
+
+
+def largest_effects(bench: Bench, setting: Setting, inputs: Sequence[str]) -> list[str]:
+    """Representations that the inputs lack, the largest unexplained effect first: those that add to
+    the joint interchange of the operands, on the fitting half alone.
+    """
+    inner = Bench(bench.subject, bench.program, bench.seed, bench.examples)
+    half = len(bench.fitted) // 2
+    inner.fitted, inner.judged = bench.fitted[:half], bench.fitted[half:]
+    base, own = inner.judged, inner.values(inner.judged)
+    source = inner.values(base[inner.order("largest effects", len(base))])
+    given = {name: source[name] for name in (setting.x, setting.y)}
+    new = inner.values(base, given)
+    labels = inner.labels(new)
+
+    def moved(names: Sequence[str], only: str | None = None) -> Tensor:
+        edits = []
+        for part in setting.inputs(names):
+            columns = None if only is None else part.blocks[only]
+            edits.append(inner.edit(inner.fit(part), own, new, columns))
+        return inner.logits(base, edits)
+
+    chosen: list[str] = []
+    reached = inner.share(moved(inputs), labels)
+    rest = [name for name in setting.names() if name not in inputs]
+    sizes = {
+        name: float((moved([*inputs, name], name) - inner.logits(base)).square().mean())
+        for name in rest
+    }
+    for name in sorted(rest, key=lambda one: -sizes[one])[: 2 * MAX_ADDED]:
+        more = inner.share(moved([*inputs, *chosen, name]), labels)
+        if more >= reached + GAIN:
+            chosen, reached = [*chosen, name], more
+        if reached >= inner.accuracy - 1e-9 or len(chosen) >= MAX_ADDED:
+            break
+    return chosen
+
+
+class Frequencies(_Group):
+    """Does the model add by a few Fourier frequencies of the operands?"""
+
+    name: ClassVar[str] = "frequencies"
+    last = Setting.product
+
+    def applies(self, subject: Subject) -> bool:
+        setting = Setting.of(subject)
+        return setting is not None and setting.group.is_cyclic
+
+    def propose(self, bench: Bench) -> Iterator[Explanation]:
+        setting = Setting.of(bench.subject)
+        assert setting is not None
+        self.program = bench.program
+        keys = list(key_representations(bench, setting))
+        if keys:
+            yield self.make(setting, keys, keys, self.name, "addition by frequencies")
+            if "blocks.0.attn.hook_pattern" in bench.subject.hooks:
+                yield fixed_attention(bench)
+
+
+def fixed_attention(bench: Bench) -> Explanation:
+    """The claim that attention does not depend on the input, as in a pizza."""
+    heads = bench.subject.model_description.n_heads or 1
+    routes = tuple(
+        Route("attention is the same for every input", layer, tuple(range(heads)))
+        for layer in range(bench.subject.n_layers)
+        if f"blocks.{layer}.attn.hook_pattern" in bench.subject.hooks
+    )
+    words = "attention is the same for every input"
+    return Explanation(words, bench.program, (), routes, Frequencies.name)
+
+
+class GroupProducts(_Group):
+    """Do the logits read irreducible representations of the product, or bilinear products?"""
+
+    name: ClassVar[str] = "representations"
+    last = Setting.product
+
+    def applies(self, subject: Subject) -> bool:
+        setting = Setting.of(subject)
+        return setting is not None and not setting.group.is_cyclic
+
+    def propose(self, bench: Bench) -> Iterator[Explanation]:
+        setting = Setting.of(bench.subject)
+        assert setting is not None
+        self.program = bench.program
+        keys = list(key_representations(bench, setting))
+        if keys:
+            yield self.make(setting, keys, keys, self.name, "product of representations")
+
+
+class Bilinear(GroupProducts):
+    """Are the logits bilinear in the same irreducible representations of both operands?"""
+
+    name: ClassVar[str] = "bilinear"
+    last = Setting.products
+
+    def propose(self, bench: Bench) -> Iterator[Explanation]:
+        setting = Setting.of(bench.subject)
+        assert setting is not None
+        self.program = bench.program
+        keys = list(key_representations(bench, setting))
+        if keys:
+            yield self.make(setting, keys, keys, self.name, "bilinear in representations")
+
+    def completed_keys(self, keys: list[str], added: list[str]) -> list[str]:
+        return [*keys, *added]
