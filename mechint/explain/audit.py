@@ -42,9 +42,10 @@ MIN_INPUTS = 24
 class Test:
     """One number of an audit.
 
-    kind: match, refill, resample, necessity, interchange, partial, minimality or route; target:
-    what it is about; value, null, rival: shares or R²; bound: what the value has to reach (or, for
-    necessity, stay below); n: judged inputs; status: passed, failed or vacuous.
+    kind: match, refill, resample, necessity, interchange, partial, minimality, route or attention;
+    target: what it is about; value, null, rival: shares or R²; bound: what the value has to reach
+    (or, for necessity, stay below); n: judged inputs; status: passed, failed or vacuous; of
+    attention "used" or "not used".
     """
 
     kind: str
@@ -165,9 +166,10 @@ def _audit(bench: Bench, explanation: Explanation) -> Audit:
     if not beats_chance(bench):
         reason = f"the model answers at chance: {bench.accuracy:.1%} of {n}"
         return Audit(explanation, "refused", accuracy=bench.accuracy, reason=reason, n=n)
-    fits = {part.name: bench.fit(part) for part in explanation.parts}
+    fits = {part.name: bench.fit(part) for part in explanation.parts if part.features is not None}
     spare = explanation.spare(0) if explanation.spare is not None else None
-    nulls = {part.name: bench.fit(part) for part in spare.parts} if spare is not None else {}
+    others = spare.parts if spare is not None else ()
+    nulls = {part.name: bench.fit(part) for part in others if part.features is not None}
     tests: list[Test] = []
     for part in explanation.parts:
         if part.reads:
@@ -175,7 +177,9 @@ def _audit(bench: Bench, explanation: Explanation) -> Audit:
     tests += _refills(bench, explanation, fits, nulls)
     tests += _interchanges(bench, explanation, fits, nulls)
     for part in explanation.parts:
-        if part.reads:
+        if part.features is None:
+            tests += _resample(bench, part)
+        elif part.reads:
             tests += _necessity(bench, fits[part.name])
             tests += _resample(bench, part)
             tests += _blocks(bench, explanation, fits[part.name])
@@ -259,7 +263,9 @@ def _refills(
 
     tests = []
     for parts in _levels(explanation):
-        names = [part.name for part in parts]
+        names = [part.name for part in parts if part.features is not None]
+        if not names:
+            continue
         value = accuracy(fits, names)
         null = accuracy(nulls, names) if all(name in nulls for name in names) else None
         target = ", ".join(names)
@@ -277,9 +283,7 @@ def _interchanges(
     A variable is never changed at two depths at once: what reaches the second from the first would
     be counted twice.
     """
-    base, own = bench.judged, bench.values(bench.judged)
-    source = bench.values(base[bench.order("interchange", len(base))])
-    tests = []
+    own, tests = bench.values(bench.judged), list[Test]()
     for level in _levels(explanation):
         held = {name for part in level for name in part.variables}
         swaps = [[name] for name in explanation.held if name in held]
@@ -287,7 +291,7 @@ def _interchanges(
         swaps += [inputs] if len(inputs) > 1 else []
         for names in swaps:
             parts = [part for part in level if set(part.variables) & set(names)]
-            tests.append(_swap(bench, names, parts, fits, nulls, own, source))
+            tests.append(_swap(bench, names, parts, fits, nulls, own))
     return tests
 
 
@@ -298,10 +302,13 @@ def _swap(
     fits: dict[str, Fit],
     nulls: dict[str, Fit],
     own: Values,
-    source: Values,
 ) -> Test:
-    """One interchange: `parts` take the values that follow from other inputs' `names`."""
+    """One interchange: `parts` take the values that follow from the `names` of other inputs; parts
+    without features take the whole site from these.
+    """
     base = bench.judged
+    rows = bench.sources(names, base)
+    source = bench.values(rows)
     new = bench.values(base, {name: source[name] for name in names})
     labels = bench.labels(new)
     changed = (labels != bench.labels(own)).any(1)
@@ -310,11 +317,17 @@ def _swap(
         return Test("interchange", target, math.nan, BOUND, n, "vacuous")
 
     def accuracy(with_: dict[str, Fit]) -> float:
-        edits = [bench.edit(with_[part.name], own, new) for part in parts]
+        edits = [
+            bench.exchange(part.site, rows)
+            if part.features is None
+            else bench.edit(with_[part.name], own, new)
+            for part in parts
+        ]
         return float(bench.right(bench.logits(base, edits), labels)[changed].double().mean())
 
     value = accuracy(fits)
-    null = accuracy(nulls) if all(part.name in nulls for part in parts) else None
+    fitted = [part.name for part in parts if part.features is not None]
+    null = accuracy(nulls) if fitted and all(name in nulls for name in fitted) else None
     return Test("interchange", target, value, BOUND, n, _passes(bench, value, null), null)
 
 
@@ -357,10 +370,8 @@ def _resample(bench: Bench, part: Part) -> list[Test]:
     if len(kept) < MIN_INPUTS:
         return []
     rows, source = bench.judged[kept], bench.judged[partner[kept]]
-    value = bench.subject.activation(part.site.hook, part.site.pos)[source]  # type: ignore[arg-type]
-    if part.site.units:
-        value = value[:, list(part.site.units)]
-    found = bench.share(bench.logits(rows, [Replace(part.site, value)]), bench.targets(rows))
+    edit = bench.exchange(part.site, source)
+    found = bench.share(bench.logits(rows, [edit]), bench.targets(rows))
     return [Test("resample", part.name, found, BOUND, len(rows), _passes(bench, found, None))]
 
 
@@ -423,7 +434,8 @@ def _route(bench: Bench, route: Route) -> Test:
         other = own.clone()
         other[:, heads] = own[bench.order("route", len(rows))][:, heads]
         value = accuracy(other)
-        return Test("route", str(route), value, BOUND, len(rows), _passes(bench, value, None))
+        status = "not used" if _passes(bench, value, None) == "passed" else "used"
+        return Test("attention", str(route), value, BOUND, len(rows), status)
     keys = route.key(bench.tokens(rows), bench.values(rows))
     reached = []
     for chosen in (keys, keys[bench.order("route null", len(rows))]):
@@ -453,7 +465,11 @@ def _judge(bench: Bench, explanation: Explanation, tests: list[Test]) -> Audit:
     tested = [t for t in tests if t.status in ("passed", "failed")]
     wrong = [t for t in failed if _is_wrong(bench, t)]
     reason = ""
-    if not tested:
+    fixed = [t for t in tests if t.kind == "attention"]
+    if not tested and fixed:  # nothing is claimed but that attention is not used
+        used = any(t.status == "used" for t in fixed)
+        standing, reason = ("wrong", _words(fixed[0])) if used else ("stands", "")
+    elif not tested:
         standing, reason = "abstains", "no claim of it changes an answer"
     elif wrong:
         standing, reason = "wrong", _words(wrong[0])

@@ -20,6 +20,9 @@ Features = Callable[[Values], Float[Tensor, "example feature"]]
 class Part:
     """A claim about a site: its activation is mean + features(values) W + rest.
 
+    Without features the whole site is claimed, and is exchanged whole: for narrow sites, such as a
+    head, whose code of a variable need not be additive.
+
     variables: the variables of the program that the features depend on. features: values →
     (example, feature); W is fitted by least squares, so that only the span matters. blocks: name →
     columns that belong together (one frequency, one representation), for tests of each. reads:
@@ -29,7 +32,7 @@ class Part:
     name: str
     site: Site
     variables: tuple[str, ...]
-    features: Features
+    features: Features | None = None
     blocks: Mapping[str, slice] = field(default_factory=dict[str, slice])
     reads: bool = False
 

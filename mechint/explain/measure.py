@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,12 +13,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.explain.explanation import Features, Part, Values
-from mechint.interventions import Add, Intervention, Site, logits_under
+from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.subject import Subject
-from mechint.task import IGNORE, Program, rng
+from mechint.task import IGNORE, Batch, GeneratedTask, Program, rng
 
-MAX_EXAMPLES = 3000
-"""Distinct inputs that an audit looks at, half of them judged."""
+SOURCE_DRAWS = 16
+"""Sources that are tried for each input, until one changes the answer."""
+MAX_EXAMPLES, FEW_EXAMPLES = 3000, 512
+"""Distinct inputs that an audit looks at, half of them judged; and so few that more are drawn."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Fit:
 
     def written(self, values: Values, columns: slice | None = None) -> Float[Tensor, "n width"]:
         """What the features write at the site; of some columns alone."""
+        assert self.part.features is not None
         phi = self.part.features(values).double() - self.center
         columns = slice(None) if columns is None else columns
         return phi[:, columns] @ self.weights[columns]
@@ -54,6 +57,7 @@ class Bench:
     judged: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
+        self.subject = with_more_inputs(self.subject, self.seed)
         tokens = self.subject.data.tokens.cpu().numpy()
         _, first = np.unique(tokens, axis=0, return_index=True)
         rows = rng("explain halves", self.seed).permutation(np.sort(first))[: self.examples]
@@ -134,7 +138,8 @@ class Bench:
         return found.flatten(1).double().cpu()
 
     def fit(self, part: Part) -> Fit:
-        """Fit a part on the fitted half."""
+        """Fit a part with features on the fitted half."""
+        assert part.features is not None
         return self.fit_features(part, part.features)
 
     def fit_features(self, part: Part, features: Features) -> Fit:
@@ -157,6 +162,27 @@ class Bench:
             delta = delta.reshape(len(delta), len(site.units), -1)
         return Add(site, delta.to(self.subject.device))
 
+    def sources(self, names: Sequence[str], base: Tensor) -> Int[Tensor, " n"]:
+        """Rows to take the variables `names` from, one for each of `base`: the first random one of
+        a few that changes the program's answer, where one does.
+        """
+        own = self.labels(self.values(base))
+        rows, done = base.clone(), torch.zeros(len(base), dtype=torch.bool)
+        for sample in range(SOURCE_DRAWS):
+            drawn = base[self.order(f"source {' '.join(names)}", len(base), sample)]
+            found = self.values(drawn)
+            new = self.values(base, {name: found[name] for name in names})
+            changes = (self.labels(new) != own).any(1).cpu() & ~done
+            rows = torch.where(changes if sample else torch.ones_like(done), drawn, rows)
+            done |= changes
+        return rows
+
+    def exchange(self, site: Site, rows: Tensor) -> Replace:
+        """The edit that takes the whole site from other rows of the subject's data."""
+        at: Any = site.pos
+        held = self.subject.activation(site.hook, at)[rows]
+        return Replace(site, held[:, list(site.units)] if site.units else held)
+
     def order(self, name: str, n: int, sample: int = 0) -> Tensor:
         """A random order of n rows without fixed points, where there are several."""
         draw = rng("explain", name, self.seed, sample)
@@ -164,6 +190,18 @@ class Bench:
         order = np.empty(n, np.int64)
         order[cycle] = np.roll(cycle, 1)
         return torch.from_numpy(order)
+
+
+def with_more_inputs(subject: Subject, seed: int) -> Subject:
+    """The subject with inputs of the training split, too, where a generated task gave few: whether
+    a program is what a model runs does not depend on what it was trained on.
+    """
+    task = subject.task
+    few = len(subject.data.tokens.unique(dim=0)) < FEW_EXAMPLES
+    if not isinstance(task, GeneratedTask) or subject.data_given or not few:
+        return subject
+    more = task.sample(MAX_EXAMPLES, seed, "train").to(subject.device)
+    return subject.with_data(Batch.cat([subject.data, more]))
 
 
 def ridge(x: Tensor, y: Tensor, penalty: float = 1e-8) -> Float[Tensor, "feature width"]:
@@ -184,4 +222,9 @@ def centered(logits: Tensor, slices: Sequence[slice]) -> Tensor:
     return torch.cat([logits[:, s] - logits[:, s].mean(1, keepdim=True) for s in slices], 1)
 
 
-Hook = tuple[str, Callable[..., Any]]
+def inner_bench(bench: Bench) -> Bench:
+    """A bench whose halves are those of the fitting half."""
+    inner = Bench(bench.subject, bench.program, bench.seed, bench.examples)
+    half = len(bench.fitted) // 2
+    inner.fitted, inner.judged = bench.fitted[:half], bench.fitted[half:]
+    return inner

@@ -86,9 +86,10 @@ def explain(
                 if completed is not None:
                     found[-1] = Audit(**{**vars(first), "missing": missing})
                     found.append(audit(subject, completed, seed=seed, examples=examples))
-    if not found:
-        return [_refused(subject, program, "no program was found", bench, start)]
-    return sorted(found, key=lambda one: one.rank)
+    found.sort(key=lambda one: one.rank)
+    if not found or found[0].standing in ("wrong", "abstains"):
+        found.insert(0, _refused(subject, program, "no program was found", bench, start))
+    return found
 
 
 def _refused(subject: Subject, program: Program, reason: str, bench: Bench, start: float) -> Audit:

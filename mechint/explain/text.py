@@ -25,9 +25,9 @@ def audit_text(audit: Audit, width: int = 100) -> Text:
     add(f"program  {audit.explanation.name}", "bold", " " * 9)
     standing = f"standing {audit.standing.upper()}"
     add(standing + (f": {audit.reason}" if audit.reason else ""), STYLES.get(audit.standing, ""))
-    for kind in ("match", "refill", "resample", "necessity", "interchange", "route"):
+    for kind in ("match", "refill", "resample", "necessity", "interchange", "route", "attention"):
         for test in (one for one in audit.tests if one.kind == kind):
-            add(_test_line(test), "" if test.status == "passed" else "yellow")
+            add(_test_line(test), "yellow" if test.status == "failed" else "")
     blocks = [one for one in audit.tests if one.kind == "partial"]
     if blocks:
         values = [one.value for one in blocks]
@@ -56,6 +56,8 @@ def _test_line(test: Test) -> str:
     more = [f"null {test.null:.3f}"] if test.null is not None else []
     more += [f"right answer {test.rival:.3f}"] if test.rival is not None else []
     added = f"   ({', '.join(more)})" if more else ""
+    if test.kind == "attention":
+        return f"  {test.kind:<12} {test.status}: {test.target}   accuracy {test.value:.3f}"
     failed = f"   FAILED (bound {test.bound:.2f})" if test.status == "failed" else ""
     return f"  {test.kind:<12} {test.target}   {unit} {test.value:.3f}{added}{failed}"
 

@@ -3,7 +3,7 @@
 Key representations are read off the logits of the fitting half: with S[a, c] the logits of class c
 summed over inputs whose answer is a, the cosine with the character is Σ_{a,c} S[a, c] χ(a⁻¹c) /
 (|L| |χ|). A representation is key where that exceeds every permutation of the answers, and its
-share of the squares exceeds twice the share d² / Σ d² that a lookup table gives it.
+share of the squares exceeds 1.25 times the share d² / Σ d² that a lookup table gives it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor
 
 from mechint.explain.audit import Audit
 from mechint.explain.explanation import Explanation, Features, Part, Route, Values
-from mechint.explain.measure import Bench, centered
+from mechint.explain.measure import Bench, centered, inner_bench
 from mechint.explain.propose import Family
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.interventions import Site
 from mechint.subject import Subject
-from mechint.task import rng
+from mechint.task import Program, rng
 
-MIN_COSINE, FLAT = 0.01, 2.0
+MIN_COSINE, FLAT = 0.01, 1.25
 """Least cosine of a key, and how many times the share that a lookup table gives it."""
 PERMUTATIONS = 199
 MAX_SPARE = 19
@@ -185,6 +185,21 @@ class _Group(Family):
     """What both families share: keys, completion by the largest unexplained effect."""
 
     last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
+    program: Program
+    heads: list[tuple[int, tuple[int, ...]]]
+
+    def read(self, bench: Bench) -> tuple[Setting, list[str]]:
+        """The setting and its key representations; what `make` needs is kept."""
+        setting = Setting.of(bench.subject)
+        assert setting is not None
+        n_heads = bench.subject.model_description.n_heads or 1
+        self.program = bench.program
+        self.heads = [
+            (layer, tuple(range(n_heads)))
+            for layer in range(bench.subject.n_layers)
+            if f"blocks.{layer}.attn.hook_pattern" in bench.subject.hooks
+        ]
+        return setting, list(key_representations(bench, setting))
 
     def make(
         self, setting: Setting, keys: Sequence[str], inputs: Sequence[str], family: str, words: str
@@ -211,10 +226,12 @@ class _Group(Family):
 
         program = self.program
         parts = (*setting.inputs(inputs), type(self).last(setting, keys))
+        words_of = "attention is the same for every input"
+        routes = [Route(words_of, layer, heads) for layer, heads in self.heads]
         added = [name for name in inputs if name not in keys]
         more = f", inputs also {', '.join(added)}" if added else ""
         name = f"{words} {', '.join(keys)}{more}"
-        return Explanation(name, program, parts, (), family, spare, spare_blocks)
+        return Explanation(name, program, parts, tuple(routes), family, spare, spare_blocks)
 
     def applies(self, subject: Subject) -> bool:
         return Setting.of(subject) is not None
@@ -222,27 +239,58 @@ class _Group(Family):
     def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
         setting = Setting.of(bench.subject)
         assert setting is not None
+        if not found.explanation.parts:
+            return None, ()
         keys = list(found.explanation.parts[-1].blocks)
         inputs = list(found.explanation.parts[0].blocks)
-        added = largest_effects(bench, setting, inputs)
-        if not added:
+        more = missing_keys(bench, setting, keys, type(self).last)
+        added = largest_effects(bench, setting, [*inputs, *more])
+        if not added and not more:
             return None, ()
-        kept = self.completed_keys(keys, added)
         family, words = found.explanation.family, found.explanation.name.partition(keys[0])[0]
-        return self.make(setting, kept, [*inputs, *added], family, words.strip()), tuple(added)
+        made = self.make(setting, [*keys, *more], [*inputs, *more, *added], family, words.strip())
+        return made, (*more, *added)
 
-    def completed_keys(self, keys: list[str], added: list[str]) -> list[str]:
-        """The representations of the last site once the inputs have more."""
-        return keys
+
+def missing_keys(
+    bench: Bench,
+    setting: Setting,
+    keys: Sequence[str],
+    last: Callable[[Setting, Sequence[str]], Part],
+) -> list[str]:
+    """Representations that the last site lacks, by the energy of their products there: those that
+    add to the accuracy of refilling it, on the fitting half alone.
+    """
+    inner = inner_bench(bench)
+    rest = [name for name in setting.names() if name not in keys]
+    every = inner.fit(setting.product([*keys, *rest]))
+    sizes = {
+        name: float(every.weights[columns].square().sum())
+        for name, columns in every.part.blocks.items()
+    }
+    base = inner.judged[inner.order("missing keys", len(inner.judged))]
+    old, own = inner.values(base), inner.values(inner.judged)
+
+    def refilled(names: Sequence[str]) -> float:
+        edit = inner.edit(inner.fit(last(setting, names)), old, own)
+        return inner.share(inner.logits(base, [edit]), inner.targets(inner.judged))
+
+    chosen: list[str] = []
+    reached = refilled(keys)
+    for name in sorted(rest, key=lambda one: -sizes[one])[:MAX_ADDED]:
+        if reached >= inner.accuracy - 1e-9:
+            break
+        more = refilled([*keys, *chosen, name])
+        if more >= reached + GAIN:
+            chosen, reached = [*chosen, name], more
+    return chosen
 
 
 def largest_effects(bench: Bench, setting: Setting, inputs: Sequence[str]) -> list[str]:
     """Representations that the inputs lack, the largest unexplained effect first: those that add to
     the joint interchange of the operands, on the fitting half alone.
     """
-    inner = Bench(bench.subject, bench.program, bench.seed, bench.examples)
-    half = len(bench.fitted) // 2
-    inner.fitted, inner.judged = bench.fitted[:half], bench.fitted[half:]
+    inner = inner_bench(bench)
     base, own = inner.judged, inner.values(inner.judged)
     source = inner.values(base[inner.order("largest effects", len(base))])
     given = {name: source[name] for name in (setting.x, setting.y)}
@@ -283,26 +331,9 @@ class Frequencies(_Group):
         return setting is not None and setting.group.is_cyclic
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
-        setting = Setting.of(bench.subject)
-        assert setting is not None
-        self.program = bench.program
-        keys = list(key_representations(bench, setting))
+        setting, keys = self.read(bench)
         if keys:
             yield self.make(setting, keys, keys, self.name, "addition by frequencies")
-            if "blocks.0.attn.hook_pattern" in bench.subject.hooks:
-                yield fixed_attention(bench)
-
-
-def fixed_attention(bench: Bench) -> Explanation:
-    """The claim that attention does not depend on the input, as in a pizza."""
-    heads = bench.subject.model_description.n_heads or 1
-    routes = tuple(
-        Route("attention is the same for every input", layer, tuple(range(heads)))
-        for layer in range(bench.subject.n_layers)
-        if f"blocks.{layer}.attn.hook_pattern" in bench.subject.hooks
-    )
-    words = "attention is the same for every input"
-    return Explanation(words, bench.program, (), routes, Frequencies.name)
 
 
 class GroupProducts(_Group):
@@ -316,10 +347,7 @@ class GroupProducts(_Group):
         return setting is not None and not setting.group.is_cyclic
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
-        setting = Setting.of(bench.subject)
-        assert setting is not None
-        self.program = bench.program
-        keys = list(key_representations(bench, setting))
+        setting, keys = self.read(bench)
         if keys:
             yield self.make(setting, keys, keys, self.name, "product of representations")
 
@@ -331,12 +359,6 @@ class Bilinear(GroupProducts):
     last = Setting.products
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
-        setting = Setting.of(bench.subject)
-        assert setting is not None
-        self.program = bench.program
-        keys = list(key_representations(bench, setting))
+        setting, keys = self.read(bench)
         if keys:
             yield self.make(setting, keys, keys, self.name, "bilinear in representations")
-
-    def completed_keys(self, keys: list[str], added: list[str]) -> list[str]:
-        return [*keys, *added]
