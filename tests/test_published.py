@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from mechint.calibration.published import FIGURES, Figure, compare, main, markdown
+from benchmarks.published import FIGURES, Figure, compare, main
 
 ROOT = Path(__file__).parents[1]
 CHECKPOINTS = ROOT.parent / "shared" / "checkpoints"
@@ -15,14 +14,6 @@ there = pytest.mark.skipif(
     not CHECKPOINTS.is_dir(),
     reason="the published checkpoints are not beside the repository (../shared/checkpoints)",
 )
-
-
-def test_the_kept_page_is_made_from_the_kept_rows() -> None:
-    rows = json.loads((ROOT / "docs" / "published.json").read_text(encoding="utf-8"))
-    assert markdown(rows) == (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
-    kept = {(row["file"], row["quantity"]) for row in rows}
-    assert kept == {(figure.file, figure.quantity) for figure in FIGURES}
-    assert all(row["agrees"] for row in rows)
 
 
 def test_agreement_is_a_tolerance_or_a_set() -> None:

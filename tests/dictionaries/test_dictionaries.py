@@ -351,7 +351,7 @@ def test_configurations_before_version_six_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"architecture": "gated"}, r"architecture='gated': expected one of standard, jumprelu"),
+        ({"architecture": "other"}, r"architecture='other': expected one of standard, jumprelu"),
         ({"architecture": ["standard"]}, "architecture="),
         ({"d_in": 10**12}, "d_in=1000000000000: expected a positive number"),
         ({"d_sae": True}, "d_sae=True"),

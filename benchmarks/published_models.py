@@ -1,20 +1,25 @@
-"""What authors published of their models, each figure with the function that measures it."""
+"""Published figures of models that others trained, each with the function that measures it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mechint.calibration.published_measures import (
+from benchmarks.published_measures import (
+    accuracy_with_block_at,
     carry_dimensions,
     chance_of_the_right_digit,
+    copied_right,
     induction_score,
+    interchange,
     loss,
     lost_without_attention,
+    maximum_right,
     names,
     number,
+    sorted_right,
     whole,
 )
 
@@ -82,6 +87,24 @@ def _keys(file: str, *keys: int) -> Figure:
     return Figure(file, "key frequencies of the logits", keys, measure)
 
 
+def _zoo(
+    folder: str, measure: Callable[[int, int], Callable[[Path], float]], theirs: Sequence[float]
+) -> list[Figure]:
+    """Exact matches by length, of a model in decompiling_transformers' zoo."""
+    bins = ((0, 50), (51, 100), (101, 150))
+    return [
+        Figure(
+            f"hf-zoo/{folder}",
+            f"lists of {first} to {last} right",
+            value,
+            measure(first, last),
+            0.03,
+            "ours on 200 random lists of distinct numbers",
+        )
+        for (first, last), value in zip(bins, theirs, strict=True)
+    ]
+
+
 GROUPS, PIZZA, PROGRESS = "rep-theory", "pizza", "progress-measures"
 LOSS_CURVE = f"{PROGRESS}/wd_10-1_mod_addition_loss_curve.pth"
 SYMMETRY = number("clock-pizza", "gradient_symmetricity")
@@ -91,6 +114,9 @@ WRONG = number("clock-pizza", "distance_irrelevance_wrong")
 CENTERED = "theirs centers the logits over classes alone"
 DRAWN = "over other random sums than theirs"
 INEXACT = "their matrices of the two representations are inexact; ours have the golden ratio"
+
+TRACR = "tracr-pickled"
+COMPILED = "compiled, so right by construction"
 
 INDUCTION = f"{PROGRESS}/induction_head_infinite.pth"
 SOFT_HEADS = ("L1H1", "L1H2", "L1H3")
@@ -211,5 +237,31 @@ FIGURES: tuple[Figure, ...] = (
     ),
     _keys("bare-progress-measures/baseline.pt", 14, 35, 41, 42, 52),
     _keys("rib/model_epoch_60000.pt", 1, 8, 15, 18, 56),
+    *_zoo("sort-1l1h256d3lr01drop", sorted_right, (0.978, 1.0, 1.0)),
+    *_zoo("unique_copy-2l1h64d3lr01drop", copied_right, (1.0, 1.0, 0.9905)),
+    Figure(f"{TRACR}/make_hist/tl_model.pt", "accuracy", 1.0, whole("accuracy"), 0.0, COMPILED),
+    Figure(
+        f"{TRACR}/make_reverse/tl_model.pt",
+        "accuracy, unembedding at dimension 63",
+        1.0,
+        accuracy_with_block_at(63),
+        0.0,
+        f"{COMPILED}; as shipped it reads dimensions 0 to 9 and is at chance",
+    ),
+    Figure("mapping/max_of_list_other_names.pt", "accuracy on all lists", 1.0, maximum_right, 1e-4),
+    *(
+        Figure(
+            "siit/palindromes.pt",
+            f"interchange accuracy of {variable} at {head} @ {position}",
+            theirs,
+            interchange(int(variable[-1]), int(head[-1]), position),
+            tolerance,
+            note,
+        )
+        for variable, head, position, theirs, tolerance, note in (
+            ("pair_1", "L0H0", 3, 1.0, 0.001, "trained so"),
+            ("pair_0", "L0H1", 4, 1.0, 0.001, "trained so"),
+        )
+    ),
 )
 """What is compared; every model of the folder of which a figure is published."""

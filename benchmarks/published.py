@@ -1,21 +1,20 @@
 """Models that others trained, their published figures beside ours.
 
-    python -m mechint.calibration.published CHECKPOINTS --out docs
+    python -m benchmarks.published CHECKPOINTS --out docs
 
 CHECKPOINTS is a folder that holds the models; each row names its file. The table is written as
-``published.json`` and ``published.md``. A row agrees where our value lies within its tolerance of
+``published.md``. A row agrees where our value lies within its tolerance of
 the published one, or is the same set.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mechint.calibration.published_models import FIGURES, Figure
+from benchmarks.published_models import FIGURES, Figure
 from mechint.files import write_text
 from mechint.progress import Count, counting
 
@@ -61,7 +60,7 @@ def compare(
     for place, figure in enumerate(figures):
         progress(place, len(figures), figure.file)
         path = folder / figure.file
-        if not path.is_file():
+        if not path.exists():
             continue
         ours = figure.measure(path)
         rows.append(
@@ -84,8 +83,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "# Published models",
         "",
-        "What the authors of models published, and what mechint's probes measure on their files,",
-        "by `python -m mechint.calibration.published CHECKPOINTS --out docs`. Numbers agree within",
+        "Figures that the authors of models published, beside those of mechint on their files,",
+        "by `python -m benchmarks.published CHECKPOINTS --out docs`. Numbers agree within",
         f"the tolerance, sets where they are equal: {agreed} of {len(rows)}.",
         "",
         "| " + " | ".join(COLUMNS) + " |",
@@ -105,13 +104,12 @@ def _cell(value: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 0 where all figures agree, 1 where one does not."""
-    parser = argparse.ArgumentParser(prog="python -m mechint.calibration.published")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.published")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("docs"))
     chosen = parser.parse_args(arguments)
     with counting("comparing figures") as update:
         rows = compare(chosen.folder, progress=update)
-    write_text(chosen.out / "published.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     write_text(chosen.out / "published.md", markdown(rows))
     return int(not rows or not all(row["agrees"] for row in rows))
 
