@@ -131,7 +131,7 @@ def _without_attention(path: Path) -> Mapping[str, float]:
     inside = offset + torch.arange(task.length)
     for rank in range(task.copies):
         tokens.scatter_(1, 1 + rank * block + inside, piece)
-    read = torch.cat([1 + copy * block + inside[:, :-1] for copy in range(1, task.copies)], 1)
+    read = torch.cat([1 + rank * block + inside[:, :-1] for rank in range(1, task.copies)], 1)
     targets = tokens.gather(1, read + 1)
 
     def scores(hooks: list[Any]) -> tuple[float, float]:

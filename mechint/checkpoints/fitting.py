@@ -63,7 +63,8 @@ def misfits(config: ModelConfig, task: Task) -> list[str]:
         "n_ctx": (config.n_ctx, task.n_ctx),
     }
     fits = {
-        "d_vocab": task.d_vocab < config.d_vocab <= task.d_vocab + MAX_UNUSED,
+        "d_vocab": task.d_vocab < config.d_vocab
+        and (config.d_vocab <= task.d_vocab + MAX_UNUSED or config.d_vocab_out == config.d_vocab),
         "d_vocab_out": len(task.outputs) == 1 and config.d_vocab_out > task.d_vocab_out,
         "n_ctx": config.n_ctx >= task.n_ctx,
     }
@@ -75,7 +76,7 @@ def misfits(config: ModelConfig, task: Task) -> list[str]:
 
 
 MAX_UNUSED = 8
-"""Tokens of a model that a task may leave unused, such as a pad."""
+"""Tokens that a task may leave unused, such as a pad; of a language model any number."""
 
 
 def fit(path: Path, found: ParsedCheckpoint, task: Task | None) -> ParsedCheckpoint:

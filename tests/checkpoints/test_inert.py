@@ -1,0 +1,105 @@
+"""Pickled modules are read without their code; arrays of numpy are left out."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mechint.checkpoints import load_checkpoint
+from mechint.checkpoints.content import read_content
+from mechint.config import ModelConfig
+from mechint.errors import CheckpointError
+from mechint.models import build
+
+CONFIG = ModelConfig(d_model=8, n_heads=2, d_vocab=6, d_vocab_out=5, n_ctx=4, d_mlp=12)
+
+
+@pytest.fixture
+def gone():
+    """A module of a library that is not installed when the file is read."""
+    module = types.ModuleType("a_library_that_left")
+    sys.modules[module.__name__] = module
+    yield module
+    sys.modules.pop(module.__name__, None)
+
+
+def pickled(folder: Path, gone: types.ModuleType, hostile: bool = False) -> tuple[Path, dict]:
+    """A HookedTransformer-like object with its state and configuration, pickled whole."""
+
+    class Part(torch.nn.Module):
+        pass
+
+    class Config:
+        def __init__(self) -> None:
+            self.d_model, self.act_fn, self.attention_dir = 8, "gelu", "bidirectional"
+            self.normalization_type, self.initializer_range = None, np.float64(0.1)
+            self.device = torch.device("cpu")
+
+    class Hostile:
+        def __reduce__(self):
+            import os
+
+            return os.mkdir, (str(folder / "ran"),)
+
+    for kind in (Part, Config, Hostile):
+        kind.__module__, kind.__qualname__ = gone.__name__, kind.__name__
+        setattr(gone, kind.__name__, kind)
+    model, state = Part(), build(CONFIG, seed=3).transformer_lens_state()
+    for name, value in state.items():
+        *places, kind = name.split(".")
+        owner = model
+        for place in places:
+            if place not in owner._modules:
+                owner.add_module(place, Part())
+            owner = owner._modules[place]
+        owner.register_parameter(kind, torch.nn.Parameter(value))
+    model.cfg = Config()
+    model.other = Hostile() if hostile else None
+    torch.save(model, folder / "model.pt")
+    sys.modules.pop(gone.__name__)
+    return folder / "model.pt", state
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+def test_a_pickled_model_is_rescued_without_its_classes(tmp_path, gone, hostile):
+    path, state = pickled(tmp_path, gone, hostile)
+    opened = load_checkpoint(path)
+    assert opened.config.act_fn == "gelu" and opened.config.attention_dir == "bidirectional"
+    assert "act_fn" not in opened.assumed and "normalization_type" not in opened.assumed
+    assert torch.equal(opened.model.W_E, state["embed.W_E"])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_numpy_beside_the_weights_is_left_out_or_read(tmp_path):
+    state = build(CONFIG).transformer_lens_state()
+    histories = {"train_losses": np.ones(5), "notes": np.array(["a", 1], dtype=object)}
+    content = {"model": state, "epoch": np.int64(7), "test_loss": np.float32(2.5), **histories}
+    torch.save(content, tmp_path / "a.pth")
+    opened = load_checkpoint(tmp_path / "a.pth")
+    assert opened.step == 7 and opened.metrics == {"test_loss": 2.5}
+    assert set(read_content(tmp_path / "a.pth")) == {"model", "epoch", "test_loss"}
+
+
+@pytest.mark.parametrize("kind", ["f2", ">f8", "i1", "u8", "?"])
+def test_numbers_of_numpy_are_those_of_python(tmp_path, kind):
+    value = np.array([1], dtype=kind)[0]
+    torch.save({"value": value}, tmp_path / "a.pt")
+    assert read_content(tmp_path / "a.pt")["value"] == 1
+
+
+def test_code_beside_no_module_is_refused(tmp_path, gone):
+    path, _ = pickled(tmp_path, gone)
+    torch.save({"model": [len]}, path)
+    with pytest.raises(CheckpointError, match="would run pickled code"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["make_hist", "make_check_even"])
+def test_published_compiled_programs_open(published, name):
+    opened = load_checkpoint(published / "tracr-pickled" / name / "tl_model.pt")
+    assert opened.config.attention_dir == "bidirectional" and opened.config.d_vocab_out == 10
