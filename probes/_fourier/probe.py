@@ -168,7 +168,7 @@ class Fourier(Probe):
         own = cycles[0] if len(cycles) == 1 and cycles[0].n == n else None
         keys: list[Any] = logits[own.output].keys if own else []
         key = sorted({*embedding.keys, *keys})
-        if edited is None or not key:
+        if edited is None:
             return
         base = removal.mean_loss(subject)
         others = [k for k in harmonics.labels if k not in key]
@@ -177,13 +177,13 @@ class Fourier(Probe):
         def rise(labels: Sequence[Any]) -> float:
             return edited.loss(harmonics.rows(labels)) - base if labels else 0.0
 
-        each = {k: rise([k]) for k in key}
+        report.metric("loss", base, unit="nats")
+        report.metric("embedding.removal", {k: rise([k]) for k in key}, unit="nats")
+        report.metric("embedding.removal_unnamed", rise(others), unit="nats")
+        if not key:
+            return
         without = edited.logits(harmonics.rows(key)[None])[0]
         together = removal.mean_loss(subject, without) - base
-        rest = rise(others)
-        report.metric("loss", base, unit="nats")
-        report.metric("embedding.removal", each, unit="nats")
-        report.metric("embedding.removal_unnamed", rest, unit="nats")
         report.metric("embedding.removal_named", together, unit="nats")
         report.metric("embedding.accuracy_without", float(subject.correct(without).double().mean()))
         few = EmbeddingRemoval(

@@ -9,21 +9,20 @@ import math
 
 import numpy as np
 import pytest
-from probes._irreps.spectrum import element_orders
-from probes._neurons.measures import block_shares
+import torch
 
 import probes
 from mechint import planted
+from mechint.config import ModelConfig
 from mechint.groups.named import parse
+from mechint.groups.spectrum import Harmonics, element_orders
+from mechint.models.transformer import HookedTransformer
 from mechint.null import Null, groupings, orderings
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
+from probes._neurons.probe import block_shares
 
 CLOSE = 1 - 1e-9
-
-
-def circle(n: int) -> np.ndarray:
-    return np.cos(2 * np.pi * np.subtract.outer(np.arange(n), np.arange(n)) / n)
 
 
 def orders(n: int) -> list[list[int]]:

@@ -17,6 +17,7 @@ import probes
 from mechint import planted
 from mechint.errors import MechintError
 from mechint.groups import named
+from mechint.groups.spectrum import Harmonics
 from mechint.pairs import Pairs
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject

@@ -41,8 +41,9 @@ class StartFirst(TASKS["modular-arithmetic"]):  # type: ignore[misc]
         return torch.cat([torch.full_like(tokens[:, :1], self.p + 1), tokens], 1)
 
     def label_inputs(self, tokens: torch.Tensor) -> torch.Tensor:
-        targets = super().label_inputs(tokens[:, 1:])
-        return torch.cat([torch.full_like(targets[:, :1], -1), targets], 1)
+        targets = torch.full((*tokens.shape, 1), -1)
+        targets[:, -1, 0] = (tokens[:, 1] + tokens[:, 2]) % self.p
+        return targets
 
     @property
     def n_ctx(self) -> int:

@@ -37,9 +37,11 @@ def test_some_probes_need_a_grid() -> None:
 def test_a_probe_of_the_grid_refuses_examples_in_another_order(
     addition: Subject, name: str
 ) -> None:
+    if name == "irreps":  # frequencies of cyclic groups are fourier's
+        addition = planted.group_product("S3", ("standard",)).subject
     assert PROBES[name]().applicable(addition) is None
-    repeated = addition.with_data(addition.data[torch.arange(121) % 7])
-    for other in (shuffled(addition), repeated, addition.with_data(addition.data[:40])):
+    repeated = addition.with_data(addition.data[torch.arange(len(addition.data)) % 7])
+    for other in (shuffled(addition), repeated, addition.with_data(addition.data[:20])):
         with pytest.raises(NotApplicableError, match=r"not all of its task's inputs, in the order"):
             probes.run(name, other)
 
