@@ -1,16 +1,4 @@
-"""Which tasks a narrow encoder serves: how its column space lies to the subspace of every task.
-
-P projects onto the encoder's column space (from its SVD, so no basis matters), Π_t onto task t's
-subspace of rank r_t. Alignment a_t = Tr(P Π_t) / r_t, features held a_t r_t; corrected for a random
-subspace of the same width m in n inputs, (a_t − m/n) / (1 − m/n), which falls far below 0 for
-unlearned tasks where the blocks fill the space, so read the features beside it. Signal kept: Tr(P
-M) / Tr(M), M = Σ p_t C_t; residual of the frequent tasks ρ_C = Tr((I − P) M_C), C the fewest most
-frequent tasks with prior `mass` (capacity, Theorems 3 and 4). Theory: a trained encoder holds the m
-features of largest utility p_t λ_{t,j}.
-
-Cost: one SVD of (n, width), and one per sample of the null. Memory: a few (task · feature, n)
-matrices.
-"""
+"""The probe subspace: which tasks a narrow encoder serves."""
 
 from __future__ import annotations
 
@@ -23,8 +11,9 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
-from mechint.results import Figure, ProbeResult, Table
+from mechint.results import Effect, Figure, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import rng
 
@@ -34,10 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subspace(Probe):
-    """Which tasks' features does the encoder hold, and how much of the frequent tasks' signal is
-    left out?
+    """Which tasks' features does the encoder hold, and how much of the frequent tasks' signal?
 
-    The null draws random subspaces of the encoder's rank. The signal kept decides, at p ≤ 0.005.
+    With P the projector on the encoder's column space of rank m, Π_t that on task t's subspace of
+    rank r_t, and M = Σ p_t C_t of priors and covariances:
+
+        features held = Tr(P Π_t)          signal kept = Tr(P M) / Tr(M)
+
+    Theory: a trained encoder holds the m features of largest utility. Null: random subspaces of
+    rank m. Source: Why Larger Models Learn More, Sec. 3, Theorems 3 and 4.
     """
 
     name: ClassVar[str] = "subspace"
@@ -46,6 +40,7 @@ class Subspace(Probe):
         "Retention, Sec. 3, Theorems 3 and 4"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK,)
+    lead_rank: ClassVar[int] = 70
 
     mass: float = setting(
         0.75, "prior that the frequent tasks have together, at least", low=0, high=1
@@ -103,28 +98,29 @@ class Subspace(Probe):
         report.metric("subspace.agreement", agreeing)
 
         signal, null = report.metrics["subspace.signal"], report.nulls["subspace.signal"]
-        measured = (
-            f"The encoder of rank {q.shape[1]} keeps {signal:.3f} of the signal, a random one "
-            f"{null.mean:.3f}"
-        )
-        report.finding(
-            f"{measured}; {int((held > 0.5).sum())} of {len(held)} tasks have a feature, "
-            f"{agreeing:.0%} hold as many as their utility predicts; residual ρ_C = "
-            f"{report.metrics['subspace.residual']:.3g}",
-            question="whether the encoder keeps more of the signal than a random one",
-            otherwise=measured,
-            effect=signal - null.mean,
+        learned = int((held > 0.5).sum())
+        verdict = report.finding(
+            f"The encoder keeps {signal:.0%} of the signal, features of {learned} of "
+            f"{counted(len(held), 'task')}.",
+            no="The encoder keeps no more of the signal than a random one.",
+            unclear="Whether the encoder keeps more of the signal than a random one is unclear.",
+            effect=Effect(signal, "", "signal kept", null.mean, "random subspaces"),
+            least=null.mean,
+            details={
+                "rank": q.shape[1],
+                "tasks that hold as many features as their utility predicts": f"{agreeing:.0%}",
+                "residual of the frequent tasks": report.metrics["subspace.residual"],
+            },
             at_chance=True,  # of the encoder's weights
         )
+        if verdict == "yes":
+            report.lead(f"Its encoder holds features of {learned} of {counted(len(held), 'task')}.")
         report.table("tasks", _table(captured, predicted, q.shape[1] / q.shape[0]))
         report.array("captured", captured)
         report.array("encoder_space", q)
         for name, figure in _figures(held, predicted, captured, q.shape[1] / q.shape[0]).items():
             report.figure(name, figure)
-        if len(subject.series) > 1:
-            table, figure = self._series(subject, bases)
-            report.table("series", table)
-            report.figure("series", figure)
+        report.hero("features")
         return report.result()
 
     def _signal(
@@ -156,26 +152,6 @@ class Subspace(Probe):
         report.metric("subspace.residual", _residual(captured, utilities, frequent))
         residuals = [_residual(one, utilities, frequent) for one in random]
         report.metric("subspace.residual_random", float(np.mean(residuals)))
-
-    def _series(self, subject: Subject, bases: np.ndarray) -> tuple[Table, Figure]:
-        """Features held at every checkpoint of the run."""
-        steps = list(subject.series)
-        rows = np.stack(
-            [
-                held_share(column_space(_array(subject.series[step]()["W_enc"])), bases).sum(1)
-                for step in steps
-            ]
-        )
-        by_task = {f"task {i}": column.tolist() for i, column in enumerate(rows.T)}
-        figure = figures.lines(
-            steps,
-            by_task,
-            title="Features held through training",
-            x_title="step",
-            y_title="features held (of the task's rank)",
-            caption="Features are learned in the order of their utility.",
-        )
-        return Table({"step": steps, **by_task}, "features held at every checkpoint"), figure
 
 
 def column_space(encoder: Float[np.ndarray, "n column"]) -> Float[np.ndarray, "n rank"]:
