@@ -112,9 +112,17 @@ def history(place: Path) -> str:
     )
 
 
+def _verdicts(one: Mapping[str, Any]) -> list[str]:
+    """Verdicts of a replaced criterion, whatever the size."""
+    verdict = one["verdict"]
+    return [verdict] if isinstance(verdict, str) else list(verdict.values())
+
+
 def _negative(replaced: Iterable[Mapping[str, Any]]) -> int:
     """Claims that an earlier criterion called not reproduced at some size."""
-    return len({one["claim"] for one in replaced if "not reproduced" in json.dumps(one["verdict"])})
+    return len(
+        {one["claim"] for one in replaced if {"not reproduced", "refuted"} & set(_verdicts(one))}
+    )
 
 
 def one_line_each(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:

@@ -95,10 +95,11 @@ def regression_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
         folder: str,
         seeds: int = budget["seeds"],
         columns: int | None = None,
+        first: int = SEED,
         **labels: Any,
     ) -> None:
         for width in widths:
-            for seed in range(SEED, SEED + seeds):
+            for seed in range(first, first + seeds):
                 planned.extend(
                     arm(
                         name,
@@ -114,6 +115,8 @@ def regression_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
                 )
 
     runs("phase", budget["widths"], usual, exact, "phase")
+    kept = {**exact, "checkpoints": "log", "n_checkpoints": 12}
+    runs("training", budget["widths"], usual, kept, "training", min(4, budget["seeds"]), first=4000)
     runs("staircase", range(1, most + 1), {**single, "alpha": 1.0}, exact, "staircase")
     runs(
         "complexity", budget["widths"], {**budget["task"], **budget["complex"]}, exact, "complexity"

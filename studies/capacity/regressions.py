@@ -52,7 +52,7 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     row["excess"] = float(run.final["test.loss"]) / task.residual(width) - 1
     row["tie"] = tie(task, width)
     row["critical"] = [task.critical_width(t) for t in range(task.n_tasks)]
-    if labels["arm"] == "phase":
+    if labels["arm"] == "training":
         row |= along_training(run)
     return row
 
@@ -91,35 +91,31 @@ def tie(task: Any, width: int) -> float:
 
 
 def along_training(run: Run) -> dict[str, int]:
-    """Over evaluations and rare tasks: pairs held, pairs held while the frequent tasks' residual is
-    above the threshold Σ μ_i over their utilities μ_i below the task's first one; pairs held before
-    the last evaluation; and pairs whose residual is above, held or not.
-
-    The residual is the loss less what rare tasks leave at least, given how many features of each
-    are held: an upper bound, so that no violation is missed.
+    """Over kept checkpoints and rare tasks: pairs held, by HALF of a feature more than a random
+    projection holds, width × rank / n; pairs held while the frequent tasks' residual is above the
+    threshold Σ μ_i over their utilities μ_i below the task's first one; pairs held before the last
+    checkpoint; and pairs whose residual is above, held or not.
     """
+    from mechint.models.linear_bottleneck import features_held, residual
+
     task: Any = run.spec.task
-    spectrum = task.common_spectrum(MASS)
-    rare = sorted(set(range(task.n_tasks)) - set(task.common(MASS)))
+    common, spectrum = task.common(MASS), task.common_spectrum(MASS)
+    random = _any(run.spec.model).width * task.rank / task.n
+    subject = run.subject()
     found = {"rare_held": 0, "held_above": 0, "held_early": 0, "above": 0}
-    for row in run.metrics:
-        held = {t: float(row[f"test.features.{t}"]) for t in rare}
-        left = sum(float(task.priors[t]) * least_left(task, t, held[t]) for t in rare)
-        rho = float(row["test.loss"]) - left
-        for t in rare:
+    for step in sorted(subject.series):
+        encoder = _any(subject.at_step(step).model).weights()["W_enc"].detach().double()
+        weights = {"W_enc": encoder}
+        rho, features = float(residual(weights, task, common)), features_held(weights, task)
+        for t in sorted(set(range(task.n_tasks)) - set(common)):
             limit = float(spectrum[spectrum < task.utilities[t, 0]].sum())
-            above, holds = rho > limit + SLACK * float(spectrum.sum()), held[t] >= HALF
+            above = rho > limit + SLACK * float(spectrum.sum())
+            holds = float(features[t]) - random >= HALF
             found["rare_held"] += holds
             found["held_above"] += holds and above
-            found["held_early"] += holds and row["step"] < run.step
+            found["held_early"] += holds and step < run.step
             found["above"] += above
     return found
-
-
-def least_left(task: Any, t: int, features: float) -> float:
-    """The least loss of task t where `features` of its features are held: its largest first."""
-    shares = np.clip(features - np.arange(task.rank), 0, 1)
-    return float((task.spectra[t].numpy() * (1 - shares)).sum())
 
 
 def allowed(run: Run) -> int:
