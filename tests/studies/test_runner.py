@@ -1,0 +1,184 @@
+"""A study of somebody else's: planned, trained, measured once, judged, kept and recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import mechint
+from mechint.errors import RunError, UnknownNameError
+from mechint.registry import STUDIES
+from mechint.report import Page
+from mechint.training import Run
+from studies import ClaimTest, Control, Found, Planned, PlannedRun, Rows, Study, arm, claim
+from studies.claims import above
+from studies.record import BEGIN, CRITERIA, END, record
+from studies.rows import read_rows
+from studies.runner import CLAIMS, KIND, ROWS, left_to_train
+from studies.statistics import share
+
+
+@claim(
+    "a",
+    "Every run is trained to its last step.",
+    theirs="all",
+    statistic="share of runs at the last step",
+    bar=above(0.2),
+    control="there is a run",
+    planned=Planned(3, 1.0),
+)
+def finished(rows: Rows) -> Found:
+    runs = rows.where(arm="short")
+    return Found(share([row["steps"] == 2 for row in runs]), Control(bool(runs), f"{len(runs)}"))
+
+
+@claim(
+    "b",
+    "Long runs are trained to their last step.",
+    theirs="all",
+    statistic="share of runs at the last step",
+    bar=above(0.2),
+    control="there is a run",
+)
+def long(rows: Rows) -> Found:
+    runs = rows.where(arm="long")
+    return Found(share([row["steps"] == 3 for row in runs]), Control(True, ""))
+
+
+class Own(Study):
+    """Three short runs and three longer ones."""
+
+    name: ClassVar[str] = "own"
+    title: ClassVar[str] = "A study of one's own"
+    paper: ClassVar[str] = "Nobody"
+    summary: ClassVar[str] = "It trains."
+    here: ClassVar[str] = "p = 5"
+    there: ClassVar[str] = "p = 113"
+    claims: ClassVar[tuple[ClaimTest, ...]] = (finished, long)
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.1, "overnight": 5, "full": 50}
+    measured_runs: ClassVar[list[str]] = []
+    rate: ClassVar[float] = 1e-3
+
+    def plan(self, size: str) -> list[PlannedRun]:
+        task, model = {"p": 5}, {"d_model": 8, "n_heads": 1}
+        seeds = range(3)
+        train = {"steps": 2, "evaluate_every": 1}
+        late = {"steps": 3, "evaluate_every": 1, "lr": self.rate}
+        return [
+            *arm("short", "modular-arithmetic", seeds, task, model, train),
+            *arm(
+                "long", "modular-arithmetic", seeds, task, {**model, "d_model": 12}, late, stage=1
+            ),
+        ]
+
+    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+        self.measured_runs.append(labels["arm"])
+        return {"loss": run.final["test.loss"]}
+
+
+@pytest.fixture(autouse=True)
+def own() -> Iterator[None]:
+    STUDIES.add("own", f"{__name__}:Own")
+    Own.measured_runs, Own.rate = [], 1e-3
+    yield
+    STUDIES.remove("own")
+
+
+def verdicts(done: Any) -> dict[str, str]:
+    return {one.id: one.verdict for one in done.claims}
+
+
+def test_a_study_of_somebody_elses_is_run_and_judged(tmp_path: Path) -> None:
+    place = tmp_path / "own"
+    done = mechint.reproduce("own", "laptop", place)
+    assert verdicts(done) == {"a": "supported", "b": "supported"}
+    assert len(done.rows) == 6 and done.report.is_file() and not done.waiting
+    assert [row["run"] for row in read_rows(place / ROWS)] == [row["run"] for row in done.rows]
+    kept = json.loads((place / CLAIMS).read_text())
+    assert [one["verdict"] for one in kept] == ["supported", "supported"]
+    assert kept[0]["n"] == 3 and kept[0]["ours"].startswith("3 of 3")
+    page = Page.from_dict(json.loads((place / "page.json").read_text()))
+    assert [one.id for one in page.sections[0].claims] == ["a", "b"]
+    assert json.loads((place / KIND).read_text())["processor_seconds"] > 0
+    assert len(Own.measured_runs) == 6 and not left_to_train("own", "laptop", place)
+    again = mechint.reproduce("own", "laptop", place)
+    assert len(Own.measured_runs) == 6, "what is measured is not measured again"
+    assert again.rows[0] == done.rows[0]
+    with pytest.raises(RunError, match="choose another"):
+        mechint.reproduce("own", "full", place)
+
+
+def test_a_budget_leaves_runs_waiting_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    done = mechint.reproduce("own", "laptop", tmp_path / "own", budget=0.0)
+    assert done.waiting == 6 and set(verdicts(done).values()) == {"not run"}
+    assert not mechint.reproduce("own", "laptop", tmp_path / "own").waiting
+
+
+def test_a_failed_run_takes_its_condition_with_it(tmp_path: Path) -> None:
+    Own.rate = 1e30
+    done = mechint.reproduce("own", "laptop", tmp_path / "own")
+    assert done.failed and verdicts(done)["a"] == "supported"
+    assert verdicts(done)["b"] in ("not run", "supported")
+    spoiled = {name.rpartition("-")[0] for name in done.failed}
+    assert not spoiled & {row["arm"] for row in done.rows}
+
+
+def test_unknown_names_and_full_places_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError):
+        mechint.reproduce("owm", "smoke", tmp_path / "x")
+    with pytest.raises(UnknownNameError):
+        mechint.reproduce("own", "tiny", tmp_path / "x")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError, match="not empty"):
+        mechint.reproduce("own", "smoke", tmp_path)
+
+
+def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
+    place, results = tmp_path / "runs", tmp_path / "results"
+    mechint.reproduce("own", "laptop", place)
+    (results / "own").mkdir(parents=True)
+    replaced = {
+        "claim": "a",
+        "criterion": "x",
+        "verdict": "not reproduced",
+        "ours": "",
+        "reason": "y",
+    }
+    fixed = {"a": {"criterion": finished.criterion, "commit": "abc1234", "date": "2020-01-01"}}
+    kept = {"first_claims": 2, "fixed": fixed, "replaced": [replaced]}
+    (results / "own" / CRITERIA).write_text(json.dumps(kept))
+    document = tmp_path / "papers.md"
+    document.write_text(f"# Papers\n\n{BEGIN}{END}after\n")
+    record([place], results, [document])
+    claims = json.loads((results / "own" / "laptop" / CLAIMS).read_text())
+    assert [one["fixed"] for one in claims] == ["abc1234", ""]
+    table = (results / "README.md").read_text()
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("|")]
+    assert max(len(cell) for line in rows for cell in line) <= 202
+    assert "1 criteria" in table and "**supported** \\*" in table
+    text = document.read_text()
+    assert "`own`" in text and text.endswith("after\n")
+    before = {file: file.read_bytes() for file in results.rglob("*.md")}
+    record((), results, [document])
+    assert before == {file: file.read_bytes() for file in results.rglob("*.md")}
+    kept["fixed"]["a"]["date"] = "2999-01-01"
+    (results / "own" / CRITERIA).write_text(json.dumps(kept))
+    record((), results)
+    assert json.loads((results / "own" / "laptop" / CLAIMS).read_text())[0]["fixed"] == ""
+    with pytest.raises(RunError, match="holds no finished study"):
+        (place / ROWS).unlink()
+        record([place], results)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "name", ["capacity", "composition", "emergence", "joint-training", "remainders"]
+)
+def test_smoke_measures_every_run_and_judges_none(name: str, tmp_path: Path) -> None:
+    done = mechint.reproduce(name, "smoke", tmp_path / name)
+    assert not done.failed and not done.claims and not done.waiting
+    assert len(done.rows) == len(STUDIES[name]().plan("smoke"))
