@@ -11,12 +11,14 @@ import dataclasses
 import html
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from mechint.errors import ParameterError
+from mechint.figures.theme import finite
 from mechint.files import write_bytes, write_text
 from mechint.jsonable import to_jsonable
 
@@ -108,6 +110,20 @@ class Plot:
     title: str = ""
     equal: bool = False
     bare: bool = False
+
+    def crowded(self, line: Line) -> int:
+        """Number of named lines before `line` whose name would stand on its own: those on the same
+        axis within a twelfth of its span.
+        """
+        values = [one.at for one in self.lines if one.axis == line.axis]
+        for layer in self.layers:
+            values += finite(list(getattr(layer, line.axis)))
+        log = getattr(self, line.axis).log
+        at = {value: math.log10(value) if log and value > 0 else value for value in values}
+        span = (max(at.values()) - min(at.values())) or 1.0
+        before = self.lines[: list(self.lines).index(line)]
+        same = [one for one in before if one.text and one.axis == line.axis]
+        return sum(abs(at[one.at] - at[line.at]) < span / 12 for one in same)
 
 
 @dataclass(frozen=True, repr=False)

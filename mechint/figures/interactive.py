@@ -196,7 +196,10 @@ def _layout(figure: Figure) -> dict[str, Any]:
         "height": height_of(figure, WHOLE),
         "showlegend": len(named) > 1,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "xanchor": "left"},
-        "meta": {"top": 52 if figure.kind == "panels" and figure.plots[0].lines else 30},
+        "meta": {
+            "top": 52 if figure.kind == "panels" and figure.plots[0].lines else 30,
+            "columns": figure.columns,
+        },
         "hovermode": "x" if figure.kind in ("lines", "panels", "histogram") else "closest",
         "shapes": [],
         "annotations": [],
@@ -222,7 +225,9 @@ def _layout(figure: Figure) -> dict[str, Any]:
         for line in plot.lines:
             shape, note = _line(line, number, "" if shared else number, plot)
             layout["shapes"].append(shape)
-            layout["annotations"] += [{**one, "yshift": 12} for one in note] if shared else note
+            layout["annotations"] += (
+                [{**one, "yshift": 12 + one.get("yshift", 0)} for one in note] if shared else note
+            )
         title = plot.y.title if shared else plot.title
         if title and len(figure.plots) > 1:
             head = {"text": _plain(title), "showarrow": False, "font": {"size": 11}}
@@ -336,6 +341,11 @@ def _line(
         "yanchor": "bottom",
         "xanchor": "center" if own == "x" else "right",
     }
+    crowded = plot.crowded(line)
+    if crowded and own == "y":
+        note |= {"x": 0, "xanchor": "left"}
+    if crowded and own == "x":
+        note["yshift"] = 13 * crowded
     return shape, [note]
 
 

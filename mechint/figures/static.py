@@ -205,7 +205,7 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
         place = groups.index(layer) if layer in groups else 0
         _draw_layer(axes, layer, place, max(1, len(groups)), below)
     for line in plot.lines:
-        _draw_line(axes, line, 12 if stacked else 2)
+        _draw_line(axes, line, plot, 12 if stacked else 2)
     if groups and min(finite([one.x if one.lying else one.y for one in groups]), default=-1) >= 0:
         axes.set_xlim(left=0) if groups[0].lying else axes.set_ylim(bottom=0)
     for name, axis in (("x", plot.x), ("y", plot.y)):
@@ -345,7 +345,7 @@ def _draw_matrix(axes: Axes, layer: Layer) -> None:
             axes.text(column, row, text, color="#101418" if light else "#ffffff", **style)
 
 
-def _draw_line(axes: Axes, line: Line, lift: int) -> None:
+def _draw_line(axes: Axes, line: Line, plot: Plot, lift: int) -> None:
     span = axes.axvspan if line.axis == "x" else axes.axhspan
     straight = axes.axvline if line.axis == "x" else axes.axhline
     if line.to is not None:
@@ -356,25 +356,13 @@ def _draw_line(axes: Axes, line: Line, lift: int) -> None:
         return
     at = line.at if line.to is None else (line.at + line.to) / 2
     style: dict[str, Any] = {"fontsize": 7.5, "color": line.color, "textcoords": "offset points"}
+    crowded = plot.crowded(line)
     if line.axis == "x":
-        others = [one for one in axes.texts if one.get_gid() == "line"]
-        row = sum(
-            1 for one in others if abs(_fraction(axes, one.xy[0]) - _fraction(axes, at)) < 0.3
-        )  # type: ignore[attr-defined]
         style |= {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
-        text = axes.annotate(line.text, (at, 1), (0, lift + 9 * row), **style)
+        axes.annotate(line.text, (at, 1), (0, lift + 9 * crowded), **style)
     else:
-        style |= {"xycoords": axes.get_yaxis_transform(), "ha": "right", "va": "bottom"}
-        text = axes.annotate(line.text, (1, at), (0, 1), **style)
-    text.set_gid("line")
-
-
-def _fraction(axes: Axes, x: float) -> float:
-    """Where `x` lies between the ends of the x axis."""
-    low, high = axes.get_xlim()
-    if axes.get_xscale() == "log" and x > 0:
-        low, high, x = math.log10(low), math.log10(high), math.log10(x)
-    return (x - low) / ((high - low) or 1.0)
+        style |= {"xycoords": axes.get_yaxis_transform(), "ha": "left" if crowded else "right"}
+        axes.annotate(line.text, (0 if crowded else 1, at), (0, 1), va="bottom", **style)
 
 
 def _name_series(axes: Axes, plot: Plot) -> None:

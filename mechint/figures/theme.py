@@ -104,7 +104,7 @@ def wrap_title(title: str, up: bool, between: str = "\n") -> str:
     >>> wrap_title("share of the energy of all the embeddings (0–1)", up=True).count("\\n")
     1
     """
-    return between.join(textwrap.wrap(title, 34 if up else 56))
+    return between.join(textwrap.wrap(title, 26 if up else 42))
 
 
 def shorten_label(name: str, most: int = MAX_LABEL) -> str:

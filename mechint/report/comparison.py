@@ -24,7 +24,7 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
     same = len(verdicts) == 1
     titles = list(dict.fromkeys(one.title for one in accounts))
     rows = compared_rows(accounts)
-    columns: dict[str, list[object]] = {"": [name for name, _ in rows]}
+    columns: dict[str, list[object]] = {"measure": [name for name, _ in rows]}
     for place, (letter, account) in enumerate(named):
         columns[f"{letter}: {account.title}"] = [values[place] for _, values in rows]
     figures: dict[str, Figure] = {}

@@ -23,7 +23,7 @@ from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, numbers
 from mechint.report.page import Page
-from mechint.results import MARKS, Null, Table, to_jsonable
+from mechint.results import MARKS, Effect, Null, Table, to_jsonable
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
@@ -140,6 +140,7 @@ def environment() -> jinja2.Environment:
         "prose": prose,
         "slug": slug,
         "strip": null_strip,
+        "effect": effect_text,
         "by_size": _by_size,
     }
     made.globals |= {"asset": asset, "MARKS": MARKS}
@@ -152,6 +153,19 @@ def asset(name: str) -> str:
     if name.startswith(("attention.", "figures.")):
         return interactive.asset(name)
     return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def effect_text(effect: Effect) -> str:
+    """An effect with its baseline, to three digits; what is rounding beside the other is 0.
+
+    >>> effect_text(Effect(3.3671, "nats", "loss without them", -4e-17, "without others"))
+    'loss without them 3.37 nats (without others 0)'
+    """
+    values = [effect.value, *([] if effect.baseline is None else [effect.baseline])]
+    least = 1e-6 * max(map(abs, values))
+    own, *rest = ["0" if abs(value) < least else show(float(value)) for value in values]
+    text = " ".join(filter(None, (effect.label, own, effect.unit)))
+    return f"{text} ({effect.baseline_label} {rest[0]})" if rest else text
 
 
 def null_strip(null: Null, width: int = 120, height: int = 24) -> Markup:

@@ -244,7 +244,11 @@ def test_accounts_stand_side_by_side() -> None:
     assert page.verdict == "A: It adds as a clock.\nB: It adds as a pizza."
     table = page.sections[0].tables["both"]
     rows = dict(
-        zip(table.columns[""], zip(*list(table.columns.values())[1:], strict=True), strict=True)
+        zip(
+            table.columns["measure"],
+            zip(*list(table.columns.values())[1:], strict=True),
+            strict=True,
+        )
     )
     assert ("clock", "pizza") in rows.values()
     assert len(page.sections[0].figures) == 2
