@@ -1,6 +1,7 @@
 """Path patching, edge attribution and the circuit that they find."""
 
 from probes._circuits.effects import edge_attribution, path_patching
+from probes._circuits.exchange import from_mib, to_mib
 from probes._circuits.forward import PatchedForward, sender_outputs
 from probes._circuits.graph import Edge, Graph, Node, random_circuits
 from probes._circuits.probe import Circuits
@@ -16,7 +17,9 @@ __all__ = [
     "Scorer",
     "edge_attribution",
     "find_circuit",
+    "from_mib",
     "path_patching",
     "random_circuits",
     "sender_outputs",
+    "to_mib",
 ]
