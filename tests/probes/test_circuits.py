@@ -22,7 +22,7 @@ import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.counterfactuals import pair_all, unpaired
-from mechint.errors import NotApplicableError, ParameterError
+from mechint.errors import DataError, NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.planted import library
 from mechint.registry import TASKS
