@@ -40,16 +40,3 @@ def listed(items: Iterable[object]) -> str:
     """
     words = [str(item) for item in items]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-LISTED = MAX_LISTED
-
-
-def first_of(items: Sequence[object]) -> str:
-    """The first `LISTED` words, and how many more there are.
-
-    >>> first_of(range(11))
-    '0, 1, 2, 3, 4, 5, 6, 7 and 3 others'
-    """
-    more = [counted(len(items) - LISTED, "other")] if len(items) > LISTED else []
-    return listed([*items[:LISTED], *more])
