@@ -27,7 +27,7 @@ DEFAULT = ("attention", "head", "mlp")
 CALLED = {"attention": "attention layers", "head": "heads", "mlp": "MLPs", "neuron": "neurons"}
 SPELLING = "L0H1, L0 MLP, L0 MLP[37], L0 attention, L0 resid_post, embed; with @ 2 or @ answer"
 OUTSIDE = {"embed": "hook_embed", "pos_embed": "hook_pos_embed"}
-"""What stands outside the blocks → its hook."""
+"""Name of what stands outside the blocks → its hook."""
 
 _TEXT = re.compile(
     r"(?:L(?P<layer>\d+)(?:H(?P<heads>\d+(?:,\d+)*)| (?P<kind>[\w.]+)(?:\[(?P<units>[\d,]+)\])?)"
@@ -80,7 +80,7 @@ class Components:
 
     @property
     def caveat(self) -> str:
-        """What a finding says of `left_out`; "" where it is nothing."""
+        """A clause about `left_out`; "" where it is nothing."""
         if not self.left_out:
             return ""
         return f"not looked at, for want of a hook: {', '.join(self.left_out)}"

@@ -250,7 +250,7 @@ def _missing(
     among: Batch | None,
     least: int | None,
 ) -> str:
-    """What there was too little of, and what to do about it."""
+    """The thing that ran out, and the remedy."""
     drawn, fit, correct = tally["drawn"], tally["fitting"], tally["correct"]
     kind = {
         Relation.MINIMAL: "change the answer",

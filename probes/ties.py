@@ -1,6 +1,4 @@
-"""Which of many components stands first, where rounding alone sets some of them apart, or the
-examples do not.
-"""
+"""The first of many components, where rounding or too few examples alone set some apart."""
 
 from __future__ import annotations
 

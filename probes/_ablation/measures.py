@@ -1,4 +1,4 @@
-"""What every answer loses under each ablation alone, and which neurons matter to first order."""
+"""Scores of every answer under each ablation alone, and neurons by their first-order effect."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 DEFAULT = ("attention", "head", "mlp")
 KINDS = (*DEFAULT, "direction")
-"""What may be ablated beside neurons."""
+"""Kinds of components that may be ablated, beside neurons."""
 NEURON_EXAMPLES = 128
 """Examples on which sets of neurons are compared."""
 
 
 @dataclass(frozen=True)
 class Ablated:
-    """What is ablated: an activation, or one direction of it, basis (d_model, 1), by number."""
+    """An ablated activation, or one direction of it, basis (d_model, 1), by number."""
 
     site: Site
     basis: Tensor | None = None
@@ -211,7 +211,7 @@ def scores(
 
 @dataclass(frozen=True)
 class Harm:
-    """What the ablation of each component costs, changes (component, example), in `unit`.
+    """Cost of the ablation of each component, changes (component, example), in `unit`.
 
     advantage: what the model has over chance, in the same unit; metric: the name of the largest.
     """

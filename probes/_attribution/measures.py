@@ -1,4 +1,4 @@
-"""What every component writes to the score, and what the score loses without it, in three ways."""
+"""Parts of the score that components write, and losses of the score without each, in three ways."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Effects:
 
     @property
     def adds_up(self) -> bool:
-        """Whether what is written directly sums up to the score. It does not where what an
+        """True where what is written directly sums up to the score. It does not where what an
         activation adds to the residual stream is not itself, or times W_O, as where a norm follows
         the layer; then `direct` and `direct_effect` are not what the components write.
         """
@@ -52,7 +52,7 @@ class Effects:
 
 
 def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> Effects:
-    """What every component writes, and what the score loses without it, in three ways."""
+    """Parts that every component writes, and losses of the score without it, in three ways."""
     sites = components(subject)
     names = sorted({site.hook for site in sites})
     index = torch.arange(len(pairs), device=subject.device)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 UNIT = "nats of logit"
 INSTEAD = {"counterfactual": "the source's", "resample": "another example's"}
-"""What stands in for an activation, by ablation; else its mean."""
+"""Ablation → the stand-in for an activation; else its mean."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Attribution(Probe):
 
 
 def _largest(values: Float[np.ndarray, " component"], inner: Sequence[int]) -> list[int]:
-    """Which of the components `inner` have the largest of `values`: several where they tie."""
+    """Those of the components `inner` with the largest of `values`: several where they tie."""
     return [inner[i] for i in tied(values[list(inner)])[0]]
 
 

@@ -1,4 +1,4 @@
-"""What circuits and attribution look at: which stand-in, which examples, which graph."""
+"""Stand-ins, examples and graph of the circuits and attribution probes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ablation_setting(replaced: str) -> Any:
 def stand_in(
     probe: Probe, subject: Subject, ablation: str | None, variable: str | None
 ) -> tuple[Ablation, Variable | None]:
-    """What stands in for what is left out, and the variable that sources differ in, by the settings
+    """The stand-in for what is left out, and the variable that sources differ in, by the settings
     of a probe.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How much each edge alone carries: exactly, by path patching, or to first order, by gradients."""
+"""Effects of each edge alone: exactly, by path patching, or to first order, by gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What circuits of one graph score on pairs of examples, and how much of the model's score that is.
+"""Scores of circuits of one graph on pairs of examples, and their share of the model's score.
 
 Three ways to take an edge out: it carries a source that differs in one causal variable
 ("counterfactual"), another example ("resample"), or the mean of its sender over the examples

@@ -1,4 +1,4 @@
-"""What a found subspace is held against: random subspaces, the same search for arbitrary labels and
+"""Controls of a found subspace: random subspaces, the same search for arbitrary labels and
 in untrained models, and what reads the site.
 """
 
@@ -100,7 +100,7 @@ class ReaderSplit:
 def reader_split(
     subject: Subject, site: SwapSite, subspace: Float[Tensor, "width k"]
 ) -> ReaderSplit | None:
-    """How much of the subspace no reader sees; None where the readers are not linear maps we know.
+    """Share of the subspace that no reader sees; None where the readers are no known linear maps.
 
     Readers are the weights through which the activation goes on: W_out of neurons, W_O of heads,
     and of the residual stream every W_Q, W_K, W_V, W_in and W_U that follows, each behind its norm;

@@ -91,7 +91,7 @@ def draw_pairs(
 
 
 def count_pairs(n: int, variable: Variable) -> int:
-    """How many different independent pairs n examples make."""
+    """Number of different independent pairs that n examples make."""
     return n * (n - 1) if variable.is_example else n * n
 
 

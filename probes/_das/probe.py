@@ -40,7 +40,7 @@ MOST_VARIABLES = 3
 
 @dataclass(frozen=True)
 class Alignment:
-    """What the search found for one variable, and what it is held against.
+    """The best subspace for one variable, and what it is held against.
 
     random: interchange accuracies of random subspaces; arbitrary, untrained: of the same search for
     arbitrary labels and in untrained models, one per seed, none where there are no such models.
@@ -393,7 +393,7 @@ def choose_variables(subject: Subject, name: str | None) -> list[Variable]:
 
 
 def _is_answer(subject: Subject, variable: Variable) -> bool:
-    """Whether the value alone determines the answer, whatever the other tokens are."""
+    """Return True where the value alone determines the answer."""
     tokens = subject.data.tokens[:64].cpu()
     value = variable.value_of(tokens)[:1].expand(len(tokens))
     rows, reads = torch.arange(len(tokens)), subject.answers.at(-1)[0][:64].cpu()
@@ -402,7 +402,7 @@ def _is_answer(subject: Subject, variable: Variable) -> bool:
 
 
 def _reached(task: Task, variable: Variable, answer: int | None) -> bool:
-    """Whether the answer that is asked about can depend on the variable."""
+    """Return True where the answer that is asked about can depend on the variable."""
     if variable.answers is None or answer is None:
         return True
     return answer % task.n_answers in variable.answers

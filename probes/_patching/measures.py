@@ -1,4 +1,4 @@
-"""What every patch does, what it is estimated to do, and what a wrong source does."""
+"""Effects of every patch, their first-order estimates, and those of a wrong source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 KINDS = ("resid_pre", "attention", "head", "mlp")
-"""What may be patched."""
+"""Kinds of components that may be patched."""
 LEAST_SPAN = 0.01
 """Of the logit differences of base and source, their difference from which it has shares."""
 
@@ -150,7 +150,7 @@ class Effects:
 def effects_of(
     subject: Subject, pairs: Pairs, components: Sequence[Site], *, from_answer: bool = False
 ) -> Effects:
-    """What each component alone does when it is taken from the pair's source, pair by pair.
+    """Effects of each component alone, taken from the pair's source, pair by pair.
 
     from_answer: the positions of the components are counted from that of each pair's answer: 0 it
     itself, -1 the one before it.

@@ -251,8 +251,8 @@ def at_positions(
 
 
 def leading(components: Sequence[Site]) -> list[int]:
-    """Which components may lead: heads, attention layers and MLPs; where none is patched, the
-    stream behind the embedding, which the stream before it carries by construction.
+    """Indices of the components that may lead: heads, attention layers and MLPs; where none is
+    patched, the stream behind the embedding, since before it the stream carries all.
     """
     written = [i for i, one in enumerate(components) if one.kind != "resid_pre"]
     inner = [i for i, one in enumerate(components) if one.resid != ResidSite.pre(0)]

@@ -1,6 +1,4 @@
-"""What is left of the answers where components say the same on every input: whether they matter
-where nothing is mixed.
-"""
+"""The part of the answers that is left where components say the same on every input."""
 
 from __future__ import annotations
 
@@ -21,13 +19,13 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 MOST = 0.5
-"""What a component has to recover, to flip, and to take away at its mean, to carry most of a
-variable.
+"""The share that a component has to recover, to flip, and to take away at its mean, to carry most
+of a variable.
 """
 
 
 class Left(NamedTuple):
-    """What is left without a component, and the index of the one that was taken out with it."""
+    """The share left without a component, and the index of the one taken out with it."""
 
     share: float
     opposed: int | None = None

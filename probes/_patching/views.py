@@ -80,7 +80,7 @@ def patching_figures(
     variable: str,
     names: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """What patching every component recovers, under one scale; `names` of the positions, None
+    """Recovery by patching every component, under one scale; `names` of the positions, None
     where they are counted from the answer.
     """
     kinds = list(dict.fromkeys(component.kind for component in components))
