@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KINDS = ("resid_pre", "attention", "head", "mlp")
 """Kinds of components that may be patched."""
-LEAST_SPAN = 0.01
+LEAST_SPAN = 1e-3
 """Of the logit differences of base and source, their difference from which it has shares."""
 
 

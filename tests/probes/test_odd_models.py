@@ -133,7 +133,7 @@ def test_what_is_needed_most_is_said_of_heads_and_mlps() -> None:
             strict=True,
         )
     )
-    assert rows["hook_embed"] >= 0.9 * result.metrics["largest_loss"]
+    assert rows["embed"] >= 0.9 * result.metrics["largest_loss"]
 
 
 def test_a_wrong_source_has_another_answer() -> None:
