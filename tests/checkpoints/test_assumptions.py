@@ -148,6 +148,7 @@ def test_a_model_much_worse_than_its_record_is_said_first(metrics, text):
 
 
 # --- TransformerLens 4's own models ---------------------------------------------------------------
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["LN", "LNPre", None])
 @pytest.mark.parametrize("attn_only", [False, True])
 def test_native_models_answer_as_transformer_lens_does(tmp_path, norm, attn_only):
@@ -171,6 +172,7 @@ def test_native_models_answer_as_transformer_lens_does(tmp_path, norm, attn_only
         torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scale", [{}, {"use_attn_scale": False}, {"attn_scale": 3.0},
                                    {"use_attn_scale": False, "attn_scale": 3.0}])  # fmt: skip
 def test_the_scale_of_native_attention_is_transformer_lens_s(tmp_path, scale):
@@ -190,6 +192,7 @@ def test_the_scale_of_native_attention_is_transformer_lens_s(tmp_path, scale):
         torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("option", [{"parallel_attn_mlp": True}, {"num_experts": 2},
                                     {"scale_attn_by_inverse_layer_idx": True},
                                     {"use_local_attn": True, "window_size": 1}])  # fmt: skip

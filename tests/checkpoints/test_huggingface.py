@@ -173,6 +173,7 @@ def prefixed(known):
     return {f"module.{name}": value for name, value in known.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "settings", "said"),
     [
@@ -190,6 +191,7 @@ def test_weights_that_are_not_the_model_are_refused(tmp_path, change, settings, 
     assert refusal(resaved(tmp_path, change, **settings)).startswith(said)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("name", ["model.layers.1.self_attn.k_proj.weight", "model.norm.weight"])
 def test_one_value_that_is_not_finite(tmp_path, name, value, offline):
@@ -217,6 +219,7 @@ def test_layers_that_a_model_without_a_head_leaves_out(tmp_path, offline):
     assert "which this model has no place for" in refusal(tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_masked_language_model_is_not_a_causal_one(tmp_path, causal, offline):
     """The same BERT opens with a causal mask, where a position's logits are those of its prefix."""
@@ -306,6 +309,7 @@ def test_a_model_that_the_bridge_cannot_run_is_refused_when_it_is_opened(tmp_pat
     assert said.startswith("this Hugging Face model cannot be opened: ") and "\n" not in said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("before", [False, True], ids=["as OPT-350m", "with a final norm"])
 def test_a_stream_that_is_narrowed_before_it_is_read_has_no_lens(tmp_path, before, offline):
     from mechint.registry import PROBES

@@ -39,6 +39,7 @@ def attack(folder: Path, first: int, count: int) -> tuple[Counter[str], list[str
     return Counter(found["seen"]), found["wrong"]
 
 
+@pytest.mark.full
 def test_mutated_checkpoints_are_opened_or_refused(tmp_path):
     seen, wrong = attack(tmp_path, 0, 300)
     assert wrong == []
@@ -130,6 +131,7 @@ def unsafe_calls(tree: ast.Module) -> list[str]:
     return found
 
 
+@pytest.mark.full
 def test_nothing_in_the_library_loads_unsafely():
     files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
     assert len(files) > 100

@@ -82,6 +82,7 @@ def test_missing_empty_and_foreign_files(tmp_path):
         assert text in refused(tmp_path / name)
 
 
+@pytest.mark.full
 def test_every_truncation_is_one_line(tmp_path):
     torch.save(build(CONFIG).transformer_lens_state(), tmp_path / "whole.pt")
     whole = (tmp_path / "whole.pt").read_bytes()

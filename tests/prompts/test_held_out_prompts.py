@@ -95,6 +95,7 @@ def prompts_in(subject: Subject, pairs: Pairs) -> set[int]:
 
 
 # --- which prompts -------------------------------------------------------------------------------
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_no_prompt_of_a_held_out_pair_is_in_a_training_pair(tmp_path: Path, seed: int) -> None:
     subject = one_by_one(tmp_path, "prompt")
@@ -148,6 +149,7 @@ def test_sides_are_a_partition_that_cuts_no_link_where_it_is_apart(
 
 
 # --- what a subspace that learned prompts one by one is worth ------------------------------------
+@pytest.mark.full
 @pytest.mark.parametrize("of", ["prompt", "counterfactuals"])
 def test_prompts_learned_one_by_one_are_not_found(tmp_path: Path, of: str) -> None:
     """Twenty dimensions hold all prompts that are trained on and none that is held out; held out by
@@ -170,6 +172,7 @@ def test_prompts_learned_one_by_one_are_not_found(tmp_path: Path, of: str) -> No
     assert float(interchange_accuracy(subject, test, leaking).mean()) >= 0.95
 
 
+@pytest.mark.full
 def test_what_prompts_share_is_found(tmp_path: Path) -> None:
     result = probes.run("das", shared(tmp_path), **SEARCH, dimensions=(5, 6))
     assert result.verdict == "yes", result.finding
@@ -179,6 +182,7 @@ def test_what_prompts_share_is_found(tmp_path: Path) -> None:
 
 
 # --- circuits -------------------------------------------------------------------------------------
+@pytest.mark.full
 @pytest.mark.parametrize("ablation", ["mean", "counterfactual"])
 def test_a_circuit_of_prompts_is_judged_on_others(tmp_path: Path, ablation: str) -> None:
     """It was judged on all prompts of the file, called the possible ones, its own among them."""

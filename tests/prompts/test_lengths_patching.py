@@ -57,6 +57,7 @@ def logits_with(
         return subject.model.run_with_hooks(tokens[None], fwd_hooks=hooks)[0, -1]
 
 
+@pytest.mark.full
 def test_components_are_patched_as_far_before_each_answer(
     subject: Subject, result: ProbeResult
 ) -> None:
@@ -110,6 +111,7 @@ def test_what_carries_the_answer_is_not_denied(subject: Subject, result: ProbeRe
     assert "counted from the answer" in str(figure)
 
 
+@pytest.mark.full
 def test_chunks_do_not_change_what_is_patched(subject: Subject, result: ProbeResult) -> None:
     parts = probes.patching(
         subject.with_limits(memory=1, chunk=4),
