@@ -221,8 +221,7 @@ class Task(Settings, abc.ABC):
 
         predict(tokens (model, batch, pos), positions (model, batch, *read)) -> logits (model,
         batch, *read, d_vocab_out), several positions of one example ascending and -1 for none.
-        Returns name → (model,) array. Two halves of an ensemble may be scored at once, each in a
-        thread of its own.
+        Returns name → (model,) array.
         """
         return {}
 
