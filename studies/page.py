@@ -39,7 +39,7 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
     sections = [
         Section(
             "Claims",
-            lead=counts(claims) if claims else "Size smoke judges no claim.",
+            lead="" if claims else "Size smoke judges no claim.",
             claims=claims,
             tables={"Verdicts": matrix(outcomes)} if claims else {},
         )
@@ -54,6 +54,7 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
         study.title,
         sections,
         kicker="study",
+        verdict=counts(claims) if claims else "",
         abstract=(f"{study.paper}. {study.summary} Here: {study.here}. The paper: {study.there}."),
         facts={**last.facts, "size": ", ".join(outcomes)},
         command=f"mechint reproduce {study.name} --size {list(outcomes)[-1]}",

@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mechint.cli.list import answers_of
 from mechint.errors import RunError
 from mechint.figures.static import drawing
 from mechint.registry import PROBES, TASKS
@@ -230,7 +229,7 @@ def examples(task: Any) -> list[str]:
         return []
     batch = task.sample(3, 0, "train")
     shown = "\n".join(
-        f"    {task.text(tokens)}  →  {answers_of(task, targets)}"
+        f"    {task.text(tokens)}  →  {task.answer_text(targets.tolist())}"
         for tokens, targets in zip(batch.tokens, batch.targets, strict=True)
     )
     return ["## Examples", shown]
