@@ -110,8 +110,8 @@ gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept 
 notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/
 	$(BIN)/python -m mechint.report.cells examples/*.py --out notebooks
 
-studies: $(STAMP)  ## the five papers at size laptop (60 to 80 minutes on two cores), kept in results/
-	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done
+studies: $(STAMP)  ## the five papers at size laptop (about two hours on two cores), kept in results/
+	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop --yes || true; done
 	$(BIN)/python -m studies.record runs/*-laptop
 
 release-check: $(STAMP)  ## build wheel and sdist, install each into a clean environment, and train and analyze there

@@ -79,7 +79,7 @@ class Study(abc.ABC):
     there: ClassVar[str]
     claims: ClassVar[tuple[ClaimTest, ...]]
     costs: ClassVar[Mapping[str, float]]
-    measured: ClassVar[tuple[str, ...]] = ("laptop",)
+    measured: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def plan(self, size: str) -> list[PlannedRun]:

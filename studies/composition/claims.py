@@ -124,7 +124,7 @@ def order(rows: Rows) -> Found:
     bar=above(SHARE),
     control="every run learns the 1-hop",
     planned=Planned(16, at=0.75),
-    cost="0.7 core-hours (16 runs of 2,700 steps)",
+    cost="0.7 core-hours, at size overnight",
 )
 def one_hop_each(rows: Rows) -> Found:
     return mixed(rows, "mixture-one-hop-each")
@@ -215,7 +215,9 @@ CLAIMS = (
     one_hop_each,
     curriculum_staged,
     curriculum_last,
-    pattern_claim("d1", "(i, π_i(j))", 1, 0.95, "attention-only", "0.8 core-hours"),
+    pattern_claim(
+        "d1", "(i, π_i(j))", 1, 0.95, "attention-only", "0.8 core-hours, at size overnight"
+    ),
     pattern_claim("d2", "(i + 1, hop(j))", 2, 0.5, "mixture"),
     pattern_claim("d3", "(i + 2, 2-hop(j))", 3, 0.5, "mixture"),
     forgetting,

@@ -168,7 +168,7 @@ class Emergence(Study):
     here: ClassVar[str] = "population gradient, P = 96, d = 16,384; online SGD, P = 24, d = 64"
     there: ClassVar[str] = "online SGD, P ≪ d^0.1"
     claims = CLAIMS
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.4, "overnight": 6, "full": 200}
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "overnight": 6, "full": 200}
 
     def plan(self, size: str) -> list[PlannedRun]:
         return plan(size)

@@ -48,7 +48,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 }
 """Arm → what differs from the main one."""
 
-LAPTOP = {"main": (14, 7000), "addition": (4, 2000), "shuffled": (8, 7000)}
+LAPTOP = {"main": (10, 7000), "addition": (4, 2000), "shuffled": (8, 7000)}
 """Arm → runs and steps; addition generalizes in hundreds."""
 
 OVERNIGHT = {"main": (10, 28_000), "addition": (4, 2000), "shuffled": (8, 7000)}
@@ -110,7 +110,7 @@ class Remainders(Study):
     here: ClassVar[str] = "p = 47, 14 primes, 80% train, 7,000 steps"
     there: ClassVar[str] = "p = 113, 29 primes, 30% train, 65,536 steps"
     claims = CLAIMS
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 1.0, "overnight": 2.2, "full": 1200}
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.8, "overnight": 2.2, "full": 1200}
 
     def plan(self, size: str) -> list[PlannedRun]:
         return plan(size)
