@@ -143,8 +143,8 @@ def one_line_each(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> 
         row(*head)
         + row(*["---"] * len(head))
         + "".join(rows)
-        + f"\nOf the {first} claims first written down, {negative} read “not reproduced” by their "
-        f"first or a later criterion; {replaced} criteria were replaced, each with its reason in "
+        + f"\nOf the {first} claims first written down, {negative} once read “not reproduced” or "
+        f"“refuted”; {replaced} criteria were replaced, each with its reason in "
         f"`results/STUDY/{CRITERIA}`.\n"
     )
 
