@@ -103,7 +103,7 @@ class Checkpoint(Recorded):
         return f"with --set model.{best} it is {found[best]:.3g}"
 
     def subject(self, **options: Any) -> Subject:
-        """What probes are given; `options` are those of `mechint.subject.Subject`.
+        """Return the subject for probes; `options` are those of `mechint.subject.Subject`.
 
         Its split is the recorded one, so that train and test are those the model was trained with;
         None where that is not known.

@@ -27,7 +27,7 @@ MODEL_FIELDS = frozenset(
 """Fields by which a configuration inside a file is known to be a model's."""
 
 OPTIMIZER_FIELDS = frozenset({"lr", "learning_rate", "betas", "weight_decay"})
-"""Where one of them stands, `eps` may be the optimizer's and is not taken for layer norm's."""
+"""Beside one of them `eps` may be the optimizer's and is not taken for layer norm's."""
 
 TASK_PARTS = ("dataset", "data", "task", "train")
 OPERATIONS = {

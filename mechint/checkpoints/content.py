@@ -36,7 +36,7 @@ LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def read_content(path: Path) -> Any:
-    """What the file holds, on the CPU: the object that was saved, or `SafeTensors`.
+    """Return the content of the file, on the CPU: the object that was saved, or `SafeTensors`.
 
     Raises:
         CheckpointError: the file is missing, empty, truncated, damaged, not a checkpoint, asks for

@@ -1,4 +1,4 @@
-"""Which task a checkpoint goes with, and whether the model fits it."""
+"""Choose the task of a checkpoint and fit the model to it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _fit_pair_network(
 
 
 def _named(path: Path, found: ParsedCheckpoint, task: Task) -> str | None:
-    """That the file names a task which fits, in words, where it is another one than `task`."""
+    """Name the task of the file in words, where it fits and is another one than `task`."""
     try:
         own = choose_task(path, found, None, {})
         if own is None or own == task:

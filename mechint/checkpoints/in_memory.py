@@ -11,8 +11,6 @@ from torch import nn
 from mechint.checkpoints.mapping import builtin_mappings
 from mechint.checkpoints.weights import build_model
 from mechint.errors import ParameterError
-from mechint.models.bridge import bridge_of
-from mechint.models.wrapped import wrap
 
 
 def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
@@ -30,6 +28,8 @@ def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
             f"load: got a {type(source).__name__}; expected a path, or a model: an nn.Module"
         )
     if hooks is not None:
+        from mechint.models.wrapped import wrap
+
         return wrap(source, hooks), None
     if hasattr(source, "run_with_hooks"):
         return source.eval(), getattr(source, "tokenizer", None)
@@ -45,12 +45,14 @@ def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
     content = {"model": dict(source.state_dict()), **config}
     parsed = gpt2(Path(kind), content) if serves_gpt2(config) else None
     if parsed is None:
+        from mechint.models.bridge import bridge_of
+
         return bridge_of(source), None
     return build_model(Path(kind), parsed).eval(), None
 
 
 def serves_gpt2(config: Mapping[str, Any]) -> bool:
-    """Whether the configuration is of a GPT-2 that a HookedTransformer expresses."""
+    """Return whether the configuration is of a GPT-2 that a HookedTransformer expresses."""
     return config.get("model_type") == "gpt2" and not any(config.get(name) for name in UNSERVED)
 
 

@@ -148,7 +148,7 @@ KNOWN: dict[str, Callable[..., Any]] = {
 
 
 def numpy_globals() -> list[Any]:
-    """What `torch.serialization.safe_globals` takes, so that numpy's numbers are read."""
+    """Arguments of `torch.serialization.safe_globals` by which numpy's numbers are read."""
     types = {type(np.dtype(name)) for name in NUMBERS}
     return [(stand_in, name) for name, stand_in in NUMPY.items()] + sorted(types, key=str)
 
@@ -184,7 +184,7 @@ def module_state(module: Any) -> dict[str, Tensor] | None:
 
 
 def holds_module(value: Any) -> bool:
-    """Whether `value` is a pickled module, or a mapping with one in it."""
+    """Return whether `value` is a pickled module, or a mapping with one in it."""
     inner = value.values() if isinstance(value, Mapping) else ()
     return _is_module(value) or any(_is_module(part) for part in inner)
 

@@ -31,7 +31,7 @@ from mechint.subject import Subject
 from mechint.task import Task
 
 NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")
-"""What the checkpoint in a directory is called; the first that is there is read."""
+"""Names of the checkpoint in a directory; the first that is there is read."""
 
 Weights = Callable[[], StateDict]
 Data = str | Path | Sequence[Any] | None
@@ -355,7 +355,7 @@ def format_names() -> list[str]:
 
 
 def _beside_huggingface(path: Path) -> bool:
-    """Whether the configuration beside the file is that of a Hugging Face model."""
+    """Return whether the configuration beside the file is that of a Hugging Face model."""
     try:
         given = read_json(path.with_name("config.json"), CheckpointError)
     except CheckpointError:  # damaged, so nobody's

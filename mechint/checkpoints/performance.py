@@ -64,7 +64,7 @@ class Performance:
         return self.splits.get("test", {}).get("accuracy", {})
 
     def examples(self, output: str) -> str:
-        """How many answers of `output` were looked at, in words."""
+        """Number of answers of `output` that were counted, in words."""
         return counted(self.n[output], "example" if self.answers == 1 else "answer")
 
     @property

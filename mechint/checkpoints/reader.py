@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from mechint.checkpoints.splits import SplitRule
@@ -68,7 +67,7 @@ class Assumption(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """What a file says of a model besides its weights; the one list of these fields.
+    """Statements of a file about a model besides its weights; the one list of these fields.
 
     step: optimizer steps taken; metrics: name → number as recorded; seed: of the train/test split,
     None where the file does not tell it; split: how the model's examples were divided, None where
@@ -190,23 +189,15 @@ class TrackedStateDict(dict[str, Tensor]):
 
 
 def _causal_mask(name: str, value: Tensor) -> bool:
-    """Whether the tensor is the mask of machines without flash attention, or its lowest score."""
+    """Return whether the tensor is a causal mask that a file keeps, or its lowest score."""
     if name.endswith("attn.masked_bias"):
         return value.numel() == 1
     causal = value.dim() == 4 and torch.equal(value.bool(), torch.ones_like(value).tril().bool())
     return name.endswith("attn.bias") and causal
 
 
-def matrix(state: StateDict, name: str) -> Float[Tensor, "row column"]:
-    """The tensor `name` of two dimensions; KeyError where it lacks, ValueError where it is not."""
-    value = state[name]
-    if value.dim() != 2:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected a matrix")
-    return value
-
-
 def layer_count(state: StateDict, prefix: str = "blocks.") -> int:
-    """How many layers the names ``blocks.0.… blocks.1.…`` speak of."""
+    """Number of layers in the names ``blocks.0.… blocks.1.…``."""
     depth = prefix.count(".")
     return len({name.split(".")[depth] for name in state if name.startswith(prefix)})
 

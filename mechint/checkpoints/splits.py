@@ -1,4 +1,4 @@
-"""How other projects divided their examples into train and test, rebuilt from a seed.
+"""Train and test splits of other projects, rebuilt from a seed.
 
 All of them list the inputs in the order of the task's grid, permute the list, and train on its
 first part, ``int(fraction * n)`` examples; the generator of the permutation is what differs.

@@ -131,7 +131,7 @@ class Dictionary:
     def reconstruct(
         self, x: Float[Tensor, "*rows d_in"], without: tuple[int, ...] = ()
     ) -> Float[Tensor, "*rows d_in"]:
-        """What the latents of x, but those in `without`, write.
+        """Return the reconstruction from the latents of x without those in `without`.
 
         Raises:
             ParameterError: x has another width, or there is no such latent.

@@ -136,7 +136,7 @@ REFUSED = {
 
 
 def _settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the configuration says, under the names of `Dictionary`; of SAELens 6 or before."""
+    """Settings of the configuration under the names of `Dictionary`; of SAELens 6 or before."""
     metadata = config.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     hook, head = (

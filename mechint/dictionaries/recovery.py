@@ -1,4 +1,4 @@
-"""How much of the loss a dictionary keeps when its reconstruction stands in an activation's place.
+"""Share of the loss that a dictionary keeps when its reconstruction replaces the activation.
 
 The share recovered is (L₀ − L_rec) / (L₀ − L): 1 where the reconstruction does as well as the
 activation itself, 0 where it does as badly as zeros (Bricken et al. 2023, Towards
@@ -39,7 +39,7 @@ class Recovery:
 
 
 def recovery(subject: Subject, dictionary: Dictionary, site: Site | None = None) -> Recovery:
-    """What the dictionary keeps of the subject's loss on its data.
+    """Return what the dictionary keeps of the subject's loss on its data.
 
     site: where the reconstruction is put; the dictionary's own hook at every position when None.
 

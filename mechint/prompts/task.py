@@ -106,16 +106,16 @@ class Prompts(FiniteTask):
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether texts can be given."""
+        """True where texts can be given."""
         return self._tokenizer is not None
 
     @property
     def begins_with_bos(self) -> bool:
-        """Whether BOS stands before every text."""
+        """True where every text begins with BOS."""
         return bool(opening_of(self._tokenizer, self.prepend_bos))
 
     def index_of(self, tokens: Int[Tensor, "batch pos"]) -> list[int]:
-        """Which of `prompts` each row is."""
+        """Index in `prompts` of each row."""
         return self._index(tokens).tolist()
 
     def unspaced(self) -> Batch | None:
@@ -147,7 +147,7 @@ class Prompts(FiniteTask):
 
     @property
     def is_text(self) -> bool:
-        """Whether the file holds texts, whose own tokens are the answers."""
+        """True where the prompts are texts, whose own tokens are the answers."""
         return self.prompts[0].answer is None
 
     # --- what every task says ---------------------------------------------------------------------

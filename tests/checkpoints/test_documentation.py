@@ -9,6 +9,7 @@ import pytest
 
 from mechint.checkpoints import configurations, load_checkpoint
 from mechint.checkpoints.formats import transformer_lens
+from mechint.checkpoints.mapping import load_mapping
 from mechint.checkpoints.open import format_names
 from mechint.cli.sorting import sort_settings
 from mechint.files import MAX_DEPTH, MAX_VALUES
@@ -77,3 +78,10 @@ def test_the_commands_set_what_they_seem_to():
         settings = tuple(re.findall(r"--set (\S+)", command))
         parameters, others = sort_settings(settings, None, ())
         assert others["model"] and set(parameters) <= {"p"}
+
+
+def test_the_mapping_of_the_page_can_be_used(tmp_path):
+    (text,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    (tmp_path / "own.yaml").write_text(text)
+    mapping = load_mapping(tmp_path / "own.yaml")
+    assert mapping.name == "my-lab" and "embed.W_E" in mapping.given["weights"]

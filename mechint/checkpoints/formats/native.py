@@ -122,7 +122,7 @@ def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor
 
 
 def _is_json(value: Any) -> bool:
-    """Whether `value` could be written as JSON: text as keys, plain values within."""
+    """Return whether `value` could be written as JSON: text as keys, plain values within."""
     if isinstance(value, Mapping):
         return all(isinstance(name, str) and _is_json(part) for name, part in value.items())
     if isinstance(value, list | tuple):

@@ -213,7 +213,7 @@ def stated_or_assumed(
 
 
 def _folded(state: StateDict) -> bool:
-    """Whether layer norm weights were folded in: TransformerLens then centers what reads the
+    """Return whether layer norm weights were folded in: TransformerLens then centers what reads the
     residual stream, to within the rounding of the file's numbers.
     """
     reads = state["blocks.0.attn.W_Q"]
@@ -226,7 +226,7 @@ def _folded(state: StateDict) -> bool:
 
 
 def attn_scale(given: Mapping[str, Any]) -> float | None:
-    """What attention scores are divided by, where the configuration states it; else None."""
+    """Divisor of attention scores, where the configuration states it; else None."""
     if given.get("use_attn_scale") is False:
         return 1.0
     scale = given.get("attn_scale")
@@ -283,6 +283,6 @@ def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
 
 
 def _has(name: str, part: str) -> bool:
-    """Whether the parameter `name` of a block has `part` in it; of "_W_K", as its own name."""
+    """Return whether the parameter `name` of a block has `part` in it; "_W_K" as its own name."""
     inside = name.rpartition("blocks.")[2]
     return part in inside and (part != "_W_K" or name.rpartition(".")[2] == part)
