@@ -22,8 +22,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## train addition mod 113 until it generalizes, analyze it, write report.html
 	$(BIN)/mechint demo
 
-picture: demo  ## the picture in README.md, from what the demo left
-	$(BIN)/python -c "from mechint.demo import save_picture; save_picture('runs/demo', 'docs/grokking.svg')"
+picture: $(STAMP)  ## the pictures in README.md, from an account
+	$(BIN)/python docs/site/picture.py
 
 test: $(STAMP)  ## ruff, then every promise once, in under four minutes
 	$(BIN)/ruff check .

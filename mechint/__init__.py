@@ -64,7 +64,7 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from studies import Study as Study
     from studies import reproduce as reproduce
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PUBLIC = {
     "analyze": "mechint.account",

@@ -107,15 +107,6 @@ def report_demo(
     return account
 
 
-def save_picture(out: str | Path, to: str | Path) -> None:
-    """Save the hero of the report that `report_demo` wrote for the run in `out`."""
-    from mechint.report import PAGE, Page
-
-    page = Page.from_dict(json.loads((Path(out) / PAGE).read_text(encoding="utf-8")))
-    assert page.hero is not None, "the demo found nothing to show"
-    page.hero.save(to, width=7.2)
-
-
 def grokking_section(
     subject: Subject,
     evaluations: Sequence[Mapping[str, Any]],

@@ -167,7 +167,8 @@ def finding_lines(name: str, finding: Finding, width: int) -> Iterator[tuple[str
         body = f"{body.rstrip('.?')}: {finding.reason}"
     effect = finding.effect
     tail = "" if effect is None or finding.verdict == "unclear" else str(effect)
-    tail = "   ".join(filter(None, (tail, finding.p_text)))
+    p_text = finding.p_text.replace(" ", "\u00a0")  # not broken within
+    tail = "   ".join(filter(None, (tail, p_text)))
     indent = " " * len(start)
     if tail and len(start) + len(body) + 3 + len(tail) <= width:
         yield start + body + tail.rjust(width - len(start) - len(body)), style
@@ -228,7 +229,7 @@ def comparison_text(accounts: Sequence[Account], width: int = 100) -> Text:
     rows = compared_rows(accounts)
     first = min(max((len(name) for name, _ in rows), default=0), 30)
     cell = max(10, (width - first - 2 * len(accounts) - 2) // len(accounts))
-    add(" " * (first + 2) + "  ".join(label.ljust(cell) for label in labels), "dim")
+    add(" " * (first + 4) + "  ".join(label.ljust(cell) for label in labels), "dim")
     for name, values in rows:
         columns = [textwrap.wrap(value, cell) or ["–"] for value in values]
         for depth in range(max(map(len, columns))):
