@@ -68,10 +68,10 @@ class Effect:
     baseline_label: str = "null"
 
     def __str__(self) -> str:
-        own = " ".join(filter(None, (self.label, short(self.value), self.unit)))
+        own = " ".join(filter(None, (self.label, f"{self.value:.3g}", self.unit)))
         if self.baseline is None:
             return own
-        return f"{own} ({self.baseline_label} {short(self.baseline)})"
+        return f"{own} ({self.baseline_label} {self.baseline:.3g})"
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def quality_text(quality: Sequence[Quality]) -> list[str]:
         test = "" if one.test is None else f"test {percent(one.test)}   "
         lines.append(
             f"{name}{test}{count} {percent(one.accuracy)}   chance {percent(one.chance)}   "
-            f"loss {short(one.loss)} nats (chance {short(one.chance_loss)})"
+            f"loss {one.loss:.3g} nats (chance {one.chance_loss:.3g})"
         )
     if (more := len(quality) - MAX_QUALITY) > 0:
         mean = sum(one.accuracy for one in quality) / len(quality)

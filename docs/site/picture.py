@@ -1,11 +1,12 @@
 """Write the pictures of README.md from an account: the terminal, light and dark, and its hero.
 
-    python docs/site/picture.py              # docs/answer-light.svg, answer-dark.svg, answer-hero.svg
+python docs/site/picture.py              # docs/answer-light.svg, answer-dark.svg, answer-hero.svg
 """
 
 from __future__ import annotations
 
 import io
+import os
 import re
 from pathlib import Path
 
@@ -21,8 +22,16 @@ WIDTH = 100
 LIGHT = TerminalTheme(
     (255, 255, 255),
     (36, 41, 47),
-    [(36, 41, 47), (207, 34, 46), (17, 99, 41), (77, 45, 0), (9, 105, 218), (130, 80, 223)]
-    + [(27, 124, 131), (110, 119, 129)],
+    [
+        (36, 41, 47),
+        (207, 34, 46),
+        (17, 99, 41),
+        (77, 45, 0),
+        (9, 105, 218),
+        (130, 80, 223),
+        (27, 124, 131),
+        (110, 119, 129),
+    ],
 )
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 """Rich's drawing without the fonts that it would load from elsewhere."""
@@ -30,7 +39,8 @@ FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.D
 
 def main() -> None:
     """Analyze the clock of the examples and write the pictures into docs/."""
-    account = mechint.analyze(mechint.load(ROOT / "examples" / "models" / "clock.pt"))
+    os.chdir(ROOT / "examples" / "models")
+    account = mechint.analyze(mechint.load("clock.pt"))
     command = "mechint analyze clock.pt"
     for name, theme in (("light", LIGHT), ("dark", MONOKAI)):
         console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
