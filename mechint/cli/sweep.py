@@ -215,12 +215,15 @@ def _refuse(what: str, place: Path | None, given: Mapping[str, Any]) -> None:
         raise ParameterError(f"sweep {what}: there is no such directory of a sweep, and {error}")
     if given["minimize"] and given["maximize"]:
         raise ParameterError("--minimize and --maximize: expected one of them")
-    if given["slurm"] and given["executor"] != "slurm":
+    if given["slurm"] and given["executor"] != "slurm" and not given["spaces"]:
         raise ParameterError(
             f"--slurm: is for --executor slurm, got --executor {given['executor']}"
         )
-    if given["spaces"] and given["executor"] != "local":
-        raise ParameterError(f"--executor {given['executor']}: a search trains its trials here")
+    of_sweep = ("dry_run", "only", "slurm", "group_size")
+    idle = [f"executor {given['executor']}"] if given["executor"] != "local" else []
+    idle += [name.replace("_", "-") for name in of_sweep if given[name]]
+    if given["spaces"] and idle:
+        raise ParameterError(f"--{idle[0]}: a search trains its trials here; leave it out")
     if given["loggers"] and given["executor"] == "slurm":
         raise ParameterError(
             "--log: this command does not wait for Slurm; mechint sweep DIR --log NAME sends what "

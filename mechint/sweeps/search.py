@@ -271,7 +271,7 @@ def _check_there(
 
 def check_objective(name: str, spec: Spec) -> None:
     """Raise ParameterError, before anything is trained, where runs such as `spec` have no metric
-    `name`: an untrained model is evaluated. Of PROBE.METRIC the probe alone is looked up.
+    `name`: one step is trained. Of PROBE.METRIC the probe alone is looked up.
     """
     from mechint.training import Run
     from mechint.training.part import as_planned
@@ -281,12 +281,13 @@ def check_objective(name: str, spec: Spec) -> None:
         return
     import torch
 
-    few = {"steps": 0, "checkpoints": None, "eval_examples": 2}
+    few = {"steps": 1, "evaluate_every": 1, "checkpoints": None, "eval_examples": 2}
     run = Run(dataclasses.replace(spec, train=dataclasses.replace(spec.train, **few), out=None))
     with as_planned(torch.device("cpu")):
         Ensemble([run], torch.device("cpu")).train()
     if name not in {"step", *run.final}:
-        known = sorted(run.final, key=lambda one: one.count("."))  # those over all outputs first
+        # those over all outputs first
+        known = sorted(set(run.final) - {"step"}, key=lambda one: (one.count("."), one))
         raise ParameterError(
             f"--objective {name}: expected PROBE.METRIC, or one of {', '.join(known)[:200]}"
         )
