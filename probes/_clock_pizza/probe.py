@@ -261,15 +261,7 @@ class ClockPizza(Probe):
         sufficient = alone is not None and alone < half
         few = report.nulls[NULL].too_few_arrangements(KeyRule().alpha)
         answers = [one for one in report.performance if one.beats_chance]
-        by_measures = (
-            "The measures speak for "
-            + {
-                "clock": "a clock",
-                "pizza": "a pizza",
-                "both": "both clock and pizza",
-                "neither": "neither clock nor pizza",
-            }[measured]
-        )
+        unclear = "Whether the model adds as a clock or as a pizza is unclear."
         reason = ""
         if keys and alone is None:
             reason = "every frequency of the logits is key, so that none is left to take away"
@@ -284,7 +276,9 @@ class ClockPizza(Probe):
             reason = "symmetric gradients speak for a pizza, irrelevant distances for a clock"
         if reason:
             report.metric("mechanism", "both" if measured == "both" else "unclear")
-            report.unclear(f"{by_measures}; which one adds is unclear.", reason)
+            if measured in PUBLISHED:
+                unclear = f"The measures speak for a {measured}; whether it adds as one is unclear."
+            report.unclear(unclear, reason)
             return
         shown = bool(keys) and necessary and sufficient
         mechanism = measured if shown and measured in PUBLISHED else "neither"
@@ -304,7 +298,7 @@ class ClockPizza(Probe):
         verdict = report.finding(
             f"The model adds as a {mechanism}.",
             no=self._denied(keys, necessary),
-            unclear="Whether the model adds as a clock or as a pizza is unclear.",
+            unclear=unclear,
             holds=mechanism != "neither",
             null=NULL,
             effect=Effect(

@@ -153,7 +153,7 @@ class Embedding(Probe):
             f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}'s variance."
             if whose == "embedding"
             else f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}.",
-            no=f"The {whose} has the rank of Gaussian rows.",
+            no=f"The {whose} has no lower rank than Gaussian rows.",
             unclear=f"Whether the {whose} has a low rank is unclear.",
             null="svd.rank_90",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),

@@ -381,7 +381,7 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
         },
     )
     if verdict == "yes":
-        report.lead(f"It computes with {in_words(len(one.keys), 'frequency')}: {named(one.keys)}.")
+        report.lead(f"Its logits use {in_words(len(one.keys), 'frequency')}: {named(one.keys)}.")
 
 
 def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:

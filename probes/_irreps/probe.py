@@ -182,7 +182,7 @@ class Irreps(Probe):
             at_chance=own,  # by its own table all its answers are right
         )
         if verdict == "yes":
-            report.lead(f"It computes with {these}.")
+            report.lead(f"Its logits use {these}.")
 
     def _add_embedding(
         self,

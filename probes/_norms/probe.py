@@ -123,7 +123,7 @@ class Norms(Probe):
             n = observed[name].size if positions is None else int(positions.sum())
             verdict = report.finding(
                 f"The norm ratio of {name} differs from that of untrained models.",
-                no=f"The norm ratio of {name} is that of untrained models.",
+                no=f"The norm ratio of {name} lies within those of untrained models.",
                 unclear=unclear,
                 null=metric,
                 effect=Effect(own, "", "output over input norm", center, "untrained"),
