@@ -85,9 +85,9 @@ def height_of(figure: Figure, width: int) -> int:
     if bars:
         rows = len(bars[0].y) * (1 if bars[0].stacked or bars[0].kind == "points" else len(bars))
         return min(1100, 80 + (20 if rows == len(bars[0].y) else 12) * rows)
-    if figure.size:
-        return min(figure.size, width) if plot.equal else figure.size
-    return round(0.85 * width) if plot.equal else TALL
+    if plot.equal:  # the color bar takes a part of the width
+        return min(figure.size or width, round(0.8 * width))
+    return figure.size or TALL
 
 
 def _columns(figure: Figure, width: int) -> int:
