@@ -16,14 +16,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from studies.claims import ClaimTest, Control, Found, claim
+    from studies.claims import ClaimTest, Found, PositiveControl, claim
     from studies.rows import Rows
     from studies.runner import Reproduction, find_study, left_to_train, reproduce
     from studies.statistics import Estimate, Planned
     from studies.study import SIZES, PlannedRun, Study, arm
 
 _HOME = {
-    "claims": ("ClaimTest", "Control", "Found", "claim"),
+    "claims": ("ClaimTest", "PositiveControl", "Found", "claim"),
     "rows": ("Rows",),
     "runner": ("Reproduction", "find_study", "left_to_train", "reproduce"),
     "statistics": ("Estimate", "Planned"),
@@ -33,11 +33,11 @@ _HOME = {
 __all__ = [
     "SIZES",
     "ClaimTest",
-    "Control",
     "Estimate",
     "Found",
     "Planned",
     "PlannedRun",
+    "PositiveControl",
     "Reproduction",
     "Rows",
     "Study",

@@ -53,21 +53,21 @@ def in_words(bar: Bar) -> str:
 
 
 @dataclass(frozen=True)
-class Control:
+class PositiveControl:
     """The positive control of a measurement: what must hold for it to be able to see the effect."""
 
     met: bool
     shown: str
 
 
-def control_of(flags: Sequence[bool], least: float = 1.0) -> Control:
+def control_of(flags: Sequence[bool], least: float = 1.0) -> PositiveControl:
     """Met where at least the share `least` of the flags is, and there is one.
 
     >>> control_of([True, False], 0.5)
-    Control(met=True, shown='1 of 2')
+    PositiveControl(met=True, shown='1 of 2')
     """
     hits = sum(map(bool, flags))
-    return Control(bool(flags) and hits >= least * len(flags), f"{hits} of {len(flags)}")
+    return PositiveControl(bool(flags) and hits >= least * len(flags), f"{hits} of {len(flags)}")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Found:
     """What the rows show: the estimate, the control, and a note that a reader needs."""
 
     estimate: Estimate
-    control: Control
+    control: PositiveControl
     note: str = ""
 
 

@@ -54,7 +54,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialRun:
     """What came of one subject. error: of the estimate, inf where it is no number, None where
     nothing was estimated; refused: the probe did not apply, so it was not tested on this subject;
     abstained: it ran and said that it cannot tell; seconds: of processor time, building included.
@@ -102,7 +102,7 @@ def _told(n: int, row: str, progress: Progress) -> Iterator[int]:
         yield seed
 
 
-def _on_plant(trial: Trial, probe: Probe, noise: float, seed: int) -> Run:
+def _on_plant(trial: Trial, probe: Probe, noise: float, seed: int) -> TrialRun:
     start = time.process_time()
     planted = trial.plant(noise, seed)
     result = _asked(probe, planted.subject, seed)
@@ -111,12 +111,12 @@ def _on_plant(trial: Trial, probe: Probe, noise: float, seed: int) -> Run:
     return _run(trial, probe, result, error, start)
 
 
-def _on_control(trial: Trial, probe: Probe, build: Callable[[int], Subject], seed: int) -> Run:
+def _on_control(trial: Trial, probe: Probe, build: Callable[[int], Subject], seed: int) -> TrialRun:
     start = time.process_time()
     return _run(trial, probe, _asked(probe, build(seed), seed), None, start)
 
 
-def _on_half_trained(trial: Trial, probe: Probe, seed: int) -> Run:
+def _on_half_trained(trial: Trial, probe: Probe, seed: int) -> TrialRun:
     assert trial.half_trained is not None and trial.false_claims is not None
     start = time.process_time()
     subject = trial.half_trained(seed)
@@ -142,19 +142,19 @@ def _number(error: float) -> float:
 
 def _run(
     trial: Trial, probe: Probe, result: ProbeResult | None, error: float | None, start: float
-) -> Run:
+) -> TrialRun:
     if result is None:
-        return Run(False, error, True, False, time.process_time() - start)
+        return TrialRun(False, error, True, False, time.process_time() - start)
     detects = trial.detects if trial.detects is not None else probe.detects
     detected, abstained = bool(detects(result)), result.verdict == "unclear"
-    return Run(detected, error, False, abstained, time.process_time() - start)
+    return TrialRun(detected, error, False, abstained, time.process_time() - start)
 
 
 def _row(
     name: str,
     trial: Trial,
     subject: str,
-    runs: Sequence[Run],
+    runs: Sequence[TrialRun],
     noise: float | None = None,
     estimate: str = "",
 ) -> dict[str, Any]:

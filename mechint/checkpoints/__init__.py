@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
+from mechint.checkpoints._convert import convert
 from mechint.checkpoints.checkpoint import Checkpoint
-from mechint.checkpoints.convert import convert
 from mechint.checkpoints.open import load, load_checkpoint
 from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, SafeTensors
 from mechint.checkpoints.save import save_checkpoint

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.checkpoints.fitting import propose
-from mechint.checkpoints.performance import Performance, measure
+from mechint.checkpoints.performance import SplitPerformance, measure
 from mechint.checkpoints.reader import Assumption, Recorded
 from mechint.checkpoints.splits import SplitRule, recognize_split
 from mechint.config import ModelConfig
@@ -71,7 +71,7 @@ class Checkpoint(Recorded):
         return None if self.split is None else self.split.of(self.task)
 
     @cached_property
-    def performance(self) -> Performance | None:
+    def performance(self) -> SplitPerformance | None:
         """Accuracy and loss beside chance; None without a task."""
         return measure(self.subject(), self.split_indices)
 

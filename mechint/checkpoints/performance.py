@@ -39,7 +39,7 @@ LOSS_FACTOR, LOSS_GAINED = 10.0, 0.1
 
 
 @dataclass(frozen=True)
-class Performance:
+class SplitPerformance:
     """accuracy, loss: output → share answered correctly, mean cross-entropy in nats; chance:
     output → the accuracy and loss of the best constant answer; n: output → how many of its answers
     were looked at; splits: train and test → their accuracy and loss, where the split is known;
@@ -177,7 +177,7 @@ class Performance:
 
 def measure(
     subject: Subject, split: Mapping[str, Int[Tensor, " _index"]] | None
-) -> Performance | None:
+) -> SplitPerformance | None:
     """Accuracy and loss on the subject's data, and on its splits where they are known; None where
     there is no task or it reads no answers. A subject that says no more than the last of its
     answers is asked about all of them.
@@ -207,7 +207,7 @@ def measure(
         for name, level in subject.chance.items()
     }
     answers = len(subject.answers) if subject.answer == "all" else 1
-    return Performance(subject.accuracy(), subject.loss(), chance, n, splits, answers)
+    return SplitPerformance(subject.accuracy(), subject.loss(), chance, n, splits, answers)
 
 
 def _recorded(metrics: Mapping[str, Any], kinds: tuple[str, ...]) -> float | None:

@@ -60,7 +60,7 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None, as_json: bool
     shown = Table(box=None, pad_edge=False, header_style="dim")
     for column in table.columns:
         shown.add_column(column)
-    from mechint.report.render import show
+    from mechint.report._render import show
 
     for row in rows:
         shown.add_row(*(show(cell) for cell in row))

@@ -70,7 +70,7 @@ def info(
 
         print_json(to_jsonable(known))
         return
-    from mechint.report.render import flat
+    from mechint.report._render import flat
 
     out = console()
     for line in assumptions(opened):

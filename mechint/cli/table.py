@@ -191,7 +191,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     """The table on the terminal: name, what differs, accuracy, and each probe's main numbers."""
     from rich.table import Table
 
-    from mechint.report.render import show
+    from mechint.report._render import show
     from mechint.run_table.page import MAX_SETTINGS, main_columns, settings_of
 
     settings = settings_of(rows)

@@ -14,7 +14,7 @@ titles with units in brackets. A caption can be given per verdict of the finding
 and values that are negligible beside a `total` become a sentence.
 """
 
-from mechint.figures.attention import attention
+from mechint.figures._attention import attention
 from mechint.figures.build import (
     Panel,
     bars,

@@ -9,13 +9,13 @@ planted, with the right numbers, under noise, in any basis of the residual strea
 decoy; and it must stay silent on `lookup_table`.
 """
 
+from mechint.planted._bottleneck import bottleneck
+from mechint.planted._composition import composition
+from mechint.planted._linear_network import linear_network
 from mechint.planted.assembly import Planted
-from mechint.planted.bottleneck import bottleneck
 from mechint.planted.calibration import Calibration, Trial
-from mechint.planted.composition import composition
 from mechint.planted.groups import group_product
 from mechint.planted.induction import induction_head
-from mechint.planted.linear_network import linear_network
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison

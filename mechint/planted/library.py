@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from mechint.planted._bottleneck import bottleneck as plant_bottleneck
+from mechint.planted._composition import composition
 from mechint.planted.assembly import SHARP, Planted, make_task
-from mechint.planted.bottleneck import bottleneck as plant_bottleneck
-from mechint.planted.composition import composition
 from mechint.planted.groups import group_product
 from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table

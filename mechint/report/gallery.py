@@ -14,9 +14,7 @@ from mechint.figures.figure import Figure
 from mechint.figures.static import drawing
 from mechint.files import make_directory, write_bytes, write_text
 from mechint.progress import Count
-from mechint.report.outputs import refuse_foreign
-from mechint.report.page import Page
-from mechint.report.render import (
+from mechint.report._render import (
     asset,
     content_policy,
     environment,
@@ -25,6 +23,8 @@ from mechint.report.render import (
     slug,
     truncate,
 )
+from mechint.report.outputs import refuse_foreign
+from mechint.report.page import Page
 from mechint.results import rank
 
 PLOTLY = "plotly.js"

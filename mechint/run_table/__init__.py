@@ -1,6 +1,6 @@
 """Many models as one table; ``mechint.runs(paths)`` makes it."""
 
-from mechint.run_table.compare import Comparison, compare
+from mechint.run_table._compare import Comparison, compare
 from mechint.run_table.dynamics import (
     EmergenceTime,
     FirstTest,

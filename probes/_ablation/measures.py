@@ -44,7 +44,7 @@ NEURON_EXAMPLES = 128
 
 
 @dataclass(frozen=True)
-class Ablated:
+class AblatedScores:
     """An ablated activation, or one direction of it, basis (d_model, 1), by number."""
 
     site: Site
@@ -140,7 +140,7 @@ def most_important(importance: Float[Tensor, "layer neuron"], n: int) -> tuple[i
 
 def list_ablated(
     subject: Subject, data: Batch, kinds: Sequence[str] | None, directions: int
-) -> tuple[list[Ablated], str]:
+) -> tuple[list[AblatedScores], str]:
     """All components of these kinds, layer by layer, and what a finding says of those that a model
     has and gives no hook for.
 
@@ -149,13 +149,13 @@ def list_ablated(
     """
     named = None if kinds is None else [kind for kind in kinds if kind != "direction"]
     listed = list_components(subject, named, default=DEFAULT)
-    result = [Ablated(site) for site in listed.sites]
+    result = [AblatedScores(site) for site in listed.sites]
     for layer in range(subject.n_layers) if kinds and "direction" in kinds else ():
         result += _directions(subject, data, layer, directions)
     return result, listed.caveat
 
 
-def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablated]:
+def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[AblatedScores]:
     """The first `n` principal components of the residual stream before a block, at the answer."""
     parts = []
     for part, positions, _ in chunks(subject, data):
@@ -165,11 +165,11 @@ def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablat
     rows = torch.cat(parts)
     axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)[2][:n]
     site = Site.resid_pre(layer)
-    return [Ablated(site, axis[:, None], number) for number, axis in enumerate(axes)]
+    return [AblatedScores(site, axis[:, None], number) for number, axis in enumerate(axes)]
 
 
 def ablations(
-    subject: Subject, examples: Examples, ablated: Sequence[Ablated], mode: str
+    subject: Subject, examples: Examples, ablated: Sequence[AblatedScores], mode: str
 ) -> Iterator[tuple[Int[Tensor, "_example output"], RecordedForward, list[Intervention]]]:
     """Chunk by chunk: the targets, the recorded forward, and the interventions that ablate each
     component.
@@ -196,7 +196,7 @@ def ablations(
 
 
 def scores(
-    subject: Subject, examples: Examples, ablated: Sequence[Ablated], mode: str
+    subject: Subject, examples: Examples, ablated: Sequence[AblatedScores], mode: str
 ) -> tuple[Float[Tensor, "example output 2"], Float[Tensor, "component example output 2"]]:
     """(example, output, 2) accuracy and loss as the model is, (component, example, output, 2) with
     each component alone ablated.
@@ -253,7 +253,7 @@ def compare_neurons(
     drawn = [generator.choice(width, len(neurons), replace=False).tolist() for _ in range(n)]
     sets = [tuple(sorted(one)) for one in [neurons, *drawn]]
     row = {one: index for index, one in enumerate(dict.fromkeys(sets))}
-    groups = [Ablated(Site.neurons(layer, one)) for one in row]
+    groups = [AblatedScores(Site.neurons(layer, one)) for one in row]
     base, ablated = scores(subject, examples, groups, mode)
     increase = (ablated - base)[..., LOSS].flatten(1).nanmean(-1)[[row[one] for one in sets]]
     return Null.sampled(

@@ -21,7 +21,7 @@ from mechint.task import ACCURACY, LOSS
 from probes._ablation.measures import (
     KINDS,
     NEURON_EXAMPLES,
-    Ablated,
+    AblatedScores,
     Examples,
     Harm,
     compare_neurons,
@@ -118,7 +118,7 @@ class Ablation(Probe):
         examples = examples.sample(self.examples, seed)
         ablated, caveat = list_ablated(subject, examples.data, self.components, self.directions)
         importance, layer, chosen = self._rank(subject, examples)
-        ablated += [Ablated(Site.neurons(layer, [one])) for one in chosen]
+        ablated += [AblatedScores(Site.neurons(layer, [one])) for one in chosen]
         plain, changed = scores(subject, examples, ablated, self.mode)
         base, effect = plain.nanmean(0), (changed - plain).nanmean(1)  # (output, 2), (component, …)
         change = (changed - plain).nanmean(2).numpy()  # (component, example, 2)
@@ -195,7 +195,7 @@ class Ablation(Probe):
     def _metrics(
         self,
         subject: Subject,
-        ablated: Sequence[Ablated],
+        ablated: Sequence[AblatedScores],
         base: Tensor,
         effect: Tensor,
         harm: Harm,

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.results import Table
-from probes._ablation.measures import Ablated
+from probes._ablation.measures import AblatedScores
 
 
 def effects_table(
-    ablated: Sequence[Ablated],
+    ablated: Sequence[AblatedScores],
     outputs: Sequence[str],
     base: Float[Tensor, "output 2"],
     effect: Float[Tensor, "component output 2"],
@@ -43,7 +43,7 @@ def effects_table(
 
 
 def effects_figures(
-    ablated: Sequence[Ablated],
+    ablated: Sequence[AblatedScores],
     outputs: Sequence[str],
     effect: Float[Tensor, "component output 2"],
     mode: str,

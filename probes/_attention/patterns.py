@@ -16,7 +16,7 @@ from mechint.task import FiniteTask, rng
 
 
 @dataclass(frozen=True)
-class Patterns:
+class AttentionPatterns:
     """Attention of every head, layers one after another.
 
     names (heads,): "L0H1"; mean (heads, query, key) over the examples that reach the query, zeros
@@ -93,7 +93,9 @@ def _layers_at_once(subject: Subject) -> int:
     return max(1, subject.memory // (8 * each))
 
 
-def collect(subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]) -> Patterns:
+def collect(
+    subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]
+) -> AttentionPatterns:
     """The patterns of all heads over the subject's data; those of the examples `rows` are kept
     whole.
 
@@ -123,7 +125,7 @@ def collect(subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]
     whole = np.full(len(rows), ctx)
     reach = np.full(ctx, n) if inside is None else inside.sum(0).cpu().numpy()
     of_query = np.maximum(reach, 1)[:, None]
-    return Patterns(
+    return AttentionPatterns(
         names,
         torch.cat([layer.mean for layer in layers]).cpu().numpy() / of_query,
         torch.cat([layer.argmax for layer in layers]).cpu().numpy() / of_query,

@@ -15,7 +15,7 @@ from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
 from probes._attention import scores
 from probes._attention.operands import operand_means, operand_positions, preference
-from probes._attention.patterns import Patterns, collect, kept_rows
+from probes._attention.patterns import AttentionPatterns, collect, kept_rows
 from probes._attention.views import heads_table, pattern_figures
 from probes.words import listed
 
@@ -174,7 +174,7 @@ class Attention(Probe):
 
     # --- kinds ------------------------------------------------------------------------------------
     def _kind(
-        self, report: Report, subject: Subject, patterns: Patterns, kind: str, seed: int
+        self, report: Report, subject: Subject, patterns: AttentionPatterns, kind: str, seed: int
     ) -> None:
         """Score heads by one of the kinds, and say which are of it."""
         singular, question = WORDS[kind]
@@ -257,7 +257,12 @@ class Attention(Probe):
 
     # --- operands ---------------------------------------------------------------------------------
     def _operands(
-        self, report: Report, subject: Subject, patterns: Patterns, operands: list[int], seed: int
+        self,
+        report: Report,
+        subject: Subject,
+        patterns: AttentionPatterns,
+        operands: list[int],
+        seed: int,
     ) -> None:
         means = patterns.to_operand.astype(np.float64).mean(1)  # (head, operand)
         values = preference(means)
@@ -309,7 +314,9 @@ class Attention(Probe):
         )
 
     # --- a stated target --------------------------------------------------------------------------
-    def _target(self, report: Report, patterns: Patterns, target: list[int], seed: int) -> None:
+    def _target(
+        self, report: Report, patterns: AttentionPatterns, target: list[int], seed: int
+    ) -> None:
         ways = scores.target_arrangements(target, patterns.causal)
         values, best, null = scores.target_null(patterns, target, seed, self.samples)
         report.metric("target.mass", _by_name(patterns, values))
@@ -363,18 +370,18 @@ def _standardized(
     return (values - mean) / spread, ((null - mean) / spread).max(1)
 
 
-def _why_not(patterns: Patterns) -> str:
+def _why_not(patterns: AttentionPatterns) -> str:
     longest = int(patterns.lengths.max())
     if longest <= 5:
         return f"inputs have {longest} tokens"
     return "too few such keys, or always at the same places"
 
 
-def _by_name(patterns: Patterns, values: np.ndarray) -> dict[str, object]:
+def _by_name(patterns: AttentionPatterns, values: np.ndarray) -> dict[str, object]:
     return dict(zip(patterns.names, values.tolist(), strict=True))
 
 
-def _shortened(names: list[str], values: np.ndarray, patterns: Patterns) -> str:
+def _shortened(names: list[str], values: np.ndarray, patterns: AttentionPatterns) -> str:
     """The names of heads, those of largest value where they are many."""
     if len(names) <= NAMED:
         return listed(names) or "A head"

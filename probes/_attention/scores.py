@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, rng
-from probes._attention.patterns import Patterns
+from probes._attention.patterns import AttentionPatterns
 
 KINDS = ("previous_token", "same_token", "induction")
 BY_CONTENT = ("same_token", "induction")
@@ -88,7 +88,7 @@ def position_null(
 
 
 @dataclass(frozen=True)
-class Examples:
+class AttentionExamples:
     """Attention (example, head, query, key) of some examples, and the keys (example, query, key)
     that count in each; lengths (example,); made: whether the tokens are random ones, repeated.
     """
@@ -124,7 +124,7 @@ class Examples:
 
 
 def content_null(
-    examples: Examples, seed: int, samples: int
+    examples: AttentionExamples, seed: int, samples: int
 ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "sample head"]]:
     """Mean attention (head,) on the keys that count, less that on the keys of a random example,
     and the same (sample, head) with the keys permuted among the examples.
@@ -143,27 +143,33 @@ def content_null(
 
 
 def content_examples(
-    subject: Subject, patterns: Patterns, kind: str, seed: int, *, alpha: float, least: float
-) -> Examples | None:
+    subject: Subject,
+    patterns: AttentionPatterns,
+    kind: str,
+    seed: int,
+    *,
+    alpha: float,
+    least: float,
+) -> AttentionExamples | None:
     """Examples that separate content from position: the subject's own, else random tokens repeated
     at varying distances; None where neither does.
     """
     hit = targets(patterns.tokens, patterns.lengths, kind)
-    own = Examples(patterns.sample, hit, patterns.lengths)
+    own = AttentionExamples(patterns.sample, hit, patterns.lengths)
     if own.separate_content(alpha, least):
         return own
     tokens = repeated_tokens(subject, patterns, seed)
     if tokens is None:
         return None
     lengths = np.full(len(tokens), tokens.shape[1])
-    made = Examples(
+    made = AttentionExamples(
         attention_on(subject, tokens), targets(tokens, lengths, kind), lengths, made=True
     )
     return made if made.separate_content(alpha, least) else None
 
 
 def repeated_tokens(
-    subject: Subject, patterns: Patterns, seed: int
+    subject: Subject, patterns: AttentionPatterns, seed: int
 ) -> Int[np.ndarray, "made pos"] | None:
     """(made, pos) random pieces, each repeated; their lengths lie between a quarter and three
     quarters of the sequence. None where there are too few tokens or positions.
@@ -204,7 +210,7 @@ def attention_on(
 
 
 def target_null(
-    patterns: Patterns, target: list[int], seed: int, samples: int
+    patterns: AttentionPatterns, target: list[int], seed: int, samples: int
 ) -> tuple[
     Float[np.ndarray, " head"], Float[np.ndarray, " head"], Float[np.ndarray, "sample head"]
 ]:

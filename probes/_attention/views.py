@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mechint import figures
 from mechint.results import Figure, Table
 from mechint.subject import Subject
-from probes._attention.patterns import Patterns
+from probes._attention.patterns import AttentionPatterns
 from probes.positions import position_names, token_texts
 
 PANELS, PIXELS = 8, 128
@@ -30,7 +30,7 @@ RANKED = (
 """Scores by which heads are chosen where there are too many to show."""
 
 
-def heads_table(patterns: Patterns, metrics: Mapping[str, Any]) -> Table:
+def heads_table(patterns: AttentionPatterns, metrics: Mapping[str, Any]) -> Table:
     """A row per head with every score that was measured."""
     columns: dict[str, list[Any]] = {"head": patterns.names}
     for kind in (*RANKED, "same_token.by_content", "induction.by_content", "target.argmax"):
@@ -49,7 +49,7 @@ def heads_table(patterns: Patterns, metrics: Mapping[str, Any]) -> Table:
 
 def pattern_figures(
     subject: Subject,
-    patterns: Patterns,
+    patterns: AttentionPatterns,
     operands: list[int],
     example: int,
     rows: Int[np.ndarray, " row"],
@@ -85,7 +85,7 @@ def chosen_heads(names: Sequence[str], metrics: Mapping[str, Any], most: int = H
 
 def _view(
     subject: Subject,
-    patterns: Patterns,
+    patterns: AttentionPatterns,
     example: int,
     rows: NDArray[np.int64],
     heads: Sequence[int],
@@ -134,7 +134,7 @@ def _patterns(
     return {name: w[:, : len(texts[name]), : len(texts[name])] for name, w in whole.items()}
 
 
-def _grid(subject: Subject, patterns: Patterns, metrics: Mapping[str, Any]) -> Figure:
+def _grid(subject: Subject, patterns: AttentionPatterns, metrics: Mapping[str, Any]) -> Figure:
     """Over the input grid, by how much the answer's position prefers the first operand."""
     rows, columns = subject.task.grid  # type: ignore[union-attr]
     step = (slice(None, None, -(-rows // PIXELS)), slice(None, None, -(-columns // PIXELS)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Effects:
+class AttributionEffects:
     """(component, example) nats of score; score (example,) of the model itself. Of an example with
     several pairs, one for each of its answers, the mean over these: they are not independent.
 
@@ -51,7 +51,7 @@ class Effects:
         return self.sum_error <= MOST_SUM_ERROR * float(np.abs(self.score).max())
 
 
-def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> Effects:
+def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> AttributionEffects:
     """Parts that every component writes, and losses of the score without it, in three ways."""
     sites = components(subject)
     names = sorted({site.hook for site in sites})
@@ -71,7 +71,9 @@ def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> Effects:
         _by_example(np.concatenate(column, -1), examples)
         for column in zip(*(one for one, _ in parts), strict=True)
     )
-    return Effects(sites, direct, effect, first, exact, own, max(error for _, error in parts))
+    return AttributionEffects(
+        sites, direct, effect, first, exact, own, max(error for _, error in parts)
+    )
 
 
 def _by_example(values: np.ndarray, examples: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from mechint.config import setting
 from mechint.null import sign_flips
 from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, ProbeResult
-from probes._attribution.measures import Effects, measured
+from probes._attribution.measures import AttributionEffects, measured
 from probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from probes._circuits.effects import correlation
 from probes._lens.readout import Readout
@@ -161,7 +161,7 @@ class Attribution(Probe):
         self._say(report, float(np.median(others)) if others else None)
         return report.result()
 
-    def _show(self, report: Report, names: Sequence[str], effects: Effects) -> None:
+    def _show(self, report: Report, names: Sequence[str], effects: AttributionEffects) -> None:
         shown = ["direct", "direct_effect"] * effects.adds_up + ["first_order", "exact"]
         columns: dict[str, Any] = {"component": list(names)}
         columns |= {name: getattr(effects, name).mean(1).tolist() for name in shown}

@@ -19,10 +19,10 @@ from mechint.interventions import ResidSite
 from mechint.pairs import Pairs
 from mechint.results import Null
 from mechint.task import Variable
-from probes._das.fit import fit, random_subspace
+from probes._das._fit import fit, random_subspace
+from probes._das._swap import SwapSite, interchange_accuracy, mean, mean_accuracies, swap
 from probes._das.pairs import Drawn
-from probes._das.search import Cell, own_tokens
-from probes._das.swap import SwapSite, interchange_accuracy, mean, mean_accuracies, swap
+from probes._das.search import SiteCell, own_tokens
 from probes._weights.circuits import fold
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def random_accuracies(
 
 
 def arbitrary_accuracy(
-    subject: Subject, variable: Variable, best: Cell, drawn: Drawn, fitting: dict[str, Any]
+    subject: Subject, variable: Variable, best: SiteCell, drawn: Drawn, fitting: dict[str, Any]
 ) -> float:
     """Interchange accuracy of the same search for arbitrary labels."""
     assert subject.task is not None
@@ -53,7 +53,7 @@ def arbitrary_accuracy(
 
 
 def untrained_accuracy(
-    subject: Subject, best: Cell, drawn: Drawn, fitting: dict[str, Any]
+    subject: Subject, best: SiteCell, drawn: Drawn, fitting: dict[str, Any]
 ) -> float:
     """Interchange accuracy of the same search in a model with initial weights."""
     assert subject.task is not None

@@ -17,17 +17,17 @@ from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, Null, ProbeResult
 from mechint.task import Task, Variable
 from probes._das import controls
+from probes._das._swap import SwapSite, mean
 from probes._das.pairs import MIN_EXAMPLES, MINIMAL_PAIRS, Drawn, draw_pairs
 from probes._das.search import (
-    Cell,
     Place,
     Rule,
+    SiteCell,
     candidate_places,
     choose_cell,
     default_places,
     search,
 )
-from probes._das.swap import SwapSite, mean
 from probes._das.views import loss_figure, sweep_figure, sweep_table, variables_table
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Alignment:
 
     variable: Variable
     drawn: Drawn
-    cells: Sequence[Cell]
-    best: Cell
+    cells: Sequence[SiteCell]
+    best: SiteCell
     random: Sequence[float]
     arbitrary: Sequence[float]
     untrained: Sequence[float]
@@ -408,7 +408,7 @@ def _reached(task: Task, variable: Variable, answer: int | None) -> bool:
     return answer % task.n_answers in variable.answers
 
 
-def _subspace(cell: Cell) -> str:
+def _subspace(cell: SiteCell) -> str:
     """The subspace in words.
 
     >>> from types import SimpleNamespace

@@ -16,9 +16,9 @@ from mechint.interventions import Site
 from mechint.models.protocol import read_only_hooks
 from mechint.pairs import Pairs
 from mechint.task import Variable
-from probes._das.fit import fit
+from probes._das._fit import fit
+from probes._das._swap import SwapSite, interchange_accuracy, mean
 from probes._das.pairs import Drawn
-from probes._das.swap import SwapSite, interchange_accuracy, mean
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -49,7 +49,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Cell:
+class SiteCell:
     """One subspace of the search and what its interchange does, on held-out pairs but `trained`.
 
     correct (pair, output). full_swap, full_swap_minimal: of the whole activation, from any source
@@ -152,7 +152,7 @@ def search(
     fitting: dict[str, Any],
     *,
     every: bool = False,
-) -> Iterator[Cell]:
+) -> Iterator[SiteCell]:
     """The subspace of every dimension at every place, the largest dimension first.
 
     fitting: keyword arguments of `fit`. every: smaller dimensions are searched, too, where a larger
@@ -185,14 +185,14 @@ def search(
                 within = share_within_values(coordinates, values)
                 if within > rule.most_input:
                     decoded = decode(coordinates, values, own_tokens(variable, inputs))
-            yield Cell(
+            yield SiteCell(
                 place, dimension, subspace, losses, trained, correct, full, minimal, within, decoded
             )
             if not every and trained < rule.threshold:
                 break
 
 
-def choose_cell(found: Sequence[Cell], rule: Rule) -> Cell:
+def choose_cell(found: Sequence[SiteCell], rule: Rule) -> SiteCell:
     """The smallest subspace that holds the variable on the training pairs, with `SPARE` standard
     errors of a held-out accuracy to spare or else as much as any; the one of highest accuracy among
     equals. Where none does, one that carries the inputs, or whose full swap fails; else the most

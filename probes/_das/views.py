@@ -9,7 +9,7 @@ import numpy as np
 
 from mechint import figures
 from mechint.results import Table
-from probes._das.search import Cell, Rule
+from probes._das.search import Rule, SiteCell
 
 if TYPE_CHECKING:
     from probes._das.probe import Alignment
@@ -20,7 +20,7 @@ WINDOWS = 60
 """Points of the curve of the search, each the mean of as many steps."""
 
 
-def sweep_table(cells: Sequence[Cell], rule: Rule) -> Table:
+def sweep_table(cells: Sequence[SiteCell], rule: Rule) -> Table:
     """A row per site and dimension."""
     columns: dict[str, Sequence[Any]] = {
         "hook": [one.place[0] for one in cells],
@@ -62,7 +62,7 @@ def variables_table(aligned: Sequence[Alignment], rule: Rule) -> Table:
 
 def sweep_figure(one: Alignment) -> figures.Figure:
     """The best dimension of every site, beside the controls."""
-    sites: dict[str, Cell] = {}
+    sites: dict[str, SiteCell] = {}
     for cell in one.cells:
         if cell.where not in sites or cell.iia > sites[cell.where].iia:
             sites[cell.where] = cell
@@ -90,7 +90,7 @@ def sweep_figure(one: Alignment) -> figures.Figure:
     )
 
 
-def loss_figure(best: Cell) -> figures.Figure:
+def loss_figure(best: SiteCell) -> figures.Figure:
     """The loss of the search in means over windows."""
     losses = np.asarray(best.losses, dtype=np.float64)
     parts = np.array_split(losses, min(WINDOWS, len(losses)))

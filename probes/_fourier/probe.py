@@ -128,7 +128,7 @@ class Fourier(Probe):
             cycle.output: spectra.cycle_spectrum(subject, cycle, self.rule, seed)
             for cycle in cycles
         }
-        shown: dict[str, Spectrum | Neurons] = {}
+        shown: dict[str, Spectrum | NeuronSpectra] = {}
         if logits:
             add_logits(report, cycles, logits)
             shown["logits"] = next(iter(logits.values()))
@@ -233,7 +233,7 @@ def second_harmonics(n: int, keys: Sequence[int]) -> list[int]:
 
 # --- neurons --------------------------------------------------------------------------------------
 @dataclass
-class Neurons:
+class NeuronSpectra:
     """The neurons of all layers over the grid of two operands.
 
     values (h,): share of their energy per frequency; clusters: frequency → neurons of which it
@@ -247,7 +247,7 @@ class Neurons:
 
 def measure_neurons(
     subject: Subject, order: Sequence[int], harmonics: Harmonics, fraction: float
-) -> Neurons | None:
+) -> NeuronSpectra | None:
     """None where the model has no MLP, or the data are no grid of two operands.
 
     order: tokens of the elements in the order of their logarithms.
@@ -257,7 +257,7 @@ def measure_neurons(
         return None
     if len(grid) != 2 or max(order) >= min(grid):
         return None
-    found, total = Neurons(np.zeros(len(harmonics.labels))), 0.0
+    found, total = NeuronSpectra(np.zeros(len(harmonics.labels))), 0.0
     cells = np.ix_(order, order)
     for layer in range(subject.n_layers):
         recorded = subject.activation(f"blocks.{layer}.mlp.hook_post", "answer")
@@ -279,7 +279,7 @@ def measure_neurons(
     return found
 
 
-def add_neurons(report: Report, neurons: Neurons) -> None:
+def add_neurons(report: Report, neurons: NeuronSpectra) -> None:
     """Shares of their energy, how many each frequency has, and the strongest as images."""
     shares = dict(enumerate(neurons.values.tolist(), 1))
     report.metric("neurons.share", shares, unit="share of the energy, 0–1")
@@ -489,7 +489,7 @@ def add_removals(
 
 
 # --- figures --------------------------------------------------------------------------------------
-def draw_spectra(report: Report, shown: Mapping[str, Spectrum | Neurons]) -> None:
+def draw_spectra(report: Report, shown: Mapping[str, Spectrum | NeuronSpectra]) -> None:
     """The spectra above each other, with the key frequencies of the last, the logits where there
     are any.
     """

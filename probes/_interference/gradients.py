@@ -61,7 +61,7 @@ def groups_of(task: Task, data: Batch) -> Weights:
     return masks
 
 
-class Gradients:
+class TaskGradients:
     """Gradients of one model's loss with respect to all its parameters, or to those of some
     neurons, as flat vectors.
 
@@ -225,7 +225,7 @@ def with_whole(
 
 
 def group_matrix(
-    gradients: Gradients, task: Task, batches: Sequence[Batch]
+    gradients: TaskGradients, task: Task, batches: Sequence[Batch]
 ) -> Float[Tensor, "group group"]:
     """(group, group) cosines between the groups' gradients, summed over all batches."""
     total = sum(

@@ -19,7 +19,7 @@ from mechint.results import Effect, ProbeResult
 from mechint.task import Batch, rng
 from probes._ablation import neuron_importance
 from probes._interference.gradients import (
-    Gradients,
+    TaskGradients,
     cosines,
     group_matrix,
     mean_weights,
@@ -93,7 +93,7 @@ class Interference(Probe):
         assert subject.task is not None
         reference, batches = self._data(subject, seed)
         neurons = self._neurons(subject, reference)
-        gradients = Gradients(subject, neurons)
+        gradients = TaskGradients(subject, neurons)
         direction = gradients.of_groups(reference, mean_weights(reference)[None])
         found, together, groups, rows = self._batches(gradients, direction, batches)
         report = Report(self, subject)
@@ -144,7 +144,7 @@ class Interference(Probe):
             )
 
     def _null(
-        self, gradients: Gradients, direction: Tensor, batches: Sequence[Batch], seed: int
+        self, gradients: TaskGradients, direction: Tensor, batches: Sequence[Batch], seed: int
     ) -> np.ndarray:
         """(sample, 1 or 2) mean over the batches of the cosines with labels permuted, those of
         every batch anew in every sample.
@@ -217,7 +217,7 @@ class Interference(Probe):
         ).indices.tolist()
 
     def _batches(
-        self, gradients: Gradients, direction: Tensor, batches: Sequence[Batch]
+        self, gradients: TaskGradients, direction: Tensor, batches: Sequence[Batch]
     ) -> tuple[Tensor, float, list[str], list[int]]:
         """(group, batch) cosines with the reference, that of the batches' mean gradient, the
         groups' names, and every batch's number of task positions.
@@ -234,7 +234,7 @@ class Interference(Probe):
 
     def _permuted(
         self,
-        gradients: Gradients,
+        gradients: TaskGradients,
         direction: Tensor,
         batch: Batch,
         generators: Sequence[np.random.Generator],

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Progress(Probe):
+class ProgressMeasures(Probe):
     """How much of the loss do the key frequencies carry?
 
     With L the logits, μ their mean over all inputs, P the projection, over the inputs, on

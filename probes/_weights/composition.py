@@ -42,7 +42,7 @@ SPAN = 1e-6
 
 
 @dataclass(frozen=True)
-class Composition:
+class HeadComposition:
     """Scores and z of every pair of heads, with the largest z of each draw of turned heads.
 
     score, expected, z: kind → (writer, reader), NaN where the writer is not before the reader;
@@ -67,7 +67,7 @@ class Composition:
         return np.where(np.isnan(self.z[kind]), np.nan, (1 + above) / (1 + len(self.null)))
 
 
-def compose(heads: Heads, draws: int, seed: int) -> Composition | None:
+def compose(heads: Heads, draws: int, seed: int) -> HeadComposition | None:
     """All pairs; None where no head can read what another wrote."""
     count = len(heads.places)
     pairs = np.array([[heads.before(a, b) for b in range(count)] for a in range(count)])
@@ -94,7 +94,7 @@ def compose(heads: Heads, draws: int, seed: int) -> Composition | None:
             found[kind][pairs] = row
         return found
 
-    return Composition(
+    return HeadComposition(
         by_kind(np.sqrt(squared[0])),
         by_kind(np.sqrt(squared[1:].mean(0))),
         by_kind(z[0]),

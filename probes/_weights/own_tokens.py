@@ -18,7 +18,7 @@ from mechint.subject import Subject
 from mechint.task import IGNORE, FiniteTask, rng
 from probes._weights import circuits
 from probes._weights.circuits import Heads, eigenvalue_share, own_share
-from probes._weights.composition import Composition
+from probes._weights.composition import HeadComposition
 
 RENAMED = "classes renamed at random, the largest share of all heads"
 QUERIES = "the tokens of the queries renamed at random"
@@ -85,7 +85,7 @@ def add_copying(
 
 
 def add_matching(
-    report: Report, heads: Heads, composed: Composition, *, draws: int, tokens: int, seed: int
+    report: Report, heads: Heads, composed: HeadComposition, *, draws: int, tokens: int, seed: int
 ) -> None:
     """Report whether the queries of the pair with the largest K-composition match their own token.
 

@@ -16,7 +16,7 @@ from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
 from probes._weights import circuits, composition, directions, own_tokens, views
 from probes._weights.circuits import Heads
-from probes._weights.composition import KINDS, Composition
+from probes._weights.composition import KINDS, HeadComposition
 from probes.words import first_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Weights(Probe):
         views.draw_circuits(report, heads, composed)
         return report.result()
 
-    def _composition(self, report: Report, heads: Heads, composed: Composition) -> None:
+    def _composition(self, report: Report, heads: Heads, composed: HeadComposition) -> None:
         names, pairs = heads.names, []
         rows: dict[str, list] = {name: [] for name in ("kind", "writer", "reader", "score")}
         rows |= {"z": [], "p corrected": []}
@@ -135,7 +135,7 @@ class Weights(Probe):
         report.table("composition", rows, "one row per pair of heads and kind of composition")
         report.array("composition_scores", np.stack([composed.score[kind] for kind in KINDS]))
 
-    def _pair(self, report: Report, kind: str, heads: Heads, composed: Composition) -> None:
+    def _pair(self, report: Report, kind: str, heads: Heads, composed: HeadComposition) -> None:
         a, b = composed.best(kind)
         score, z = float(composed.score[kind][a, b]), float(composed.z[kind][a, b])
         first, second = heads.names[a], heads.names[b]

@@ -9,7 +9,7 @@ from mechint import figures
 from mechint.probe import Report
 from probes._weights import circuits
 from probes._weights.circuits import Heads
-from probes._weights.composition import KINDS, Composition
+from probes._weights.composition import KINDS, HeadComposition
 from probes._weights.directions import Removals
 
 MOST_DRAWN = 128
@@ -29,7 +29,7 @@ def sizes(heads: Heads) -> dict[str, list[float]]:
     return columns
 
 
-def draw_circuits(report: Report, heads: Heads, composed: Composition | None) -> None:
+def draw_circuits(report: Report, heads: Heads, composed: HeadComposition | None) -> None:
     """The full OV circuit of the head that copies most, the QK circuits of a head, and z of all
     pairs.
     """
@@ -67,7 +67,7 @@ def _circuit(full: Tensor, title: str, columns: str, rows: str = "token") -> fig
     )
 
 
-def _composition(heads: Heads, composed: Composition) -> figures.Figure:
+def _composition(heads: Heads, composed: HeadComposition) -> figures.Figure:
     readers = [index for index in range(len(heads.names)) if np.isfinite(_column(composed, index))]
     writers = [index for index, row in enumerate(composed.z["K"]) if bool(np.isfinite(row).any())]
     z = np.concatenate([composed.z[kind][np.ix_(writers, readers)] for kind in KINDS], 1)
@@ -84,7 +84,7 @@ def _composition(heads: Heads, composed: Composition) -> figures.Figure:
     )
 
 
-def _column(composed: Composition, index: int) -> float:
+def _column(composed: HeadComposition, index: int) -> float:
     column = composed.z["K"][:, index]
     return float(np.nanmax(column)) if bool(np.isfinite(column).any()) else float("nan")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from studies.capacity.language import LEARNED, OPERANDS
 from studies.capacity.regressions import HALF
-from studies.claims import ClaimTest, Control, Found, above, below, claim, control_of
+from studies.claims import ClaimTest, Found, PositiveControl, above, below, claim, control_of
 from studies.rows import NoRunsError, Row, Rows
 from studies.statistics import Planned, mean, share
 
@@ -22,7 +22,7 @@ OPTIMUM = "in at least 95% of the runs the loss is at most 2% above Σ_{i>m} u_(
 # --- regressions on the population gradient -------------------------------------------------------
 
 
-def at_optimum(rows: Rows) -> Control:
+def at_optimum(rows: Rows) -> PositiveControl:
     """The control of what is read from an optimum, which an untrained encoder fails."""
     return control_of([row["excess"] <= 0.02 for row in rows], 0.95)
 
@@ -206,12 +206,12 @@ def rare(row: Row) -> float:
     return float(row["held"][-1])
 
 
-def held_at_first(rows: Rows) -> Control:
+def held_at_first(rows: Rows) -> PositiveControl:
     """At the smallest gap the widest model holds a feature of the rare task."""
     runs = rows.where(arm="retention", gap=1)
     widest = max(runs.values_of("width"))
     most = float(np.mean([rare(row) for row in runs.where(width=widest)]))
-    return Control(most >= 1, f"{most:.2f} held at width {widest}")
+    return PositiveControl(most >= 1, f"{most:.2f} held at width {widest}")
 
 
 @claim(
@@ -267,7 +267,7 @@ def without_clipping(rows: Rows) -> Found:
     words = ", ".join(f"{name} {value:.2f}" for name, value in others.items())
     return Found(
         mean(lost_at(rows, "Adam, batch size fixed")),
-        Control(usual.low > 0.5, f"clipped {usual}"),
+        PositiveControl(usual.low > 0.5, f"clipped {usual}"),
         f"features lost: {words}",
     )
 
@@ -286,7 +286,7 @@ def above_capacity(rows: Rows, test: Callable[[Row, Row, list[int]], bool]) -> l
     return flags
 
 
-def widest_learns(rows: Rows) -> Control:
+def widest_learns(rows: Rows) -> PositiveControl:
     """The widest model holds half a feature of each task with a critical width up to its own."""
     runs = rows.where(arm="data", factor=10)
     widest = runs.where(width=max(runs.values_of("width")))
@@ -358,11 +358,11 @@ def ends(rows: Rows, label: str) -> tuple[Any, Any]:
     return min(values), max(values)
 
 
-def learned_where_frequent(rows: Rows) -> Control:
+def learned_where_frequent(rows: Rows) -> PositiveControl:
     """At the highest frequency the widest model learns the task, on average."""
     labels = {"frequency": ends(rows, "frequency")[1], "width": ends(rows, "width")[1]}
     found = float(np.mean(rows.where(arm="language", **labels).column("accuracy")))
-    return Control(found >= LEARNED, f"accuracy {found:.2f}")
+    return PositiveControl(found >= LEARNED, f"accuracy {found:.2f}")
 
 
 def accuracy(row: Row) -> float:
@@ -460,7 +460,7 @@ def order_in_embedding(rows: Rows) -> Found:
     widest = rows.where(arm="language", width=wide, frequency=high)
     top, start = (float(np.mean(widest.column(name))) for name in ("r2", "r2_untrained"))
     shown = f"{top:.2f} where frequent, {start:.2f} at the initial weights"
-    return Found(mean(gains), Control(top > 0 and start < 0.1, shown))
+    return Found(mean(gains), PositiveControl(top > 0 and start < 0.1, shown))
 
 
 def ratios(rows: Rows, name: str) -> list[float]:
@@ -484,11 +484,11 @@ def ratios(rows: Rows, name: str) -> list[float]:
     return found
 
 
-def own_tokens(rows: Rows) -> Control:
+def own_tokens(rows: Rows) -> PositiveControl:
     """The task's own tokens have a positive cosine, by its interval over models."""
     models = [row for row in rows.where(arm="language") if row["cosines"]]
     found = mean([row["cosines"]["task"] for row in models])
-    return Control(found.low > 0, f"task tokens {found}")
+    return PositiveControl(found.low > 0, f"task tokens {found}")
 
 
 @claim(
@@ -542,7 +542,7 @@ def interchange_claim(id: str, operand: str, name: str) -> ClaimTest:
 
         permuted = mean(values("permuted"))
         shown = f"permuted {permuted}; {len(learned)} models"
-        return Found(mean(values("iia")), Control(permuted.high < 0.8, shown))
+        return Found(mean(values("iia")), PositiveControl(permuted.high < 0.8, shown))
 
     return judge
 

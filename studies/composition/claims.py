@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from studies.claims import Control, Found, above, below, claim, control_of
+from studies.claims import Found, PositiveControl, above, below, claim, control_of
 from studies.composition.measures import LEARNED
 from studies.rows import Row, Rows
 from studies.statistics import Planned, mean, share
@@ -45,7 +45,7 @@ def medians(rows: Rows) -> str:
     return f"medians: {', '.join(words)}"
 
 
-def shortest_learned(rows: Rows) -> Control:
+def shortest_learned(rows: Rows) -> PositiveControl:
     """The control of runs on several hops: that they train at all."""
     return control_of([math.isfinite(next(iter(row["learned_at"].values()))) for row in rows])
 
@@ -71,7 +71,7 @@ def direct(rows: Rows) -> Found:
     learned = share([math.isfinite(list(row["learned_at"].values())[-1]) for row in beside])
     accuracy = float(np.mean([longest(row) for row in runs]))
     note = f"accuracy {accuracy:.2f} after {runs[0]['steps']:,} steps"
-    return Found(share(off), Control(learned.low > SHARE, f"mixture {learned}"), note)
+    return Found(share(off), PositiveControl(learned.low > SHARE, f"mixture {learned}"), note)
 
 
 @claim(
@@ -112,7 +112,7 @@ def mixture_staged(rows: Rows) -> Found:
 def order(rows: Rows) -> Found:
     runs = [*rows.where(arm="mixture"), *rows.where(arm="mixture-last")]
     learned = [row for row in runs if learned_all(row)]
-    control = Control(len(learned) >= 6, f"{len(learned)} of {len(runs)}")
+    control = PositiveControl(len(learned) >= 6, f"{len(learned)} of {len(runs)}")
     return Found(share(list(map(in_order, learned))), control)
 
 
@@ -171,7 +171,7 @@ def attention(rows: Rows, arm: str, layer: int) -> Found:
         [row["followed_untrained"][layer - 1] for row in runs if "followed_untrained" in row]
     )
     met = len(runs) >= 3 and not start.value >= 0.5
-    control = Control(met, f"{len(runs)} learned, {start.value:.2f} at the initial weights")
+    control = PositiveControl(met, f"{len(runs)} learned, {start.value:.2f} at the initial weights")
     return Found(mean([row["followed"][layer - 1] for row in runs], (0, 1)), control)
 
 

@@ -108,7 +108,7 @@ def plan(size: str) -> list[PlannedRun]:
     return planned
 
 
-class Composition(Study):
+class CompositionStudy(Study):
     """Composed permutations, learned from direct labels, mixtures and curricula."""
 
     name: ClassVar[str] = "composition"

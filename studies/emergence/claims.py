@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from studies.claims import ClaimTest, Control, Found, below, claim, near
+from studies.claims import ClaimTest, Found, PositiveControl, below, claim, near
 from studies.rows import NoRunsError, Rows
 from studies.statistics import Estimate, Planned, bootstrap, exponent, mean
 
@@ -16,10 +16,10 @@ LOST = 0.1
 """Share of its fitted directions that a run may leave unlearned where times or losses are read."""
 
 
-def few_lost(rows: Rows) -> Control:
+def few_lost(rows: Rows) -> PositiveControl:
     """The control of what is read from times or losses."""
     worst = max(row["lost"] / max(1, row["fitted"]) for row in rows)
-    return Control(worst <= LOST, f"at most {worst:.1%} of the directions not learned")
+    return PositiveControl(worst <= LOST, f"at most {worst:.1%} of the directions not learned")
 
 
 def times_claim(id: str, beta: float) -> ClaimTest:
@@ -85,7 +85,7 @@ def floor_claim(id: str, beta: float) -> ClaimTest:
         runs = rows.where(arm="floor", beta=beta)
         fits = [exponent(of.column("width"), of.column("floor")) for of in runs.by("seed").values()]
         fall = max(float(np.median(of.column("late_fall"))) for of in runs.by("width").values())
-        return Found(mean(fits), Control(fall <= 0.05, f"at most {fall:.1%}"))
+        return Found(mean(fits), PositiveControl(fall <= 0.05, f"at most {fall:.1%}"))
 
     return judge
 
@@ -144,7 +144,7 @@ def search_claim(id: str, k: int) -> ClaimTest:
         looks = min(
             float(np.median(of.column("search_time"))) / of[0]["every"] for of in cells.values()
         )
-        return Found(found, Control(looks >= 4, f"at least {looks:.1f}"))
+        return Found(found, PositiveControl(looks >= 4, f"at least {looks:.1f}"))
 
     return judge
 
@@ -162,7 +162,7 @@ def online_exponents(rows: Rows, name: str) -> list[float]:
     return fits
 
 
-def fixed_rate(rows: Rows) -> Control:
+def fixed_rate(rows: Rows) -> PositiveControl:
     """At a fixed rate the same directions take samples ∝ p^β, β = 1: the remark's contrast."""
     targets = sorted(rows.where(arm="online").values_of("target"))
     fits = [
@@ -170,7 +170,7 @@ def fixed_rate(rows: Rows) -> Control:
         for row in rows.where(arm="online fixed")
     ]
     found = mean(fits)
-    return Control(abs(found.value - 1) <= 0.3, f"at a fixed rate {found}")
+    return PositiveControl(abs(found.value - 1) <= 0.3, f"at a fixed rate {found}")
 
 
 @claim(

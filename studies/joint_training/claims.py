@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mechint.transitions import Transition, fit_transition
-from studies.claims import ClaimTest, Control, Found, above, below, claim, control_of, near
+from studies.claims import ClaimTest, Found, PositiveControl, above, below, claim, control_of, near
 from studies.joint_training.measures import SOLVED, parity_separation
 from studies.rows import NoRunsError, Rows
 from studies.statistics import MIN_RUNS, Bar, Estimate, Planned, bootstrap, difference, mean, share
@@ -53,7 +53,9 @@ MIXTURE, ALONE = "MAX+MED+ADD, early stop", "ADD, early stop"
 def mixture_against_alone(rows: Rows) -> Found:
     mixture, alone = solved(triplets(rows, MIXTURE)), solved(triplets(rows, ALONE))
     learned = share(mixture)
-    return Found(difference(mixture, alone), Control(learned.low > 0.4, f"mixture {learned}"))
+    return Found(
+        difference(mixture, alone), PositiveControl(learned.low > 0.4, f"mixture {learned}")
+    )
 
 
 @claim(
@@ -74,7 +76,7 @@ def mixture_reaches_all(rows: Rows) -> Found:
         if name in ("MAX", "MED")
     ]
     known = float(np.mean(others)) if others else math.nan
-    control = Control(not known < 0.95, f"{known:.2f}" if others else "held-out sums alone")
+    control = PositiveControl(not known < 0.95, f"{known:.2f}" if others else "held-out sums alone")
     return Found(bootstrapped_mean(runs.column("accuracy")), control)
 
 
@@ -107,7 +109,7 @@ def other_initialization(rows: Rows) -> Found:
         solved(triplets(rows, name, init="torch", width=64)) for name in ("MAX+MED+ADD", "ADD")
     )
     usual = mixture_against_alone.judge(rows).estimate
-    return Found(difference(mixture, alone), Control(usual.low > 0, f"N(0, 0.02): {usual}"))
+    return Found(difference(mixture, alone), PositiveControl(usual.low > 0, f"N(0, 0.02): {usual}"))
 
 
 @claim(
@@ -122,7 +124,7 @@ def other_initialization(rows: Rows) -> Found:
 def over_widths(rows: Rows) -> Found:
     mixture, alone = (triplets(rows, name) for name in ("MAX+MED+ADD", "ADD"))
     widest = share(solved(mixture.where(width=max(mixture.values_of("width")))))
-    control = Control(widest.low > 0.4, f"widest {widest}")
+    control = PositiveControl(widest.low > 0.4, f"widest {widest}")
     return Found(difference(solved(mixture), solved(alone)), control)
 
 
@@ -140,7 +142,7 @@ def few_sums(rows: Rows) -> Found:
     wide = mean(runs.where(width=64).column("accuracy"))
     return Found(
         mean(runs.where(width=16).column("accuracy"), (0, 1)),
-        Control(wide.low > 0.5, f"64 wide {wide}"),
+        PositiveControl(wide.low > 0.5, f"64 wide {wide}"),
     )
 
 
@@ -163,10 +165,12 @@ def faster(rows: Rows) -> Found:
 
     first, second = mixture.column("solved_at"), alone.column("solved_at")
     got = share([math.isfinite(one) for one in first])
-    return Found(bootstrap(ratio, first, second), Control(got.value > 0.5, f"mixture {got}"))
+    return Found(
+        bootstrap(ratio, first, second), PositiveControl(got.value > 0.5, f"mixture {got}")
+    )
 
 
-def before_jump(rows: Rows) -> tuple[list[dict[str, float]], Control]:
+def before_jump(rows: Rows) -> tuple[list[dict[str, float]], PositiveControl]:
     """Of every run of sums alone that fits parity in training: what it does at its last kept
     checkpoint with held-out sums below SOLVED.
     """
@@ -180,7 +184,9 @@ def before_jump(rows: Rows) -> tuple[list[dict[str, float]], Control]:
         if last and last[-1]["parity_train"] >= 0.9:
             found.append(last[-1])
     known = float(np.mean(after)) if after else math.nan
-    control = Control(len(found) >= 6 and not known < 0.9, f"{len(found)} runs; {known:.2f} after")
+    control = PositiveControl(
+        len(found) >= 6 and not known < 0.9, f"{len(found)} runs; {known:.2f} after"
+    )
     return found, control
 
 
@@ -214,7 +220,7 @@ def wrong_parities(rows: Rows) -> Found:
 def second_order_agrees(rows: Rows) -> Found:
     found, _ = before_jump(rows)
     ends = np.mean([row["parity"]["least_squares"] for row in triplets(rows, ALONE)], 0)
-    control = Control(
+    control = PositiveControl(
         len(found) >= 6 and ends[1] >= 0.99 and ends[0] < 0.2,
         f"{ends[1]:.2f} trained, {ends[0]:.2f} held out",
     )
@@ -244,7 +250,7 @@ def factor(first: Transition, second: Transition, level: float = SMALLER) -> Est
     )
 
 
-def inside(fits: Mapping[str, Transition], level: float = SMALLER) -> Control:
+def inside(fits: Mapping[str, Transition], level: float = SMALLER) -> PositiveControl:
     """Every curve passes the level inside the range of sizes, by the interval of its point, from at
     least MIN_RUNS runs of every size.
     """
@@ -255,7 +261,7 @@ def inside(fits: Mapping[str, Transition], level: float = SMALLER) -> Control:
             words.append(f"{arm} leaves the range of sizes")
         elif np.unique(fit.parameters, return_counts=True)[1].min() < MIN_RUNS:
             words.append(f"{arm} has fewer than {MIN_RUNS} runs at a size")
-    return Control(not words, "; ".join(words) or "all inside")
+    return PositiveControl(not words, "; ".join(words) or "all inside")
 
 
 def factor_claim(
@@ -300,7 +306,7 @@ def shuffled_table(rows: Rows) -> Found:
     best = max(true, key=lambda width: float(np.mean(true[width].column("accuracy"))))
     reached = float(np.mean(true[best].column("accuracy")))
     runs = rows.where(arm="shuffled ADD in MAX+MED+ADD, n = 26", width=best)
-    control = Control(reached >= SOLVED, f"true {reached:.2f}, {best} wide")
+    control = PositiveControl(reached >= SOLVED, f"true {reached:.2f}, {best} wide")
     return Found(mean(runs.column("accuracy")), control)
 
 
@@ -333,7 +339,7 @@ def averaged_parity(id: str, arm: str, theirs: str) -> ClaimTest:
         estimate = Estimate(
             p, again.low, again.high, len(kept), f"share {found:.2f} of component {at}"
         )
-        return Found(estimate, Control(len(kept) >= 10, f"{len(kept)} models"))
+        return Found(estimate, PositiveControl(len(kept) >= 10, f"{len(kept)} models"))
 
     return judge
 
@@ -361,7 +367,7 @@ def ratio_claim(id: str, kind: str, theirs: str, bar: Bar, says: str) -> ClaimTe
             for arm in ("ADD in MAX+MED+ADD", "ADD")
         ]
         found = [cohens_d(a, b) for a, b in zip(*arms, strict=False)]
-        return Found(mean(found), Control(len(found) >= 3, f"{len(found)} pairs"))
+        return Found(mean(found), PositiveControl(len(found) >= 3, f"{len(found)} pairs"))
 
     return judge
 
@@ -398,7 +404,7 @@ def curriculum_claim(id: str, width: int) -> ClaimTest:
         }
         few = sum(solved(alone)) * 2 <= len(alone)
         shown = ", ".join(f"{name} {at:.2f}" for name, at in known.items())
-        control = Control(few and min(known.values()) >= SOLVED, shown)
+        control = PositiveControl(few and min(known.values()) >= SOLVED, shown)
         return Found(difference(solved(after), solved(alone)), control)
 
     return judge
@@ -440,7 +446,7 @@ def nesting_costs_more(rows: Rows) -> Found:
 def no_sums_without_steps(rows: Rows) -> Found:
     flags = [at >= 0.5 for at in rows.where(arm="ADD, no steps").column("accuracy")]
     seen = [at >= 0.5 for at in rows.where(arm="ADD").column("accuracy")]
-    return Found(share(flags), Control(any(seen), f"{sum(seen)} of {len(seen)}"))
+    return Found(share(flags), PositiveControl(any(seen), f"{sum(seen)} of {len(seen)}"))
 
 
 TABLE = "ADD, uneven table", "ADD, even table"

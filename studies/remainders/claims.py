@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from studies.claims import Control, Found, above, below, claim, control_of, near
+from studies.claims import Found, PositiveControl, above, below, claim, control_of, near
 from studies.remainders.measures import EASY, GENERALIZED, ONE_DIGIT
 from studies.rows import Row, Rows
 from studies.statistics import Estimate, Planned, bootstrap, mean, share
@@ -26,19 +26,21 @@ def least(row: Row) -> float:
     return min(row["final"].values())
 
 
-def learned(rows: Rows, fewest: int = 3) -> tuple[Rows, Control]:
+def learned(rows: Rows, fewest: int = 3) -> tuple[Rows, PositiveControl]:
     """Main runs with every prime at GENERALIZED, of which there must be some."""
     main = rows.where(arm="main")
     runs = Rows([row for row in main if least(row) >= GENERALIZED])
-    return runs, Control(len(runs) >= fewest, f"{len(runs)} of {len(main)} learned all primes")
+    return runs, PositiveControl(
+        len(runs) >= fewest, f"{len(runs)} of {len(main)} learned all primes"
+    )
 
 
-def addition_learned(rows: Rows) -> Control:
+def addition_learned(rows: Rows) -> PositiveControl:
     """Every addition run generalizes."""
     return control_of([least(row) >= GENERALIZED for row in rows.where(arm="addition")])
 
 
-def memorized(rows: Rows) -> Control:
+def memorized(rows: Rows) -> PositiveControl:
     """Every run on shuffled labels fits its training set."""
     runs = rows.where(arm="shuffled").having("train")
     return control_of([min(one.values()) >= 0.99 for one in runs.column("train")])
@@ -108,7 +110,7 @@ def long_runs(rows: Rows) -> Rows:
     return rows.where(arm="main", steps=65_536)
 
 
-def every_onset(rows: Rows) -> Control:
+def every_onset(rows: Rows) -> PositiveControl:
     """Every prime gets half-way from chance to 1."""
     return control_of([math.isfinite(max(row["onset"].values())) for row in rows])
 
@@ -219,7 +221,9 @@ def falls_again(rows: Rows) -> Found:
     falls = [(max(each) - each[-1]) / max(each) for each in counts]
     rises = all(max(each) > each[0] for each in counts)
     peaks = ", ".join(f"{max(each)} to {each[-1]}" for each in counts)
-    return Found(mean(falls), Control(control.met and rises, control.shown), f"counts {peaks}")
+    return Found(
+        mean(falls), PositiveControl(control.met and rises, control.shown), f"counts {peaks}"
+    )
 
 
 @claim(
@@ -301,7 +305,7 @@ def without_grokfast(rows: Rows) -> Found:
     return Found(mean([float(one) for one in late]), all_learn(rows))
 
 
-def all_learn(rows: Rows) -> Control:
+def all_learn(rows: Rows) -> PositiveControl:
     """Every main run has all primes at GENERALIZED."""
     return control_of([least(row) >= GENERALIZED for row in rows.where(arm="main")])
 
@@ -401,7 +405,7 @@ def few_a_neuron(rows: Rows) -> Found:
         for arm in ("addition", "main")
     )
     known = mean(beside)
-    return Found(mean(values), Control(known.low > 0.5, f"addition {known}"))
+    return Found(mean(values), PositiveControl(known.low > 0.5, f"addition {known}"))
 
 
 @claim(

@@ -91,7 +91,7 @@ def _arms(
     return planned
 
 
-class Remainders(Study):
+class RemaindersStudy(Study):
     """Remainders by all primes below p, learned by one block at once, with its controls."""
 
     name: ClassVar[str] = "remainders"

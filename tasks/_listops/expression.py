@@ -76,7 +76,7 @@ class Bracket:
 
 
 @dataclass(frozen=True)
-class Step:
+class Resolution:
     """A bracket as it is resolved: where it stands, its operands as values, and its own value."""
 
     path: Path
@@ -84,7 +84,9 @@ class Step:
     value: int
 
 
-def solve(algebra: Algebra, tree: Bracket, given: Mapping[Path, int] | None = None) -> list[Step]:
+def solve(
+    algebra: Algebra, tree: Bracket, given: Mapping[Path, int] | None = None
+) -> list[Resolution]:
     """Resolve every bracket, the right-most innermost one first; a bracket whose path is in `given`
     comes to the value there.
 
@@ -93,7 +95,7 @@ def solve(algebra: Algebra, tree: Bracket, given: Mapping[Path, int] | None = No
     >>> [(step.path, step.value) for step in solve(integers(10), tree)]
     [((2,), 7), ((), 0)]
     """
-    steps: list[Step] = []
+    steps: list[Resolution] = []
 
     def value(bracket: Bracket, path: Path) -> int:
         operands = [0] * len(bracket.operands)
@@ -105,7 +107,7 @@ def solve(algebra: Algebra, tree: Bracket, given: Mapping[Path, int] | None = No
             result = given[path]
         else:
             result = algebra.compute(bracket.operation, operands)
-        steps.append(Step(path, tuple(operands), result))
+        steps.append(Resolution(path, tuple(operands), result))
         return result
 
     value(tree, ())
@@ -132,7 +134,7 @@ def with_value(algebra: Algebra, tree: Bracket, path: Path, wanted: int) -> Brac
 
 
 @dataclass(frozen=True, eq=False)
-class Grammar:
+class ExpressionGrammar:
     """Random trees: `fewest` to `most` operands a bracket, up to `depth` nested brackets, at most
     `max_brackets` in all; `weights` (operation,): how often each is drawn, in proportion.
     """
@@ -285,7 +287,7 @@ class Notation:
     def _values(self) -> dict[str, int]:
         return {text: index for index, text in enumerate(self.values)}
 
-    def texts(self, tree: Bracket, steps: Sequence[Step] | None = None) -> list[str]:
+    def texts(self, tree: Bracket, steps: Sequence[Resolution] | None = None) -> list[str]:
         """The expression after 0, 1, 2, … of `steps`, the last its value: each replaces the bracket
         that opens last.
         """
@@ -332,7 +334,7 @@ def _is_filled(tree: Bracket) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Patterns:
+class HeldOutTuples:
     """Held-out operand tuples of one length, ordered."""
 
     tuples: tuple[tuple[int, ...], ...]
@@ -341,7 +343,7 @@ class Patterns:
     def _all(self) -> frozenset[tuple[int, ...]]:
         return frozenset(self.tuples)
 
-    def occur(self, steps: Sequence[Step]) -> bool:
+    def occur(self, steps: Sequence[Resolution]) -> bool:
         """Whether a bracket, once its operands are values, shows a pattern among consecutive
         operands.
         """

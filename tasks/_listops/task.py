@@ -28,9 +28,9 @@ from tasks._listops.expression import (
     LETTERS,
     SPELLINGS,
     Bracket,
-    Grammar,
+    ExpressionGrammar,
+    HeldOutTuples,
     Notation,
-    Patterns,
     solve,
 )
 from tasks._listops.text import ExpressionTask, Predict
@@ -242,9 +242,9 @@ class ListOps(ExpressionTask, GeneratedTask):
             weights = dict(zip(self.mixture, given, strict=True))
         return np.array([weights.get(name, 0.0) for name in self.values.names])
 
-    def grammar(self, operation: str | None = None) -> Grammar:
+    def grammar(self, operation: str | None = None) -> ExpressionGrammar:
         """How expressions are drawn, of the mixture or of `operation` alone."""
-        return Grammar(
+        return ExpressionGrammar(
             self.values.size,
             self.shares(operation).tolist(),
             self.fewest_operands,
@@ -293,14 +293,14 @@ class ListOps(ExpressionTask, GeneratedTask):
         return min(max(3, self.fewest_operands), self.operands)
 
     @cached_property
-    def patterns(self) -> Patterns:
+    def patterns(self) -> HeldOutTuples:
         """The held-out tuples."""
         size, length = self.values.size, self.pattern_length
         count = max(1, min(100, size**length // 10)) if self.excluded is None else self.excluded
         generator = rng("excluded", size, length, self.excluded_seed)
         codes = np.sort(generator.choice(size**length, count, replace=False))
         digits = np.stack([codes // size**place % size for place in reversed(range(length))], 1)
-        return Patterns(tuple(map(tuple, digits.tolist())))
+        return HeldOutTuples(tuple(map(tuple, digits.tolist())))
 
     # --- what is drawn ----------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:

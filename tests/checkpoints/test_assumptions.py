@@ -128,9 +128,9 @@ def test_every_analysis_opens_with_accuracy_and_loss_beside_chance(bare):
     ],
 )
 def test_a_model_much_worse_than_its_record_is_said_first(metrics, text):
-    from mechint.checkpoints.performance import Performance
+    from mechint.checkpoints.performance import SplitPerformance
 
-    performance = Performance(
+    performance = SplitPerformance(
         {"answer": 0.5},
         {"answer": 2.0},
         {"answer": {"accuracy": 0.1, "loss": 2.3}},

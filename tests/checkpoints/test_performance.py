@@ -7,7 +7,7 @@ import math
 import pytest
 
 from mechint.checkpoints import Assumption, load_checkpoint
-from mechint.checkpoints.performance import CHANCE_LEVEL, Performance, measure
+from mechint.checkpoints.performance import CHANCE_LEVEL, SplitPerformance, measure
 from mechint.planted.trained import small_transformer
 from mechint.subject import Subject
 from tests.conformance.three_operands import ThreeOperands
@@ -30,10 +30,12 @@ def test_every_output_is_shown_with_the_answers_of_its_own() -> None:
     assert "on all 60 answers accuracy" in split and "on all 36 answers accuracy" in split
 
 
-def of(accuracy: float, n: int, loss: float = 0.1, level: float = 0.5, **more) -> Performance:
+def of(accuracy: float, n: int, loss: float = 0.1, level: float = 0.5, **more) -> SplitPerformance:
     """A performance on one output whose chance is `level` and 0.7 nats."""
     chance = {"y": {"accuracy": level, "loss": 0.7}}
-    return Performance({"y": accuracy}, {"y": loss}, chance, {"y": n}, **{"splits": {}, **more})
+    return SplitPerformance(
+        {"y": accuracy}, {"y": loss}, chance, {"y": n}, **{"splits": {}, **more}
+    )
 
 
 def test_chance_is_an_exact_binomial_test() -> None:

@@ -25,8 +25,8 @@ from mechint.models.protocol import hook_names, read_only_hooks
 from mechint.pairs import Pairs
 from mechint.subject import Subject
 from mechint.task import Batch
+from probes._das._swap import SwapSite
 from probes._das.search import default_places
-from probes._das.swap import SwapSite
 from tests.conformance.test_models import KINDS, inputs, kinds, made, saved
 
 LATE = ("opt", "gptj", "gpt_neo")

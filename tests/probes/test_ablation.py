@@ -24,7 +24,7 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, Task, answer_scores
 from probes._ablation import Ablation, neuron_importance
-from probes._ablation.measures import Ablated, Harm
+from probes._ablation.measures import AblatedScores, Harm
 
 FAST: dict[str, Any] = {"null_samples": 5}
 
@@ -268,7 +268,11 @@ def test_components_that_tie_are_not_named_again_as_larger_without_a_p_value() -
     ablation, subject = Ablation(), planted.comparison(n=8).subject
     first, needed = ablation._first(subject, harm, sign_flips(changes, 999, 0).p_values)
     assert (first, sorted(needed)) == ([0, 1], [0, 1])
-    ablated = [Ablated(Site.attention(0)), Ablated(Site.mlp(0)), Ablated(Site.head(0, 1))]
+    ablated = [
+        AblatedScores(Site.attention(0)),
+        AblatedScores(Site.mlp(0)),
+        AblatedScores(Site.head(0, 1)),
+    ]
     base, effect = torch.zeros(1, 2), torch.zeros(3, 1, 2)
     effect[:, 0, 1] = torch.from_numpy(harm.total)
     metrics = ablation._metrics(subject, ablated, base, effect, harm, first, needed)

@@ -17,8 +17,8 @@ from mechint import Subject, planted
 from mechint.errors import NotApplicableError
 from mechint.pairs import Pairs
 from mechint.results import ProbeResult
-from probes._das.swap import SwapSite
-from probes._interference.gradients import Gradients, mean_weights
+from probes._das._swap import SwapSite
+from probes._interference.gradients import TaskGradients, mean_weights
 from probes._interference.probe import Interference
 from probes._llc.sampler import _With
 from probes.removal import EmbeddingRemoval
@@ -104,7 +104,7 @@ def test_interchange_and_removals(hooked: Subject, edited: Subject) -> None:
 
 
 def test_gradients_of_weights_pass_through_the_hooks(whole: Subject, hooked: Subject) -> None:
-    gradients = Gradients(hooked)
+    gradients = TaskGradients(hooked)
     found = gradients.of_groups(hooked.data, mean_weights(hooked.data)[None])[0]
     sizes = [weight.numel() for weight in gradients.free.values()]
     parts = dict(zip(gradients.free, found.split(sizes), strict=True))

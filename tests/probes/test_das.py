@@ -37,7 +37,7 @@ from probes._das import (
     swap,
 )
 from probes._das.controls import reader_split
-from probes._das.search import Cell, Rule, choose_cell, decode, share_within_values
+from probes._das.search import Rule, SiteCell, choose_cell, decode, share_within_values
 
 SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"
 SMALL: dict[str, Any] = {
@@ -523,12 +523,12 @@ def test_pairs_are_those_whose_counterfactual_input_is_answered_right() -> None:
 RULE, HELD_OUT, NAN = Rule(0.9, 0.5), 1000, float("nan")
 
 
-def cell(dimension: int, trained: float, held_out: float, layer: int = 0, **more: Any) -> Cell:
+def cell(dimension: int, trained: float, held_out: float, layer: int = 0, **more: Any) -> SiteCell:
     correct = (torch.arange(HELD_OUT) < round(HELD_OUT * held_out)).float()[:, None]
     measured = {"full_swap": 1.0, "full_swap_minimal": 1.0, "input_share": 0.05, "decoded": NAN}
     place = (f"blocks.{layer}.hook_resid_post", None)
     subspace = torch.eye(16)[:, :dimension]
-    return Cell(place, dimension, subspace, [1.0], trained, correct, **measured | more)
+    return SiteCell(place, dimension, subspace, [1.0], trained, correct, **measured | more)
 
 
 @pytest.mark.parametrize(

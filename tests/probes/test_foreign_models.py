@@ -19,7 +19,7 @@ from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from probes._ablation import Ablation
 from probes._das import DAS, SwapSite, random_subspace, swap
-from probes._interference import Gradients
+from probes._interference import TaskGradients
 from probes._patching import Patching
 from probes._weights import circuits
 
@@ -113,7 +113,7 @@ def test_gradients_by_finite_differences(subject: Subject) -> None:
     unembedding.
     """
     model, data = subject.model, subject.data[:1]
-    found = Gradients(subject)
+    found = TaskGradients(subject)
     generator = torch.Generator().manual_seed(0)
     direction = {
         name: torch.randn(value.shape, generator=generator) * (len(value) != VOCABULARY)

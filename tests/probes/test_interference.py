@@ -21,7 +21,7 @@ from mechint.probe import Report
 from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
-from probes._interference import Gradients, Interference, cosines, groups_of, with_whole
+from probes._interference import Interference, TaskGradients, cosines, groups_of, with_whole
 from probes._interference import gradients as gradients_module
 from probes._interference import probe as probe_module
 
@@ -61,11 +61,11 @@ def backward(subject: Subject, loss: torch.Tensor) -> torch.Tensor:
 def test_example_gradients_equal_one_backward_each() -> None:
     subject = made(TASKS["comparison"](n=6), n_layers=2, normalization_type="LN")
     data = subject.data[:9]
-    ours = torch.cat([*Gradients(subject).of_examples(data)])
+    ours = torch.cat([*TaskGradients(subject).of_examples(data)])
     for row, tokens, targets in zip(ours, data.tokens, data.targets, strict=True):
         loss = F.cross_entropy(subject.model(tokens[None])[0, -1:], targets[-1])
         assert torch.allclose(row, backward(subject, loss), atol=1e-10)
-    one_at_a_time = Gradients(subject.with_limits(memory=1))
+    one_at_a_time = TaskGradients(subject.with_limits(memory=1))
     assert torch.allclose(torch.cat([*one_at_a_time.of_examples(data)]), ours, atol=1e-12)
 
 
@@ -73,7 +73,7 @@ def test_group_gradients_equal_one_backward_each() -> None:
     subject = made(TASKS["remainders"](p=5))
     data = subject.data
     groups = groups_of(subject.task, data)
-    ours = Gradients(subject).of_groups(data, torch.stack(list(groups.values())))
+    ours = TaskGradients(subject).of_groups(data, torch.stack(list(groups.values())))
     for i, (row, part) in enumerate(zip(ours, subject.task.output_slices.values(), strict=True)):
         loss = F.cross_entropy(
             subject.model(data.tokens)[:, -1, part], data.targets[:, -1, i], reduction="sum"
@@ -86,7 +86,7 @@ def test_task_and_background_add_up_to_the_batch() -> None:
     batch = subject.task.sample(64, 0, "test")
     names, weights = with_whole(subject.task, batch)
     assert names == ["batch", "task", "rises", "sums", "background"]
-    gradients = Gradients(subject).of_groups(batch, weights)
+    gradients = TaskGradients(subject).of_groups(batch, weights)
     masks = torch.stack([batch.masks[name] for name in ("task", "rises", "sums")])
     if int(masks.sum(0).max()) <= 1:
         assert torch.allclose(gradients[0], gradients[1:].sum(0), atol=1e-9)
@@ -99,7 +99,7 @@ def test_task_and_background_add_up_to_the_batch() -> None:
 def test_neurons_are_rows_of_the_whole_gradient() -> None:
     subject = made(TASKS["comparison"](n=6), n_layers=2)
     data = subject.data
-    part = torch.cat([*Gradients(subject, (1, [3, 7])).of_examples(data[:4])])
+    part = torch.cat([*TaskGradients(subject, (1, [3, 7])).of_examples(data[:4])])
     loss = F.cross_entropy(subject.model(data.tokens[:1])[:, -1], data.targets[:1, -1, 0])
     block = subject.model.blocks[1].mlp
     w_in, b_in, w_out = torch.autograd.grad(loss, [block.W_in, block.b_in, block.W_out])
@@ -193,9 +193,9 @@ def test_a_model_that_cannot_resume_has_the_same_gradients(monkeypatch: Any) -> 
     subject = made(TASKS["remainders"](p=5))
     data = subject.data[:7]
     _, weights = with_whole(subject.task, data)
-    ours = Gradients(subject)
+    ours = TaskGradients(subject)
     monkeypatch.setattr("probes._interference.gradients.resumes", lambda model: False)
-    plain = Gradients(subject)
+    plain = TaskGradients(subject)
     assert not plain.vectorized
     order = [list(ours.free).index(name) for name in plain.free]
     assert order == sorted(order)  # parameters stand in one order
@@ -273,7 +273,7 @@ def test_a_float32_model_at_a_small_loss_has_the_cosines_of_its_double(
     subject.model.float()
     data, other = subject.data[:32], subject.data[32:96]
     weights = (data.targets != -1).float()[None], (other.targets != -1).float()[None]
-    gradients = Gradients(subject)
+    gradients = TaskGradients(subject)
     found = cosines(gradients.of_groups(data, weights[0]), gradients.of_groups(other, weights[1]))
 
     exact = subject.with_model(copy.deepcopy(subject.model).double())

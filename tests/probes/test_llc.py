@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError, ParameterError
-from mechint.planted.linear_network import learning_coefficient
+from mechint.planted._linear_network import learning_coefficient
 from mechint.planted.trained import small_transformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult

@@ -21,8 +21,8 @@ from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Slots, blank, make_task
 from mechint.subject import Subject
 from probes._ablation import Ablation, neuron_importance
+from probes._das._swap import SwapSite
 from probes._das.controls import readers
-from probes._das.swap import SwapSite
 from probes._lens import Lens
 from probes._patching import Patching
 from probes._patching.removal import Left, first_needed, left_without

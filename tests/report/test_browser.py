@@ -108,7 +108,7 @@ def test_a_page_is_whole_without_script(browser: Any, pages: dict[str, Path]) ->
 
 
 def test_pages_are_small(pages: dict[str, Path]) -> None:
-    from mechint.report.render import plotly_js
+    from mechint.report._render import plotly_js
 
     for name in ("report", "two", "kinds", "study"):
         assert len(pages[name].read_bytes()) - len(plotly_js().encode()) < BESIDE_PLOTLY, name

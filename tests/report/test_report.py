@@ -27,8 +27,8 @@ from mechint.report import (
     render,
     write_report,
 )
+from mechint.report._render import null_strip
 from mechint.report.measure import power_figure
-from mechint.report.render import null_strip
 from mechint.results import Claim, Effect, Finding, Null, ProbeResult, Table
 
 WORDS: dict[str, Any] = {"title": "Spectrum", "x_title": "frequency", "y_title": "share (0–1)"}

@@ -17,7 +17,7 @@ from mechint.config import ModelConfig
 from mechint.errors import DataError
 from mechint.intervals import paired_difference
 from mechint.models import build
-from mechint.run_table.compare import compare
+from mechint.run_table._compare import compare
 from mechint.similarity import against_shuffled, linear_cka
 from mechint.subject import Subject
 

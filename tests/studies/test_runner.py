@@ -14,7 +14,7 @@ from mechint.errors import RunError, UnknownNameError
 from mechint.registry import STUDIES
 from mechint.report import Page
 from mechint.training import Run
-from studies import ClaimTest, Control, Found, Planned, PlannedRun, Rows, Study, arm, claim
+from studies import ClaimTest, Found, Planned, PlannedRun, PositiveControl, Rows, Study, arm, claim
 from studies.claims import above
 from studies.record import BEGIN, CRITERIA, END, record
 from studies.rows import read_rows
@@ -33,7 +33,9 @@ from studies.statistics import share
 )
 def finished(rows: Rows) -> Found:
     runs = rows.where(arm="short")
-    return Found(share([row["steps"] == 2 for row in runs]), Control(bool(runs), f"{len(runs)}"))
+    return Found(
+        share([row["steps"] == 2 for row in runs]), PositiveControl(bool(runs), f"{len(runs)}")
+    )
 
 
 @claim(
@@ -46,7 +48,7 @@ def finished(rows: Rows) -> Found:
 )
 def long(rows: Rows) -> Found:
     runs = rows.where(arm="long")
-    return Found(share([row["steps"] == 3 for row in runs]), Control(True, ""))
+    return Found(share([row["steps"] == 3 for row in runs]), PositiveControl(True, ""))
 
 
 class Own(Study):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mechint.errors import ParameterError
 from mechint.task import IGNORE, Task
-from probes._das.swap import SwapSite
+from probes._das._swap import SwapSite
 
 
 def fit(
