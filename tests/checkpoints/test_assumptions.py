@@ -95,22 +95,20 @@ def test_the_command_line_says_and_sets_them(bare):
     shown = run("checkpoint", "info", bare)
     assert "assumed act_fn = relu: the file does not say" in shown.stdout
     assert "--set model.act_fn=… sets it" in shown.stdout
-    arguments = ("analyze", bare, "--task", "modular-arithmetic", "--set", f"p={P}")
-    arguments += ("--set", "model.act_fn=gelu", "--probe", "lens")
+    arguments = ("checkpoint", "info", bare, "--set", "model.act_fn=gelu")
     text = run(*arguments).stdout
     assert "assumed attention_dir = causal" in text and "assumed act_fn" not in text
-    found = json.loads(run(*arguments, "--json").stdout)["checkpoint"]
+    found = json.loads(run(*arguments, "--json").stdout)
     assert found["assumed"]["attention_dir"]["value"] == "causal"
     assert "act_fn" not in found["assumed"]
 
 
 # --- how well it answers --------------------------------------------------------------------------
-def test_every_analysis_opens_with_accuracy_and_loss_beside_chance(bare):
-    arguments = ("analyze", bare, "--task", "modular-arithmetic", "--set", f"p={P}")
-    text = run(*arguments, "--probe", "lens").stdout
-    assert text.startswith("warning the model's accuracy on 'answer' is at chance")
-    assert "(chance 0.2), loss" in text.replace("\n", " ")
-    found = json.loads(run(*arguments, "--probe", "lens", "--json").stdout)["checkpoint"]
+def test_accuracy_and_loss_stand_beside_chance(bare):
+    arguments = ("checkpoint", "info", bare, "--task", "modular-arithmetic", "--set", f"p={P}")
+    result = run(*arguments, "--json")
+    assert "at chance" in run(*arguments).stderr
+    found = json.loads(result.stdout)
     opened = load_checkpoint(bare, task="modular-arithmetic", parameters={"p": P})
     logits, targets = opened.subject().logits(), opened.subject().targets[:, 0]
     right = (logits.argmax(-1) == targets).double().mean()
