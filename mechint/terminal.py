@@ -121,7 +121,7 @@ def _account_lines(account: Account, width: int) -> Iterator[tuple[str, str]]:
     if asked:
         yield from wrap_line(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))
     legend = "  ✓ yes   ○ looked for, not there   – unclear"
-    yield (legend + (f"   {hidden} more: --full" if hidden else "")), "dim"
+    yield from wrap_line(legend + (f"   {hidden} more: --full" if hidden else ""), width, "dim")
     for line in account.next:
         yield from wrap_line(f"next: {line}", width, "", indent=" " * 6)
 

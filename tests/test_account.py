@@ -1,0 +1,144 @@
+"""Accounts: the verdict from leads, evidence in order, text within any width, one JSON shape."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mechint
+from mechint import planted
+from mechint.account import (
+    NOTHING,
+    UNDECIDED,
+    Account,
+    Quality,
+    account_of,
+    accounts_json,
+    verdict_of,
+)
+from mechint.results import Effect, Finding, ProbeResult, Table
+from mechint.terminal import account_text, comparison_text, full_text, sparkline
+
+
+def result(
+    probe: str, *findings: Finding, lead: str = "", rank: int = 0, **parts: object
+) -> ProbeResult:
+    return ProbeResult(
+        probe,
+        f"What does {probe} ask?",
+        {},
+        findings,
+        lead=lead,
+        lead_rank=rank,
+        **parts,  # type: ignore[arg-type]
+    )
+
+
+YES = Finding("The model adds.", "yes", Effect(5.5, "nats", "loss", 0.01), 0.002, "shuffled, 499")
+NO = Finding("No head copies.", "no", p_value=0.4, null="renamed classes, 99")
+UNCLEAR = Finding("Whether it copies is unclear.", "unclear", reason="nine examples are too few")
+
+
+def account(**results: ProbeResult) -> Account:
+    verdict, caveat = verdict_of(results)
+    quality = (Quality("answer", 0.999, 0.01, 0.003, 4.7, 12769, 0.998, True),)
+    return Account(
+        "Addition mod 113, one layer", "runs/demo", verdict, quality, caveat, 1800, 226816, results
+    )
+
+
+def test_the_lead_of_highest_rank_is_the_verdict() -> None:
+    caveat = Finding("The model adds as a clock.", "yes", caveat="nearer a clock than a pizza")
+    results = {
+        "low": result("low", YES, lead="It has circles.", rank=20),
+        "high": result("high", caveat, lead="It adds as a clock.", rank=90),
+    }
+    assert verdict_of(results) == ("It adds as a clock.", "nearer a clock than a pizza")
+    assert verdict_of({"one": result("one", YES)})[0] == "The model adds."
+    assert verdict_of({"one": result("one", NO)})[0] == NOTHING
+    assert verdict_of({"one": result("one", UNCLEAR)})[0] == UNDECIDED
+
+
+def test_evidence_takes_the_first_of_every_probe_before_second_ones() -> None:
+    second = Finding("It has circles.", "yes")
+    made = account(
+        a=result("a", YES, second, rank=1), b=result("b", YES, rank=5), c=result("c", NO)
+    )
+    assert [(name, one.headline) for name, one in made.evidence] == [
+        ("b", YES.headline),
+        ("a", YES.headline),
+        ("a", second.headline),
+    ]
+    assert made.looked_for == [("c", NO)] and made.unclear == []
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+def test_text_fits_the_width_and_thirty_lines_and_breaks_no_word(width: int) -> None:
+    words = "The second harmonics of the key frequencies are needed by the logits"
+    long = [Finding(f"{words} {i}.", "yes", YES.effect, 0.002, "shuffled, 499") for i in range(9)]
+    made = account(
+        fourier=result("fourier", *long, lead="It adds as a clock, with six frequencies.", rank=80),
+        attention=result("attention", NO, UNCLEAR, not_asked=(("induction", "three tokens"),)),
+    )
+    lines = account_text(made, width).plain.splitlines()
+    assert max(map(len, lines)) <= width and (len(lines) <= 30 or width < 100)
+    text = " ".join(" ".join(lines).split())
+    assert made.verdict.upper() in text and words in text and "induction" in text
+    head = text.partition(made.verdict.upper())[0].split()
+    assert len(head) <= 40
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(60, 160),
+    st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=80),
+)
+def test_any_headline_stays_within_any_width(width: int, words: str) -> None:
+    made = account(one=result("one", Finding(f"A {words}", "yes", YES.effect, 0.01, "x, 99")))
+    assert all(len(line) <= width for line in account_text(made, width).plain.splitlines())
+
+
+def test_a_summary_is_a_strip_and_a_small_table() -> None:
+    made = result(
+        "fourier",
+        YES,
+        lead="It adds.",
+        rank=80,
+        arrays={"strip": np.array([0.0, 1.0, 0.5])},
+        tables={"summary": Table({"frequency": [3, 8], "energy": ["60%", "40%"]}, "")},
+    )
+    text = account_text(account(fourier=made)).plain
+    assert sparkline([0.0, 1.0, 0.5]) in text and "60%" in text
+
+
+def test_a_comparison_says_both_verdicts_first() -> None:
+    pizza = account(p=result("p", YES, lead="It adds as a pizza.", rank=9))
+    clock = account(p=result("p", YES, lead="It adds as a clock.", rank=9))
+    first, second, *rest = comparison_text([pizza, clock]).plain.splitlines()
+    assert "PIZZA" in first and "CLOCK" in second and len(rest) < 20
+
+
+def test_real_results_have_an_account_in_one_json_shape() -> None:
+    subject = planted.modular_addition(13, (2, 5), noise=0.02, rotation_seed=1).subject
+    made = mechint.analyze(subject, "norms", "fourier")
+    assert made.title == "Addition mod 13, one layer" and made.quality[0].accuracy == 1.0
+    assert made.verdict and len(made.verdict.split()) <= 15
+    data = json.loads(json.dumps(accounts_json([made]), allow_nan=False))
+    shape = {
+        "type": "object",
+        "required": ["schema", "accounts"],
+        "properties": {"schema": {"const": 3}, "accounts": {"type": "array"}},
+    }
+    jsonschema.validate(data, shape)
+    (one,) = data["accounts"]
+    assert {"path", "title", "quality", "verdict", "results"} <= set(one)
+    for found in one["results"]["fourier"]["findings"]:
+        assert {"headline", "verdict", "effect", "p_value"} <= set(found)
+    assert "details" in made._repr_html_() and made.verdict in made._repr_html_()
+    assert "fourier" in full_text(made.results).plain
+    assert account_of(subject, {}).verdict == NOTHING
