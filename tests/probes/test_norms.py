@@ -174,13 +174,15 @@ def test_a_planted_factor_is_measured_and_a_copy_is_not_told_apart() -> None:
     assert min(null.p_value for null in same.null.values()) == 1.0
 
 
+@pytest.mark.full
 def test_alone_a_plant_stands_out_from_untrained_weights_and_they_do_not() -> None:
     probe = Norms(null_models=199)
     plant = planted.modular_addition(13, (2, 5)).subject
     assert probe.detects(probe.run(plant))
-    assert sum(probe.detects(probe.run(plant.untrained(seed))) for seed in range(5)) == 0
+    assert sum(probe.detects(probe.run(plant.untrained(seed))) for seed in range(2)) == 0
 
 
+@pytest.mark.full
 def test_without_input_there_is_no_ratio() -> None:
     """Without embeddings attention reads zeros, and its output is its bias."""
     subject = small(normalization_type=None).untrained(0)
@@ -196,6 +198,7 @@ def test_without_input_there_is_no_ratio() -> None:
     assert set(result.tables["layers"].columns["sublayer"]) == {"L0 MLP"}
 
 
+@pytest.mark.full
 def test_positions_without_input_are_left_out_and_said() -> None:
     """The last token of modular arithmetic is always "="; here it alone has an input."""
     subject = small(normalization_type=None).untrained(0)
@@ -216,6 +219,7 @@ def test_positions_without_input_are_left_out_and_said() -> None:
     assert pair.metrics["norms.L0 attention.mean"] == pytest.approx(found[:, 2].mean())
 
 
+@pytest.mark.full
 def test_alone_the_examples_are_of_the_whole_task_and_the_sentence_is_of_them() -> None:
     """The first operand of the first examples has a large embedding, few of the others have."""
     subject = small().untrained(0)
