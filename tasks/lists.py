@@ -184,7 +184,9 @@ class SecondLargest(ListTask):
         "fast": {"task.n": 10, "train.steps": 1500, "train.lr": 5e-3},
         "paper": {"task.n": 32, "task.length": 6, "train.steps": 8000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 1500, seed 0"
+    }
 
     n: int = setting(16, "numbers, 0 to n - 1", low=2, high=1024)
 

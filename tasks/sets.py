@@ -35,7 +35,9 @@ class CountDistinct(SequenceTask):
         "fast": {"model.d_model": 32, "train.steps": 1000, "train.lr": 3e-3},
         "paper": {"task.n": 20, "task.length": 12, "train.steps": 6000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 76.8% by step 1000, seed 0"
+    }
 
     n: int = setting(8, "numbers, 0 to n - 1", low=2, high=256)
     length: int = setting(6, "numbers in a list", low=2, high=256)
@@ -136,7 +138,9 @@ class SetDifference(SequenceTask):
         "fast": {"model.d_model": 32, "train.steps": 800, "train.lr": 3e-3},
         "paper": {"task.n": 32, "task.removed": 6, "task.length": 10, "train.steps": 4000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 800, seed 0"
+    }
 
     n: int = setting(10, "numbers, 0 to n - 1", low=2, high=256)
     removed: int = setting(4, "numbers that are removed", low=1, high=128)

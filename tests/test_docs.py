@@ -104,9 +104,8 @@ def rows_of(text: str) -> set[str]:
 
 def test_every_name_stands_in_the_tables() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    of_tasks, _, rest = readme.partition("## Tasks")[2].partition("## Probes")
-    assert rows_of(of_tasks) >= set(TASKS.names())
-    assert rows_of(rest.partition("\n## ")[0]) >= set(PROBES.names())
+    of_probes = readme.partition("## Probes")[2].partition("\n## ")[0]
+    assert rows_of(of_probes) >= set(PROBES.names())
     choosing = (DOCS / "choosing-a-probe.md").read_text(encoding="utf-8")
     assert rows_of(choosing) >= set(PROBES.names())
     using = " ".join(choosing.split()).partition("only probes that intervene (")[2]

@@ -195,6 +195,7 @@ def conjugated_by_outer(group: FiniteGroup) -> FiniteGroup:
     return FiniteGroup.trusted(group.table, action=images)
 
 
+@pytest.mark.full
 def test_the_table_of_s6_alone_names_no_standard_irrep() -> None:
     """An outer automorphism exchanges transpositions with products of three of them."""
     group = named.symmetric(6)

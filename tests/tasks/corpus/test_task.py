@@ -185,6 +185,7 @@ def test_text_behind_a_cut_costs_what_all_its_beginnings_leave_open():
     assert not losses[:, :2].any()
 
 
+@pytest.mark.full
 def test_best_loss_is_that_of_the_background_as_it_stands_in_the_texts():
     task = Corpus(n_ctx=16, vocab_size=64, frequency=0.6, **INJECTED)
     batch, machine = task.sample(3000, seed=1), task.background.automaton
@@ -202,6 +203,7 @@ def test_best_loss_is_that_of_the_background_as_it_stands_in_the_texts():
         _ = full.best_loss
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("inject", "parameters"),
     [

@@ -32,6 +32,7 @@ def test_a_tree_is_solved_as_its_text_is_rewritten(notation: Notation, data: st.
     assert notation.texts(tree) == notation.rewrite(text)
 
 
+@pytest.mark.full
 @given(data=st.data())
 def test_one_plain_value_is_changed_to_reach_what_is_wanted(data: st.DataObject) -> None:
     notation = NOTATIONS[0]

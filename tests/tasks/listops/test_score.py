@@ -50,6 +50,7 @@ def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
     return predict, calls
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "parameters",
     [{}, {"chain_of_thought": False}, {"spelling": "functional", "n": 12, "loss_on": "all"}],
@@ -135,6 +136,7 @@ def test_accuracy_counts_by_the_answer_alone():
     assert task.accuracy(read_by_read(predict), batch).tolist() == [1.0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "parameters",
     [

@@ -196,6 +196,7 @@ def test_texts_of_the_source():
     assert len(set(ListOps(n=226).vocabulary.tokens)) == ListOps(n=226).d_vocab >= 226
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [2, 3])
 def test_held_out_and_trained_triplets_partition_all(n):
     task = ListOps(n=n, operands=3, min_operands=3, depth=1, excluded=n, operations=("ADD",))
