@@ -182,10 +182,10 @@ class _Held:
         """Status, digits, and no causal word in a found sentence without an intervention."""
         result = self.first
         assert result.verdict in VERDICTS, f"status {result.verdict!r}"
-        assert any(character.isdigit() for character in result.headline), (
-            f"the finding {result.headline!r} holds no number"
+        assert any(character.isdigit() for character in result.finding), (
+            f"the finding {result.finding!r} holds no number"
         )
-        for finding in result.headlines:
+        for finding in result.findings:
             assert finding.verdict in VERDICTS and finding.headline.strip()
             assert finding.alpha is None or finding.alpha <= LOOSEST, (
                 f"decides at the level {finding.alpha:g}; expected at most {LOOSEST}: "
@@ -256,7 +256,7 @@ def _too_few_samples(result: ProbeResult) -> list[Any]:
     """The findings whose nulls cannot reach their level."""
     return [
         finding
-        for finding in result.headlines
+        for finding in result.findings
         if finding.alpha is not None
         and any(result.null[name].floor > finding.alpha * (1 + 1e-9) for name in finding.tested)
         and why_undecidable([result.null[name] for name in finding.tested], finding.alpha)

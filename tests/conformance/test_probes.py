@@ -51,7 +51,7 @@ def pairs() -> Iterator[Any]:
                 yield pytest.param(name, subject, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "subject"), pairs())
+@pytest.mark.parametrize(("name", "subject"), list(pairs()))
 def test_a_probe_keeps_the_contract(name: str, subject: str, subtests: pytest.Subtests) -> None:
     suited = PROBES[name].calibration().suited.get(subject, {})
     plant = remainders() if subject == "remainders" else SUBJECTS[subject]()
