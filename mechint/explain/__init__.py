@@ -8,7 +8,7 @@ An `Explanation` binds the variables of a program to sites by features that are 
 `audit` fits on one half of the inputs and judges by interventions on the other.
 """
 
-from mechint.explain.audit import Audit, Test, audit
+from mechint.explain._audit import Audit, Test, audit
 from mechint.explain.claims import head, neurons, site
 from mechint.explain.explanation import Explanation, Part, Route
 from mechint.explain.propose import Family, explain

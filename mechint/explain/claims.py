@@ -46,7 +46,7 @@ KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimSite:
     """A head or a site, of which something is said."""
 
     where: Site
@@ -86,19 +86,19 @@ def one_hot(variable: str, n_values: int) -> Features:
     return lambda values: torch.nn.functional.one_hot(values[variable], n_values).double()
 
 
-def head(layer: int, *heads: int) -> Claim:
+def head(layer: int, *heads: int) -> ClaimSite:
     """Heads of a layer at the answer."""
-    return Claim(Site.of("head", layer, "answer", heads))
+    return ClaimSite(Site.of("head", layer, "answer", heads))
 
 
-def neurons(layer: int, units: Sequence[int]) -> Claim:
+def neurons(layer: int, units: Sequence[int]) -> ClaimSite:
     """Neurons of a layer at the answer."""
-    return Claim(Site.neurons(layer, list(units), "answer"))
+    return ClaimSite(Site.neurons(layer, list(units), "answer"))
 
 
-def site(text: str) -> Claim:
+def site(text: str) -> ClaimSite:
     """A site by its spelling, such as "L0 resid_post @ answer"."""
-    return Claim(site_of(text))
+    return ClaimSite(site_of(text))
 
 
 def parse_claim(text: str) -> Route | Claimed:
@@ -118,8 +118,8 @@ def parse_claim(text: str) -> Route | Claimed:
         )
     where = site_of(match[1])
     if match[2] == "attends":
-        return Claim(where).attends(match[3])
-    return Claim(where).holds(match[3])
+        return ClaimSite(where).attends(match[3])
+    return ClaimSite(where).holds(match[3])
 
 
 def explanation_of(subject: Subject, claimed: Sequence[Any]) -> Explanation:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mechint.errors import NotApplicableError, ParameterError
-from mechint.explain.audit import Audit, audit, beats_chance
+from mechint.explain._audit import Audit, audit, beats_chance
 from mechint.explain.explanation import Explanation
 from mechint.explain.measure import Bench
 from mechint.registry import EXPLANATIONS, summary

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from mechint.explain.audit import Audit, Test
+from mechint.explain._audit import Audit, Test
 from mechint.terminal import MAX_WIDTH, MIN_WIDTH, wrap_line
 
 STYLES = {"stands": "bold green", "incomplete": "bold yellow", "superfluous": "bold yellow"}

@@ -19,7 +19,7 @@ from mechint.registry import TASKS
 from mechint.task import Task
 from mechint.training.estimate import check_resources
 from mechint.training.part import as_planned, train_part
-from mechint.training.plan import Part, part_of, partition
+from mechint.training.plan import EnsemblePart, part_of, partition
 from mechint.training.run import DONE, Run, Spec
 from mechint.training.schedule import Progress, Shares
 
@@ -187,7 +187,7 @@ def train_many(
     workers: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
     threads: int | None = None,
-    announce: Callable[[list[Part], list[Spec]], None] | None = None,
+    announce: Callable[[list[EnsemblePart], list[Spec]], None] | None = None,
     on_interrupt: Literal["raise", "return"] = "raise",
 ) -> list[Run]:
     """Train any list of runs; those of one shape advance together.
@@ -255,7 +255,7 @@ def train_many(
     return runs
 
 
-def threads_of(parts: Sequence[Part]) -> int:
+def threads_of(parts: Sequence[EnsemblePart]) -> int:
     """Threads of each ensemble on a CPU: two where the plan is one large ensemble. Two that share a
     small one's operations gain little, and wait for each other where the machine is busy.
     """
@@ -274,7 +274,7 @@ def raise_interrupted(runs: Sequence[Run]) -> None:
 
 
 def _train_parts(
-    parts: Sequence[Part],
+    parts: Sequence[EnsemblePart],
     runs: Sequence[Run],
     device: torch.device,
     resume: bool,

@@ -31,7 +31,7 @@ MOST = 128
 
 
 @dataclass(frozen=True)
-class Part:
+class EnsemblePart:
     """Runs that train as one ensemble.
 
     members: their places in the plan; bytes: what one of them needs, estimated; ensemble: an
@@ -49,7 +49,7 @@ class Part:
 
 def partition(
     specs: Sequence[Spec], device: str = "cpu", memory: int | None = None, most: int = MOST
-) -> list[Part]:
+) -> list[EnsemblePart]:
     """The ensembles of a plan, largest work first.
 
     Args:
@@ -78,13 +78,15 @@ def partition(
     return sorted(parts, key=lambda part: -part.work(specs[part.members[0]].train.steps))
 
 
-def part_of(specs: Sequence[Spec], members: Sequence[int], needed: int | None = None) -> Part:
+def part_of(
+    specs: Sequence[Spec], members: Sequence[int], needed: int | None = None
+) -> EnsemblePart:
     """The ensemble of the runs at `members`; `needed`: estimated bytes per run, computed when
     None.
     """
     if needed is None:
         needed = model_bytes(specs[members[0]])
-    return Part(tuple(members), needed, identifier([specs[i] for i in members]))
+    return EnsemblePart(tuple(members), needed, identifier([specs[i] for i in members]))
 
 
 def identifier(specs: Sequence[Spec]) -> str:

@@ -13,7 +13,7 @@ from mechint.durations import in_words
 from mechint.errors import counted
 from mechint.training.estimate import disk_needed, model_bytes, parameter_count
 from mechint.training.part import as_planned
-from mechint.training.plan import Part, partition, shape_of
+from mechint.training.plan import EnsemblePart, partition, shape_of
 from mechint.training.run import Run, Spec
 from mechint.training.trainer import Ensemble
 
@@ -85,7 +85,7 @@ def announcement(
     specs: Sequence[Spec],
     device: torch.device,
     workers: int = 1,
-    parts: Sequence[Part] | None = None,
+    parts: Sequence[EnsemblePart] | None = None,
     times: int = 1,
 ) -> str:
     """Memory, disk and time that runs will take, in a line; time where it is worth timing.

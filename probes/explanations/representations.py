@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.explain.audit import Audit
+from mechint.explain._audit import Audit
 from mechint.explain.explanation import Explanation, Features, Part, Route, Values
 from mechint.explain.measure import Bench, centered, inner_bench
 from mechint.explain.propose import Family

@@ -14,7 +14,7 @@ import torch
 import tasks
 from mechint.training import Run, estimate, spec, train_many
 from mechint.training import api as training_api
-from mechint.training.plan import Part, partition
+from mechint.training.plan import EnsemblePart, partition
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
@@ -92,7 +92,7 @@ def test_free_memory_and_finished_runs_do_not_matter(
 def test_the_order_of_execution_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = train_many(table(None))
 
-    def reversed_partition(*arguments: object) -> list[Part]:
+    def reversed_partition(*arguments: object) -> list[EnsemblePart]:
         return partition(*arguments)[::-1]
 
     monkeypatch.setattr(training_api, "partition", reversed_partition)
