@@ -18,6 +18,7 @@ Cost: one recorded forward per run; then the blocks from the first edge that is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.interventions import detached_weights, select_positions
+from mechint.interventions import (
+    Add,
+    RecordedForward,
+    ResidSite,
+    Site,
+    detached_weights,
+    select_positions,
+)
 from mechint.models.forward import Forward
 from mechint.models.rows import RowLayout
-from probes._circuits.graph import Graph
+from probes._circuits.graph import LOGITS, Graph, Node
 
 Tap = Callable[[int, Tensor], Tensor]
 """tap(index of the first receiver, inputs (receiver, example, pos, d_model)) -> inputs."""
@@ -78,7 +86,8 @@ class PatchedForward:
         source: Float[Tensor, "sender example pos d_model"],
         memory: int = 1 << 27,
     ) -> None:
-        self.graph, self.reads, self.memory = graph, reads, memory
+        self.model, self.graph, self.base, self.reads = model, graph, base, reads
+        self.memory = memory
         self.weights, self.config = detached_weights(model), model.config
         self.source = source
         self.change = sender_outputs(model, graph, base) - source
@@ -109,12 +118,57 @@ class PatchedForward:
         return torch.cat(parts)
 
     def path_logits(self) -> Float[Tensor, "edge example d_vocab_out"]:
-        """Logits at the answers when each edge alone carries the source."""
-        edges = torch.arange(len(self.graph.edges), device=self.reads.device)
-        # those that lead to one depth together: a forward begins at its first changed receiver
-        order = torch.from_numpy(np.argsort(self.graph.depths, kind="stable")).to(edges.device)
-        parts = [self.logits(edges != some[:, None]) for some in order.split(self._stack())]
-        return torch.cat(parts)[order.argsort()]
+        """Logits at the answers when each edge alone carries the source: what its receiver then
+        writes is added to the base's residual stream, and the forward resumed from there.
+        """
+        receivers, senders, groups = self.graph.index
+        order, parts = [], []
+        for i, receiver in enumerate(self.graph.receivers):
+            members = np.flatnonzero(receivers == i)
+            for edges in np.array_split(members, -(-len(members) // self._stack()) or 1):
+                change = self.change[senders[edges]]  # (edge, example, pos, d_model)
+                if self.graph.groups > 1:
+                    there = np.arange(self.graph.groups) == groups[edges][:, None]
+                    change = change * torch.from_numpy(there).to(change)[:, None, :, None]
+                with torch.no_grad():
+                    site, written = self._written(receiver, change)
+                parts.append(self._recorded.under([Add(site, one) for one in written]))
+                order.append(edges)
+        found = torch.from_numpy(np.concatenate(order)).to(self.reads.device)
+        return torch.cat(parts)[found.argsort()]
+
+    @cached_property
+    def _recorded(self) -> RecordedForward:
+        return RecordedForward(self.model, self.base, self.reads, memory=self.memory)
+
+    def _written(
+        self, receiver: Node, change: Float[Tensor, "edge example pos d_model"]
+    ) -> tuple[Site, Float[Tensor, "edge example pos d_model"]]:
+        """Where the receiver writes, and how that changes when its input lacks `change`."""
+        layer, head = receiver.layer, receiver.head
+        if receiver.kind == LOGITS:
+            return Site.of("resid_post", self.config.depth - 1), -change
+        if receiver.kind == "mlp":
+            forward = Forward(self.weights, self.config)
+            x = self._recorded.residual(ResidSite.mid(layer))
+            return Site.mlp(layer), forward.mlp(layer, x - change) - forward.mlp(layer, x)
+        assert head is not None
+        attn = f"blocks.{layer % self.config.n_layers}.attn"
+        own = {
+            f"{attn}.{kind}_{letter}": self.weights[f"{attn}.{kind}_{letter}"][head : head + 1]
+            for kind, letters in (("W", "QKVO"), ("b", "QKV"))
+            for letter in letters
+            if f"{attn}.{kind}_{letter}" in self.weights
+        }
+        forward = Forward({**self.weights, **own}, self.config)
+        x = self._recorded.residual(ResidSite.pre(layer))[None, None]  # (edge, head, example, …)
+        mask = None
+        if self.config.attention_dir == "causal":
+            n = x.shape[-2]
+            mask = x.new_full((1, n, n), -torch.inf).triu(1)
+        given = [x - change[:, None] if letter == receiver.kind else x for letter in "qkv"]
+        after = forward.attend_per_head(layer, *given, mask)
+        return Site.attention(layer), (after - forward.attend_per_head(layer, x, x, x, mask))[:, 0]
 
     def _stack(self) -> int:
         """Number of circuits that fit one forward."""
