@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 LEVEL = 0.95
@@ -135,7 +136,7 @@ def bootstrap(
     return Estimate(value, float(low), float(high), n)
 
 
-def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+def exponent(x: ArrayLike, y: ArrayLike) -> float:
     """Slope of log y over log x; nan where a value is missing or not positive.
 
     >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)

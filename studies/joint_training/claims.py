@@ -285,8 +285,9 @@ def factor_claim(
         cost=cost,
     )
     def judge(rows: Rows) -> Found:
-        fits = {arm: transition(rows, arm) for arm in arms}
-        return Found(factor(*fits.values(), level), inside(fits, level))
+        first, second = fits = [transition(rows, arm) for arm in arms]
+        by_arm = dict(zip(arms, fits, strict=True))
+        return Found(factor(first, second, level), inside(by_arm, level))
 
     return judge
 
