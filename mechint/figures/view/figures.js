@@ -101,9 +101,12 @@
   }
 
   // --- saving ---------------------------------------------------------------------------------------
-  const quoted = (value) => /[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
+  const quoted = (value) => {
+    const letters = String(value ?? "").replaceAll("<br>", " ").replaceAll("&lt;", "<").replaceAll("&amp;", "&");  // as they are shown
+    return /[",\n]/.test(letters) ? `"${letters.replaceAll('"', '""')}"` : letters;
+  };
   const table = (columns, rows) => [columns, ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
-  const text = (title) => title?.text?.replaceAll("<br>", " ").replaceAll("&lt;", "<").replaceAll("&amp;", "&");
+  const text = (title) => title?.text;
   const titleOf = (layout, name) => text(layout[name.replace(/^([xy])/, "$1axis")]?.title) ?? name;
   const named = (axis, at) => axis?.ticktext?.[axis.tickvals?.indexOf(at)] ?? at;
   const csv = ({ data, layout }) => {
