@@ -160,7 +160,7 @@ def test_students_descend_the_population_loss_to_the_closed_form() -> None:
         "batch_size": None,
         "optimizer": "adam",
         "weight_decay": 0.0,
-        "lr": 0.02,
+        "lr": 1e-302,
         "evaluate_every": 600,
     }
     runs = train_many(
@@ -183,7 +183,7 @@ def test_students_learn_from_batches() -> None:
             "batch_size": 64,
             "optimizer": "adam",
             "weight_decay": 0.0,
-            "lr": 0.02,
+            "lr": 1e-302,
             "evaluate_every": 100,
         },
     )
@@ -282,14 +282,14 @@ def test_early_stops() -> None:
     (reached,) = train(TASK, SMALL, {**BRIEF, "stop_accuracy": 0.0})
     assert (reached.status, reached.final["step"]) == ("stopped", 0)
     (flat,) = train(
-        TASK, SMALL, {**BRIEF, "steps": 100, "lr": 0.0, "stop_patience": 2, "stop_after": 30}
+        TASK, SMALL, {**BRIEF, "steps": 100, "lr": 1e-30, "stop_patience": 2, "stop_after": 30}
     )
     assert (flat.status, flat.final["step"]) == ("stopped", 30)
 
 
 def test_a_resumed_run_stops_when_the_whole_one_would(tmp_path: Path) -> None:
     """The evaluations without a change before it was cut count: 10, 20, 30 of a patience of 3."""
-    still = {**BRIEF, "steps": 100, "lr": 0.0, "stop_patience": 3}
+    still = {**BRIEF, "steps": 100, "lr": 1e-30, "stop_patience": 3}
     with pytest.raises(KeyboardInterrupt, match="stopped at step 20"):
         train(TASK, SMALL, still, out=tmp_path / "run", progress=interrupting(20))
     (again,) = train(TASK, SMALL, still, out=tmp_path / "run", resume=True)
