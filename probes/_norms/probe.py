@@ -31,7 +31,7 @@ KINDS = {"attention": ("attn_out", "resid_pre"), "MLP": ("mlp_out", "resid_mid")
 """Kind of sublayer → hooks of its output and of its input."""
 ROUNDING = 1e-6
 """Norm of what is left of a vector without its mean, over its own, up to which it is rounding."""
-Ratios = Mapping[str, Float[np.ndarray, "example pos"]]
+Ratios = Mapping[str, Float[np.ndarray, "_example _pos"]]
 """Sublayer → output over input norm; NaN beyond an example's length and where the input is zero."""
 
 
