@@ -105,8 +105,10 @@ class Forward:
             mask = _causal_mask(x.shape[-2], x.device) if causal else None
         else:
             mask = None if rows.mask is None else rows.mask.unsqueeze(-3)
-        looked_up = rows is not None and rows.table
-        scores = self._gather_scores(q, k, rows) if looked_up else attention_scores(q, k)
+        if rows is not None and rows.table:
+            scores = self._gather_scores(q, k, rows)
+        else:
+            scores = attention_scores(q, k)
         pattern = self._pattern(name, scores, mask)
         z = self.hook(f"{name}.hook_z", weighted_values(pattern, v))  # (..., B, Q, head, d_head)
         w_o, bias = self.p[f"{weights}.W_O"], self.p.get(f"{weights}.b_O")

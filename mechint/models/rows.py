@@ -132,7 +132,7 @@ class RowLayout:
                 blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
             entering.append(keys.flatten(1).gather(1, grid.reads))
         read = number.flatten(1).gather(1, grid.reads) if staged else None
-        return cls(*first, tuple(blocks), read, tuple(entering))
+        return cls(first[0], first[1], tuple(blocks), read, tuple(entering))
 
     @classmethod
     def at(

@@ -158,7 +158,7 @@ class Ensemble:
 
     def advance(self) -> Float[Tensor, " model"]:
         """One optimizer step: the losses (model,) before it."""
-        prepared = self.learner.prepare(self._batches())
+        prepared: Any = self.learner.prepare(self._batches())
         losses = self.learner.descend(self.parameters, prepared, self._drop)
         self.optimizer.apply()
         self.step += 1
