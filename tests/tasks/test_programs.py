@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -81,13 +82,26 @@ def test_clock_and_pizza_by_term_by_term_sums() -> None:
 
 
 def test_a_task_without_programs_sets_one_variable_at_a_time() -> None:
-    task = tasks.listops(depth=1)
-    batch = task.sample(8, 0)
-    values = task.run(batch.tokens)
-    answer = (values["answer"] + 1) % task.n
-    labels = task.targets(batch.tokens, {"answer": answer})
-    assert torch.equal(labels, task.variables["answer"].label(batch.tokens, answer))
+    whole = tasks.max_of_list(n=9, length=3)
+
+    class Bare(type(whole)):  # type: ignore[misc]
+        programs: ClassVar[Any] = {}
+        variables: ClassVar[Any] = whole.variables
+
+    task, tokens = Bare(n=9, length=3), torch.tensor([[3, 8, 1]])
+    assert task.run(tokens, {"element_1": 2})["element_1"].tolist() == [2]
+    assert task.targets(tokens, {"element_1": 2})[0, -1].tolist() == [3]
     with pytest.raises(NotApplicableError, match="one variable at a time"):
-        task.targets(batch.tokens, {"answer": answer, "operand_0": answer})
+        task.targets(tokens, {"element_0": 4, "element_1": 2})
     with pytest.raises(NotApplicableError, match="single-index"):
-        tasks.single_index().run(batch.tokens)
+        tasks.single_index().run(tokens)
+
+
+def test_listops_resolves_the_rest_of_an_expression() -> None:
+    task = tasks.listops(operations=("ADD",))
+    tokens = torch.tensor([task.tokens_of("s(%12(%34))>(%127)>0=0e")])
+    assert task.run(tokens, {"first_step": 9})["answer"].tolist() == [2]
+    assert task.run(tokens, {"first_step": 9, "operand_0": 5})["answer"].tolist() == [6]
+    ids = task.vocabulary.ids
+    targets = task.targets(tokens, {"first_step": 9})[0, :, 0].tolist()
+    assert [t for t in targets if t >= 0] == [ids[c] for c in "(%129)>2=2e"]
