@@ -49,7 +49,9 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     for name, scores in orders.items():
         near = np.abs(features - kept(width, scores.numpy())) <= HALF
         row[f"by_{name}"] = float(near.mean())
-    row["excess"] = float(run.final["test.loss"]) / task.residual(width) - 1
+    least = task.residual(width)  # 0 where every feature has room
+    over = float(run.final["test.loss"]) - least
+    row["excess"] = over / (least or float(task.utilities.sum()))
     row["tie"] = tie(task, width)
     row["critical"] = [task.critical_width(t) for t in range(task.n_tasks)]
     if labels["arm"] == "training":

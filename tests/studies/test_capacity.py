@@ -189,6 +189,12 @@ def test_a_trained_encoder_reaches_the_least_loss_and_the_utilities_order() -> N
     assert row["held_above"] <= row["rare_held"] and row["held_early"] <= row["rare_held"]
 
 
+def test_a_width_with_room_for_every_feature_has_no_least_loss() -> None:
+    task: Any = tasks.make("regression-mixture", n=4, n_tasks=2, rank=1, alpha=1.0)
+    (run,) = mechint.train(task, {"width": 2}, {"steps": 1, "batch_size": None})
+    assert measure(run, {"arm": "staircase", "width": 2})["excess"] > 0.02
+
+
 def test_leading_components_are_judged_on_what_is_left_out() -> None:
     """Against one regression for every example left out."""
     generator = np.random.default_rng(0)
