@@ -34,6 +34,7 @@ from mechint.activations import select_positions
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.protocol import check_edits
 from mechint.models.untouched import plain_arithmetic
+from mechint.task import IGNORE, Batch
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -150,8 +151,8 @@ class PyveneIntervention:
         """
         name, model = subject.check_hook(self.hook), subject.model
         check_edits(model, [name])
-        given = subject.data.__class__(source, torch.zeros(*source.shape, 1, dtype=torch.int64))
-        activations = subject.activation(name, data=given)
+        no_targets = torch.full((*source.shape, 1), IGNORE, device=source.device)
+        activations = subject.activation(name, data=Batch(source, no_targets))
         replacing = select_positions(activations, positions)
 
         def put(activation: Tensor, hook: Any) -> Tensor:
