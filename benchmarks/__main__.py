@@ -13,7 +13,7 @@ import time
 import torch
 
 from benchmarks import table
-from benchmarks.timing import Bench, Row
+from benchmarks.timing import BenchSettings, Row
 
 LOSS = 0.15
 """Share of a kept ratio that may be lost before `--check` fails."""
@@ -45,7 +45,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     looked = bool(options.only or options.quick or options.check)
-    start, bench = time.monotonic(), Bench(options.threads, options.quick)
+    start, bench = time.monotonic(), BenchSettings(options.threads, options.quick)
     found = table.circumstances(
         options.threads, {} if bench.peer is None else bench.peer.versions
     ) | {"rows": []}

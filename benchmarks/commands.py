@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.timing import Bench, Row, bounded, paired, seconds
+from benchmarks.timing import BenchSettings, Row, bounded, paired, seconds
 from mechint.demo import PARAMETERS, TASK, TRAIN
 from mechint.planted.groups import group_product
 from mechint.registry import PROBES, TASKS
@@ -29,7 +29,7 @@ def python(*arguments: str) -> float:
     )
 
 
-def analyses(bench: Bench, run: Path) -> Iterator[Row]:
+def analyses(bench: BenchSettings, run: Path) -> Iterator[Row]:
     """The rows of analyses of the run's last checkpoint, and of S6."""
     one = str(run / "ckpt.pt")
     asked = (
@@ -58,7 +58,7 @@ def analyses(bench: Bench, run: Path) -> Iterator[Row]:
     yield bounded("irreps on S6", took, 15.0, "at most", note=note)
 
 
-def rows(bench: Bench) -> Iterator[Row]:
+def rows(bench: BenchSettings) -> Iterator[Row]:
     """The rows of whole runs and commands."""
     checkpoint = bench.folder / "addition"
     task, settings = (

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.timing import Bench, Row, paired, timer, versus
+from benchmarks.timing import BenchSettings, Row, paired, timer, versus
 from mechint.config import ModelConfig
 from mechint.counterfactuals import draw
 from mechint.interventions import select_positions
@@ -86,7 +86,7 @@ def trained() -> Subject:
     return Subject(model, task)
 
 
-def rows(bench: Bench) -> Iterator[Row]:
+def rows(bench: BenchSettings) -> Iterator[Row]:
     """The benchmark's row: seconds of ours and of the peer for one alignment, and both accuracies
     on the same held-out pairs.
     """

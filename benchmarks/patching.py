@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformer_lens import patching
 
-from benchmarks.timing import Bench, Row, paired, timer, versus
+from benchmarks.timing import BenchSettings, Row, paired, timer, versus
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import MechintError
@@ -80,7 +80,7 @@ def theirs(subject: Subject, pairs: Pairs) -> Tensor:
     return by_place.flatten()
 
 
-def rows(bench: Bench) -> Iterator[Row]:
+def rows(bench: BenchSettings) -> Iterator[Row]:
     """The benchmark's row: seconds of ours and of the peer for all patches."""
     subject, pairs = made()
     if not torch.allclose(ours(subject, pairs), theirs(subject, pairs), atol=1e-5):

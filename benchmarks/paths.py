@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.timing import Bench, Row, paired, timer, versus
+from benchmarks.timing import BenchSettings, Row, paired, timer, versus
 from mechint.config import ModelConfig
 from mechint.counterfactuals import pair_all
 from mechint.errors import MechintError
@@ -96,7 +96,7 @@ def _edit(model: Any, cache: Any, edge: Edge, change: Tensor) -> tuple[str, Any]
     return f"blocks.{to.layer}.attn.hook_{to.kind}", put
 
 
-def rows(bench: Bench) -> Iterator[Row]:
+def rows(bench: BenchSettings) -> Iterator[Row]:
     """The benchmark's row: seconds of ours and of the peer for all edges."""
     subject, pairs, graph = made()
     if not np.allclose(ours(subject, pairs, graph), theirs(subject, pairs, graph), atol=1e-4):

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.peers.process import NONE
-from benchmarks.timing import Bench, Row, missing, paired, timer, versus
+from benchmarks.timing import BenchSettings, Row, missing, paired, timer, versus
 from benchmarks.workloads import STEPS, Workload, listops
 
 WARM_UP, MODELS = 12, 16
 """Steps before the timing, and models of the ensemble."""
 
 
-def rows(bench: Bench) -> Iterator[Row]:
+def rows(bench: BenchSettings) -> Iterator[Row]:
     """The rows of training steps."""
     for workload in STEPS:
         yield against_peer(bench, workload)
     yield against_one_by_one(bench)
 
 
-def against_peer(bench: Bench, workload: Workload) -> Row:
+def against_peer(bench: BenchSettings, workload: Workload) -> Row:
     """One step of ours and of the peer; each turn is `workload.turn` steps long."""
     name, ensemble = f"step, {workload.name}", workload.ensemble()
     turn = 1 if bench.quick else workload.turn
@@ -43,7 +43,7 @@ def against_peer(bench: Bench, workload: Workload) -> Row:
     return versus(name, measured, workload.target, against="TransformerLens 3.9 HookedTransformer")
 
 
-def against_one_by_one(bench: Bench) -> Row:
+def against_one_by_one(bench: BenchSettings) -> Row:
     """A step of sixteen models of 24×2, seeds and data of their own, as one ensemble and one after
     another.
     """

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.commands import python
 from benchmarks.peers.process import NONE
-from benchmarks.timing import Bench, Row, Seconds, missing, seconds, versus
+from benchmarks.timing import BenchSettings, Row, Seconds, missing, seconds, versus
 from mechint.config import ModelConfig
 from mechint.registry import PROBES, TASKS
 from mechint.training import spec, train
@@ -30,7 +30,7 @@ PROBED = ("fourier", "progress")
 FRACTION = 0.7
 
 
-def rows(bench: Bench) -> Iterator[Row]:
+def rows(bench: BenchSettings) -> Iterator[Row]:
     """The rows of one process and of a sweep."""
     models, swept, steps = (2, 2, 5) if bench.quick else (MODELS, SWEPT, STEPS)
     what = f"addition-{P}, {steps} steps and {' and '.join(PROBED)}"
@@ -46,7 +46,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     )
 
 
-def _row(name: str, bench: Bench, steps: int, ours: Seconds) -> Row:
+def _row(name: str, bench: BenchSettings, steps: int, ours: Seconds) -> Row:
     """Models a minute, from our seconds a model and the peer's."""
     if bench.peer is None:
         return missing(name, 60 / ours(), TARGET, NONE) | {"unit": "models/min"}

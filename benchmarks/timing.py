@@ -22,7 +22,7 @@ Row = dict[str, Any]
 Seconds = Callable[[], float]
 
 
-class Bench:
+class BenchSettings:
     """Settings of every section.
 
     threads: of ours and of the peer; quick: a single short pair each, to see that all runs; folder:

@@ -15,7 +15,7 @@ import torch
 from benchmarks import gpu, table, throughput
 from benchmarks.__main__ import check as benchmarks_check
 from benchmarks.__main__ import main as benchmarks_main
-from benchmarks.timing import Bench, bounded, missing, paired, timer, versus
+from benchmarks.timing import BenchSettings, bounded, missing, paired, timer, versus
 from benchmarks.workloads import STEPS
 
 
@@ -147,7 +147,7 @@ def test_the_comparison_with_another_device_runs(capsys):
 @pytest.mark.full
 def test_models_trained_and_probed_per_minute_without_a_peer(monkeypatch):
     monkeypatch.setattr("benchmarks.timing.find_peer", lambda threads: None)
-    bench = Bench(torch.get_num_threads(), quick=True)
+    bench = BenchSettings(torch.get_num_threads(), quick=True)
     try:
         rows = list(throughput.rows(bench))
         swept = pd.read_csv(bench.folder / "swept" / "sweep.csv")

@@ -183,11 +183,11 @@ class Forward:
     def attend_per_head(
         self,
         index: int,
-        queries: Float[Tensor, "*model head B Q d_model"],
-        keys: Float[Tensor, "*model head B T d_model"],
-        values: Float[Tensor, "*model head B T d_model"],
+        queries: Float[Tensor, "*#model head B Q d_model"],
+        keys: Float[Tensor, "*#model head B T d_model"],
+        values: Float[Tensor, "*#model head B T d_model"],
         mask: Float[Tensor, "#B Q T"] | None,
-    ) -> Float[Tensor, "*model head B Q d_model"]:
+    ) -> Float[Tensor, "*#model head B Q d_model"]:
         """Output of each head of block `index`, without b_O, when its q, k and v read streams of
         their own, as in path patching (Wang et al. 2023); with the parameters of one model.
         """
