@@ -164,6 +164,7 @@ def test_models_trained_and_probed_per_minute_without_a_peer(monkeypatch):
     assert throughput.peer_shape()["d_vocab"] == throughput.P + 1
 
 
+@pytest.mark.full
 def test_peer_answers_lines_with_lines(tmp_path):
     """The script in front of a stand-in for TransformerLens, in a process of its own."""
     (tmp_path / "transformer_lens.py").write_text(

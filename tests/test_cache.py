@@ -122,6 +122,7 @@ def test_the_model_of_a_wrapped_module_and_of_a_bridge_is_asked_again() -> None:
         assert not torch.equal(after, before)
 
 
+@pytest.mark.full
 def test_probes_of_an_edited_model_are_those_of_a_fresh_subject() -> None:
     subject = planted.modular_addition(11, (2, 3)).subject
     subject = subject.with_model(copy.deepcopy(subject.model))
@@ -220,6 +221,7 @@ def test_a_model_in_training_mode_is_asked_in_evaluation_mode_and_left_as_it_was
     assert torch.equal(torch.get_rng_state(), random)
 
 
+@pytest.mark.full
 def test_a_look_in_training_mode_does_not_change_what_a_probe_says() -> None:
     task = planted.modular_addition(11, (2, 3)).subject.task
     subject = Subject(noisy().train(), task)

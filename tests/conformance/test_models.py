@@ -485,6 +485,7 @@ def test_a_module_that_answers_once_gives_that_answer_wherever_it_is_asked() -> 
     assert first.loss() == second.loss() and first.accuracy() == second.accuracy()
 
 
+@pytest.mark.full
 def test_the_table_in_the_docs_says_which_probe_serves_which_model() -> None:
     """`tests.conformance.models_table` makes it from real runs; here each cell is held against what
     the probe says of the model today.

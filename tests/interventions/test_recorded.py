@@ -109,6 +109,7 @@ def test_under_equals_hooked(config: ModelConfig, seed: int, memory: int) -> Non
         assert torch.allclose(branched, expected, atol=1e-10), one.site
 
 
+@pytest.mark.full
 @settings(max_examples=5)
 @given(config=CONFIGS, seed=st.integers(0, 1000), memory=st.sampled_from([1, 1 << 28]))
 def test_plain_hooks_equal_resumed_forwards(config: ModelConfig, seed: int, memory: int) -> None:

@@ -196,6 +196,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_same_curve_in_and_out_of_an_ensemble(name: str) -> None:
     options = {**BRIEF, **OPTIONS[name], "precision": "float64"}
@@ -206,6 +207,7 @@ def test_the_same_curve_in_and_out_of_an_ensemble(name: str) -> None:
     assert together[0].final["train.loss"] < together[0].metrics[0]["train.loss"]
 
 
+@pytest.mark.full
 def test_one_ensemble_holds_different_muon_rates() -> None:
     options = {**BRIEF, "optimizer": "muon"}
     specs = [spec(ADDITION, SMALL, {**options, "muon_lr": rate}) for rate in (0.01, 0.05)]
