@@ -393,7 +393,7 @@ def test_a_replaced_activation_and_its_gradient_are_those_of_a_hook(
     site, rows = SwapSite(subject, pairs, hook, pos), torch.arange(4, 12)
     replaced = site.source[rows].clone().requires_grad_()
 
-    def put(activation: Tensor, hook: object) -> Tensor:
+    def put(activation: torch.Tensor, hook: object) -> torch.Tensor:
         return activation.index_put((torch.arange(8), site.positions[rows]), replaced)
 
     logits = site.logits(replaced, rows)

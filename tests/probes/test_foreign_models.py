@@ -28,7 +28,7 @@ VOCABULARY = 6
 
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    """A tiny GPT-2 at random weights on addition modulo 5."""
+    """A tiny GPT-2 at random weights on addition modulo 5, through the bridge."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     task = TASKS["modular-arithmetic"](p=5)
@@ -40,7 +40,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         GPT2LMHeadModel(config).save_pretrained(path)
-    return Subject(load_checkpoint(Path(path)).model, task)
+    return Subject(load_checkpoint(Path(path), model={"bridge": True}).model, task)
 
 
 def zeroed(subject: Subject, layer: int, head: int) -> dict[str, float]:
@@ -259,7 +259,5 @@ def test_the_lens_names_no_writer_where_a_norm_follows_the_layer(tmp_path: Path)
         assert result.metrics["attribution.error"] > 1e-3 * float(right.abs().max())
         assert set(result.null) == {"lens.final_accuracy"} and not result.arrays
         assert set(result.tables) == set(result.figures) == {"lens"}
-        assert "who wrote the answer is not told: what the components write does not add up" in (
-            result.finding
-        )
-        assert "No component writes" not in result.finding
+        assert result.findings[-1].verdict == "unclear"
+        assert "do not add up" in result.findings[-1].reason
