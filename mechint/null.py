@@ -381,9 +381,9 @@ def sign_flips(
     norm = np.sqrt(np.square(values).sum(1))
     norm = np.maximum(norm, ROUNDING * norm.max(initial=0.0))
     norm = np.where(norm > 0, norm, 1.0)
-    n = values.shape[1]
+    n: int = values.shape[1]
     if n < 63 and 2**n - 1 <= samples:
-        signs = 1.0 - 2 * (np.arange(1, 2**n)[:, None] >> np.arange(n) & 1)
+        signs = 1.0 - 2 * (np.arange(1, 1 << n)[:, None] >> np.arange(n) & 1)
     else:
         signs = np.random.default_rng(seed).choice(np.array([-1.0, 1.0]), (samples, n))
     standard = values / norm[:, None]

@@ -227,7 +227,9 @@ class ProbeResult:
     @property
     def verdict(self) -> Verdict:
         """ "yes" where any finding is, else "no" where any question was decided, else "unclear"."""
-        return min((one.verdict for one in self.findings), key=rank, default="unclear")
+        if not self.findings:
+            return "unclear"
+        return min(self.findings, key=lambda one: rank(one.verdict)).verdict
 
     @property
     def headline(self) -> str:
@@ -316,7 +318,7 @@ class ProbeResult:
             raise ParameterError(f"to_pyvene: {self.probe} found no subspace; das finds one")
         import torch
 
-        columns = torch.from_numpy(self.arrays["subspace"].copy())
+        columns = torch.tensor(self.arrays["subspace"])
         return to_pyvene(model, columns.to(next(model.parameters())), self.metrics["hook"])
 
     def to_frame(self) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -41,7 +41,7 @@ def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
             "weights and sizes, too"
         )
     gpt2 = next(mapping for mapping in builtin_mappings() if mapping.name == "gpt2")
-    config = source.config.to_dict()
+    config = cast(Any, source).config.to_dict()
     content = {"model": dict(source.state_dict()), **config}
     parsed = gpt2(Path(kind), content) if serves_gpt2(config) else None
     if parsed is None:

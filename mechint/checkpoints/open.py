@@ -187,7 +187,7 @@ def load(
 
 def use_bos_rule(network: Any, prompts: Prompts) -> None:
     """Let `network` put BOS before a text where `prompts` do, so that positions agree."""
-    config = getattr(network, "cfg", None)
+    config: Any = getattr(network, "cfg", None)
     if hasattr(config, "default_prepend_bos") and prompts.has_tokenizer:
         with contextlib.suppress(dataclasses.FrozenInstanceError):
             config.default_prepend_bos = prompts.begins_with_bos

@@ -122,6 +122,7 @@ def _shaped(
             f"{path}: {theirs} of shape {shape} cannot become {ours} by "
             f"{entry.get('rearrange', entry.get('take'))!r}: {said}"
         ) from error
+    assert isinstance(value, Tensor)
     scale = entry.get("scale")
     return value if scale is None else value * float(scale)
 

@@ -381,11 +381,13 @@ def _blocks(bench: Bench, explanation: Explanation, fit: Fit) -> list[Test]:
     """
     if len(fit.part.blocks) < 2 or bench.subject.task is None:
         return []
+    features = fit.part.features
+    assert features is not None
     slices = list(bench.subject.task.output_slices.values())
     own_logits = centered(bench.own_logits, slices)
     base, own = bench.judged, bench.values(bench.judged)
     other = bench.values(base[bench.order("partial", len(base))])
-    phi = fit.part.features(bench.values(bench.fitted)).double() - fit.center
+    phi = features(bench.values(bench.fitted)).double() - fit.center
     mean = own_logits[bench.fitted].mean(0)
     read = ridge(phi, own_logits[bench.fitted] - mean)
 
@@ -396,7 +398,7 @@ def _blocks(bench: Bench, explanation: Explanation, fit: Fit) -> list[Test]:
     tests = []
     for name, columns in fit.part.blocks.items():
         changed = change(fit, columns)
-        moved = (fit.part.features(other) - fit.part.features(own)).double()[:, columns]
+        moved = (features(other) - features(own)).double()[:, columns]
         value = r2(changed, moved @ read[columns])
         status = "passed" if value >= PARTIAL else "failed"
         tests.append(Test("partial", name, value, PARTIAL, len(base), status))

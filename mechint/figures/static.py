@@ -39,7 +39,7 @@ PAGE_COLORS = {
     GRID: "--grid,#8884",
 }
 """Color of a drawing → variable of the page that it follows, and what is drawn without one."""
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 8.5,
     "axes.titlesize": 8.5,
@@ -103,7 +103,7 @@ def drawing(figure: Figure, form: str, width: float, height: float | None = None
     """
     import matplotlib
 
-    matplotlib.set_loglevel("error")  # fonts that are not installed are replaced
+    matplotlib.set_loglevel("ERROR")  # fonts that are not installed are replaced
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.title}):
         drawn = draw(figure, width, height, titled=True)
         stamp: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
@@ -119,7 +119,7 @@ def inline_svg(figure: Figure, name: str, width: int | None = None) -> str:
     import matplotlib
 
     width = width or (WHOLE if figure.wide else HALF)
-    matplotlib.set_loglevel("error")
+    matplotlib.set_loglevel("ERROR")
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         drawn = draw(figure, width / DPI, height_of(figure, width) / DPI)
         held = io.BytesIO()
@@ -387,7 +387,7 @@ def _name_series(axes: Axes, plot: Plot) -> None:
         )
         for one in named
     ]
-    letters = 13 * axes.figure.get_figwidth() * axes.get_position().width
+    letters = 13 * axes.figure.get_figwidth() * axes.get_position().width  # pyright: ignore[reportAttributeAccessIssue]
     columns = max(1, min(len(named), int(letters / (max(len(one.name) for one in named) + 5))))
     axes.legend(
         handles=handles,
@@ -402,7 +402,7 @@ def _name_series(axes: Axes, plot: Plot) -> None:
 
 def _label_ends(axes: Axes, curves: Sequence[Layer]) -> None:
     """Each curve's name beside its last point, moved apart where curves end close together."""
-    height = axes.figure.get_figheight() * 72 * axes.get_position().height
+    height = axes.figure.get_figheight() * 72 * axes.get_position().height  # pyright: ignore[reportAttributeAccessIssue]
     gap = 9.5 / max(height, 1.0)
     ends = []
     for curve in curves:

@@ -91,7 +91,7 @@ class Prompts(FiniteTask):
             given["tokenizer"] = str(tokenizer)
         made = cls.from_dict(given)
         if not isinstance(tokenizer, Path):
-            made.__dict__["_tokenizer"] = tokenizer  # in place of one from a directory
+            vars(made)["_tokenizer"] = tokenizer  # in place of one from a directory
         for one in made.prompts:
             if n_ctx is not None and len(one.tokens) > n_ctx:
                 raise DataError(

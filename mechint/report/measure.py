@@ -208,7 +208,7 @@ def example_page(name: str, runs: Path, *, folder: Path = Path("examples")) -> P
                 exec(compile(cell.code, script.name, "exec"), names)
             said = printed.getvalue().replace(f"{Path.cwd()}/", "").rstrip()
             drawn, findings = _new(names, known, accounts)
-            code = {"code": cell.code, "output": said[:LONGEST]}
+            code: dict[str, Any] = {"code": cell.code, "output": said[:LONGEST]}
             sections.append(Section(cell.title, figures=drawn, findings=findings, **code))
     account = accounts[-1] if accounts else None
     page = Page(

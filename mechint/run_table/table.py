@@ -275,7 +275,9 @@ def runs(
     opening = {"task": task, "parameters": parameters, "device": device}
     if isinstance(models, str | Path | Subject):
         models = [models]
-    named = list(models.items()) if isinstance(models, Mapping) else [("", one) for one in models]
+    named: list[tuple[Any, str | Path | Subject]] = (
+        list(models.items()) if isinstance(models, Mapping) else [("", one) for one in models]
+    )
     entries: list[Entry] = []
     for place, (name, model) in enumerate(named):
         if isinstance(model, Subject):

@@ -62,6 +62,7 @@ def submit(
     """
     try:
         import submitit
+        from submitit.core.utils import FailedJobError
     except ImportError as error:
         raise RunError(MISSING) from error
     given = dict(options)
@@ -91,7 +92,7 @@ def submit(
         executor.update_parameters(**parameters)
         with executor.batch():
             return [executor.submit(task) for task in tasks]
-    except (RuntimeError, ValueError, OSError, submitit.core.utils.FailedJobError) as error:
+    except (RuntimeError, ValueError, OSError, FailedJobError) as error:
         text = " ".join(str(error).split())[:200]
         raise RunError(f"executor slurm: {text}; or use --executor local") from error
 

@@ -46,7 +46,9 @@ def answers(
     return torch.cat(
         [
             _Continuations(part, lengths, equals, end, width).answers(predict)
-            for part, lengths in zip(tokens.split(ROWS), prompts.split(ROWS), strict=True)
+            for part, lengths in zip(
+                torch.split(tokens, ROWS), torch.split(prompts, ROWS), strict=True
+            )
         ],
         1,
     )

@@ -37,7 +37,7 @@ def answer_scores(
     >>> scores.shape, scores[..., ACCURACY].mean().item(), round(scores[..., LOSS].max().item(), 4)
     (torch.Size([1, 5, 1, 2]), 1.0, 0.0005)
     """
-    columns = []
+    columns: list[Tensor] = []
     for output, part in enumerate(task.output_slices.values()):
         own, wanted = logits[..., part], targets[:, output].expand(logits.shape[:-1])
         loss = F.cross_entropy(

@@ -139,12 +139,12 @@ def check_resources(specs: Sequence[Spec], device: torch.device) -> None:
         needed = weight_bytes(spec) + 8 * batch_numbers(spec)
         if needed > free:
             raise does_not_fit(spec, needed, free)
-    needed: dict[Path, int] = {}
+    room: dict[Path, int] = {}
     for spec in specs:
         if spec.out is not None:
             place = next(path for path in (spec.out, *spec.out.absolute().parents) if path.exists())
-            needed[place] = needed.get(place, 0) + max(0, disk_bytes(spec) - _size_of(spec.out))
-    for place, size in needed.items():
+            room[place] = room.get(place, 0) + max(0, disk_bytes(spec) - _size_of(spec.out))
+    for place, size in room.items():
         check_space(place, size)
 
 

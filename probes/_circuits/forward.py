@@ -166,8 +166,8 @@ class PatchedForward:
         if self.config.attention_dir == "causal":
             n = x.shape[-2]
             mask = x.new_full((1, n, n), -torch.inf).triu(1)
-        given = [x - change[:, None] if letter == receiver.kind else x for letter in "qkv"]
-        after = forward.attend_per_head(layer, *given, mask)
+        q, k, v = (x - change[:, None] if letter == receiver.kind else x for letter in "qkv")
+        after = forward.attend_per_head(layer, q, k, v, mask)
         return Site.attention(layer), (after - forward.attend_per_head(layer, x, x, x, mask))[:, 0]
 
     def _stack(self) -> int:

@@ -46,7 +46,7 @@ def _smallest(scorer: Scorer, order: np.ndarray, threshold: float) -> int:
     low, high = 0, len(order)
     sizes = np.arange(1, min(AT_ONCE, high) + 1)
     while high - low > 1:
-        circuits = np.stack([_of_size(order, size) for size in sizes])
+        circuits = np.stack([_of_size(order, int(size)) for size in sizes])
         reached = np.flatnonzero(scorer.faithfulness(circuits) >= threshold)
         if len(reached):
             first = int(reached[0])

@@ -256,6 +256,7 @@ class ClockPizza(Probe):
             metrics.get(name)
             for name in ("loss", "loss.key_frequencies_alone", "loss.without_key_frequencies")
         )
+        assert loss is not None
         half = (loss + math.log(cycle.n)) / 2
         necessary = without is not None and without > half
         sufficient = alone is not None and alone < half

@@ -118,7 +118,8 @@ def _draw_divided(
         options = {"answer": asked_answer(subject), "among": among, "least": 2}
         parts.append(draw(subject, variable, n, seed, only_correct=only_correct, **options))
     minimal = draw_minimal(subject, variable, held_out, seed, only_correct, fitted)
-    return Drawn(*parts, minimal, fitted, found.apart)
+    train, test = parts
+    return Drawn(train, test, minimal, fitted, found.apart)
 
 
 def draw_minimal(

@@ -182,7 +182,7 @@ class Embedding(Probe):
         report.metric("cyclic.frequency_share", shares, unit="share of the energy, 0–1")
         report.metric("cyclic.circularity", roundness, unit="1 a circle, 1/2 a line")
         report.metric(name, float(found.values.max()), null=null)
-        round_ones = [k for k in found.strongest if roundness[k] >= ROUND]
+        round_ones: list[Any] = [k for k in found.strongest if roundness[k] >= ROUND]
         shown = round_ones or found.strongest
         circles = in_words(len(round_ones), "circle")
         verdict = report.finding(

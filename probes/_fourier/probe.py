@@ -313,6 +313,7 @@ def add_embedding(report: Report, spectrum: Spectrum, harmonics: Harmonics) -> N
     report.metric("embedding.threshold", float(spectrum.thresholds.max()))
     report.metric(name, float(spectrum.values.max()), null=null)
     held = sum(spectrum.by_label[k] for k in spectrum.keys)
+    details: dict[Any, str] = {k: f"{spectrum.by_label[k]:.1%}" for k in spectrum.strongest}
     report.finding(
         f"The embedding holds {held:.0%} of its energy at "
         f"{in_words(len(spectrum.keys), 'frequency')}.",
@@ -328,7 +329,7 @@ def add_embedding(report: Report, spectrum: Spectrum, harmonics: Harmonics) -> N
         )
         if spectrum.keys
         else None,
-        details={k: f"{spectrum.by_label[k]:.1%}" for k in spectrum.strongest},
+        details=details,
         at_chance=True,
     )
 

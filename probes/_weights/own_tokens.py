@@ -128,6 +128,7 @@ def _answerable(
     sampled = task is None or (isinstance(task, FiniteTask) and task.is_sample)
     if sampled or not len(subject.answers):
         return ids, columns
+    assert task is not None
     asked: set[int] = set()
     for part, targets in zip(task.output_slices.values(), subject.targets.T, strict=True):
         asked |= {part.start + one for one in targets[targets != IGNORE].unique().tolist()}

@@ -222,7 +222,8 @@ class _Group(Family):
 
         def spare_blocks(part: Part, name: str) -> list[Features]:
             alike = [other for other in others if size[other] == size[name]][:MAX_SPARE]
-            return [type(self).last(setting, [other]).features for other in alike]
+            found = [type(self).last(setting, [other]).features for other in alike]
+            return [features for features in found if features is not None]
 
         program = self.program
         parts = (*setting.inputs(inputs), type(self).last(setting, keys))

@@ -20,12 +20,12 @@ Cost: building about a quarter of a second, once; drawing about 4 million tokens
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_matrix, identity
 from scipy.sparse.linalg import spsolve
 
