@@ -282,9 +282,10 @@ def full_text(results: Mapping[str, ProbeResult], width: int = 100) -> Text:
             unit = f" {result.units[metric]}" if metric in result.units else ""
             line = f"  {metric}  {short(value)}{unit}"
             if null is not None:
-                line += (
-                    f"   null {short(null.mean)} ± {short(null.std)} ({null.how})   {null.p_text}"
-                )
+                # a whole number may be tested by one between whole numbers
+                tested = "" if null.observed == value else f"{short(null.observed)} against "
+                spread = f"{short(null.mean)} ± {short(null.std)}"
+                line += f"   {tested}null {spread} ({null.how})   {null.p_text}"
             for part, _ in wrap_line(line, width, "", indent="      "):
                 out.append(part + "\n")
     out.rstrip()

@@ -267,7 +267,9 @@ def measure(opening: Opening) -> Analysis:
 def next_commands(opening: Opening, opened: Checkpoint) -> list[str]:
     """Commands that tell more about a model whose quick probes were run."""
     place = shlex.quote(str(opening.path))
-    commands = [f"mechint analyze {place}{opening.options()} --out report.html"]
+    fitting = opened.proposals if opened.task is None else ()
+    commands = [f"mechint analyze {place} {named}{opening.options()}" for named in fitting]
+    commands.append(f"mechint analyze {place}{opening.options()} --out report.html")
     if opened.task is not None and opened.task.own_program is not None:
         commands.append(f"mechint explain {place}{opening.options()}")
         return commands

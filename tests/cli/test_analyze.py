@@ -20,52 +20,82 @@ from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.models import build
 from mechint.planted import composition
+from mechint.probe import quick_probes
 from mechint.report.page import command_of
-from mechint.results import STATUSES, ProbeResult
+from mechint.results import VERDICTS, ProbeResult, short
 from tests.cli.conftest import Command, one_line
 
 
 def data(result: Result) -> dict:
+    """The one account that was printed."""
     assert result.exit_code == 0, result.output
-    return json.loads(result.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    return account(result)
 
 
+def account(result: Result) -> dict:
+    read = json.loads(result.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert list(read) == ["schema", "accounts"] and read["schema"] == 3
+    (only,) = read["accounts"]
+    return only
+
+
+@pytest.mark.full
 def test_json_holds_what_a_machine_needs_and_nothing_else(mechint: Command, planted: Path) -> None:
     found = data(mechint("analyze", planted, "--probe", "fourier", "--json"))
-    assert list(found) == ["checkpoint", "results"]
-    checkpoint = found["checkpoint"]
-    assert (checkpoint["path"], checkpoint["format"]) == (str(planted), "mechint")
-    assert (checkpoint["task"], checkpoint["step"]) == ("modular-arithmetic", 12)
-    assert checkpoint["assumed"] == {} and checkpoint["accuracy"] == {"answer": 1.0}
-    assert checkpoint["chance"]["answer"]["accuracy"] == pytest.approx(1 / 23)
-    assert checkpoint["chance"]["answer"]["loss"] == pytest.approx(math.log(23))
+    assert list(found) == [
+        *("path", "title", "step", "parameters", "quality", "verdict", "caveat", "warnings"),
+        *("results", "next"),
+    ]
+    assert (found["path"], found["title"]) == (str(planted), "Addition mod 23, one layer")
+    assert (found["step"], found["warnings"], found["next"]) == (12, [], [])
+    (quality,) = found["quality"]
+    assert (quality["output"], quality["accuracy"], quality["n"]) == ("answer", 1.0, 23 * 23)
+    assert quality["chance"] == pytest.approx(1 / 23)
+    assert quality["chance_loss"] == pytest.approx(math.log(23))
     assert list(found["results"]) == ["fourier"]
     fourier = found["results"]["fourier"]
-    assert list(fourier) == ["status", "finding", "findings", "metrics", "null", "tables"]
-    assert fourier["status"] == "yes" and fourier["findings"]
-    assert fourier["finding"] == " ".join(one["sentence"] for one in fourier["findings"])
-    assert {one["status"] for one in fourier["findings"]} <= {"yes", "no", "unclear"}
+    assert not {"arrays", "figures"} & set(fourier)
+    assert fourier["verdict"] == "yes" and found["verdict"] == fourier["lead"] != ""
+    for finding in fourier["findings"]:
+        assert finding["verdict"] in VERDICTS and finding["headline"]
+        assert finding["verdict"] != "yes" or finding["effect"]["value"] > finding["least"]
     assert fourier["metrics"]["logits.key_frequencies"] == [3, 7, 10]
 
 
-def test_the_terminal_shows_finding_numbers_and_null(mechint: Command, planted: Path) -> None:
-    result = mechint("analyze", planted, "--probe", "fourier")
-    assert result.exit_code == 0
-    for wanted in ("fourier", "3, 7 and 10", "logits.key_frequencies", "±"):
-        assert wanted in result.stdout, wanted
+@pytest.mark.full
+def test_the_terminal_shows_the_account_and_every_number_where_asked(
+    mechint: Command, planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    shown = mechint("analyze", planted, "--probe", "fourier")
+    assert shown.exit_code == 0 and not shown.stderr
+    lines = shown.stdout.splitlines()
+    assert lines[0].startswith("Addition mod 23, one layer") and "100.0%" in lines[1]
+    assert lines[3] == "ITS LOGITS USE THREE FREQUENCIES: 3, 7, 10."
+    assert any(line.startswith("✓ fourier ") for line in lines)
+    assert any(line.startswith("○ fourier ") for line in lines)
+    assert "logits.key_frequencies" not in shown.stdout
+    full = mechint("analyze", planted, "--probe", "fourier", "--full").stdout
+    assert full.startswith(shown.stdout.rstrip())
+    assert "logits.key_frequencies  [3, 7, 10]" in full and "±" in full
 
 
-def test_z_is_that_of_what_stands_in_the_row(mechint: Command, planted: Path) -> None:
-    """The rank of an embedding is a whole number, and its null is of one between whole numbers."""
-    number = r"(-?[\d.]+(?:e-?\d+)?)"
-    pattern = rf"^(\S+) +{number} +{number} ± {number} +{number} "
-    shown = mechint("analyze", planted, "--probe", "embedding").stdout
-    rows = {name: map(float, row) for name, *row in re.findall(pattern, shown, re.MULTILINE)}
-    assert "svd.rank_50" in rows
-    for name, (observed, mean, spread, z) in rows.items():
-        assert (observed - mean) / spread == pytest.approx(z, rel=0.02, abs=0.02), name
+def test_p_is_that_of_the_null_in_the_row(
+    mechint: Command, planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Value, mean and spread of every number that has a null, as `--json` has them."""
+    monkeypatch.setenv("COLUMNS", "160")
+    asked = ("analyze", planted, "--probe", "embedding")
+    rows = mechint(*asked, "--full").stdout.splitlines()
+    result = ProbeResult.from_dict(data(mechint(*asked, "--json"))["results"]["embedding"])
+    assert "svd.rank_50" in result.null
+    for name, null in result.null.items():
+        (row,) = (line for line in rows if line.startswith(f"  {name}  "))
+        assert f"  {short(null.observed)} " in row and row.endswith(null.p_text), name
+        assert f"null {short(null.mean)} ± {short(null.std)} (" in row, name
 
 
+@pytest.mark.full
 def test_a_report_is_written_and_the_same_again(
     mechint: Command, planted: Path, tmp_path: Path
 ) -> None:
@@ -79,15 +109,21 @@ def test_a_report_is_written_and_the_same_again(
     assert "3, 7 and 10" in first.read_text()
 
 
+@pytest.mark.full
 def test_quick_probes_run_when_none_is_named(
     mechint: Command, planted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mechint.progress.EVERY", 1e9)  # progress of a loaded machine
     result = mechint("analyze", planted, "--json")
-    results = data(result)["results"]
-    assert {"fourier", "lens"} <= set(results)
-    ranks = [STATUSES.index(one["status"]) for one in results.values()]
-    assert ranks == sorted(ranks), "what was found stands first where nobody names an order"
+    found = data(result)
+    assert set(found["results"]) <= set(quick_probes())
+    assert {"fourier", "lens"} <= set(found["results"])
+    leading = max(found["results"].values(), key=lambda one: bool(one["lead"]) * one["lead_rank"])
+    assert found["verdict"] == leading["lead"] != ""
+    assert found["next"] == [
+        f"mechint analyze {planted} --out report.html",
+        f"mechint analyze {planted} --probe ablation,circuits",
+    ]
     assert not result.stderr
 
 
@@ -150,7 +186,7 @@ def test_a_probe_that_does_not_apply_does_not_lose_the_others(
         tmp_path / "r.html",
     )
     assert result.exit_code == 2
-    assert set(json.loads(result.stdout)["results"]) == {"gradients", "lens"}
+    assert set(account(result)["results"]) == {"gradients", "lens"}
     assert "mechint: probe subspace does not apply to" in result.stderr
     assert (tmp_path / "r.html").exists()
 
@@ -160,7 +196,7 @@ def test_info_and_convert(mechint: Command, planted: Path, tmp_path: Path) -> No
     assert "task.parameters.p" in shown.stdout and "weights" in shown.stdout
     other = tmp_path / "model.safetensors"
     assert mechint("checkpoint", "convert", planted, other).stdout == f"{other} (safetensors)\n"
-    known = data(mechint("checkpoint", "info", other, "--json"))
+    known = json.loads(mechint("checkpoint", "info", other, "--json").stdout)
     assert (known["format"], known["step"], known["task"]["parameters"]["p"]) == (
         "safetensors",
         12,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from mechint.checkpoints import load_checkpoint, save_checkpoint
+from mechint.checkpoints import save_checkpoint
 from mechint.planted import modular_addition
-from mechint.report import head_of
 from tests.cli.conftest import Command
 
 
@@ -28,16 +28,19 @@ def bare(tmp_path: Path) -> Path:
 
 
 def test_analyze_opens_with_what_a_task_would_add(mechint: Command, bare: Path) -> None:
-    shown = mechint("analyze", bare, "--probe", "embedding").stdout.splitlines()
-    assert shown[0].startswith("no task is known, so only probes that need none apply; name it")
-    assert "--task modular-arithmetic --set p=23" in shown[0]
+    shown = mechint("analyze", bare, "--probe", "embedding").stdout
+    opening = " ".join(shown.partition("Language model")[0].split())  # lines are wrapped
+    assert opening.startswith("warning: no task is known, so only probes that need none apply; ")
+    assert "--task modular-arithmetic --set p=23" in opening
     named = mechint(
         "analyze", bare, "--probe", "embedding", "--task", "modular-arithmetic", "--set", "p=23"
     )
     assert "no task is known" not in named.output
 
 
-def test_the_first_next_step_names_the_task_that_fits(bare: Path) -> None:
-    opened = load_checkpoint(bare)
-    steps = list(head_of(opened, opened.subject(), [], options=" --seed 3")["next_steps"])
-    assert steps[0] == f"mechint analyze {bare} --task modular-arithmetic --set p=23 --seed 3"
+def test_the_first_next_step_names_the_task_that_fits(mechint: Command, bare: Path) -> None:
+    found = json.loads(mechint("analyze", bare, "--seed", 3, "--json").stdout)["accounts"][0]
+    task = "--task modular-arithmetic --set p=23"
+    assert found["next"][0] == f"mechint analyze {bare} {task} --seed 3"
+    again = mechint("analyze", bare, "--probe", "norms", *task.split())
+    assert again.exit_code == 0 and again.stdout.startswith("Addition mod 23, one layer")

@@ -162,7 +162,7 @@ def test_the_workers_of_a_table_have_them(own: Path) -> None:
     ]
     train_many(asked)
     table = library.runs([own / "0", own / "1"], workers=2).probe("embedding-norms", models=99)
-    assert [row["embedding-norms.status"] for row in table.rows()] == ["no"] * 2
+    assert [row["embedding-norms.verdict"] for row in table.rows()] == ["no"] * 2
 
 
 def test_a_task_of_ray_has_them(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
