@@ -234,7 +234,8 @@ class ProbeResult:
     @property
     def headline(self) -> str:
         """Headline of the leading finding."""
-        return min(self.findings, key=lambda one: rank(one.verdict)).headline
+        first = min(self.findings, key=lambda one: rank(one.verdict), default=None)
+        return "" if first is None else first.headline
 
     @property
     def finding(self) -> str:
