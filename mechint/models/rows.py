@@ -195,7 +195,8 @@ def _block_rows(
     """
     models, sequences, slots = keys.shape
     given = int(keys.max()) + 1 if keys.numel() else 0
-    in_order = not distinct and given == sequences * slots
+    ends = keys.flatten(1).amax(1) if keys.numel() else keys.new_zeros(0)
+    in_order = not distinct and bool((ends + 1 == sequences * slots).all())
     if in_order and not last:
         return BlockRows(keys=keys, queries=keys, mask=mask, in_order=True)
     attending, rank = _queue(out, keys)

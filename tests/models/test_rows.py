@@ -130,6 +130,31 @@ def test_every_example_of_many_has_the_logits_and_gradients_it_has_alone(problem
     check_layout(problem)
 
 
+def test_a_full_model_beside_one_with_padding_has_no_say_in_its_rows() -> None:
+    config = ModelConfig(
+        n_layers=2,
+        d_model=4,
+        n_heads=2,
+        d_mlp=5,
+        n_ctx=4,
+        d_vocab=40,
+        d_vocab_out=5,
+        output_sizes=(5,),
+    )
+    generator = torch.Generator().manual_seed(0)
+    batches = []
+    for lengths in ([4, 4, 4, 4], [1, 4, 3, 2]):
+        tokens = torch.randint(40, (4, 4), generator=generator)
+        targets = torch.randint(5, (4, 4, 1), generator=generator)
+        targets[torch.arange(4) >= torch.tensor(lengths)[:, None]] = IGNORE
+        batches.append(Batch(tokens, targets, lengths=torch.tensor(lengths)))
+    weights = [
+        {name: value.double() + 0.1 for name, value in initialize(config, seed).items()}
+        for seed in range(2)
+    ]
+    check_layout((config, weights, batches))
+
+
 def all_pairs(p: int) -> Tensor:
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.cat([pairs, torch.full((p * p, 1), p)], 1)
