@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mechint.errors import RunError
+from mechint.errors import MechintError, RunError
 from mechint.models.untouched import plain_arithmetic
 from mechint.training.manifest import read_manifest
 from mechint.training.run import DONE, Run
@@ -75,7 +75,12 @@ def train_part(
         if kept:
             _open(runs, directories, ensemble, known)
         if trained is not None:
-            trained.train()
+            try:
+                trained.train()
+            except MechintError:
+                if trained.step == 0 and kept:
+                    _withdraw(directories, known)
+                raise
         elif state is not None:  # a kill came between the last commit and what follows it
             _publish(runs, directories)
 
@@ -149,6 +154,13 @@ def _open(
             "(manifest.json says which), so its bits may differ from those of the plan",
             stacklevel=4,
         )
+
+
+def _withdraw(directories: Sequence[RunDirectory], known: Sequence[Any]) -> None:
+    """Take back what was written of runs that were refused before their first step."""
+    for directory, before in zip(directories, known, strict=True):
+        if before is None:
+            directory.withdraw()
 
 
 def _committer(

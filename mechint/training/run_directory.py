@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -124,6 +125,18 @@ class RunDirectory:
         last = made.get("resumed", [{}])[-1]
         begins = known is not None and last.get("from_step") == known["step"]
         return [name for name in last if name != "from_step" and begins and goes_on]
+
+    def withdraw(self) -> None:
+        """Take back all that `open` began, where no state was committed and the lock is held."""
+        try:
+            self.check_held()
+        except RunError:  # what is there now is another's
+            return
+        if os.path.lexists(self.state_file) or os.path.lexists(self.weights_file):
+            return
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+        for file in (self.metrics_file, self.manifest_file, self.config_file):
+            file.unlink(missing_ok=True)
 
     def _write(self, file: Path, value: Mapping[str, Any]) -> None:
         write_text(file, json.dumps(value, indent=1), within=self.path)

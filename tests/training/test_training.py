@@ -150,7 +150,7 @@ def test_a_name_is_no_task() -> None:
     with pytest.raises(
         ParameterError, match=r"expected a task: tasks\.make\('modular-arithmetic'\)"
     ):
-        train(name, SMALL, BRIEF)  # type: ignore[arg-type]
+        spec(name, SMALL, BRIEF)  # type: ignore[arg-type]
 
 
 def test_students_descend_the_population_loss_to_the_closed_form() -> None:
