@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from mechint.cli import complete
 from mechint.cli.common import (
@@ -202,6 +203,10 @@ def _refuse(what: str, place: Path | None, given: Mapping[str, Any]) -> None:
     if place is not None:
         planned = ("over", "settings", "preset", "out", "group_size", "spaces")
         named = next((name for name in planned if given[name]), None)
+        source = click.get_current_context().get_parameter_source
+        of_search = ("objective", "minimize", "maximize", "sampler")  # two have a default
+        asked = (name for name in of_search if source(name) is ParameterSource.COMMANDLINE)
+        named = named or next(asked, None)
         if named is not None and not (named == "settings" and given["probes"]):
             option = {"settings": "set", "spaces": "search"}.get(named, named.replace("_", "-"))
             raise ParameterError(
