@@ -49,6 +49,10 @@ class Inert:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
+    def __call__(self, *arguments: Any, **named: Any) -> Inert:
+        """A call that is not made, of what another such call would give (getattr, say)."""
+        return Inert()
+
     def append(self, value: Any) -> None: ...
 
     def extend(self, values: Any) -> None: ...

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mechint import demo
+from mechint.account import Account
 from mechint.checkpoints.content import read_plain
 from mechint.report import find_pages
 from mechint.results import ProbeResult
@@ -85,7 +86,7 @@ def test_a_directory_with_a_run_is_kept(mechint: Command, tmp_path: Path) -> Non
     assert one_line(mechint("train", "modular-arithmetic", *SMALL, "--out", out)) == (
         f"{out}: holds this run already; --resume continues it, another --out starts anew"
     )
-    assert "holds another run (model.d_mlp is 64 there, 9 here)" in one_line(
+    assert "holds another run (model.d_mlp is 512 there, 9 here)" in one_line(
         mechint("train", "modular-arithmetic", *SMALL, "--set", "d_mlp=9", "--out", out, "--resume")
     )
     assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
@@ -139,11 +140,13 @@ def test_a_demo_that_is_stopped_in_its_training_says_nothing_of_the_model(
         patch.setattr(Ensemble, "_evaluate", press)
         stopped = mechint("demo")
     assert stopped.exit_code == 130 and stopped.stdout == ""
-    monkeypatch.setattr(demo, "report_demo", lambda *_, **__: {"norms": "It is trained."})
-    assert "norms: It is trained." in mechint("demo").stdout
+    account = Account("Addition mod 7", "", "It is trained.")
+    monkeypatch.setattr(demo, "report_demo", lambda *_, **__: account)
+    assert "IT IS TRAINED." in mechint("demo").stdout
     assert read_plain(tmp_path / "runs" / "demo" / "ckpt.pt")["step"] == 20
 
 
+@pytest.mark.full
 def test_the_demo_from_nothing_to_a_report(
     mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
