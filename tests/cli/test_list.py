@@ -108,4 +108,4 @@ def test_wrong_seeds(text: str) -> None:
 
 
 def test_version(mechint: Command) -> None:
-    assert mechint("--version").stdout == "mechint 0.1.0\n"
+    assert mechint("--version").stdout == "mechint 0.2.0\n"

@@ -133,8 +133,8 @@ def test_the_workers_of_a_sweep_have_them(
     ]
 
     (own / "here" / "own_parity.py").touch()  # first on a worker's path
-    line = mechint(*swept, *plugins, "--out", "T").stderr.splitlines()[-1]
-    assert "another module is called 'own_parity'; rename the file" in line
+    said = mechint(*swept, *plugins, "--out", "T").stderr
+    assert "another module is called 'own_parity'; rename the file" in said
 
 
 def test_the_workers_of_a_training_have_them(own: Path) -> None:
