@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mechint.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
@@ -310,10 +310,3 @@ def analyze(
             if probes:
                 raise
     return account_of(subject, results)
-
-
-def merged(account: Account, results: Mapping[str, ProbeResult]) -> Account:
-    """`account` with more results; the verdict is decided again."""
-    together = {**account.results, **results}
-    verdict, caveat = verdict_of(together)
-    return replace(account, results=together, verdict=verdict, caveat=caveat)

@@ -363,6 +363,16 @@ class SignFlips:
         return Null.sampled(metric, float(self.mean[index]), samples, how)
 
 
+def least_signs(alpha: float) -> int:
+    """The fewest examples whose signs can have a p-value of `alpha`: those of n have none below
+    2⁻ⁿ.
+
+    >>> least_signs(0.01)
+    7
+    """
+    return math.ceil(-math.log2(alpha))
+
+
 def sign_flips(
     changes: Float[np.ndarray, "component example"], samples: int, seed: int
 ) -> SignFlips:

@@ -230,8 +230,6 @@ class Report:
         least_n: int = 2,
         causal: bool = False,
         at_chance: bool = False,
-        otherwise: str = "",
-        question: str = "",
     ) -> Verdict:
         """Say `yes` where it holds and `no` where it was tested and does not.
 
@@ -288,21 +286,15 @@ class Report:
         if reason is None and n is not None and n < least_n:
             reason = f"{n} examples, where at least {least_n} are needed"
         nulls = [self.nulls[name] for name in tested]
-        judged = judge(draft, no or otherwise, nulls, reason, unclear or self._unclear(question))
+        unclear = unclear or f"Unclear: {self.probe.question.rstrip('.')}"
+        judged = judge(draft, no, nulls, reason, unclear)
         self.findings.append(judged)
         return judged.verdict
-
-    def _unclear(self, question: str = "") -> str:
-        return f"Unclear: {(question or self.probe.question).rstrip('.')}"
 
     def unclear(self, headline: str, reason: str) -> Verdict:
         """Say that a question cannot be answered here, and why, in one line each."""
         self.findings.append(Finding(headline, "unclear", reason=reason))
         return "unclear"
-
-    def abstain(self, reason: str, question: str = "") -> Verdict:
-        """`unclear` with the headline of `question` ("whether …"), the probe's own when ""."""
-        return self.unclear(self._unclear(question), reason)
 
     def not_asked(self, question: str, reason: str) -> None:
         """Name a question that cannot arise for the subject, and why."""

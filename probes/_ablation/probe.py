@@ -14,7 +14,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import UnknownNameError, counted
 from mechint.interventions import Site
-from mechint.null import sign_flips
+from mechint.null import least_signs, sign_flips
 from mechint.probe import Need, Probe, Report, performance, unmet_need
 from mechint.results import Effect, ProbeResult
 from mechint.task import ACCURACY, LOSS
@@ -271,7 +271,7 @@ class Ablation(Probe):
             details=details,
             caveat=caveat,
             n=metrics["examples"],
-            least_n=math.ceil(-math.log2(self.significance)),  # signs of n give no p below 2⁻ⁿ
+            least_n=least_signs(self.significance),
             causal=True,
         )
         if verdict == "yes":

@@ -4,7 +4,6 @@ without it, and how well a gradient estimates that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +13,7 @@ from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
-from mechint.null import sign_flips
+from mechint.null import least_signs, sign_flips
 from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, ProbeResult
 from probes._attribution.measures import AttributionEffects, measured
@@ -239,7 +238,7 @@ class Attribution(Probe):
             details=details,
             caveat=caveat,
             n=metrics["examples"],
-            least_n=math.ceil(-math.log2(self.significance)),  # signs of n give no p below 2⁻ⁿ
+            least_n=least_signs(self.significance),
             causal=True,
         )
         if verdict == "yes":

@@ -12,7 +12,7 @@ from mechint.config import setting
 from mechint.counterfactuals import answered, asked_answer, choose_variable, draw
 from mechint.errors import DataError, UnknownNameError
 from mechint.interventions import ResidSite, Site
-from mechint.null import sign_flips
+from mechint.null import least_signs, sign_flips
 from mechint.pairs import Pairs
 from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, ProbeResult
@@ -188,7 +188,7 @@ class Patching(Probe):
             details=details,
             caveat=caveat,
             n=metrics["pairs"],
-            least_n=self._least_pairs,
+            least_n=least_signs(self.significance),
             causal=True,
         )
         report.metric("found", verdict == "yes")
@@ -209,11 +209,6 @@ class Patching(Probe):
             answer=asked_answer(subject),
             least=min(2, self.pairs),
         )
-
-    @property
-    def _least_pairs(self) -> int:
-        """So many signs of the pairs' gains have a p-value as small as the significance."""
-        return math.ceil(-math.log2(self.significance))
 
     def _listed(self, subject: Subject) -> Components:
         default = ("resid_pre", "head", "mlp")
@@ -238,7 +233,7 @@ class Patching(Probe):
                 "none has another pair's source beside its own; ask for more pairs"
             )
         reads = pairs.reads.sort(descending=True)[0].tolist()
-        furthest = reads[min(self._least_pairs, len(reads)) - 1]
+        furthest = reads[min(least_signs(self.significance), len(reads)) - 1]
         return pairs, range(-furthest, 1)
 
 

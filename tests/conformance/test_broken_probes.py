@@ -40,7 +40,7 @@ class Size(Probe):
         null = np.abs(draws).mean((1, 2)) / 100
         report.metric("size", float(np.abs(weights).mean()), null=null, how="random weights")
         size = f"The mean absolute weight is {report.metrics['size']:.3g}"
-        report.finding(f"{size}, more than random", otherwise=size, at_chance=True)
+        report.finding(f"{size}, more than random", no=size, at_chance=True)
         shown: Any = figures.bars(
             ["W_E"],
             {"size": [report.metrics["size"]]},
@@ -91,7 +91,7 @@ class ClaimsACause(Size):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         report = self.report(subject, seed)
-        report.finding("The model uses 1 embedding", otherwise="", at_chance=True)
+        report.finding("The model uses 1 embedding", no="", at_chance=True)
         return report.result()
 
 
@@ -272,7 +272,7 @@ def test_a_probe_without_its_decorator_is_told() -> None:
 def test_a_null_that_was_not_recorded_is_named() -> None:
     report = Size().report(subject(), 0)
     with pytest.raises(AssertionError, match="size: no null of 'sise'; those recorded are of size"):
-        report.finding("It is 1", otherwise="It is 1", null="sise")
+        report.finding("It is 1", no="It is 1", null="sise")
 
 
 # --- plants and controls --------------------------------------------------------------------------
