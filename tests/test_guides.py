@@ -76,9 +76,11 @@ def test_the_task_trains_and_the_probe_runs_on_it_unasked(installed: Path, tmp_p
     model = ["--set", "steps=30", "--set", "n=5", "--set", "d_model=16"]
     run(installed, ["mechint", "train", "parity", *model, "--out", "run"], tmp_path)
     analysis = json.loads(run(installed, ["mechint", "analyze", "run", "--json"], tmp_path))
-    found = analysis["results"]["embedding-norms"]
+    found = analysis["accounts"][0]["results"]["embedding-norms"]
     assert 0 < found["null"]["norms.shortfall"]["p_value"] <= 1
-    assert "(p " in found["finding"] and "null: the same architecture" in found["finding"]
+    (finding,) = found["findings"]
+    assert finding["p_value"] == found["null"]["norms.shortfall"]["p_value"]
+    assert finding["null"].startswith("the same architecture")
 
 
 def test_their_tests_pass(installed: Path) -> None:
