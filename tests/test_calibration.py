@@ -135,8 +135,10 @@ def test_refusals_are_left_out_of_the_rate_and_abstentions_are_counted(
     def some(self: Any, subject: Any, *, seed: int = 0) -> Any:
         if seed == 0:
             refuse(self, subject)
-        status = "unclear" if seed == 1 else "no"
-        return dataclasses.replace(run(self, subject, seed=seed), status=status)
+        result = run(self, subject, seed=seed)
+        verdict = "unclear" if seed == 1 else "no"
+        findings = [dataclasses.replace(one, verdict=verdict) for one in result.findings]
+        return dataclasses.replace(result, findings=findings)
 
     monkeypatch.setattr(PROBES["subspace"], "run", some)
     detects = lambda result: result.provenance["probe"]["seed"] == 3  # noqa: E731

@@ -151,7 +151,7 @@ def _settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     k = config.get("k", arguments.get("k") if isinstance(arguments, Mapping) else None)
     if architecture == "standard" and function == "topk":
         architecture = "topk"
-    if architecture in REFUSED:
+    if isinstance(architecture, str) and architecture in REFUSED:
         raise CheckpointError(
             f"{path}: architecture={architecture!r}: {REFUSED[architecture]}, which mechint's "
             f"dictionaries do not; read are {', '.join((*ARCHITECTURES, *BATCH_TOPK))}"

@@ -65,6 +65,6 @@ def test_the_published_model_has_its_published_heads(published):
     assert all(0.32 < heads["induction.score"][name] < 0.4 for name in heads["induction.heads"])
     options = {"examples": 256, "null_samples": 9}
     ablation = probe.run("ablation", subject, **options)
-    assert ablation.metrics["component"] == "L1 attention" and ablation.status == "yes"
+    assert ablation.metrics["component"] == "L1 attention" and ablation.verdict == "yes"
     assert "L1 attention" in ablation.metrics["needed"]
     assert ablation.metrics["accuracy_change"] < -0.45

@@ -88,7 +88,9 @@ def test_a_probe_is_calibrated(name: str, subtests: pytest.Subtests) -> None:
 
 
 def test_every_probe_applies_to_some_subject() -> None:
-    subjects = [*(build().subject for build in SUBJECTS.values()), remainders().subject]
+    plants = [*(build() for build in SUBJECTS.values()), remainders()]
+    plants.append(planted.group_product("S3", ("standard",)))
+    subjects = [plant.subject for plant in plants]
     idle = [
         name
         for name in PROBES

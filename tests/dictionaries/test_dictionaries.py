@@ -295,7 +295,7 @@ def test_a_dictionary_of_one_head_changes_that_head_alone(tmp_path: Path) -> Non
     measured = recovery(subject, found)
     assert measured.reconstructed == pytest.approx(measured.zeroed)
     assert measured.loss != pytest.approx(measured.zeroed)
-    with pytest.raises(ParameterError, match=r"head 0\.7: 7 is not among the 2"):
+    with pytest.raises(ParameterError, match="L0H7: 7 is not among the 2"):
         recovery(subject, replace(found, head=7))
     old = {"d_in": d_head, "d_sae": 4, "hook_point": z, "hook_point_head_index": 0}
     tensors = {name: getattr(zeros, name) for name in ("W_enc", "b_enc", "W_dec", "b_dec")}

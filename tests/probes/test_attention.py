@@ -72,7 +72,7 @@ def test_content_gains_are_differences_to_other_examples_by_brute_force() -> Non
     tokens, lengths = np.random.default_rng(5).integers(0, 3, (6, 7)), np.full(6, 7)
     weights = causal_weights(5, n=6)
     hit = scores.targets(tokens, lengths, "same_token")
-    values, null = scores.content_null(scores.Examples(weights, hit, lengths), 9, 5)
+    values, null = scores.content_null(scores.AttentionExamples(weights, hit, lengths), 9, 5)
     for head in range(2):
         own = sum((weights[i, head] * hit[i]).sum() for i in range(6)) / hit.any(-1).sum()
         every = sum((weights[i, head] * hit[j]).sum() for i in range(6) for j in range(6)) / (
@@ -91,7 +91,7 @@ def test_a_head_that_follows_places_gains_nothing_from_content(kind: str) -> Non
     follow[..., 0] += follow.sum(-1) == 0
     follow /= follow.sum(-1, keepdims=True)
     weights = np.stack([np.broadcast_to(back, (32, 9, 9)), follow], 1).astype(np.float32)
-    examples = scores.Examples(weights, hit.astype(bool), np.full(32, 9))
+    examples = scores.AttentionExamples(weights, hit.astype(bool), np.full(32, 9))
     values, _ = scores.content_null(examples, 0, 1)
     assert abs(values[0]) < 0.06 and values[1] > 0.3
 

@@ -188,7 +188,7 @@ def test_z_is_of_the_other_draws() -> None:
 def test_pairs_that_no_turn_tells_apart_have_p_1() -> None:
     """Flat spectra: z is 0 as observed and in every draw."""
     zero = {kind: np.array([[np.nan, 0.0], [np.nan, np.nan]]) for kind in "QKV"}
-    flat = composition.Composition(zero, zero, zero, np.zeros(99))
+    flat = composition.HeadComposition(zero, zero, zero, np.zeros(99))
     assert flat.p_values("Q")[0, 1] == 1.0 and np.isnan(flat.p_values("Q")[1]).all()
 
 
