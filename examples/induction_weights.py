@@ -31,4 +31,4 @@ layer, head = (int(n) for n in results["induction"].metrics["copying.head"][1:].
 model = subject.model
 circuit = model.OV[layer, head]  # (d_model, d_model), never formed
 full = model.W_E @ circuit @ model.W_U  # from tokens to classes
-float(full.AB.diagonal().mean() - full.AB.mean())
+(full.AB.diagonal().mean() - full.AB.mean()).item()

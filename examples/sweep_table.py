@@ -11,12 +11,12 @@ import mechint
 import tasks
 
 folder = tempfile.mkdtemp()
-task = tasks.make("modular-arithmetic", p=11, train_fraction=0.8)
+task = tasks.make("modular-arithmetic", p=23, train_fraction=0.8)
 for width in (8, 32):
     mechint.train(
         task,
         {"d_model": width, "n_heads": 1, "d_mlp": 4 * width},
-        {"steps": 200, "lr": 1e-2},
+        {"steps": 300, "lr": 1e-2},
         seeds=range(3),
         out=f"{folder}/width-{width}",
     )
@@ -24,8 +24,8 @@ for width in (8, 32):
 # %% One row per model
 table = mechint.runs(folder).probe("fourier")
 frame = table.frame()
-frame[["name", "d_model", "seed", "test.accuracy", "fourier.verdict"]]
+frame[["name", "model.d_model", "seed", "test.accuracy", "fourier.verdict"]]
 
 # %% Accuracy by width
-by_width = frame.groupby("d_model")["test.accuracy"].median()
+by_width = frame.groupby("model.d_model")["test.accuracy"].median()
 by_width

@@ -35,7 +35,14 @@ ADDITION = {
 }
 SMALL: dict[str, dict[str, Any]] = {
     "modular-arithmetic": ADDITION,
-    "groups": {**ADDITION, "task.group": "C5xC5", "task.train_fraction": 0.85, "train.steps": 200},
+    "groups": {
+        "task.group": "C5xC5",
+        "task.train_fraction": 0.85,
+        "model.d_model": 64,
+        "model.d_mlp": 128,
+        "train.steps": 200,
+        "train.lr": 1e-2,
+    },
     "remainders": {
         "task.p": 23,
         "task.masked": (11, 13, 17, 19),

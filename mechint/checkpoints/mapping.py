@@ -540,6 +540,7 @@ def _check_keys(source: str, what: str, given: Any, known: Sequence[str]) -> Non
 def _fits(value: Tensor, pattern: Any) -> bool:
     """Return whether a tensor has the axes of `pattern`: a name is any size, a number that size.
 
+    >>> import torch
     >>> _fits(torch.zeros(2, 5), "2 d_model"), _fits(torch.zeros(3, 5), "2 d_model")
     (True, False)
     """

@@ -151,8 +151,8 @@ def load(
 
     Example:
         >>> from mechint.planted import modular_addition
-        >>> load(modular_addition(5, (1,)).subject.model, task="modular-arithmetic", p=5).loss()
-        {'answer': 0.0}
+        >>> load(modular_addition(5, (1,)).subject.model, task="modular-arithmetic", p=5).accuracy()
+        {'answer': 1.0}
     """
     if isinstance(source, str | Path):
         if hooks is not None or tokenizer is not None:

@@ -29,7 +29,7 @@ def expanded(ours: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping
     """One name and entry for each choice in brackets, ``W_[QKV]`` or ``[weight|bias]``.
 
     >>> [(name, one["from"]) for name, one in expanded("b.[wb]", {"from": "n.[weight|bias]"})]
-    [('b.w', 'n.weight'), ('b.b', 'n.bias')]
+    [('b.w', ['n.weight']), ('b.b', ['n.bias'])]
     """
     first = CHOICE.search(ours)
     if first is None:
