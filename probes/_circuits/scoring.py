@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 Ablation = Literal["counterfactual", "resample", "mean"]
+ONE_SIDED = 1.645
+"""Standard errors below a mean that the lower end of a one-sided 95% interval lies."""
+
 ABLATIONS: tuple[Ablation, ...] = ("counterfactual", "resample", "mean")
 
 
@@ -54,13 +57,15 @@ def score(task: Task, logits: Tensor, pairs: Pairs, ablation: Ablation) -> Tenso
 class Scorer:
     """Scores circuits of `graph` on `pairs`, a chunk of pairs at a time.
 
-    memory: bytes for the recorded runs that are kept, and for one stacked forward.
+    averaged: pairs whose bases the means are over, `pairs` when none. A circuit is its edges and
+    these constants, so that its search and its judgement need the same ones.
     """
 
     subject: Subject
     graph: Graph
     pairs: Pairs
     ablation: Ablation
+    averaged: Pairs | None = None
 
     @property
     def positions(self) -> int:
@@ -76,22 +81,23 @@ class Scorer:
         """Mean over the bases, at every position over those that have it, of what each sender
         writes.
         """
-        own, total = self.pairs.own_positions, None
-        mean = ExampleMean(len(self.pairs), None if own is None else own[:, : self.positions])
-        for rows in self._chunks():
-            tokens = self.pairs.base[rows, : self.positions]
+        pairs, total = self.averaged or self.pairs, None
+        own = pairs.own_positions
+        mean = ExampleMean(len(pairs), None if own is None else own[:, : self.positions])
+        for rows in self._chunks(len(pairs)):
+            tokens = pairs.base[rows, : self.positions]
             written = sender_outputs(self.subject.model, self.graph, tokens)
             part = mean.sum(written.permute(1, 2, 0, 3), rows)  # (pos, sender, d_model)
             total = part if total is None else total + part
         assert total is not None
         return mean.of(total).transpose(0, 1)[:, None].contiguous()
 
-    def _chunks(self) -> list[Tensor]:
-        """Pairs at a time: `subject.chunk`, and no more than a quarter of the memory records."""
+    def _chunks(self, n: int) -> list[Tensor]:
+        """Of `n` pairs those at a time: `subject.chunk`, and no more than the memory records."""
         config = self.graph.config
         each = 4 * 4 * len(self.graph.senders) * self.positions * config.d_model
         size = min(self.subject.chunk, max(1, self._memory // (4 * each)))
-        index = torch.arange(len(self.pairs), device=self.subject.device)
+        index = torch.arange(n, device=self.subject.device)
         return list(index.split(size))
 
     @property
@@ -104,7 +110,7 @@ class Scorer:
 
     def parts(self) -> Iterator[tuple[Pairs, PatchedForward]]:
         """The pairs in chunks, each with its patched forward; kept where they are few."""
-        chunks = self._chunks()
+        chunks = self._chunks(len(self.pairs))
         if len(self._kept) == len(chunks):
             yield from zip((self.pairs[rows] for rows in chunks), self._kept, strict=True)
             return
@@ -178,3 +184,22 @@ class Scorer:
         """(score - source) / (model - source) of mean scores: 0 the source's, 1 the model's."""
         low, high = self.ends
         return (self.scores(kept).mean(1) - low) / (high - low)
+
+    def least_faithfulness(
+        self, kept: Bool[np.ndarray, "circuit edge"]
+    ) -> Float[np.ndarray, " circuit"]:
+        """Lower end of the one-sided 95% interval of `faithfulness` over examples: what each lacks
+        to the model's own score is the sample, and pairs of one example are one of it.
+        """
+        low, high = self.ends
+        lacking = (self._whole - self.scores(kept)) / (high - low)
+        mean = lacking.mean(1, keepdims=True)
+        of_example = np.zeros((len(kept), self.pairs.n_examples))
+        np.add.at(of_example.T, self.pairs.examples.cpu().numpy(), (lacking - mean).T)
+        error = np.sqrt((of_example**2).sum(1)) / lacking.shape[1]
+        return 1 - mean[:, 0] - ONE_SIDED * error
+
+    @cached_property
+    def _whole(self) -> Float[np.ndarray, " pair"]:
+        """The score of the model itself on every pair."""
+        return self.scores(np.ones((1, len(self.graph.edges)), bool))[0]

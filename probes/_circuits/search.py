@@ -14,7 +14,8 @@ AT_ONCE = 16
 def find_circuit(
     scorer: Scorer, effects: Float[np.ndarray, " edge"], threshold: float
 ) -> Bool[np.ndarray, " edge"]:
-    """(edge,) the edges of a circuit that is at least `threshold` faithful.
+    """(edge,) the edges of a circuit that is at least `threshold` faithful, of other examples too:
+    what reaches the threshold is the lower end of the 95% interval.
 
     Edges are added from the largest effect (in size) on until the threshold is reached; then, round
     by round, as many as can go without falling below it are left out, from the one whose removal
@@ -47,7 +48,7 @@ def _smallest(scorer: Scorer, order: np.ndarray, threshold: float) -> int:
     sizes = np.arange(1, min(AT_ONCE, high) + 1)
     while high - low > 1:
         circuits = np.stack([_of_size(order, int(size)) for size in sizes])
-        reached = np.flatnonzero(scorer.faithfulness(circuits) >= threshold)
+        reached = np.flatnonzero(scorer.least_faithfulness(circuits) >= threshold)
         if len(reached):
             first = int(reached[0])
             low, high = int(sizes[first - 1]) if first else low, int(sizes[first])
@@ -62,7 +63,7 @@ def _smallest(scorer: Scorer, order: np.ndarray, threshold: float) -> int:
 def _prunable(scorer: Scorer, kept: np.ndarray, threshold: float) -> np.ndarray:
     """Edges of the circuit that can go together, those first that cost least."""
     members = np.flatnonzero(kept)
-    alone = scorer.faithfulness(without_each(kept))
+    alone = scorer.least_faithfulness(without_each(kept))
     order = members[np.argsort(-alone, kind="stable")]
     most = int((alone >= threshold).sum())
     low, high = 0, most + 1  # so many can go, so many cannot
@@ -71,7 +72,7 @@ def _prunable(scorer: Scorer, kept: np.ndarray, threshold: float) -> np.ndarray:
         candidates = np.repeat(kept[None], len(counts), 0)
         for row, count in zip(candidates, counts, strict=True):
             row[order[:count]] = False
-        enough = scorer.faithfulness(candidates) >= threshold
+        enough = scorer.least_faithfulness(candidates) >= threshold
         failing = np.flatnonzero(~enough)
         if len(failing):
             high = int(counts[failing[0]])

@@ -42,13 +42,22 @@ def remainders() -> planted.Planted:
 
 
 def pairs() -> Iterator[Any]:
-    """Every probe with every subject; `full` but for one of each probe."""
-    for name in PROBES.names():
+    """Every probe with every subject: one of each probe in `make test`, a second one that turns
+    with the probe in `make test-all`, all in `make slow`.
+    """
+    every = [*SUBJECTS, "remainders"]
+    for at, name in enumerate(PROBES.names()):
         first = next((key for key, names in SUITED.items() if name in names.split()), "addition")
-        for subject in [*SUBJECTS, "remainders"]:
-            if (name, subject) not in UNSUITED:
-                marks = [] if subject == first and name != "llc" else [pytest.mark.full]
-                yield pytest.param(name, subject, marks=marks)
+        if name == "llc":  # which samples for long, the longer the more weights a model has
+            first = "program"
+        for subject in every:
+            if (name, subject) in UNSUITED:
+                continue
+            second = subject == every[at % len(every)] and name != "llc"
+            full = second or (name == "llc" and subject == first)
+            marks = [pytest.mark.full if full else pytest.mark.slow]
+            quick = subject == first and name != "llc"
+            yield pytest.param(name, subject, marks=[] if quick else marks)
 
 
 @pytest.mark.parametrize(("name", "subject"), list(pairs()))

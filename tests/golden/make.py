@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m tests.golden.make             # both files
     OMP_NUM_THREADS=1 python -m tests.golden.make curves      # or one of them
+    OMP_NUM_THREADS=1 python -m tests.golden.make "circuits on planted induction"  # or one probe
 
 Run it only when behavior is meant to change, and say in the commit what changed and why. A refactor
 must pass against the files as they are; a renamed metric belongs in ``RENAMED`` of cases.py.
@@ -37,13 +38,15 @@ def curves() -> dict[str, Any]:
     return {name: as_json(cases.curves(name)) for name in cases.RUNS}
 
 
+def measurement(name: str) -> dict[str, Any]:
+    """Verdict, metrics and nulls of one measurement."""
+    metrics, nulls, verdict = cases.measure(name)
+    return {"verdict": verdict, "metrics": as_json(metrics), "nulls": as_json(nulls)}
+
+
 def probes() -> dict[str, Any]:
     """Measurement → metrics and nulls."""
-    found = {}
-    for name in cases.MEASUREMENTS:
-        metrics, nulls, verdict = cases.measure(name)
-        found[name] = {"verdict": verdict, "metrics": as_json(metrics), "nulls": as_json(nulls)}
-    return found
+    return {name: measurement(name) for name in cases.MEASUREMENTS}
 
 
 def dump(value: Any, indent: int = 0) -> str:
@@ -64,7 +67,12 @@ def dump(value: Any, indent: int = 0) -> str:
 def main(names: list[str]) -> None:
     makers = {"curves": curves, "probes": probes}
     for name in names or makers:
-        (HERE / f"{name}.json").write_text(dump(makers[name]()) + "\n", encoding="utf-8")
+        if name in makers:
+            file, made = HERE / f"{name}.json", makers[name]()
+        else:
+            file = HERE / "probes.json"
+            made = {**json.loads(file.read_text(encoding="utf-8")), name: measurement(name)}
+        file.write_text(dump(made) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
