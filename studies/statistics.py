@@ -85,7 +85,7 @@ def difference(first: Sequence[Any], second: Sequence[Any]) -> Estimate:
     """Share of the first runs less that of the second.
 
     >>> print(difference([True] * 12, [True] * 3 + [False] * 9))
-    12 of 12 against 3 of 12, 0.75 [0.38, 0.911]
+    12 of 12 against 3 of 12, 0.75 [0.378, 0.911]
     """
     one, other = share(first), share(second)
     low, high = _wilson(one), _wilson(other)

@@ -132,7 +132,7 @@ def energies(products: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " frequenc
     """Energy of rows at every frequency 1 … (n - 1)/2, from their products.
 
     >>> wave = np.cos(2 * np.pi * 2 * np.arange(7) / 7)[:, None]
-    >>> energies(gram(wave)).round(6).tolist()
+    >>> (energies(gram(wave)).round(6) + 0.0).tolist()
     [0.0, 3.5, 0.0]
     """
     n = len(products)

@@ -46,7 +46,7 @@ def rasp_program(
 
     Returns:
         truth: "heads" {variable of the program: (layer, 0) that writes it}, "variables" {variable:
-            "attention l" or "mlp l" that writes it first}, "subspaces" {hook: what its sublayer
+            "L0 attention" or "L0 MLP", which writes it first}, "subspaces" {hook: what its sublayer
             writes}.
 
     Raises:
@@ -79,7 +79,7 @@ def rasp_program(
         entries = [index for some in variables.values() for index in some]
         truth["subspaces"][hook] = eye[:, entries]
         for variable in variables:
-            truth["variables"].setdefault(variable, f"{part} {layer}")
+            truth["variables"].setdefault(variable, f"L{layer} {part.replace('mlp', 'MLP')}")
             if part == "attention":
                 truth["heads"][variable] = (layer, 0)
     return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
