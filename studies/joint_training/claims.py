@@ -214,14 +214,14 @@ def wrong_parities(rows: Rows) -> Found:
     theirs="ours",
     statistic="share of held-out triplets whose parity agrees with it, at the same checkpoints,",
     bar=above(0.6),
-    control="it fits the trained parities (0.99) and is right on fewer than 0.2 held out",
+    control="it is right on fewer than half of the held-out triplets, on 0.3 more of the trained",
     planned=Planned(16, 0.75, 0.15),
 )
 def second_order_agrees(rows: Rows) -> Found:
     found, _ = before_jump(rows)
     ends = np.mean([row["parity"]["least_squares"] for row in triplets(rows, ALONE)], 0)
     control = PositiveControl(
-        len(found) >= 6 and ends[1] >= 0.99 and ends[0] < 0.2,
+        len(found) >= 6 and ends[0] < 0.5 and ends[1] >= ends[0] + 0.3,
         f"{ends[1]:.2f} trained, {ends[0]:.2f} held out",
     )
     return Found(mean([one["agreement"] for one in found]), control)
