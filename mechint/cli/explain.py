@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.common import examples, foreign_options, json_option, print_json
+from mechint.cli.common import (
+    examples,
+    force_option,
+    foreign_options,
+    json_option,
+    print_error,
+    print_json,
+)
 from mechint.cli.opening import Opening
 from mechint.cli.plugin import plugin_option
 from mechint.cli.sorting import sort_settings
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.progress import console, spinner
 from mechint.registry import EXPLANATIONS
+
+if TYPE_CHECKING:
+    from mechint.explain import Audit
 
 
 @click.command(
@@ -24,6 +34,7 @@ from mechint.registry import EXPLANATIONS
         "mechint explain runs/max --claim 'L0H0 attends largest token'",
         "mechint explain runs/digits --claim 'L0 resid_post @ answer holds carry_0'",
         "mechint explain runs/digits --claim my_claims.py:Carry",
+        "mechint explain runs/add --python add.py",
     ),
 )
 @click.argument("path", type=click.Path(path_type=Path))
@@ -47,6 +58,14 @@ from mechint.registry import EXPLANATIONS
     help="Inputs, half of them fitted and half judged.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
+@click.option(
+    "--python",
+    "out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the best explanation as a Python file of numpy alone, with its constants.",
+)
+@force_option
 @json_option
 def explain(
     path: Path,
@@ -57,6 +76,8 @@ def explain(
     claimed: tuple[str, ...],
     n: int,
     seed: int,
+    out: Path | None,
+    force: bool,
     as_json: bool,
 ) -> int:
     """Propose programs of a model and audit each by interventions, best first.
@@ -69,6 +90,11 @@ def explain(
         raise UnknownNameError.of("family of explanations", family, EXPLANATIONS)
     if family is not None and claimed:
         raise ParameterError("--family and --claim: expected one of them")
+    if out is not None:
+        from mechint.explain.code import MARK
+        from mechint.report.outputs import refuse_foreign
+
+        refuse_foreign(out, force=force, mark=MARK.encode(), kind="a program that mechint wrote")
     with spinner(f"explaining {path}"):
         from mechint.account import title_of
         from mechint.explain import audit
@@ -83,6 +109,8 @@ def explain(
             found = [audit(subject, *parts, seed=seed, examples=n)]
         else:
             found = propose(subject, family=family, seed=seed, examples=n)
+    if out is not None:
+        _write(out, subject, found[0], seed, n)
     if as_json:
         audits = [one.to_dict() for one in found]
         print_json({"schema": 1, "path": str(path), "audits": audits})
@@ -93,6 +121,20 @@ def explain(
         heading = f"{title_of(subject)}   {path}"
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
     return 0
+
+
+def _write(out: Path, subject: Any, found: Audit, seed: int, n: int) -> None:
+    """Write the explanation of an audit as a Python file, and say how often it agrees."""
+    from mechint.explain.code import written
+    from mechint.files import write_text
+
+    if found.standing not in ("stands", "superfluous", "incomplete"):
+        raise ParameterError(f"--python {out}: {found.standing}: {found.reason}")
+    made = written(subject, found.explanation, seed, n)
+    write_text(out, made.text)
+    print_error(
+        f"program written to {out}: the model's answer on {made.agreement:.1%} of {made.n:,}"
+    )
 
 
 def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import mechint.explain.claims as claims
 from mechint.explain.explanation import Explanation, Part, Route, Values
-from mechint.explain.measure import Bench, Fit, centered, r2, ridge
+from mechint.explain.measure import Bench, Fit, centered, r2
 from mechint.interventions import Replace, Site
 from mechint.subject import Subject
 
@@ -205,13 +205,13 @@ def _match(bench: Bench, fit: Fit, null: Fit | None) -> list[Test]:
     """R² of the logits from the features, fitted on one half; the rival is the right answer."""
     assert bench.subject.task is not None
     slices = list(bench.subject.task.output_slices.values())
-    own = centered(bench.own_logits, slices)
+    own = bench.centered_logits
     mean = own[bench.fitted].mean(0)
 
     def of(features: Any) -> float:
-        phi = [features(bench.values(rows)).double() for rows in (bench.fitted, bench.judged)]
-        weights = ridge(phi[0] - phi[0].mean(0), own[bench.fitted] - mean)
-        return r2(own[bench.judged] - mean, (phi[1] - phi[0].mean(0)) @ weights)
+        weights, bias = bench.read(features)
+        phi = features(bench.values(bench.judged)).double()
+        return r2(own[bench.judged] - mean, phi @ weights + bias - mean)
 
     value = of(fit.part.features)
     rival = _right_answer(bench, own, mean, slices)
@@ -384,16 +384,13 @@ def _blocks(bench: Bench, explanation: Explanation, fit: Fit) -> list[Test]:
     features = fit.part.features
     assert features is not None
     slices = list(bench.subject.task.output_slices.values())
-    own_logits = centered(bench.own_logits, slices)
     base, own = bench.judged, bench.values(bench.judged)
     other = bench.values(base[bench.order("partial", len(base))])
-    phi = features(bench.values(bench.fitted)).double() - fit.center
-    mean = own_logits[bench.fitted].mean(0)
-    read = ridge(phi, own_logits[bench.fitted] - mean)
+    read, _ = bench.read(features)
 
     def change(one: Fit, columns: slice | None) -> Tensor:
         logits = bench.logits(base, [bench.edit(one, own, other, columns)])
-        return centered(logits, slices) - own_logits[base]
+        return centered(logits, slices) - bench.centered_logits[base]
 
     tests = []
     for name, columns in fit.part.blocks.items():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mechint.components import site_of
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
-from mechint.explain.explanation import Explanation, Features, Part, Route, Values
+from mechint.explain.explanation import Explanation, Part, Products, Route, Values
 from mechint.interventions import Site
 from mechint.subject import Subject
 from mechint.task import Program
@@ -81,9 +81,9 @@ class Claimed:
         return Part(self.variable, self.site, (self.variable,), features)
 
 
-def one_hot(variable: str, n_values: int) -> Features:
+def one_hot(variable: str, n_values: int) -> Products:
     """Features of a variable: one per value."""
-    return lambda values: torch.nn.functional.one_hot(values[variable], n_values).double()
+    return Products((((variable, torch.eye(n_values).double()),),))
 
 
 def head(layer: int, *heads: int) -> ClaimSite:

@@ -4,16 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.interventions import Site
 from mechint.task import Program
 
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
 Values = Mapping[str, Tensor]
 """Variable → (example,) its values."""
 Features = Callable[[Values], Float[Tensor, "example feature"]]
+
+
+@dataclass(frozen=True)
+class Products:
+    """Features that are products of tables, so that they can be written out as numbers.
+
+    groups: each is one or more (variable, table (value, column)); its features are all products of
+    one column of each table, the last table's column changing fastest.
+
+    >>> signs = torch.tensor([[1.0], [-1.0]])
+    >>> Products(((("a", signs), ("b", signs)),))({"a": torch.tensor([1]), "b": torch.tensor([0])})
+    tensor([[-1.]])
+    """
+
+    groups: tuple[tuple[tuple[str, Float[Tensor, "value column"]], ...], ...]
+
+    def __call__(self, values: Values) -> Float[Tensor, "example feature"]:
+        """The features of examples with these values."""
+        found: list[Tensor] = []
+        for (first, start), *others in self.groups:
+            product = start[values[first].cpu()]
+            for variable, table in others:
+                rows = table[values[variable].cpu()]
+                product = (product[:, :, None] * rows[:, None, :]).flatten(1)
+            found.append(product)
+        return torch.cat(found, 1)
 
 
 @dataclass(frozen=True)
@@ -88,3 +119,23 @@ class Explanation:
         """Variables that some part holds, in the order of the program."""
         held = {name for part in self.parts for name in part.variables}
         return [step.name for step in self.program.steps if step.name in held]
+
+    def to_python(self, subject: Subject, *, seed: int = 0, examples: int = 3000) -> str:
+        """A Python file of numpy alone that computes the answers from tokens, with its constants.
+
+        Where a part reads the logits off its features, the answers are the largest of the fitted
+        logits, from the same half of the inputs as in `audit`; else those of the program.
+
+        Raises:
+            NotApplicableError: a variable has more than 65,536 cases to write out.
+
+        >>> from mechint import planted
+        >>> from mechint.explain import explain
+        >>> subject = planted.modular_addition(13, (2, 5)).subject
+        >>> text = explain(subject, family="frequencies")[0].explanation.to_python(subject)
+        >>> "import numpy" in text and "torch" not in text
+        True
+        """
+        from mechint.explain.code import written
+
+        return written(subject, self, seed, examples).text

@@ -76,16 +76,16 @@ class Bench:
         return self.program.run(self.tokens(rows), given)
 
     @property
-    def _answer(self) -> int:
+    def answers(self) -> tuple[str | None, ...]:
+        """The variable that answers each output; None for outputs that it does not compute."""
         answer = self.subject.answer
-        return answer if isinstance(answer, int) else -1
+        return self.program.answers[answer if isinstance(answer, int) else -1]
 
     def labels(self, values: Values) -> Int[Tensor, "n output"]:
         """The answers that the program gives, IGNORE for outputs that it does not compute."""
-        names = self.program.answers[self._answer]
         some = next(iter(values.values()))
         columns = [
-            torch.full_like(some, IGNORE) if name is None else values[name] for name in names
+            torch.full_like(some, IGNORE) if name is None else values[name] for name in self.answers
         ]
         return torch.stack(columns, 1)
 
@@ -153,6 +153,23 @@ class Bench:
         explained = r2(error, judged @ weights)
         moved = Part(part.name, part.site, part.variables, features, part.blocks, part.reads)
         return Fit(moved, weights, center, explained)
+
+    @cached_property
+    def centered_logits(self) -> Float[Tensor, "example d_vocab_out"]:
+        """Logits of every example above the mean class of their output."""
+        assert self.subject.task is not None
+        return centered(self.own_logits, list(self.subject.task.output_slices.values()))
+
+    def read(
+        self, features: Features
+    ) -> tuple[Float[Tensor, "feature d_vocab_out"], Float[Tensor, " d_vocab_out"]]:
+        """Weights and bias by which centered logits follow from `features`: least squares on the
+        fitted half.
+        """
+        phi = features(self.values(self.fitted)).double().cpu()
+        held = self.centered_logits[self.fitted]
+        weights = ridge(phi - phi.mean(0), held - held.mean(0))
+        return weights, held.mean(0) - phi.mean(0) @ weights
 
     def edit(self, fit: Fit, old: Values, new: Values, columns: slice | None = None) -> Add:
         """The edit that takes a part from the values `old` to `new`, and leaves the rest."""

@@ -14,11 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from mechint.explain._audit import Audit
-from mechint.explain.explanation import Explanation, Features, Part, Route, Values
+from mechint.explain.explanation import Explanation, Features, Part, Products, Route
 from mechint.explain.measure import Bench, centered, inner_bench
 from mechint.explain.propose import Family
 from mechint.groups.finite import FiniteGroup
@@ -91,22 +90,16 @@ class Setting:
         found = torch.from_numpy(np.ascontiguousarray(self.irreps.matrices(name))).double()
         return found[:, :, :1] if self.group.is_cyclic else found
 
-    def features(self, variable: str, names: Sequence[str]) -> Features:
+    def features(self, variable: str, names: Sequence[str]) -> Products:
         """The entries of the representations `names` of one variable."""
         tables = [self.matrices(name).flatten(1) for name in names]
         joined = torch.cat(tables, 1) if tables else torch.zeros(self.group.order, 0).double()
-        return lambda values: joined[values[variable].cpu()]
+        return Products((((variable, joined),),))
 
-    def bilinear(self, names: Sequence[str]) -> Features:
+    def bilinear(self, names: Sequence[str]) -> Products:
         """The products of the entries of ρ(x) with those of ρ(y), for the same ρ."""
         tables = [self.matrices(name).flatten(1) for name in names]
-
-        def made(values: Values) -> Float[Tensor, "n feature"]:
-            x, y = values[self.x].cpu(), values[self.y].cpu()
-            products = [(t[x][:, :, None] * t[y][:, None, :]).flatten(1) for t in tables]
-            return torch.cat(products, 1)
-
-        return made
+        return Products(tuple(((self.x, table), (self.y, table)) for table in tables))
 
     def blocks(self, names: Sequence[str], power: int = 1) -> dict[str, slice]:
         """Columns of each representation in `features`, or of its products in `bilinear`."""
