@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
 from mechint.errors import counted
 from mechint.jsonable import to_jsonable
-
-T = TypeVar("T")
 
 LUCK = 0.05
 """How often a perfect mechanism has to meet as many such samples, for these not to deny it."""
@@ -304,25 +302,6 @@ class MaxNull:
         """The largest statistic as a Null; both sides times `unit`."""
         largest = float(np.nanmax(self.observed)) * unit
         return Null.sampled(metric, largest, self.largest * unit, how, arrangements)
-
-
-def max_null(
-    statistic: Callable[[T], Float[np.ndarray, " test"]], observed: T, draws: Iterable[T]
-) -> MaxNull:
-    """The statistics of `observed`, and of every draw from the null.
-
-    >>> x, orders = np.arange(8.0), permutations(8, samples=99, seed=0)
-    >>> max_null(lambda order: np.array([x @ x[order]]), np.arange(8), orders).p_values
-    array([0.01])
-    """
-    samples = np.stack([np.asarray(statistic(draw), np.float64) for draw in draws])
-    return MaxNull(np.asarray(statistic(observed), np.float64), samples)
-
-
-def permutations(n: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, " n"]]:
-    """`samples` random orders of n things."""
-    generator = np.random.default_rng(seed)
-    return (generator.permutation(n) for _ in range(samples))
 
 
 ROUNDING = 1e-4

@@ -62,11 +62,6 @@ class Transition:
         low = np.quantile(least, 0.025, method="nearest")
         return float(low), float(np.quantile(most, 0.975, method="nearest"))
 
-    def crosses(self, level: float = 0.5) -> bool:
-        """Whether the curve passes `level` inside the range of sizes that were trained."""
-        log_size = self._solve(level, self.middle, self.slope)
-        return math.log(self.parameters.min()) < log_size <= math.log(self.parameters.max())
-
     def draws(self, level: float = 0.5) -> Float[np.ndarray, " draw"]:
         """(draw,) `at` over the bootstrap, the largest model where the level lies beyond it."""
         return self.bounds(level)[:, 0].clip(self.parameters.min())

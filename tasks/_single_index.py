@@ -167,12 +167,6 @@ class SingleIndex(RegressionTask):
         """(1 - 2β) / β: the exponent of the loss over time."""
         return (1 - 2 * self.beta) / self.beta if self.beta else -math.inf
 
-    def width_floor(self, width: int) -> float:
-        """Σ_{p > width} a_p², what `width` neurons leave, one direction each; it falls as width^(1
-        - 2β).
-        """
-        return float(self.amplitudes[width:].square().sum())
-
     @property
     def tail(self) -> float:
         """Σ_{p > P} a_p² of the power law beyond the last direction: add it to the loss before a

@@ -210,21 +210,6 @@ class RegressionMixture(RegressionTask):
         """Eigenvalues μ_i > 0 of M_C, C = common(mass), descending."""
         return self.utilities[list(self.common(mass))].flatten().sort(descending=True).values
 
-    def interference_free_width(self, epsilon: float, mass: float = 0.75) -> int:
-        """m_C(ε) = min {m: Σ_{i > m} μ_i ≤ ε}: from here on the common tasks' gradients can be weak
-        (Corollary 5).
-        """
-        spectrum = self.common_spectrum(mass)
-        left = torch.cat([spectrum.flip(0).cumsum(0).flip(0), spectrum.new_zeros(1)])
-        return int((left > epsilon).sum())
-
-    def invasion_width(self, task: int | None = None, mass: float = 0.75) -> int:
-        """m* = 1 + #{i: μ_i ≥ u}, u the first utility of `task` (the rarest when none): rare
-        features hold on from here (Proposition 6).
-        """
-        rare = self.utilities[self._known(self.n_tasks - 1 if task is None else task), 0]
-        return 1 + int((self.common_spectrum(mass) >= rare).sum())
-
     def _known(self, task: int) -> int:
         if not 0 <= task < self.n_tasks:
             raise ParameterError(f"{self.name}: task={task}: expected 0 to {self.n_tasks - 1}")

@@ -140,7 +140,7 @@ def test_what_no_rising_curve_describes_does_not_cross(
 ) -> None:
     """scipy finds no curve that rises and is better than the mean."""
     found = fit_transition(SIZES, accuracies, bootstrap=10)
-    assert not found.crosses() and found.at() == pytest.approx(at)
+    assert found.at() == pytest.approx(at)
     assert found.interval() == pytest.approx(interval)
     fit, low, high = found.curve(SIZES)
     for values in (fit, low, high):
@@ -165,7 +165,6 @@ def test_a_shallow_curve_is_its_own_and_does_not_cross_where_it_does_not(
     middle = math.log(edge) + side * beyond
     accuracies = logistic(np.log(SIZES), middle, slope)
     found = fit_transition(SIZES, accuracies, bootstrap=3)
-    assert not found.crosses()
     assert found.slope == pytest.approx(slope, rel=0.01)
     assert found.curve(SIZES)[0] == pytest.approx(accuracies, abs=1e-4)
     expected = (math.inf, (3e5, math.inf)) if side > 0 else (1e3, (0.0, 1e3))
@@ -185,7 +184,7 @@ def test_no_run_that_reaches_a_level_means_no_crossing(
     y = logistic(x, middle, slope) + np.random.default_rng(1).normal(0, noise, len(x))
     y = y.clip(0, 0.49)
     found = fit_transition(np.exp(x), y, bootstrap=20)
-    assert not found.crosses() and math.isinf(found.at()) and math.isinf(found.interval()[1])
+    assert math.isinf(found.at()) and math.isinf(found.interval()[1])
     best = optimize.least_squares(
         lambda p: 1 / (1 + np.exp(-p[0] - p[1] * (x - center))) - y, [-1.0, 0.1]
     )
@@ -198,7 +197,6 @@ def test_no_run_that_reaches_a_level_means_no_crossing(
 def test_a_curve_that_rises_crosses_and_the_same_upside_down_does_not(turn: bool) -> None:
     sizes, accuracies = planted(2e4, 2.5, 3, 0.05)
     found = fit_transition(sizes, 1 - accuracies if turn else accuracies, bootstrap=10)
-    assert found.crosses() is (not turn)
     assert np.isfinite(found.bounds()[:, 1]).all() == (not turn)
 
 
@@ -224,7 +222,7 @@ def test_what_is_no_accuracy_by_size_is_refused(
 @pytest.mark.parametrize("level", [0.0, 1.0, 1.5, -1.0, math.nan])
 def test_a_level_lies_between_0_and_1(level: float) -> None:
     found = fit_transition(SIZES, np.linspace(0, 1, 6), bootstrap=2)
-    for ask in (found.at, found.crosses, found.bounds, found.interval, found.at_least):
+    for ask in (found.at, found.bounds, found.interval, found.at_least):
         with pytest.raises(ParameterError, match="expected a number between 0 and 1"):
             ask(level)
 

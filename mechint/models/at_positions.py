@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig
@@ -131,17 +131,3 @@ class AtPositions:
             return gather_rows(tensor, entering[block], True)
         last = block == len(entering) - 1
         return tensor if last else gather_rows(tensor, entering[block + 1], True)
-
-    def logits_each(
-        self, weights: Mapping[str, Shaped[Tensor, "model ..."]]
-    ) -> Float[Tensor, "model example d_vocab_out"]:
-        """The logits of several models at once, which have `weights` in place of these parameters,
-        one per model, and share all others. Memory: the activations of all of them.
-        """
-        models = len(next(iter(weights.values())))
-        stacked = {
-            name: value.expand(models, *value.shape[1:]) for name, value in self.parameters.items()
-        }
-        with plain_arithmetic(self.device), torch.no_grad():
-            forward = Forward({**stacked, **weights}, self.config)
-            return forward.logits(self.layout.expand(models))

@@ -5,7 +5,6 @@ from mechint.run_table.dynamics import (
     EmergenceTime,
     FirstTest,
     emergence_times,
-    phase_diagram,
     transition,
     which_first,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "emergence_times",
     "find_entries",
     "measure",
-    "phase_diagram",
     "runs",
     "transition",
     "which_first",

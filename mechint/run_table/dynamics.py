@@ -1,6 +1,6 @@
 """Dynamics in a table over steps: emergence times, which of two comes first, transitions along
-size, phase diagrams. Training evaluates at steps of its own, so that a kept checkpoint has metrics
-of its own only where one of them is its step.
+size. Training evaluates at steps of its own, so that a kept checkpoint has metrics of its own only
+where one of them is its step.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint import figures
 from mechint.errors import DataError, ParameterError
-from mechint.figures import Figure
 from mechint.files import read_json_lines
 from mechint.run_table.entries import METRICS, is_setting
 from mechint.run_table.numbers import Row, check_column, is_number
@@ -151,34 +149,6 @@ def transition(
     return fit_transition([row[size] for row in held], [row[accuracy] for row in held], seed=seed)
 
 
-def phase_diagram(rows: Sequence[Row], x: str, y: str, value: str) -> Figure:
-    """The mean of column `value` over the rows at each pair of columns `x` and `y`.
-
-    Raises:
-        UnknownNameError: no such column. DataError: no row with a number.
-    """
-    for name in (x, y, value):
-        check_column(rows, name)
-    cells: dict[tuple[Any, Any], list[float]] = defaultdict(list)
-    for row in rows:
-        if is_number(row.get(value)) and row.get(x) is not None and row.get(y) is not None:
-            cells[row[x], row[y]].append(float(row[value]))
-    if not cells:
-        raise DataError(f"column {value}: no row holds a number")
-    across, up = (sorted({key[side] for key in cells}) for side in (0, 1))
-    z = [[_mean(cells.get((a, b))) for a in across] for b in up]
-    return figures.heatmap(
-        z,
-        x=[str(a) for a in across],
-        y=[str(b) for b in up],
-        title=f"{value} by {x} and {y}",
-        x_title=x,
-        y_title=y,
-        z_title=value,
-        caption="Mean over the models of each cell; empty cells hold none.",
-    )
-
-
 def _by_run(rows: Sequence[Row], column: str) -> Iterator[tuple[str, list[float], list[float]]]:
     """(path, steps, values) of every run, by ascending step, rows without a number left out."""
     runs: dict[str, dict[float, float]] = defaultdict(dict)
@@ -188,10 +158,6 @@ def _by_run(rows: Sequence[Row], column: str) -> Iterator[tuple[str, list[float]
     for path, curve in runs.items():
         steps = sorted(curve)
         yield path, steps, [curve[step] for step in steps]
-
-
-def _mean(values: list[float] | None) -> float:
-    return sum(values) / len(values) if values else math.nan
 
 
 # --- the evaluations of runs ----------------------------------------------------------------------

@@ -142,9 +142,7 @@ class Entry:
         return step if is_number(step) else None
 
     def _status(self, config: Mapping[str, Any], begun: bool) -> str:
-        """The run's status (`mechint.training.run.STATUS`); a run that no process trains any more
-        was interrupted.
-        """
+        """The run's status; a run that no process trains any more was interrupted."""
         from mechint.training.run import DONE
 
         status = self._known().get("status")

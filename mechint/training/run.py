@@ -20,7 +20,6 @@ from mechint.training.run_directory import RunDirectory
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-STATUS = ("waiting", "running", "finished", "stopped", "interrupted", "failed")
 DONE = ("finished", "stopped", "failed")
 """A run with this status trains no further: the same steps would give the same end."""
 
@@ -52,9 +51,9 @@ class Spec:
 class Run:
     """One run and what is known of it.
 
-    metrics: one row per evaluation, each with "step"; status: one of `STATUS`; error: why it
-    failed; weights: the last ones; series: step → weights of the kept checkpoints, where the run
-    has no directory.
+    metrics: one row per evaluation, each with "step"; status: "waiting", "running", "finished",
+    "stopped", "interrupted" or "failed"; error: why it failed; weights: the last ones; series:
+    step → weights of the kept checkpoints, where the run has no directory.
     """
 
     spec: Spec

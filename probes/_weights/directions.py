@@ -35,7 +35,6 @@ from probes import removal
 from probes._weights.circuits import Heads
 from probes.ties import tied
 
-CIRCUITS = ("OV", "QK")
 AT_ONCE = 32
 """Changes of one forward."""
 

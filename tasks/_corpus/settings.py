@@ -182,15 +182,3 @@ class CorpusSettings(GeneratedTask):
                 "raise n_ctx, or lower frequency"
             )
         return float(share @ [known[1:].sum(), cut] / (share @ positions))
-
-    @property
-    def reference_frequencies(self) -> dict[str, float]:
-        """Expected answers of each reference task per background text, on the scale of
-        `frequency`.
-        """
-        automaton = self.synthetic.automaton
-        visits = automaton.occupancy(self.n_ctx)[1:].sum(0)
-        return {
-            name: float(visits[automaton.kinds == f"{name}_answer"].sum())
-            for name in ("rises", "sums")
-        }

@@ -1,16 +1,15 @@
-"""When things emerge, which comes first, transitions and phase diagrams, on rows made by hand."""
+"""When things emerge, which comes first, transitions, on rows made by hand."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mechint.errors import DataError, UnknownNameError
-from mechint.run_table.dynamics import emergence_times, phase_diagram, transition, which_first
+from mechint.run_table.dynamics import emergence_times, transition, which_first
 
 
 def curve(path: str, at: float, steps: range = range(0, 101, 10)) -> list[dict]:
@@ -66,16 +65,9 @@ def test_which_first_is_an_exact_sign_test() -> None:
     assert never.neither == 1 and never.p_value == 1.0
 
 
-def test_transition_over_sizes_and_phase_diagram() -> None:
-    rows = [
-        {"size": size, "decay": decay, "test.accuracy": float(size >= 64)}
-        for size in (8, 16, 32, 64, 128)
-        for decay in (0.1, 1.0)
-    ]
+def test_transition_over_sizes() -> None:
+    rows = [{"size": size, "test.accuracy": float(size >= 64)} for size in (8, 16, 32, 64, 128)]
     assert 32 < transition(rows, "size").at(0.5) < 64
-    shown = phase_diagram([*rows, {"size": 8, "decay": 3.0}], "size", "decay", "test.accuracy")
-    z = np.array(shown.spec["data"][0]["z"], dtype=float)
-    assert z.shape == (2, 5) and z.tolist() == [[0, 0, 0, 1, 1]] * 2
 
 
 def test_unknown_columns_are_named() -> None:
