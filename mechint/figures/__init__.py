@@ -7,7 +7,7 @@
         caption="Three frequencies hold it.",
     ).save("embedding.pdf")
 
-`lines`, `bars`, `scatter`, `histogram`, `fits` show numbers against numbers; `heatmap`,
+`lines`, `bars`, `scatter`, `histogram` show numbers against numbers; `heatmap`,
 `image_grid`, `attention` show matrices; `graph` a flow; `stacked` has panels on one axis, `stepped`
 a slider over steps. Builders take tensors, arrays or lists, and want a title, a caption, and axis
 titles with units in brackets. A caption can be given per verdict of the finding that it belongs to,
@@ -18,7 +18,6 @@ from mechint.figures._attention import attention
 from mechint.figures.build import (
     Panel,
     bars,
-    fits,
     graph,
     heatmap,
     histogram,
@@ -43,7 +42,6 @@ __all__ = [
     "Scale",
     "attention",
     "bars",
-    "fits",
     "graph",
     "heatmap",
     "histogram",

@@ -41,14 +41,10 @@ def lines(
     y_log: bool = False,
     bands: Mapping[str, tuple[Any, Any]] | None = None,
     levels: Mapping[str, float] | None = None,
-    marks: Mapping[str, float] | None = None,
     null: tuple[float, float, float] | None = None,
     markers: bool = False,
-    dashed: Sequence[str] = (),
     y_range: tuple[float, float] | None = None,
     groups: Mapping[str, str] | None = None,
-    total: float | None = None,
-    height: int | None = None,
 ) -> Figure:
     """Curves over one axis.
 
@@ -58,19 +54,14 @@ def lines(
         x_title, y_title: the quantity, with its unit in brackets: "loss (nats)".
         bands: name → (low, high), an area around that curve.
         levels: label → y of a dashed horizontal line (chance, a threshold, a prediction).
-        marks: label → x of a dotted vertical line.
         null: (mean, low, high) of the null, drawn as a gray band.
         markers: points on the curves, for few values.
-        dashed: names of curves that are fits or predictions.
         groups: name → group; curves of one group share a color and one entry in the legend.
-        total: values below 1% of it are stated in a sentence and not drawn.
 
     >>> lines([1, 2], {"train": [0.5, 1.0]}, title="Accuracy", x_title="step",
     ...     y_title="accuracy (0–1)", caption="It learns.").plots[0].layers[0].y
     [0.5, 1.0]
     """
-    if (small := _negligible(series.values(), total, y_title)) is not None:
-        return _sentence(title, small)
     group_of = {name: (groups or {}).get(name, name) for name in series}
     names = list(dict.fromkeys(group_of.values()))
     color_of = dict(zip(names, palette(len(names)), strict=True))
@@ -87,7 +78,6 @@ def lines(
                 numbers(y),
                 name=group,
                 color=color_of[group],
-                dash="dash" if name in dashed else "",
                 low=low,
                 high=high,
                 markers=markers,
@@ -102,44 +92,8 @@ def lines(
         layers,
         Axis(x_title, x_log, axis_names),
         Axis(y_title, y_log, span=y_range),
-        [*_levels(levels, null), *_marks(marks)],
-        size=height,
+        _levels(levels, null),
     )
-
-
-def fits(
-    points: Mapping[str, tuple[Any, Any]],
-    curves: Mapping[str, tuple[Any, Any, Any, Any]],
-    *,
-    title: str,
-    x_title: str,
-    y_title: str,
-    caption: Caption,
-    x_log: bool = False,
-    y_log: bool = False,
-    y_range: tuple[float, float] | None = None,
-    levels: Mapping[str, float] | None = None,
-    height: int | None = None,
-) -> Figure:
-    """Measured points, and curves through them with their confidence bands, one color per name.
-
-    Args:
-        points: name → (x, y) of what was measured.
-        curves: name → (x, fit, low, high); a name without a curve shows its points alone.
-
-    >>> fits({"a": ([1, 2], [0.0, 1.0])}, {}, title="T", x_title="width",
-    ...     y_title="accuracy (0–1)", caption="C").plots[0].layers[0].kind
-    'points'
-    """
-    layers = []
-    for color, (name, (x, y)) in zip(palette(len(points)), points.items(), strict=True):
-        if name in curves:
-            at, fit, low, high = (numbers(values) for values in curves[name])
-            curve = Layer("curve", at, fit, name=name, color=color, low=low, high=high)
-            layers.append(dataclasses.replace(curve, legend=False, dash="dash"))
-        layers.append(Layer("points", numbers(x), numbers(y), name=name, color=color))
-    axes = Axis(x_title, x_log), Axis(y_title, y_log, span=y_range)
-    return _plot("lines", title, caption, layers, *axes, _levels(levels, None), size=height)
 
 
 def bars(
@@ -153,21 +107,18 @@ def bars(
     levels: Mapping[str, float] | None = None,
     null: tuple[float, float, float] | None = None,
     highlight: Sequence[Any] = (),
-    stacked: bool = False,
     y_log: bool = False,
     y_range: tuple[float, float] | None = None,
-    errors: Mapping[str, Any] | None = None,
     horizontal: bool | None = None,
     total: float | None = None,
-    height: int | None = None,
 ) -> Figure:
     """Bars over categories or integers.
 
     Args:
         x: names, which may repeat, or numbers (n,); series: name → heights (n,).
         highlight: values of `x` whose bars are colored, the others gray (one series only).
-        errors: name → half-length of an error bar (n,).
-        levels, null, total: as for `lines`.
+        levels, null: as for `lines`; total: values below 1% of it are stated in a sentence and
+            not drawn.
         y_log: heights on a logarithmic axis, as points, since a bar has no start there.
         horizontal: bars from left to right; when None, where names are too long or too many to
             stand beside each other. `x_title` stays the name of the categories.
@@ -193,9 +144,7 @@ def bars(
                 places if lying else numbers(y),
                 name=name,
                 color=shown if chosen else color,
-                error=None if name not in (errors or {}) else numbers((errors or {})[name]),
                 lying=lying,
-                stacked=stacked,
             )
         )
     lines = _levels(levels, null)
@@ -205,7 +154,7 @@ def bars(
         axes = values, dataclasses.replace(categories, reverse=True)
     else:
         axes = categories, values
-    return _plot("bars", title, caption, layers, *axes, lines, size=height)
+    return _plot("bars", title, caption, layers, *axes, lines)
 
 
 def scatter(
@@ -221,29 +170,19 @@ def scatter(
     groups: Sequence[str] | None = None,
     text: Sequence[str] | None = None,
     labels: bool = False,
-    diverging: bool = False,
     cyclic: bool = False,
     equal: bool = False,
-    x_log: bool = False,
-    y_log: bool = False,
-    x_range: tuple[float, float] | None = None,
-    y_range: tuple[float, float] | None = None,
-    levels: Mapping[str, float] | None = None,
-    marks: Mapping[str, float] | None = None,
-    medians: bool = False,
     height: int | None = None,
 ) -> Figure:
     """Points.
 
     Args:
         x, y: coordinates (n,), numbers or names.
-        color: numbers (n,), shown by a color scale named `color_title`: sequential, `diverging` or
+        color: numbers (n,), shown by a color scale named `color_title`: sequential, or
             `cyclic` (residues, phases).
         groups: class of each point (n,), shown by color and legend, in place of `color`.
         text: name of each point (n,), shown on hover, and beside the points with `labels`.
         equal: one unit is as long on both axes.
-        levels, marks: label → y, label → x of a straight line.
-        medians: a curve through the median of the points at each x.
     """
     (across, x_names), (up, y_names) = _places(x), _places(y)
     names = None if text is None else [str(item) for item in text]
@@ -256,37 +195,27 @@ def scatter(
             at, on = [across[i] for i in own], [up[i] for i in own]
             layers.append(Layer("points", at, on, str(kind), shade, text=own_text, labels=labels))
     else:
-        kind: Any = "cyclic" if cyclic else "diverging" if diverging else "sequential"
+        kind: Any = "cyclic" if cyclic else "sequential"
         scale = None if color is None else _scale(numbers(color), color_title, kind, None)
         values = None if color is None else numbers(color)
         layers = [
             Layer("points", across, up, text=names, labels=labels, values=values, scale=scale)
         ]
-    if medians:
-        layers += [_median(layer) for layer in layers]
     return _plot(
         "dots",
         title,
         caption,
         layers,
-        Axis(x_title, x_log, x_names, x_range),
-        Axis(y_title, y_log, y_names, y_range),
-        [*_levels(levels, None), *_marks(marks)],
+        Axis(x_title, names=x_names),
+        Axis(y_title, names=y_names),
+        (),
         equal=equal,
         size=height,
     )
 
 
-def _median(points: Layer) -> Layer:
-    """A curve through the median of the points at each x."""
-    held: dict[Any, list[float]] = {}
-    for at, value in zip(points.x, points.y, strict=True):
-        if value is not None and at is not None:
-            held.setdefault(at, []).append(value)
-    x = sorted(held)
-    y = [float(np.median(held[at])) for at in x]
-    color = points.color if isinstance(points.color, str) else COLORS[0]
-    return Layer("curve", x, y, points.name, color, legend=False, width=1.5)
+BINS = 40
+"""Of a histogram."""
 
 
 def histogram(
@@ -295,19 +224,14 @@ def histogram(
     title: str,
     x_title: str,
     caption: Caption,
-    bins: int = 40,
-    y_title: str = "density (1 / unit of x)",
     marks: Mapping[str, float] | None = None,
-    regions: Mapping[str, tuple[float, float]] | None = None,
     x_range: tuple[float, float] | None = None,
     null: bool = False,
-    height: int | None = None,
 ) -> Figure:
     """Densities of samples, one step curve each over common bins; the samples are not stored.
 
     Args:
         marks: label → x of a vertical line (the observed value).
-        regions: label → (low, high) of a shaded part of the axis, such as published values.
         x_range: ends of the axis and of the bins, where the quantity has natural ends.
         null: the samples are a null's and are drawn gray.
     """
@@ -316,7 +240,7 @@ def histogram(
         for name, values in series.items()
     }
     pool = np.concatenate([*samples.values(), np.asarray([*(marks or {}).values()], np.float64)])
-    edges = np.histogram_bin_edges(pool[np.isfinite(pool)], bins=bins, range=x_range)
+    edges = np.histogram_bin_edges(pool[np.isfinite(pool)], bins=BINS, range=x_range)
     shades = [NULL] * len(samples) if null else palette(len(samples))
     layers = []
     for color, (name, values) in zip(shades, samples.items(), strict=True):
@@ -329,9 +253,8 @@ def histogram(
     lines = [
         Line("x", float(value), name, dash="", color=COLORS[1]) for name, value in numbers_of(marks)
     ]
-    lines += [Line("x", low, name, to=high) for name, (low, high) in (regions or {}).items()]
-    axes = Axis(x_title, span=x_range), Axis(y_title)
-    return _plot("histogram", title, caption, layers, *axes, lines, size=height)
+    axes = Axis(x_title, span=x_range), Axis("density (1 / unit of x)")
+    return _plot("histogram", title, caption, layers, *axes, lines)
 
 
 def heatmap(
@@ -349,8 +272,6 @@ def heatmap(
     total: float | None = None,
     annotate: bool | None = None,
     square: bool = False,
-    rings: Sequence[tuple[int, int]] = (),
-    height: int | None = None,
 ) -> Figure:
     """A matrix as colors, row 0 on top as matrices are printed.
 
@@ -364,7 +285,6 @@ def heatmap(
             `total`, or the same everywhere, is stated in a sentence.
         annotate: write the numbers into the cells; when None, where there are at most 80.
         square: cells as high as wide.
-        rings: (row, column) of cells that are ringed, such as predictions.
 
     >>> heatmap([[1.0, 2.0]], title="T", x_title="key", y_title="query", z_title="attention (0–1)",
     ...     caption="C", limits=(0, 4)).plots[0].layers[0].scale.high
@@ -386,11 +306,8 @@ def heatmap(
     cells = _cells(matrix) if (matrix.size <= 80 if annotate is None else annotate) else None
     x_names, y_names = _tick_names(x), _tick_names(y)
     layers = [Layer("matrix", z=numbers(matrix, 4), scale=scale, cells=cells)]
-    if rings:
-        down, across = zip(*rings, strict=True)
-        layers.append(Layer("rings", list(across), list(down), color=COLORS[1], legend=False))
     axes = Axis(x_title, names=x_names), Axis(y_title, names=y_names, reverse=True)
-    size = height or (460 if square else min(640, max(220, 120 + 24 * len(matrix))))
+    size = 460 if square else min(640, max(220, 120 + 24 * len(matrix)))
     return _plot("matrix", title, caption, layers, *axes, (), equal=square, size=size)
 
 
@@ -405,8 +322,6 @@ def image_grid(
     columns: int | None = None,
     diverging: bool = False,
     limits: tuple[float, float] | None = None,
-    total: float | None = None,
-    size: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Figure:
     """Small multiples: matrices under one color scale, one panel per head, neuron or layer.
@@ -416,17 +331,12 @@ def image_grid(
     Args:
         panels: name → matrix (rows, columns) each, row 0 on top.
         columns: panels per line; when None, up to four.
-        limits, total: as for `heatmap`.
-        size: height of a panel in pixels; about its width when None.
+        limits: as for `heatmap`.
         labels: of rows and columns of square panels, which may repeat: the tokens of a text.
     """
     matrices = {name: _matrix(panel) for name, panel in panels.items()}
     assert matrices, "no panel"
     every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
-    if (small := _negligible([every], total, z_title)) is not None:
-        return _sentence(title, f"{title}: {small}")
-    if limits is None and total is not None:
-        limits = (-abs(total), abs(total)) if diverging else (0.0, abs(total))
     if limits is not None and labels is None and (dots := _as_dots(matrices, limits)) is not None:
         return bars(
             list(dots),
@@ -447,12 +357,12 @@ def image_grid(
             Axis(y_title, names=names, reverse=True),
             [Layer("matrix", z=numbers(matrix, 4), scale=scale)],
             title=name,
-            equal=size is None,
+            equal=True,
         )
         for name, matrix in matrices.items()
     ]
     across = columns or min(4, len(matrices))
-    return _made("matrix", title, caption, shown, columns=max(across, 1), size=size)
+    return _made("matrix", title, caption, shown, columns=max(across, 1))
 
 
 def _as_dots(

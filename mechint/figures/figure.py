@@ -57,29 +57,26 @@ class Scale:
 class Layer:
     """Marks of one series.
 
-    kind: "curve", "points", "rings", "bars" (`lying`: from left to right), "matrix" or "edges".
-    x, y: places (n,); of "edges" pairs (n, 2). color: of all marks or of each. low, high: (n,) ends
-    of a band around a curve; error: (n,) half-lengths of error bars; values: (n,) numbers shown by
-    `scale`; text: (n,) names of the points, shown on hover, and beside them with `labels`; width:
-    of the line or of each edge; z: (rows, columns) of a matrix; cells: text in them.
+    kind: "curve", "points", "bars" (`lying`: from left to right), "matrix" or "edges". x, y: places
+    (n,); of "edges" pairs (n, 2). color: of all marks or of each. low, high: (n,) ends of a band
+    around a curve; values: (n,) numbers shown by `scale`; text: (n,) names of the points, shown on
+    hover, and beside them with `labels`; width: of the line or of each edge; z: (rows, columns) of
+    a matrix; cells: text in them.
     """
 
-    kind: Literal["curve", "points", "rings", "bars", "matrix", "edges"]
+    kind: Literal["curve", "points", "bars", "matrix", "edges"]
     x: Sequence[Any] = ()
     y: Sequence[Any] = ()
     name: str = ""
     color: str | Sequence[str] = "#0072B2"
-    dash: Literal["", "dash", "dot"] = ""
     low: Sequence[Any] | None = None
     high: Sequence[Any] | None = None
-    error: Sequence[Any] | None = None
     values: Sequence[Any] | None = None
     text: Sequence[str] | None = None
     labels: bool = False
     markers: bool = False
     step: bool = False
     lying: bool = False
-    stacked: bool = False
     legend: bool = True
     width: float | Sequence[float] = 2.0
     z: Sequence[Sequence[Any]] | None = None
@@ -337,7 +334,6 @@ def _rows(figure: Figure) -> list[dict[str, Any]]:
                 "name": layer.text,
                 "low": layer.low,
                 "high": layer.high,
-                "error": layer.error,
                 layer.scale.title if layer.scale else "value": layer.values,
             }
             for place, (at, on) in enumerate(zip(layer.x, layer.y, strict=True)):

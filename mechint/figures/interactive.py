@@ -85,10 +85,9 @@ def _trace(layer: Layer, plot: Plot, first: bool) -> list[dict[str, Any]]:
     if layer.kind == "bars":
         bar = {**common, "type": "bar", "marker": {"color": color, "line": {"width": 0}}}
         bar |= {"orientation": "h"} if layer.lying else {}
-        return [bar | names | _error(layer)]
+        return [bar | names]
     if layer.kind == "curve":
         line: dict[str, Any] = {"color": color, "width": layer.width}
-        line |= {"dash": layer.dash} if layer.dash else {}
         line |= {"shape": "hv"} if layer.step else {}
         mode = "lines+markers" if layer.markers else "lines"
         curve = {**common, "type": "scatter", "mode": mode, "line": line}
@@ -96,8 +95,6 @@ def _trace(layer: Layer, plot: Plot, first: bool) -> list[dict[str, Any]]:
             return [curve | {"fill": "tozeroy", "fillcolor": with_alpha(str(color), 0.2)}]
         return [*_band(layer, common), curve | names]
     marker: dict[str, Any] = {"size": 9 if layer.lying else 7, "color": color}
-    if layer.kind == "rings":
-        marker |= {"symbol": "circle-open", "size": 9, "line": {"width": 1.5}}
     if layer.values is not None and layer.scale is not None:
         marker |= {"color": list(layer.values), **_colors(layer.scale, "c"), "showscale": True}
     mode = "markers+text" if layer.labels else "markers"
@@ -105,8 +102,8 @@ def _trace(layer: Layer, plot: Plot, first: bool) -> list[dict[str, Any]]:
     if layer.text is not None:
         points |= {"text": [_plain(text) for text in layer.text], "textposition": "top center"}
         points |= {"textfont": {"size": 10}}
-        return [points | _error(layer)]
-    return [points | names | _error(layer)]
+        return [points]
+    return [points | names]
 
 
 def _matrix(layer: Layer, plot: Plot, first: bool) -> dict[str, Any]:
@@ -160,13 +157,6 @@ def _band(layer: Layer, common: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**common, "type": "scatter", "mode": "lines", **area}]
 
 
-def _error(layer: Layer) -> dict[str, Any]:
-    if layer.error is None:
-        return {}
-    shown = {"type": "data", "array": list(layer.error), "thickness": 1, "width": 3}
-    return {"error_x" if layer.lying else "error_y": shown}
-
-
 def _hover_names(layer: Layer, plot: Plot) -> dict[str, Any]:
     """The names of the places, shown on hover where an axis has names."""
     axis, places = (plot.y, layer.y) if layer.lying else (plot.x, layer.x)
@@ -205,8 +195,7 @@ def _layout(figure: Figure) -> dict[str, Any]:
         "annotations": [],
     }
     if any(one.kind == "bars" for plot in figure.plots for one in plot.layers):
-        stacked = any(one.stacked for plot in figure.plots for one in plot.layers)
-        layout |= {"barmode": "stack" if stacked else "group", "bargap": 0.15}
+        layout |= {"barmode": "group", "bargap": 0.15}
     for place, plot in enumerate(figure.plots):
         number = "" if place == 0 else str(place + 1)
         domains = _domains(figure, place)

@@ -83,7 +83,7 @@ def height_of(figure: Figure, width: int) -> int:
     plot = figure.plots[0]
     bars = [layer for layer in plot.layers if layer.lying]
     if bars:
-        rows = len(bars[0].y) * (1 if bars[0].stacked or bars[0].kind == "points" else len(bars))
+        rows = len(bars[0].y) * (1 if bars[0].kind == "points" else len(bars))
         return min(1100, 80 + (20 if rows == len(bars[0].y) else 12) * rows)
     if plot.equal:  # the color bar takes a part of the width
         return min(figure.size or width, round(0.8 * width))
@@ -199,11 +199,10 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
             ticks = getattr(axes, f"{name}axis")
             ticks.set_major_formatter(lambda value, _: power(value))
             ticks.set_minor_formatter(lambda *_: "")
-    groups = [layer for layer in plot.layers if layer.kind == "bars" and not layer.stacked]
-    below: dict[Any, float] = {}
+    groups = [layer for layer in plot.layers if layer.kind == "bars"]
     for layer in plot.layers:
         place = groups.index(layer) if layer in groups else 0
-        _draw_layer(axes, layer, place, max(1, len(groups)), below)
+        _draw_layer(axes, layer, place, max(1, len(groups)))
     for line in plot.lines:
         _draw_line(axes, line, plot, 12 if stacked else 2)
     if groups and min(finite([one.x if one.lying else one.y for one in groups]), default=-1) >= 0:
@@ -243,7 +242,7 @@ def _set_axis(axes: Axes, name: str, axis: Axis, matrix: bool) -> None:
         axes.invert_yaxis()
 
 
-def _draw_layer(axes: Axes, layer: Layer, place: int, groups: int, below: dict[Any, float]) -> None:
+def _draw_layer(axes: Axes, layer: Layer, place: int, groups: int) -> None:
     x, y = _values(layer.x), _values(layer.y)
     color: Any = layer.color
     if layer.kind == "curve":
@@ -251,16 +250,16 @@ def _draw_layer(axes: Axes, layer: Layer, place: int, groups: int, below: dict[A
             step: Any = "post" if layer.step else None
             low, high = _values(layer.low), _values(layer.high)
             axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0, step=step)
-        style: dict[str, Any] = {"linestyle": DASHES[layer.dash], "linewidth": 0.75 * layer.width}  # type: ignore[operator]
+        style: dict[str, Any] = {"linewidth": 0.75 * layer.width}  # type: ignore[operator]
         if layer.markers:
             style |= {"marker": "o", "markersize": 3.5}
         if layer.step:
             style["drawstyle"] = "steps-post"
         axes.plot(x, y, color=color, **style)
-    elif layer.kind in ("points", "rings"):
+    elif layer.kind == "points":
         _draw_points(axes, layer, x, y)
     elif layer.kind == "bars":
-        _draw_bars(axes, layer, x, y, place, groups, below)
+        _draw_bars(axes, layer, x, y, place, groups)
     elif layer.kind == "matrix":
         _draw_matrix(axes, layer)
     elif layer.kind == "edges":
@@ -271,17 +270,12 @@ def _draw_layer(axes: Axes, layer: Layer, place: int, groups: int, below: dict[A
 def _draw_points(axes: Axes, layer: Layer, x: np.ndarray, y: np.ndarray) -> None:
     style: dict[str, Any] = {"s": 26 if layer.lying else 18, "linewidths": 0, "zorder": 3}
     style["rasterized"] = len(x) > 1500
-    if layer.kind == "rings":
-        style |= {"s": 26, "facecolors": "none", "edgecolors": layer.color, "linewidths": 1.2}
-    elif layer.values is not None and layer.scale is not None:
+    if layer.values is not None and layer.scale is not None:
         scale = layer.scale
         style |= {"c": _values(layer.values), "cmap": _map(scale)}
         style |= {"vmin": scale.low, "vmax": scale.high}
     else:
         style["c"] = layer.color if isinstance(layer.color, str) else list(layer.color)
-    if layer.error is not None:
-        across = {"xerr" if layer.lying else "yerr": _values(layer.error)}
-        axes.errorbar(x, y, fmt="none", ecolor=QUIET, elinewidth=0.8, **across)  # type: ignore[arg-type]
     axes.scatter(x, y, **style)
     if layer.labels and layer.text is not None:
         step = -(-len(layer.text) // 45)
@@ -292,28 +286,14 @@ def _draw_points(axes: Axes, layer: Layer, x: np.ndarray, y: np.ndarray) -> None
 
 
 def _draw_bars(
-    axes: Axes,
-    layer: Layer,
-    x: np.ndarray,
-    y: np.ndarray,
-    place: int,
-    groups: int,
-    below: dict[Any, float],
+    axes: Axes, layer: Layer, x: np.ndarray, y: np.ndarray, place: int, groups: int
 ) -> None:
     places, values = (y, x) if layer.lying else (x, y)
     gap = np.diff(np.sort(places)).min() if len(places) > 1 else 1.0
     thick = 0.85 * gap / groups
     at = places + (place - (groups - 1) / 2) * thick
-    start = np.array([below.get(one, 0.0) for one in places.tolist()]) if layer.stacked else 0.0
-    if layer.stacked:
-        below |= dict(zip(places.tolist(), (start + np.nan_to_num(values)).tolist(), strict=True))
-    style: dict[str, Any] = {"color": layer.color, "linewidth": 0}
-    error = None if layer.error is None else _values(layer.error)
-    style |= {"ecolor": QUIET, "error_kw": {"elinewidth": 0.8, "capsize": 1.5}}
-    if layer.lying:
-        axes.barh(at, values, thick, left=start, xerr=error, **style)
-    else:
-        axes.bar(at, values, thick, bottom=start, yerr=error, **style)
+    draw = axes.barh if layer.lying else axes.bar
+    draw(at, values, thick, color=layer.color, linewidth=0)  # type: ignore[arg-type]
 
 
 def _draw_matrix(axes: Axes, layer: Layer) -> None:
@@ -380,8 +360,8 @@ def _name_series(axes: Axes, plot: Plot) -> None:
             [],
             [],
             color=one.color if isinstance(one.color, str) else one.color[0],
-            marker="o" if one.kind in ("points", "rings") else "s" if one.kind == "bars" else "",
-            linestyle="" if one.kind in ("points", "rings", "bars") else DASHES[one.dash],
+            marker="o" if one.kind == "points" else "s" if one.kind == "bars" else "",
+            linestyle="" if one.kind in ("points", "bars") else "-",
             markersize=4.5,
             label=one.name,
         )

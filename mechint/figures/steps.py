@@ -138,7 +138,7 @@ def _shows_values(figure: Figure, plot: Plot, letter: str) -> bool:
         return True
     if figure.kind in ("bars", "lines", "histogram"):
         lying = any(layer.lying for layer in plot.layers)
-        return not any(layer.stacked for layer in plot.layers) and letter == ("x" if lying else "y")
+        return letter == ("x" if lying else "y")
     return False
 
 
@@ -149,11 +149,7 @@ def _seen(plot: Plot, letter: str) -> list[float]:
         return list(axis.span)
     values = [0.0] if _from_zero(plot, axis) else []
     for layer in plot.layers:
-        own = getattr(layer, letter)
-        values += finite(list(own))
-        error = layer.error or [0.0] * len(own)
-        pairs = [(v, e) for v, e in zip(own, error, strict=True) if finite([v, e]) == [v, e]]
-        values += [v + sign * e for v, e in pairs for sign in (-1, 1)]
+        values += finite(list(getattr(layer, letter)))
     values += [line.at for line in plot.lines if line.axis == letter]
     return [value for value in values if value > 0] if axis.log else values
 

@@ -38,9 +38,7 @@ def every_kind() -> dict[str, Figure]:
             null=(1.0, 0.5, 1.5),
             **XY,
         ),
-        "bars": figures.bars(
-            names, {"a": [1, 2, 3]}, highlight=["="], errors={"a": [1, 1, 1]}, **XY
-        ),
+        "bars": figures.bars(names, {"a": [1, 2, 3]}, highlight=["="], **XY),
         "lying": figures.bars(names, {"a": [1, 2, 3], "b": [3, 2, 1]}, horizontal=True, **XY),
         "points": figures.scatter(
             [0, 1], [1, 0], color=[0.5, 1], color_title="c", text=["<i>", "b"], **XY
@@ -55,9 +53,7 @@ def every_kind() -> dict[str, Figure]:
             null=True,
             **WORDS,
         ),
-        "matrix": figures.heatmap(
-            [[1, 2], [3, 4]], x=names[:2], z_title="z (nats)", rings=[(0, 1)], **XY
-        ),
+        "matrix": figures.heatmap([[1, 2], [3, 4]], x=names[:2], z_title="z (nats)", **XY),
         "grid": figures.image_grid({"L0H0": np.eye(5), "L0H1": np.ones((5, 5))}, z_title="z", **XY),
         "panels": figures.stacked([panel, image], x_title="step", marks={"learned": 1.5}, **WORDS),
         "attention": figures.attention(["L0H0"], {"<a>": ["<s>", "="]}, {"<a>": WEIGHTS}, **WORDS),
@@ -66,9 +62,6 @@ def every_kind() -> dict[str, Figure]:
             [("embed", "L0H0", 2.0), ("L0H0", "logits", 1.0)],
             faint=[("embed", "logits")],
             **WORDS,
-        ),
-        "fits": figures.fits(
-            {"a": ([1, 2], [1, 2])}, {"a": ([1, 2], [1, 2], [0, 1], [2, 3])}, x_log=True, **XY
         ),
     }
 
@@ -136,7 +129,7 @@ def test_columns_have_the_names_of_the_axes() -> None:
     def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(io.StringIO(KINDS[name].to_csv())))
 
-    assert rows("bars")[1] == {"series": "a", "step": "a & b", "loss (nats)": "2", "error": "1"}
+    assert rows("bars")[1] == {"series": "a", "step": "a & b", "loss (nats)": "2"}
     assert rows("matrix")[2] == {"step": "<b>", "loss (nats)": "1", "z (nats)": "3.0"}
     assert rows("points")[0] == {"step": "0", "loss (nats)": "1", "name": "<i>", "c": "0.5"}
     assert rows("attention")[2]["attention (0–1)"] == "0.25"
@@ -156,9 +149,7 @@ def test_what_is_negligible_is_a_sentence(scale: float) -> None:
     z = scale * np.array([[1.0, -0.5]])
     for made in (
         figures.heatmap(z, z_title="effect (nats)", total=45.4, **XY),
-        figures.image_grid({"L0H0": z}, z_title="effect (nats)", total=45.4, **XY),
         figures.bars([1, 2], {"a": z[0]}, total=45.4, **XY),
-        figures.lines([1, 2], {"a": z[0]}, total=45.4, **XY),
     ):
         assert made.kind == "sentence" and not made.plots
         assert f"{scale:.2g} of 45.4 nats" in made.caption

@@ -47,7 +47,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         Claim("s", id, "It grows.", "by 2", "by 2.1", verdict, n=3)
         for id, verdict in (("a", "supported"), ("b", "inconclusive"))
     ]
-    study = Page("A study", [Section("Claims", claims=claims, figures={"a": KINDS["fits"]})])
+    study = Page("A study", [Section("Claims", claims=claims, figures={"a": KINDS["groups"]})])
     words = {"title": "T", "x_title": "x (n)", "y_title": "y", "caption": "c"}
     steps = figures.stepped({s: figures.bars([1, 2], {"a": [s, 1]}, **words) for s in (0, 5, 9)})
     over = Page("Steps", [Section("a", figures={"bars": steps, "again": steps})])
