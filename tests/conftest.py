@@ -11,10 +11,10 @@ from collections.abc import Iterator
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # several processes share the cores
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 from tests import shapes
 
@@ -64,7 +64,10 @@ SHAPED = [
     "tasks",
 ]
 sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` without attributes
-install_import_hook(SHAPED, "mechint_shapes.check_shapes")
+# jaxtyping's own decorator wraps every function, whether it has shapes or not: a task that is plain
+# Python took five times as long
+jaxtyping.jaxtyped = lambda typechecker: typechecker  # pyright: ignore
+jaxtyping.install_import_hook(SHAPED, "mechint_shapes.check_shapes")
 
 settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")

@@ -1,13 +1,15 @@
 """Holds calls to the shapes in their signatures: what the import hook of conftest applies.
 
 Only annotations of jaxtyping are checked, by ``isinstance``, which binds the names of axes within a
-call. Nothing is drawn at random, since tests compare the global random states. A function that is
-called in a loop is checked at its first `ALWAYS` calls, then at one in `EVERY`: a training step in
-the tests is not to wait for its checks.
+call; a function that has none stays as it is. Nothing is drawn at random, since tests compare the
+global random states. A function that is called in a loop is checked at its first `ALWAYS` calls,
+then at one in `EVERY`: a training step in the tests is not to wait for its checks.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -16,7 +18,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxtyping import AbstractArray
+from jaxtyping import AbstractArray, jaxtyped
 
 ALWAYS, EVERY = 300, 50
 
@@ -56,33 +58,52 @@ def fits(value: Any, annotation: Any) -> bool:
     return isinstance(value, annotation)
 
 
-def check_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which raises TypeError for what it takes or returns of another shape."""
-    signature = inspect.signature(function)
-    shapes = {
-        name: parameter.annotation
-        for name, parameter in signature.parameters.items()
-        if is_shape(parameter.annotation)
-    }
-    returns = signature.return_annotation
-    if not shapes and not is_shape(returns):
-        return function
+def shapes_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Parameter, or ``return`` → its annotation, where that is a shape."""
+    shapes = {}
+    for name, annotation in function.__annotations__.items():
+        if isinstance(annotation, str):
+            with contextlib.suppress(NameError):  # a name that only type checkers import
+                annotation = eval(annotation, function.__globals__)
+        if is_shape(annotation):
+            shapes[name] = annotation
+    return shapes
 
-    calls = itertools.count()
 
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        call = next(calls)
-        if call >= ALWAYS and call % EVERY:
-            return function(*args, **kwargs)
-        bound = signature.bind(*args, **kwargs)
-        for name, annotation in shapes.items():
-            if name in bound.arguments and not fits(bound.arguments[name], annotation):
-                got = getattr(bound.arguments[name], "shape", bound.arguments[name])
-                raise TypeError(f"{function.__qualname__}: {name} is {got}; expected {annotation}")
-        result = function(*args, **kwargs)
-        if is_shape(returns) and not fits(result, returns):
-            raise TypeError(f"{function.__qualname__} returns {result!r}; expected {returns}")
-        return result
+def check_shapes(checked: Any) -> Any:
+    """The function, which raises TypeError for what it takes or returns of another shape; or the
+    class, whose fields are held to their shapes where it is a dataclass.
+    """
+    if isinstance(checked, type):
+        own = vars(checked).get("__init__")
+        if dataclasses.is_dataclass(checked) and own and not hasattr(own, "__wrapped__"):
+            checked.__init__ = check_shapes(own)
+        return checked
+    shapes = shapes_of(checked)
+    if not shapes:
+        return checked
+    returns, signature, calls = (
+        shapes.pop("return", None),
+        inspect.signature(checked),
+        itertools.count(),
+    )
 
-    return checked
+    @functools.wraps(checked)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        at = next(calls)
+        if at >= ALWAYS and at % EVERY:
+            return checked(*args, **kwargs)
+        with jaxtyped("context"):
+            given = signature.bind(*args, **kwargs).arguments
+            for name, annotation in shapes.items():
+                if name in given and not fits(given[name], annotation):
+                    got = getattr(given[name], "shape", given[name])
+                    raise TypeError(
+                        f"{checked.__qualname__}: {name} is {got}; expected {annotation}"
+                    )
+            result = checked(*args, **kwargs)
+            if returns is not None and not fits(result, returns):
+                raise TypeError(f"{checked.__qualname__} returns {result!r}; expected {returns}")
+            return result
+
+    return call

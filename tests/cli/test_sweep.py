@@ -44,7 +44,7 @@ def test_some_groups_of_a_new_sweep_leave_a_sweep(mechint: Command, tmp_path: Pa
     swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--group-size", 1, "--out", out]
     assert "expected groups from 0 to 1" in one_line(mechint(*swept, "--only", 2))
     assert not out.exists()
-    some = mechint(*swept, "--probe", "norms", "--only", 0)
+    some = mechint(*swept, "--probe", "embedding", "--only", 0)
     assert some.exit_code == 0 and some.stdout.startswith("seed=0  finished"), some.output
     status = out / "seed=0" / "status.json"
     first = status.read_bytes()
@@ -92,10 +92,12 @@ def test_resume_wants_a_sweep_that_is_there(mechint: Command, tmp_path: Path) ->
 
 def test_probes_measure_what_has_finished(mechint: Command, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
-    done = mechint("sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "norms", "--out", out)
+    done = mechint(
+        "sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "embedding", "--out", out
+    )
     assert done.exit_code == 0, done.output
     lines = (out / "sweep.csv").read_text().splitlines()
-    assert len(lines) == 3 and "norms." in lines[0]
+    assert len(lines) == 3 and "embedding." in lines[0]
 
 
 def test_texts_of_a_file_are_read_as_on_the_command_line(mechint: Command, tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_what_a_kill_left_unmeasured_is_measured_at_the_end(
 
 def test_a_damaged_run_is_named_and_leaves_the_table(mechint: Command, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
-    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "norms", "--out", out]
+    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "embedding", "--out", out]
     assert mechint(*swept).exit_code == 0
     config, table = out / "seed=0" / "config.json", (out / "sweep.csv").read_bytes()
     config.write_bytes(config.read_bytes()[:200])

@@ -46,13 +46,13 @@ def test_a_folder_of_runs_is_a_table_however_deep_they_lie(tmp_path: Path) -> No
 def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     page = tmp_path / "t.html"
-    result = mechint("analyze", seeds, "--probe", "norms", "--csv", table, "--out", page)
+    result = mechint("analyze", seeds, "--probe", "embedding", "--csv", table, "--out", page)
     assert result.exit_code == 0, result.output
     frame = pd.read_csv(table)
-    assert len(frame) == 3 and {"seed", "norms.verdict", "test.accuracy"} <= set(frame.columns)
-    assert "norms" in page.read_text()
+    assert len(frame) == 3 and {"seed", "embedding.verdict", "test.accuracy"} <= set(frame.columns)
+    assert "embedding" in page.read_text()
     assert result.stdout.count("finished") == 3
-    again = mechint("analyze", seeds, "--probe", "norms", "--json")
+    again = mechint("analyze", seeds, "--probe", "embedding", "--json")
     rows = json.loads(again.stdout)["rows"]
     assert [row["seed"] for row in rows] == sorted(frame["seed"])
 
@@ -60,22 +60,22 @@ def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: P
 def test_over_steps_has_a_row_per_checkpoint(mechint: Command, seeds: Path, tmp_path: Path) -> None:
     run = next(path.parent for path in sorted(seeds.rglob("ckpt.pt")))
     table = tmp_path / "s.csv"
-    result = mechint("analyze", run, "--over-steps", "--probe", "norms", "--csv", table)
+    result = mechint("analyze", run, "--over-steps", "--probe", "embedding", "--csv", table)
     assert result.exit_code == 0, result.output
     frame = pd.read_csv(table)
     assert len(frame) == len(list(run.rglob("step-*.pt"))) == 4
     assert frame["step"].is_monotonic_increasing
-    assert frame["norms.verdict"].notna().all()
+    assert frame["embedding.verdict"].notna().all()
 
 
 def test_a_probe_that_was_asked_for_and_applies_nowhere_is_said(
     mechint: Command, seeds: Path, tmp_path: Path
 ) -> None:
-    result = mechint("analyze", seeds, "--probe", "norms,subspace", "--csv", tmp_path / "t.csv")
+    result = mechint("analyze", seeds, "--probe", "embedding,subspace", "--csv", tmp_path / "t.csv")
     assert result.exit_code == 2
     assert "subspace: no numbers of 3 of 3 models: " in result.stderr
-    assert "norms.verdict" in result.stdout and "norms" not in result.stderr
-    assert pd.read_csv(tmp_path / "t.csv")["norms.verdict"].notna().all()
+    assert "embedding.verdict" in result.stdout and "embedding" not in result.stderr
+    assert pd.read_csv(tmp_path / "t.csv")["embedding.verdict"].notna().all()
 
 
 def test_lists_stay_lists_in_json(mechint: Command, seeds: Path) -> None:

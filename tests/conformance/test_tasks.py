@@ -197,7 +197,7 @@ def test_a_task_keeps_the_contract_at_its_defaults(name: str) -> None:
 def test_a_task_keeps_the_contract_whatever_its_parameters(name: str) -> None:
     # the message names the promise and the parameters: nothing to shrink
     @settings(
-        max_examples=4,
+        max_examples=2,
         derandomize=True,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),

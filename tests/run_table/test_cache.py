@@ -107,12 +107,12 @@ def edit(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_a_kept_file_that_says_something_else_is_measured_again(
     run: Path, opened: list[Path], name: str
 ) -> None:
-    table = mechint.runs(run).probe("norms")
-    first = {key: value for key, value in table.rows()[0].items() if key.startswith("norms.")}
+    table = mechint.runs(run).probe("embedding")
+    first = {key: value for key, value in table.rows()[0].items() if key.startswith("embedding.")}
     CHANGES[name](run)
     row = table.rows()[0]
     assert len(opened) == (1 if name == "nothing" else 2)
-    assert {key: value for key, value in row.items() if key.startswith("norms.")} == first
+    assert {key: value for key, value in row.items() if key.startswith("embedding.")} == first
     assert row["path"] == str(run)
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_the_task_reads_is_a_part_of_the_measurement(tmp_path: Path)
     out.mkdir()
     task = {"name": "corpus", "parameters": {"path": str(text)}}
     (out / "config.json").write_text(json.dumps({"task": task, "model": {}, "train": {}}))
-    entry, probe = Entry(out, "run"), type(Measurement.of("norms").probe)
+    entry, probe = Entry(out, "run"), type(Measurement.of("embedding").probe)
     before = cache.stamp_of(entry, probe)
     assert before == cache.stamp_of(entry, probe)
     text.write_text("dcdc baba longer")
@@ -162,7 +162,7 @@ def test_a_file_that_the_task_reads_is_a_part_of_the_measurement(tmp_path: Path)
 def test_a_run_of_somebody_else_is_read_and_not_written_to(run: Path, opened: list[Path]) -> None:
     (run / ".lock").unlink()
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    table = mechint.runs(run).probe("norms")
+    table = mechint.runs(run).probe("embedding")
     assert table.rows() == table.rows() and len(opened) == 1, "kept in the user's own cache"
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     assert len(list((run.parent / "cache" / "mechint" / "tables").iterdir())) == 1
@@ -176,19 +176,22 @@ def test_nothing_is_written_through_a_link(run: Path, tmp_path: Path, place: str
     (run / place).symlink_to(theirs)
     cache._warned = False
     with pytest.warns(UserWarning, match="are not kept beside the runs: .* is a link"):
-        (row,) = mechint.runs(run).probe("norms").rows()
-    assert row["norms.verdict"] and not list(theirs.iterdir())
+        (row,) = mechint.runs(run).probe("embedding").rows()
+    assert row["embedding.verdict"] and not list(theirs.iterdir())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mechint.runs(run).probe("norms").rows()  # it was said
+        mechint.runs(run).probe("embedding").rows()  # it was said
 
 
 def test_what_is_kept_of_other_code_is_outdated(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = mechint.runs(run).probe("norms")
+    table = mechint.runs(run).probe("embedding")
     (row,) = table.rows()
     (shown,) = mechint.runs(run).kept().rows()
     assert shown == row
     monkeypatch.setattr(cache, "_engine", lambda: "another version")
     (shown,) = mechint.runs(run).kept().rows()
-    assert shown["norms.verdict"] == "outdated" and "--probe norms measures" in shown["norms.error"]
-    assert mechint.runs(run).probe("norms").rows() == [row]
+    assert (
+        shown["embedding.verdict"] == "outdated"
+        and "--probe embedding measures" in shown["embedding.error"]
+    )
+    assert mechint.runs(run).probe("embedding").rows() == [row]

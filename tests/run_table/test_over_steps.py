@@ -133,12 +133,12 @@ def test_training_metrics_are_timed_by_the_evaluations(thin: Path) -> None:
 
 
 def test_columns_that_were_kept_without_figures_are_measured_once_more(run: Path) -> None:
-    table = mechint.runs(run).over_steps().probe("norms")
+    table = mechint.runs(run).over_steps().probe("embedding")
     rows = table.rows()
-    assert table.figures_of("norms") == [{}] * len(rows)
+    assert table.figures_of("embedding") == [{}] * len(rows)
     again = table.with_figures()
-    assert again.rows() == rows and all(again.figures_of("norms"))
-    assert table.kept().with_figures().rows()[0]["norms.verdict"]
+    assert again.rows() == rows and all(again.figures_of("embedding"))
+    assert table.kept().with_figures().rows()[0]["embedding.verdict"]
 
 
 def test_rows_without_numbers_have_no_transitions(tmp_path: Path) -> None:

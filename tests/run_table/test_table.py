@@ -90,10 +90,10 @@ def test_hugging_face_models_are_rows_of_the_task_that_is_named(
 
 
 def test_probe_columns_are_the_probe_s_numbers(folder: Path) -> None:
-    table = mechint.runs(folder / "d16").probe("norms").probe("gradients")
+    table = mechint.runs(folder / "d16").probe("embedding").probe("gradients")
     row = table.rows()[1]
     subject = mechint.load(Path(row["path"]) / "ckpt.pt")
-    for name in ("norms", "gradients"):
+    for name in ("embedding", "gradients"):
         metrics = probes.run(name, subject).metrics
         scalars = {key: value for key, value in metrics.items() if isinstance(value, float)}
         assert scalars
@@ -105,11 +105,11 @@ def test_probe_columns_are_the_probe_s_numbers(folder: Path) -> None:
 def test_what_was_measured_is_kept_and_goes_with_the_weights(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = mechint.runs(folder / "d24").probe("norms")
+    table = mechint.runs(folder / "d24").probe("embedding")
     first = table.rows()
     monkeypatch.setattr(Entry, "subject", lambda entry: pytest.fail("opened again"))
     assert table.rows() == first
-    other = mechint.runs(folder / "d24").probe("norms", seed=5)
+    other = mechint.runs(folder / "d24").probe("embedding", seed=5)
     with pytest.raises(pytest.fail.Exception, match="opened again"):
         other.rows()
     changed = Path(first[0]["path"]) / "ckpt.pt"
@@ -128,12 +128,12 @@ def test_what_is_kept_of_one_answer_is_not_given_for_another() -> None:
 
 
 def test_over_steps_has_a_row_per_kept_checkpoint(folder: Path) -> None:
-    table = mechint.runs(folder / "d16").over_steps().probe("norms")
+    table = mechint.runs(folder / "d16").over_steps().probe("embedding")
     frame = table.frame()
     kept = sorted((folder / "d16").rglob("step-*.pt"))
     assert len(frame) == len(kept) >= 6
     assert (frame.groupby("path")["step"].nunique() == len(kept) // 3).all()
-    by_step = frame.groupby("step")["norms.verdict"].count()
+    by_step = frame.groupby("step")["embedding.verdict"].count()
     assert (by_step == 3).all()
 
 
@@ -151,13 +151,13 @@ def test_workers_give_the_same_table(folder: Path, monkeypatch: pytest.MonkeyPat
 
 def test_subjects_and_files_opened_by_a_function_are_rows(folder: Path) -> None:
     files = sorted(folder.glob("d16/*/ckpt.pt"))
-    opened = mechint.runs(files, opener=lambda path: mechint.load(path)).probe("norms").rows()
+    opened = mechint.runs(files, opener=lambda path: mechint.load(path)).probe("embedding").rows()
     subjects = {f"m{i}": mechint.load(file) for i, file in enumerate(files)}
-    given = mechint.runs(subjects).probe("norms").rows()
+    given = mechint.runs(subjects).probe("embedding").rows()
     assert [row["name"] for row in given] == ["m0", "m1", "m2"]
     for row, other, file in zip(given, opened, files, strict=True):
         assert other["path"] == str(file)
-        columns = {name: value for name, value in row.items() if name.startswith("norms.")}
+        columns = {name: value for name, value in row.items() if name.startswith("embedding.")}
         assert columns == {name: other[name] for name in columns} and len(columns) > 3
     assert mechint.runs(subjects["m0"]).rows()[0]["name"] == "model-0"
 
@@ -173,7 +173,7 @@ class Deadly(Entry):
 @pytest.mark.full
 def test_a_worker_that_dies_is_named_in_one_line(tmp_path: Path) -> None:
     entries = (Deadly(tmp_path / "a", "a"), Deadly(tmp_path / "b", "b"))
-    table = Runs(entries, (Measurement.of("norms"),), workers=2)
+    table = Runs(entries, (Measurement.of("embedding"),), workers=2)
     with pytest.raises(MechintError, match="measuring: a worker process was killed"):
         table.rows()
 
@@ -188,7 +188,7 @@ def test_figures_of_a_probe_that_the_table_lacks_are_refused(folder: Path) -> No
 
 
 def test_csv_and_figure(folder: Path, tmp_path: Path) -> None:
-    table = mechint.runs(folder).probe("norms")
+    table = mechint.runs(folder).probe("embedding")
     again = pd.read_csv(table.csv(tmp_path / "t.csv"))
     assert list(again["name"]) == list(table.frame()["name"])
     shown = table.figure(x="model.d_model", y="test.loss", color="seed")
@@ -209,8 +209,8 @@ def test_a_refused_model_keeps_its_row(folder: Path) -> None:
 
 def test_a_checkpoint_file_and_bad_places(folder: Path, tmp_path: Path) -> None:
     file = next(folder.rglob("ckpt.pt"))
-    (row,) = mechint.runs(file).probe("norms").rows()
-    assert row["path"] == str(file) and row["norms.verdict"]
+    (row,) = mechint.runs(file).probe("embedding").rows()
+    assert row["path"] == str(file) and row["embedding.verdict"]
     with pytest.raises(CheckpointError, match="there is no such file"):
         mechint.runs(tmp_path / "none")
     with pytest.raises(CheckpointError, match="holds neither a run nor a checkpoint"):
@@ -327,7 +327,7 @@ def test_names_differ_where_paths_do(parts: list[list[str]]) -> None:
 def test_a_page_of_checkpoint_files_does_not_say_that_nothing_differs() -> None:
     from mechint.run_table.page import page_of_table
 
-    rows = [{"name": name, "path": name, "norms.verdict": "yes"} for name in "abc"]
+    rows = [{"name": name, "path": name, "embedding.verdict": "yes"} for name in "abc"]
     assert page_of_table(rows, "t").facts["what differs"] == "not read from checkpoint files"
     same = [{**row, "seed": 0, "train.lr": 0.1} for row in rows]
     assert page_of_table(same, "t").facts["what differs"] == "nothing"

@@ -92,8 +92,8 @@ def test_a_run_that_ends_while_it_is_measured_is_measured_again(
     cut: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """Gone on with before its weights are read, at the end of the probe, and before its row."""
-    out, key = Path(shutil.copytree(cut, tmp_path / "run")), Measurement.of("norms").key
-    kind, steps = type(Measurement.of("norms").probe), list[int]()
+    out, key = Path(shutil.copytree(cut, tmp_path / "run")), Measurement.of("embedding").key
+    kind, steps = type(Measurement.of("embedding").probe), list[int]()
 
     def going_on(where: str, do: Callable[..., Any]) -> Callable[..., Any]:
         def act(*args: Any, **settings: Any) -> Any:
@@ -109,11 +109,11 @@ def test_a_run_that_ends_while_it_is_measured_is_measured_again(
         patch.setattr(Entry, "subject", going_on("before", Entry.subject))
         patch.setattr(kind, "run", going_on("after", kind.run))
         patch.setattr(Entry, "describe", going_on("described", Entry.describe))
-        (row,) = mechint.runs(out).probe("norms").rows()
+        (row,) = mechint.runs(out).probe("embedding").rows()
     result = kind().run(mechint.load(out), seed=0)
     assert (row["step"], row["status"], steps) == (60, "finished", [60])
-    columns = {name: value for name, value in row.items() if name.startswith("norms.")}
-    assert columns == columns_of("norms", result)
+    columns = {name: value for name, value in row.items() if name.startswith("embedding.")}
+    assert columns == columns_of("embedding", result)
     kept = cache.read(Entry(out, "run"), key, None)
     assert kept is not None and kept["columns"] == columns
 
