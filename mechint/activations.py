@@ -63,7 +63,9 @@ def position_axis(name: str) -> int:
     return 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1
 
 
-def select(name: str, activation: Shaped[Tensor, "..."], positions: Positions) -> Shaped[Tensor, "..."]:
+def select(
+    name: str, activation: Shaped[Tensor, " ..."], positions: Positions
+) -> Shaped[Tensor, " ..."]:
     """The activation of hook `name`, (example, pos, …), at `positions`; whole where they are
     None.
     """
@@ -129,7 +131,7 @@ class Recorder:
         tokens: Shaped[Tensor, "example ..."],
         wanted: Mapping[str, Positions],
         budget: int | None = None,
-    ) -> dict[str, Shaped[Tensor, "..."]]:
+    ) -> dict[str, Shaped[Tensor, " ..."]]:
         """Activations by name, (example, pos, …), or (example, …) at positions; one forward per
         chunk serves all names.
 
@@ -155,7 +157,7 @@ class Recorder:
         tokens: Shaped[Tensor, "example ..."],
         wanted: Mapping[str, Positions],
         budget: int | None = None,
-    ) -> Iterator[tuple[slice, dict[str, Shaped[Tensor, "..."]]]]:
+    ) -> Iterator[tuple[slice, dict[str, Shaped[Tensor, " ..."]]]]:
         """Slices of examples with their activations; arguments and errors as of `record`.
 
         Memory: the activations of one chunk.

@@ -48,7 +48,7 @@ def _version(tensor: Tensor) -> tuple[Any, ...]:
     return where, None if tensor.is_inference() else tensor._version
 
 
-def fingerprint(tensor: Shaped[Tensor, "..."]) -> tuple[Any, ...]:
+def fingerprint(tensor: Shaped[Tensor, " ..."]) -> tuple[Any, ...]:
     """Version of `tensor` and a checksum: its values summed with a weight for every row and column,
     so that values that change signs or places change it, too; None where that is not finite.
 

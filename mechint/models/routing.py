@@ -107,7 +107,7 @@ def _through(point: nn.Module, name: str, tokens: Tensor, square: bool, value: A
 
 
 def check_batch(
-    name: str, value: Shaped[Tensor, "..."], tokens: Shaped[Tensor, "..."], square: bool = False
+    name: str, value: Shaped[Tensor, " ..."], tokens: Shaped[Tensor, " ..."], square: bool = False
 ) -> None:
     """ParameterError where the first axis of `value` is not, or may not be, the batch."""
     if square or value.dim() == 0 or len(value) != len(tokens):
@@ -122,7 +122,7 @@ PATTERNS = ("hook_pattern", "hook_attn_scores")
 PER_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")
 
 
-def check_heads(name: str, value: Shaped[Tensor, "..."]) -> None:
+def check_heads(name: str, value: Shaped[Tensor, " ..."]) -> None:
     """ParameterError where the activation of an attention hook has no axis of heads."""
     if name.endswith(PATTERNS) and value.dim() != 4:
         raise ParameterError(
@@ -136,7 +136,7 @@ def check_heads(name: str, value: Shaped[Tensor, "..."]) -> None:
         )
 
 
-def sizes_of(activations: Mapping[str, Shaped[Tensor, "..."]]) -> dict[str, tuple[str, int]]:
+def sizes_of(activations: Mapping[str, Shaped[Tensor, " ..."]]) -> dict[str, tuple[str, int]]:
     """Field of a `ModelDescription` → the hook that shows it, and the size there."""
     found: dict[str, tuple[str, int]] = {}
     for name, value in activations.items():
