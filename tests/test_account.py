@@ -123,6 +123,7 @@ def test_a_comparison_says_both_verdicts_first() -> None:
     assert "PIZZA" in first and "CLOCK" in second and len(rest) < 20
 
 
+@pytest.mark.full
 def test_real_results_have_an_account_in_one_json_shape() -> None:
     subject = planted.modular_addition(13, (2, 5), noise=0.02, rotation_seed=1).subject
     made = mechint.analyze(subject, "norms", "fourier")

@@ -72,6 +72,7 @@ def test_they_are_listed_beside_the_built_ins(installed: Path) -> None:
     assert "bits that matter" in run(installed, ["mechint", "tasks", "parity"])
 
 
+@pytest.mark.full
 def test_the_task_trains_and_the_probe_runs_on_it_unasked(installed: Path, tmp_path: Path) -> None:
     model = ["--set", "steps=30", "--set", "n=5", "--set", "d_model=16"]
     run(installed, ["mechint", "train", "parity", *model, "--out", "run"], tmp_path)
@@ -83,6 +84,7 @@ def test_the_task_trains_and_the_probe_runs_on_it_unasked(installed: Path, tmp_p
     assert finding["null"].startswith("the same architecture")
 
 
+@pytest.mark.full
 def test_their_tests_pass(installed: Path) -> None:
     tests = ["test_parity.py", "test_embedding_norms.py"]
     options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-W", "error"]

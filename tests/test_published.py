@@ -28,6 +28,7 @@ def test_a_folder_without_models_is_no_agreement(tmp_path: Path) -> None:
     assert compare(tmp_path) == []
 
 
+@pytest.mark.full
 @there
 def test_figures_measured_again_agree() -> None:
     """Those that take seconds: not the shares, which ask for a whole run of fourier at p = 113."""

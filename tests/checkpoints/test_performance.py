@@ -61,6 +61,7 @@ def test_a_loss_above_a_constant_answers_names_the_assumption() -> None:
     assert overfit.misread == []
 
 
+@pytest.mark.full
 def test_brackets_read_as_causal_name_the_direction(published) -> None:
     opened = load_checkpoint(published / "arena/brackets_model_state_dict.pt", "balanced-brackets")
     (said,) = opened.warnings()

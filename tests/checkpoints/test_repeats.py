@@ -48,6 +48,7 @@ def test_sizes_that_the_model_cannot_have_name_no_task(tmp_path, changes):
     assert opened.task is None and opened.assumed["task"].value is None
 
 
+@pytest.mark.full
 def test_the_published_model_has_its_published_heads(published):
     opened = load_checkpoint(published / "progress-measures" / "induction_head_infinite.pth")
     assert opened.task.name == "repeated-tokens" and {"distinct", "placement"} <= set(

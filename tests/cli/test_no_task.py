@@ -38,6 +38,7 @@ def test_analyze_opens_with_what_a_task_would_add(mechint: Command, bare: Path) 
     assert "no task is known" not in named.output
 
 
+@pytest.mark.full
 def test_the_first_next_step_names_the_task_that_fits(mechint: Command, bare: Path) -> None:
     found = json.loads(mechint("analyze", bare, "--seed", 3, "--json").stdout)["accounts"][0]
     task = "--task modular-arithmetic --set p=23"

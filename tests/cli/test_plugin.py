@@ -113,6 +113,7 @@ def test_what_is_no_plugin(mechint: Command, own: Path, text: str, line: str) ->
     assert line in one_line(mechint("tasks", "--plugin", f"{own}/{text}"))
 
 
+@pytest.mark.full
 def test_the_workers_of_a_sweep_have_them(
     mechint: Command, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ def test_the_workers_of_a_sweep_have_them(
     assert [line.split()[1] for line in again.stdout.splitlines()] == ["finished"] * 2
 
 
+@pytest.mark.full
 def test_the_workers_of_a_training_have_them(own: Path) -> None:
     load_plugin(f"{own / 'own_parity.py'}:Parity")
     task = TASKS["parity"](n=5)
@@ -147,6 +149,7 @@ def test_the_workers_of_a_training_have_them(own: Path) -> None:
     assert [run.status for run in train_many(specs, workers=2)] == ["finished"] * 2
 
 
+@pytest.mark.full
 def test_the_workers_of_a_table_have_them(own: Path) -> None:
     load_plugin(f"{own / 'own_parity.py'}:Parity")
     load_plugin(f"{own / 'own_norms.py'}:EmbeddingNorms")

@@ -43,6 +43,7 @@ def test_a_folder_of_runs_is_a_table_however_deep_they_lie(tmp_path: Path) -> No
     assert [entry.path for entry in find_entries(tmp_path)] == [run]
 
 
+@pytest.mark.full
 def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     page = tmp_path / "t.html"

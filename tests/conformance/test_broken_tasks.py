@@ -18,6 +18,7 @@ from mechint import Batch, Chance, GeneratedTask, Output, Variable, Vocabulary, 
 from mechint.task import IGNORE, TargetKind
 from mechint.testing import check_task
 from tests.conformance.three_operands import ThreeOperands
+from tests.marks import full_where
 
 
 class SwappedAxes(ThreeOperands):
@@ -234,7 +235,7 @@ class UnknownDefault(ThreeOperands):
     model_defaults: ClassVar[Mapping[str, Any]] = {"n_layer": 1}
 
 
-@pytest.mark.parametrize("kind", [ThreeOperands, LabeledAlike])
+@pytest.mark.parametrize("kind", full_where([LabeledAlike], [ThreeOperands, LabeledAlike]))
 def test_a_task_that_keeps_its_promises_passes(kind: type[Any]) -> None:
     check_task(kind())
 

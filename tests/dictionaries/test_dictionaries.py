@@ -197,6 +197,7 @@ def test_what_does_not_vary_has_no_share_of_variance() -> None:
     assert np.isfinite(recovery(subject, some, Site("hook_embed", pos=0)).explained)
 
 
+@pytest.mark.full
 def test_numbers_of_a_recovery_are_those_of_hooks_and_sums() -> None:
     subject, found = written()
     kept = recovery(subject, found)

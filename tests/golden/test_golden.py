@@ -16,10 +16,20 @@ import pytest
 
 from tests.golden import cases
 from tests.golden.make import as_json
+from tests.marks import full_where
 
 HERE = Path(__file__).parent
 CURVES = json.loads((HERE / "curves.json").read_text(encoding="utf-8"))
 PROBES = json.loads((HERE / "probes.json").read_text(encoding="utf-8"))
+
+SLOW = {
+    "listops, packed rows, layer norm, dropout",
+    "weights on planted induction",
+    "das on planted order",
+    "norms on planted doubling",
+    "circuits on planted induction",
+    "neurons on planted product",
+}
 
 CURVE_RTOL, CURVE_ATOL = 1e-4, 1e-6
 ACCURACY_ATOL = 0.05
@@ -74,7 +84,7 @@ def test_every_case_is_recorded() -> None:
     assert set(PROBES) == set(cases.MEASUREMENTS)
 
 
-@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("name", full_where(SLOW, CURVES))
 def test_training_gives_the_recorded_curves(name: str) -> None:
     new, lines = as_json(cases.curves(name)), []
     for seed, rows in CURVES[name].items():
@@ -87,7 +97,7 @@ def test_training_gives_the_recorded_curves(name: str) -> None:
     assert not lines, report(lines)
 
 
-@pytest.mark.parametrize("name", PROBES)
+@pytest.mark.parametrize("name", full_where(SLOW, PROBES))
 def test_probes_give_the_recorded_metrics(name: str) -> None:
     metrics, nulls, verdict = map(as_json, cases.measure(name))
     old, atol = PROBES[name], cases.MEASUREMENTS[name].atol

@@ -137,6 +137,7 @@ def by_hooks(model: HookedTransformer, edge: Edge, base: Tensor, source: Tensor)
     return model.run_with_hooks(base, fwd_hooks=[(hook, put)])
 
 
+@pytest.mark.full
 @every
 @pytest.mark.parametrize("groups", [1, POS])
 def test_path_patching_is_that_of_plain_hooks(kind: str, groups: int) -> None:
@@ -601,6 +602,7 @@ def test_refusals_are_one_line() -> None:
         probe.run("circuits", subject, variable="x", ablation="mean")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     not PUBLISHED.exists(), reason="not beside the repository: ../shared/checkpoints"
 )

@@ -111,6 +111,7 @@ def test_equal_seeds_give_equal_bits(plant: planted.Planted) -> None:
     )
 
 
+@pytest.mark.full
 def test_untrained_model_holds_nothing(deep: Subject) -> None:
     result = DAS(**SMALL, only_correct=False).run(deep, seed=0)
     assert not result.metrics["found"]
@@ -464,6 +465,7 @@ def test_a_mechanism_enforced_by_training_is_found(variable: str, pos: int) -> N
 
 
 # --- what is asked about, and of how many pairs ---------------------------------------------------
+@pytest.mark.full
 def test_the_answer_is_asked_about_and_no_token_in_its_own_embedding(
     plant: planted.Planted,
 ) -> None:

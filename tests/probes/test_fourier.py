@@ -173,6 +173,7 @@ def test_second_harmonics_are_twice_the_keys_without_the_keys() -> None:
     assert second_harmonics(113, [3, 6]) == [12] and second_harmonics(12, [6]) == []
 
 
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_result_in_small_memory() -> None:
     subject = planted.modular_addition(11, (2, 5), noise=0.1).subject
     once, twice = (probe.run("fourier", subject, seed=3, **QUICK) for _ in range(2))

@@ -224,7 +224,7 @@ def test_frozen_weights_are_asked_like_others(frozen: str) -> None:
     assert found == expected and not all(grads)
 
 
-@pytest.mark.parametrize("batches", [1, 16, 128])
+@pytest.mark.parametrize("batches", [1, 16])
 def test_the_null_is_a_mean_over_as_many_batches(monkeypatch: Any, batches: int) -> None:
     """Of cosines of unit variance, means of sixteen have a standard deviation of a quarter. The
     permutations of a batch were so few, with many batches one, that all samples were alike.

@@ -372,6 +372,7 @@ def test_p_values_near_the_level_do_not_turn_with_the_seed() -> None:
         assert Null.sampled("p", observed, null, "").p_value == pytest.approx(18 / 5040, abs=0.0014)
 
 
+@pytest.mark.full
 def test_p_values_are_uniform_on_random_weights() -> None:
     """Kolmogorov–Smirnov against the uniform distribution over 40 random initializations."""
     subject = random_subject(None)

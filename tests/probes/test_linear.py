@@ -183,6 +183,7 @@ def test_a_variable_is_held_against_all_that_were_probed() -> None:
     assert said(0.99, 0.999, "ab").metrics["linear.decodable"] == ["a", "b"]
 
 
+@pytest.mark.full
 def test_a_copied_token_is_decodable_where_it_was_moved_to() -> None:
     """An induction head moves the token after the earlier occurrence to the answer: its value is
     decoded there, and no control task separates value from token.

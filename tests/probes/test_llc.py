@@ -75,6 +75,7 @@ def test_a_chain_of_scalars_has_one_half_and_its_depth() -> None:
 
 
 # --- the estimate ---------------------------------------------------------------------------------
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("widths", "rank", "status"),
     [((5, 3), 2, "no"), ((4, 3, 4), 1, "yes"), ((6, 4, 4, 6), 2, "yes")],
@@ -110,6 +111,7 @@ def scalar(a: float, b: float) -> Subject:
     return Subject(model, None, data=Batch(tokens, a * b * tokens))
 
 
+@pytest.mark.full
 def test_the_estimate_is_the_integral_over_the_posterior() -> None:
     """Two weights: E[nβ (L − L*)] under exp(−nβ L − γ/2 ‖w − w*‖²) by quadrature."""
     a, b, n_beta, gamma = 1.0, 0.0, 50.0, 20.0
@@ -131,6 +133,7 @@ def test_the_estimate_is_the_integral_over_the_posterior() -> None:
     assert result.metrics["llc"] == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.full
 def test_a_quadratic_loss_has_half_a_unit_per_curved_direction() -> None:
     """Linear regression has Hessian XᵀX/n, whose eigenvalues h each give ½ nβh / (nβh + γ)."""
     subject = planted.linear_network((4, 3), 2, n=128).subject
@@ -148,6 +151,7 @@ def test_a_quadratic_loss_has_half_a_unit_per_curved_direction() -> None:
             assert found == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.full
 def test_batches_leave_the_estimate_where_it_is() -> None:
     subject = planted.linear_network((5, 3), 2, n=256, noise=0.3).subject
     result = probe.run("llc", subject, batch_size=64)
@@ -193,6 +197,7 @@ def test_the_curvature_is_the_largest_eigenvalue() -> None:
     assert found == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("widths", "rank", "scales"),
     [
@@ -255,6 +260,7 @@ def test_a_model_that_is_not_at_a_minimum_gets_no_number() -> None:
     assert result.verdict == "unclear" and "lower loss" in result.finding
 
 
+@pytest.mark.full
 def test_an_untrained_network_of_many_weights_gets_no_number() -> None:
     """Chains rise there, since most directions lead up; plain descent does not."""
     task = TASKS["modular-arithmetic"].from_dict({"p": 7})
@@ -263,7 +269,8 @@ def test_an_untrained_network_of_many_weights_gets_no_number() -> None:
     assert result.verdict == "unclear" and "not at a minimum" in result.finding
 
 
-@pytest.mark.parametrize("localization", [3.0, 10.0, 30.0, 100.0])
+@pytest.mark.full
+@pytest.mark.parametrize("localization", [10.0, 100.0])
 def test_a_pull_does_not_make_a_regular_model_degenerate(localization: float) -> None:
     """The curvature is nβ = 46 in every direction: γ takes a share γ / (46 + γ) of d/2 away."""
     plant = planted.linear_network((5, 3), 2, n=256)
@@ -277,9 +284,8 @@ def test_a_pull_does_not_make_a_regular_model_degenerate(localization: float) ->
         assert result.metrics["llc_without_pull"] == pytest.approx(7.5, rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("scale", "inputs", "draws"), [(0.05, 4, 400), (0.05, 3, 1000), (0.1, 3, 1000), (0.2, 3, 1000)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("scale", "inputs", "draws"), [(0.05, 4, 400), (0.1, 3, 1000)])
 def test_weak_inputs_do_not_make_a_regular_model_degenerate(
     scale: float, inputs: int, draws: int
 ) -> None:
@@ -294,7 +300,8 @@ def test_weak_inputs_do_not_make_a_regular_model_degenerate(
         assert "at least 15; that" in result.finding and result.metrics["estimate"] == "unreliable"
 
 
-@pytest.mark.parametrize("scale", [10.0, 30.0])
+@pytest.mark.full
+@pytest.mark.parametrize("scale", [30.0])
 def test_a_rescaling_that_leaves_the_coefficient_gets_no_other_number(scale: float) -> None:
     """λ is 6 for every scale; chains rise by 2.1 to 2.3, and agree with each other."""
     plant = planted.linear_network((4, 3, 4), 1, n=256)

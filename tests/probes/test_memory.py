@@ -18,6 +18,7 @@ from mechint.prompts import Prompts
 from mechint.registry import PROBES
 from mechint.subject import Subject
 from tests.conformance.test_models import made
+from tests.marks import full_where
 
 MEMORY = 1 << 19
 """Bytes of a subject's limit: seven texts in a chunk."""
@@ -79,7 +80,7 @@ def held(probe: str, subject: Subject) -> int:
     return most.bytes
 
 
-@pytest.mark.parametrize("probe", SETTINGS)
+@pytest.mark.parametrize("probe", full_where({"ablation", "attribution", "interference"}, SETTINGS))
 def test_more_texts_take_no_more_than_their_numbers(
     probe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,7 @@ def uniform(case: int, n: int) -> None:
 QUICK_CASES = [i for i, case in enumerate(UNIFORM) if case.quick]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", QUICK_CASES, ids=lambda i: UNIFORM[i].probe)
 def test_p_values_are_uniform_on_initial_weights(case: int) -> None:
     uniform(case, QUICK)

@@ -275,6 +275,7 @@ def test_what_is_left_is_that_of_plain_hooks() -> None:
     assert abs(found - 1) > 1e-3
 
 
+@pytest.mark.full
 def test_chunks_do_not_change_the_numbers() -> None:
     subject = made(2)
     whole = Patching(pairs=32, only_correct=False).run(subject, seed=0)

@@ -37,6 +37,7 @@ def test_what_is_not_a_number_comes_last_and_alone() -> None:
     assert tied(np.zeros(0)) == []
 
 
+@pytest.mark.full
 def test_patching_names_the_first_of_those_that_recover_the_same(addition: Subject) -> None:
     precise = Subject(copy.deepcopy(addition.model).double(), addition.task)
     results = [

@@ -171,6 +171,7 @@ def test_which_prompt_it_is_cannot_be_learned_from_other_prompts(gpt2: Path, pai
         probes.run("linear", mechint.load(gpt2, data=pairs))
 
 
+@pytest.mark.full
 def test_a_page_of_prompts(gpt2: Path, pairs: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     asked = ("--probe", "attention,lens,norms,patching", "--set", "norms.null_models=19")

@@ -7,9 +7,10 @@ import pytest
 from mechint.registry import STUDIES
 from mechint.training.plan import partition
 from studies.study import SIZES
+from tests.marks import full_where
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", full_where({"full"}, SIZES))
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_every_size_can_be_planned(name: str, size: str) -> None:
     planned = STUDIES[name]().plan(size)

@@ -51,6 +51,7 @@ def test_every_crash_point(tmp_path: Path, eager: None, seeds: tuple[int, ...]) 
         assert not different, f"write {point.name}: {different}"
 
 
+@pytest.mark.full
 def test_a_second_kill_while_resuming(tmp_path: Path, eager: None) -> None:
     seeds = (4, 5)
     tiny(tmp_path / "whole", seeds)

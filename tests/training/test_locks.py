@@ -61,6 +61,7 @@ def test_one_of_several_directories_is_taken(tmp_path: Path) -> None:
     assert {run.status for run in tiny(tmp_path, (4, 5))} == {"finished"}
 
 
+@pytest.mark.full
 def test_two_who_start_the_same_run_write_it_once(tmp_path: Path) -> None:
     """`train --out b` and `train --out b --resume` side by side: one of them is refused, or finds
     the run finished.

@@ -83,10 +83,11 @@ def test_training_equals_a_plain_loop(data_seed: int) -> None:
             {"d_model": 16, "n_layers": 2, "n_heads": 2},
             {**BRIEF, "batch_size": 8, "eval_examples": 50},
         ),
-        (
-            tasks.make("listops", operands=2, depth=2),
+        pytest.param(
+            tasks.make("listops", operands=2, depth=1),
             {"d_model": 16, "n_layers": 2, "n_loops": 2},
             {**BRIEF, "batch_size": 4, "eval_examples": 20},
+            marks=pytest.mark.full,
         ),
     ],
     ids=["dropout", "clipped", "remainders", "composition", "listops"],
@@ -298,6 +299,7 @@ def test_a_resumed_run_stops_when_the_whole_one_would(tmp_path: Path) -> None:
     assert whole.final["step"] == 30
 
 
+@pytest.mark.full
 def test_a_model_keeps_its_own_patience_when_another_leaves() -> None:
     """The first stands still and leaves at 30; the second's loss falls by less than `stop_delta`
     from 30 on, for the third time at 50; the third's falls by more to the end. Each alone and in
@@ -382,6 +384,7 @@ def test_a_model_cannot_contradict_its_task() -> None:
         spec(TASK, {"d_vocab": 5})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("later", [{"attention_dir": "bidirectional"}, {"attention_rate": 0.5}])
 def test_padding_is_not_hidden_from_a_model_that_would_read_it(later: dict[str, object]) -> None:
     task = tasks.make("listops", operands=2, depth=1)
@@ -389,6 +392,7 @@ def test_padding_is_not_hidden_from_a_model_that_would_read_it(later: dict[str, 
         train(task, {"d_model": 8, **later}, BRIEF)
 
 
+@pytest.mark.full
 def test_a_training_that_is_refused_leaves_its_directory_to_another(tmp_path: Path) -> None:
     """Also where the refusal comes with the first batch, once the directory is written."""
     task = tasks.make("listops", operands=2, depth=1)
@@ -596,6 +600,7 @@ def test_the_time_of_every_kind_is_estimated_by_steps_that_are_timed() -> None:
     assert 0 < one < 600 and 0 < both < 600
 
 
+@pytest.mark.full
 def test_progress_of_several_tasks_has_the_scores_of_each() -> None:
     """The first model has scores of operations that the second does not know."""
     small, seen = {"operands": 2, "depth": 1, "n": 4, "chain_of_thought": False}, []
