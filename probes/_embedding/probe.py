@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,7 +32,6 @@ ROUND = 0.8
 """Least circularity of what is called a circle: one axis a third of the other."""
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
-RESIDUES = {"parity": 2, "mod_4": 4}
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Embedding(Probe):
     quick: ClassVar[bool] = True
     lead_rank: ClassVar[int] = 20
 
-    components: int = setting(4, "principal components in which residues are looked for", low=1)
+    components: int = setting(4, "principal components in which parity is looked for", low=1)
     tokens: int = setting(512, "most tokens looked at where the task names no values", low=4)
     permutations: int = setting(499, "samples of the nulls", low=1)
     alpha: float = setting(
@@ -109,14 +107,9 @@ class Embedding(Probe):
         ordered = in_order(subject)
         if ordered:
             self._add_circles(report, rows, tokens, seed)
-            self._add_residues(report, similar, seed)
-            self._add_parity(report, "The similarities")
+            self._add_parity(report, similar, "The similarities", seed)
         else:
             report.not_asked("circles, parity", "the tokens stand in no order")
-        weights = getattr(subject.model, "W_pos", None)
-        if weights is not None and len(weights) > 1:
-            first, second = weights.detach().double().cpu().numpy()[:2]
-            report.metric("position.correlation", correlation(first, second))
         report.array("similarity", similar)
         report.array("components", principal(similar)[:, : max(self.components, 2)])
         self._draw(report, similar, ordered)
@@ -211,46 +204,30 @@ class Embedding(Probe):
             report.lead(f"Its tokens lie on {circles}.")
             report.figure("circle", circle(rows, harmonics, round_ones[0], tokens))
 
-    def _add_residues(self, report: Report, similar: Array, seed: int) -> None:
-        """Separation of the first principal components of the similarities by parity, and, of what
-        they vary within even and within odd, by residue mod 4.
-        """
-        scores, n = principal(similar)[:, : self.components], len(similar)
-        draw = rng("layout null", seed)
-        orders = permuted(draw, self.permutations, n)
-        for name, modulus in RESIDUES.items():
-            # finer classes hold all that coarser ones separate: what they add is asked within those
-            classes, coarser = np.arange(n) % min(modulus, n), np.arange(n) % (modulus // 2)
-            varied, how = within(scores, coarser), "the largest separation with permuted tokens"
-            shares = separation(varied, classes)
-            drawn = [classes[order] for order in orders]
-            if coarser.any():
-                drawn = [permute_within(classes, coarser, draw) for _ in orders]
-                how += ", even and odd ones each among themselves"
-            counts = [np.unique(classes[coarser == c], return_counts=True)[1] for c in {*coarser}]
-            report.metric(
-                f"{name}.separation",
-                float(shares.max()),
-                null=Null.sampled(
-                    f"{name}.separation",
-                    float(shares.max()),
-                    [float(separation(varied, one).max()) for one in drawn],
-                    how,
-                    math.prod(groupings(sizes.tolist()) for sizes in counts),
-                ),
-            )
-            report.metric(f"{name}.component", int(shares.argmax()) + 1)
-
-    def _add_parity(self, report: Report, subject: str) -> None:
-        metrics, null = report.metrics, report.nulls["parity.separation"]
+    def _add_parity(self, report: Report, similar: Array, which: str, seed: int) -> None:
+        """Separation of the first principal components of the similarities by parity."""
+        scores = principal(similar)[:, : self.components]
+        odd = np.arange(len(similar)) % 2
+        shares = separation(scores, odd)
+        orders = permuted(rng("layout null", seed), self.permutations, len(similar))
+        name, component = "parity.separation", int(shares.argmax()) + 1
+        null = Null.sampled(
+            name,
+            float(shares.max()),
+            [float(separation(scores, odd[order]).max()) for order in orders],
+            "the largest separation with permuted tokens",
+            groupings(np.bincount(odd).tolist()),
+        )
+        report.metric(name, null.observed, null=null)
+        report.metric("parity.component", component)
         report.finding(
-            f"{subject} separate even from odd.",
-            no=f"{subject} do not separate even from odd.",
+            f"{which} separate even from odd.",
+            no=f"{which} do not separate even from odd.",
             unclear="Whether the similarities separate even from odd is unclear.",
-            null="parity.separation",
+            null=name,
             effect=Effect(
-                metrics["parity.separation"],
-                label=f"of component {metrics['parity.component']}",
+                null.observed,
+                label=f"of component {component}",
                 baseline=null.mean,
                 baseline_label="permuted tokens",
             ),
@@ -266,8 +243,8 @@ class Embedding(Probe):
         """
         similar = average_similarity(subjects)
         report = Report(self, subjects[0])
-        self._add_residues(report, similar, seed)
-        self._add_parity(report, f"The similarities averaged over {len(subjects)} models")
+        which = f"The similarities averaged over {len(subjects)} models"
+        self._add_parity(report, similar, which, seed)
         report.array("similarity", similar)
         report.array("components", principal(similar)[:, : max(self.components, 2)])
         return report.result()
@@ -376,13 +353,6 @@ def fractional_rank(singular: Float[np.ndarray, " component"], share: float) -> 
     return whole - 1 + (share - before) / step if step > 0 else float(whole)
 
 
-def correlation(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
-    """Pearson's correlation; 0 where one of them does not vary."""
-    x, y = x - x.mean(), y - y.mean()
-    norm = math.sqrt(float((x**2).sum() * (y**2).sum()))
-    return float((x * y).sum() / norm) if norm > 0 else 0.0
-
-
 def similarity(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
     """(n, n) Pearson correlations of the rows (n, d) of an embedding; comparable between models of
     any width.
@@ -427,30 +397,9 @@ def separation(
     ...     np.array([0, 1, 0, 1])).tolist()
     [1.0, 0.0]
     """
-    between = ((scores - scores.mean(0) - within(scores, classes)) ** 2).sum(0)
-    return between / np.maximum(((scores - scores.mean(0)) ** 2).sum(0), 1e-300)
-
-
-def within(
-    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, "n component"]:
-    """The scores less the mean of their class.
-
-    >>> within(np.array([[1.0], [3.0], [7.0]]), np.array([0, 0, 1])).ravel().tolist()
-    [-1.0, 1.0, 0.0]
-    """
-    members = np.eye(classes.max() + 1)[classes]
-    return scores - members @ ((members.T @ scores) / members.sum(0)[:, None])
-
-
-def permute_within(
-    classes: Int[np.ndarray, " n"], coarser: Int[np.ndarray, " n"], draw: np.random.Generator
-) -> Int[np.ndarray, " n"]:
-    """The classes permuted among the tokens of each coarser class."""
-    permuted_classes = np.empty_like(classes)
-    order = np.lexsort((draw.random(len(classes)), coarser))
-    permuted_classes[np.argsort(coarser, kind="stable")] = classes[order]
-    return permuted_classes
+    centered, members = scores - scores.mean(0), np.eye(classes.max() + 1)[classes]
+    between = ((members.T @ centered) ** 2 / members.sum(0)[:, None]).sum(0)
+    return between / np.maximum((centered**2).sum(0), 1e-300)
 
 
 # --- tables and figures ---------------------------------------------------------------------------
