@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE = 6
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-AT_CHANCE = "It answers at chance: there is nothing to explain."
 NOTHING = "No mechanism was found."
 UNDECIDED = "Nothing could be decided."
 

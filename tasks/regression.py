@@ -95,7 +95,6 @@ class RegressionMixture(RegressionTask):
         "batch",
         "an enlarged batch is averaged over its own size, or over the batch size set",
         choices=("batch", "fixed"),
-        was="normalisation",
     )
     rotation: int | None = setting(
         None, "seed of the rotation of the blocks; coordinate axes when none", low=0, high=MAX_SEED

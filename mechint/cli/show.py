@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mechint.checkpoints import Checkpoint
@@ -27,18 +27,6 @@ def unknown_task(opened: Checkpoint) -> str:
     )
     fitting = " or ".join(opened.proposals)
     return f"{line}: {fitting} fits the vocabulary" if fitting else line
-
-
-def describe(opened: Checkpoint) -> dict[str, Any]:
-    """What a machine reads about the checkpoint."""
-    return {
-        "path": str(opened.path),
-        "format": opened.format,
-        "task": opened.task.name if opened.task else None,
-        "step": opened.step,
-        "assumed": {name: item.to_dict() for name, item in opened.assumed.items()},
-        **(opened.performance.to_dict() if opened.performance is not None else {}),
-    }
 
 
 def warnings_of(opened: Checkpoint) -> list[str]:

@@ -31,18 +31,13 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: Iterable[Any] | None = None,
-    was: str | None = None,
 ) -> Any:
-    """A dataclass field with its help text and its range (both ends included) or its choices.
-
-    was: the name under which files written before carry the field; `from_dict` still reads it.
-    """
+    """A dataclass field with its help text and its range (both ends included) or its choices."""
     metadata = {
         "help": help,
         "low": low,
         "high": high,
         "choices": tuple(choices) if choices is not None else None,
-        "was": was,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -178,14 +173,11 @@ class Settings:
         """Make the object from `to_dict`'s output; UnknownNameError for a field that there is
         not.
         """
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-        known = [field.name for field in fields]
-        today = {field.metadata["was"]: field.name for field in fields if field.metadata.get("was")}
-        current = {today.get(name, name): _frozen(value) for name, value in values.items()}
-        for name in current:
+        known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        for name in values:
             if name not in known:
                 raise UnknownNameError.of(f"{cls.label()} parameter", name, known)
-        return cls(**current)
+        return cls(**{name: _frozen(value) for name, value in values.items()})
 
     @classmethod
     def describe(cls) -> list[dict[str, str]]:

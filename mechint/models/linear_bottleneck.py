@@ -13,7 +13,6 @@ of the used columns, exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -292,8 +291,3 @@ def with_decoders(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
     readouts = true.spectra.sqrt().unsqueeze(-1) * true.bases
     inverse = torch.linalg.pinv(encoder.double()).to(encoder)
     return {"W_enc": encoder, "W_dec": inverse.unsqueeze(-3) @ readouts.mT}
-
-
-def widths(p: Mapping[str, Tensor]) -> Int[Tensor, "*model"]:
-    """Columns in use, (...,)."""
-    return (p["W_enc"] != 0).any(-2).sum(-1)

@@ -63,6 +63,25 @@ def per_head(
     return weight.repeat_interleave(n_heads // weight.shape[1], 1)
 
 
+def _stack(name: str, doc: str) -> property:
+    """The property that stacks the weight `name` of every block: AttributeError where the blocks
+    have none, so that ``hasattr`` tells; zeros for a bias of a model without biases, as in
+    TransformerLens.
+    """
+
+    def stacked(model: WeightStacks) -> Tensor:
+        config, weights = model.config, model.weights()
+        names = [f"blocks.{layer}.{name}" for layer in range(config.n_layers)]
+        if names[0] in weights:
+            return torch.stack([weights[each] for each in names])
+        shapes = parameter_shapes(dataclasses.replace(config, use_bias=True))
+        if names[0] not in shapes:
+            raise AttributeError(f"a model of attention alone has no {name}")
+        return weights["embed.W_E"].new_zeros(config.n_layers, *shapes[names[0]])
+
+    return property(stacked, doc=doc)
+
+
 class WeightStacks:
     """The stacks of a model whose parameters have TransformerLens's names; a block whose weights
     are passed through several times is there once.
@@ -74,79 +93,18 @@ class WeightStacks:
         """The parameters by name."""
         raise NotImplementedError
 
-    def _stack(self, name: str) -> Tensor:
-        """AttributeError where the blocks have no such weight, so that ``hasattr`` tells; zeros for
-        a bias of a model without biases, as in TransformerLens.
-        """
-        config, weights = self.config, self.weights()
-        names = [f"blocks.{layer}.{name}" for layer in range(config.n_layers)]
-        if names[0] in weights:
-            return torch.stack([weights[each] for each in names])
-        shapes = parameter_shapes(dataclasses.replace(config, use_bias=True))
-        if names[0] not in shapes:
-            raise AttributeError(f"a model of attention alone has no {name}")
-        like = weights["embed.W_E"]
-        return like.new_zeros(config.n_layers, *shapes[names[0]])
-
-    @property
-    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """Queries of every head."""
-        return self._stack("attn.W_Q")
-
-    @property
-    def W_K(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """Keys of every head."""
-        return self._stack("attn.W_K")
-
-    @property
-    def W_V(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """Values of every head."""
-        return self._stack("attn.W_V")
-
-    @property
-    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
-        """Output weights of every head."""
-        return self._stack("attn.W_O")
-
-    @property
-    def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
-        """Input weights of the neurons; AttributeError without MLP."""
-        return self._stack("mlp.W_in")
-
-    @property
-    def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
-        """Output weights of the neurons; AttributeError without MLP."""
-        return self._stack("mlp.W_out")
-
-    @property
-    def b_Q(self) -> Float[Tensor, "layer head d_head"]:
-        """Biases of queries."""
-        return self._stack("attn.b_Q")
-
-    @property
-    def b_K(self) -> Float[Tensor, "layer head d_head"]:
-        """Biases of keys."""
-        return self._stack("attn.b_K")
-
-    @property
-    def b_V(self) -> Float[Tensor, "layer head d_head"]:
-        """Biases of values."""
-        return self._stack("attn.b_V")
-
-    @property
-    def b_O(self) -> Float[Tensor, "layer d_model"]:
-        """Biases of what attention writes."""
-        return self._stack("attn.b_O")
-
-    @property
-    def b_in(self) -> Float[Tensor, "layer d_mlp"]:
-        """Biases of the neurons; AttributeError without MLP."""
-        return self._stack("mlp.b_in")
-
-    @property
-    def b_out(self) -> Float[Tensor, "layer d_model"]:
-        """Biases of what the MLP writes; AttributeError without MLP."""
-        return self._stack("mlp.b_out")
+    W_Q = _stack("attn.W_Q", "Queries of every head, (layer, head, d_model, d_head).")
+    W_K = _stack("attn.W_K", "Keys of every head, (layer, head, d_model, d_head).")
+    W_V = _stack("attn.W_V", "Values of every head, (layer, head, d_model, d_head).")
+    W_O = _stack("attn.W_O", "Output weights of every head, (layer, head, d_head, d_model).")
+    W_in = _stack("mlp.W_in", "Input weights of the neurons, (layer, d_model, d_mlp).")
+    W_out = _stack("mlp.W_out", "Output weights of the neurons, (layer, d_mlp, d_model).")
+    b_Q = _stack("attn.b_Q", "Biases of queries, (layer, head, d_head).")
+    b_K = _stack("attn.b_K", "Biases of keys, (layer, head, d_head).")
+    b_V = _stack("attn.b_V", "Biases of values, (layer, head, d_head).")
+    b_O = _stack("attn.b_O", "Biases of what attention writes, (layer, d_model).")
+    b_in = _stack("mlp.b_in", "Biases of the neurons, (layer, d_mlp).")
+    b_out = _stack("mlp.b_out", "Biases of what the MLP writes, (layer, d_model).")
 
     @property
     def b_U(self) -> Float[Tensor, " d_vocab_out"]:

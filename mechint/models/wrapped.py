@@ -98,6 +98,15 @@ def wrap(
     return WrappedModule(module, hooks, dict(weights or {}), call, make, sizes)
 
 
+def _weight_named(name: str, doc: str) -> property:
+    """The property that gives the weight `name` of a wrapped module."""
+
+    def weight(model: WrappedModule) -> Tensor | None:
+        return model._weight(name)
+
+    return property(weight, doc=f"{doc}, None where `wrap` was told of none.")
+
+
 class WrappedModule(HookedRootModule):
     """A module whose named submodules pass their activations through hook points; see `wrap`."""
 
@@ -202,40 +211,13 @@ class WrappedModule(HookedRootModule):
         known = {name: value for name, value in known.items() if value is not None}
         return ModelDescription(**{**learned, **known, **self.sizes})
 
-    @property
-    def W_E(self) -> Float[Tensor, "d_vocab d_model"] | None:
-        """Token embedding (d_vocab, d_model), None where `wrap` was told of none."""
-        return self._weight("W_E")
-
-    @property
-    def W_pos(self) -> Float[Tensor, "n_ctx d_model"] | None:
-        """Position embedding (n_ctx, d_model), None where `wrap` was told of none."""
-        return self._weight("W_pos")
-
-    @property
-    def W_U(self) -> Float[Tensor, "d_model d_vocab_out"] | None:
-        """Unembedding (d_model, d_vocab_out), None where `wrap` was told of none."""
-        return self._weight("W_U")
-
-    @property
-    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"] | None:
-        """Queries (layer, head, d_model, d_head), None where `wrap` was told of none."""
-        return self._weight("W_Q")
-
-    @property
-    def W_K(self) -> Float[Tensor, "layer head d_model d_head"] | None:
-        """Keys, as `W_Q`."""
-        return self._weight("W_K")
-
-    @property
-    def W_V(self) -> Float[Tensor, "layer head d_model d_head"] | None:
-        """Values, as `W_Q`."""
-        return self._weight("W_V")
-
-    @property
-    def W_O(self) -> Float[Tensor, "layer head d_head d_model"] | None:
-        """Outputs of heads (layer, head, d_head, d_model), None where `wrap` was told of none."""
-        return self._weight("W_O")
+    W_E = _weight_named("W_E", "Token embedding (d_vocab, d_model)")
+    W_pos = _weight_named("W_pos", "Position embedding (n_ctx, d_model)")
+    W_U = _weight_named("W_U", "Unembedding (d_model, d_vocab_out)")
+    W_Q = _weight_named("W_Q", "Queries (layer, head, d_model, d_head)")
+    W_K = _weight_named("W_K", "Keys (layer, head, d_model, d_head)")
+    W_V = _weight_named("W_V", "Values (layer, head, d_model, d_head)")
+    W_O = _weight_named("W_O", "Outputs of heads (layer, head, d_head, d_model)")
 
     def reinitialized(self, seed: int) -> WrappedModule:
         """The module made anew with the initial weights of `seed`."""

@@ -145,13 +145,6 @@ def test_fixed_normalization_weights_an_enlarged_batch_up():
     )
 
 
-def test_runs_written_with_the_former_spelling_still_open():
-    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=8, normalization="fixed")
-    written = task.to_dict()
-    written["normalisation"] = written.pop("normalization")
-    assert RegressionMixture.from_dict(written) == task
-
-
 @pytest.mark.parametrize("gap", [1, 3])
 def test_streams_repeat_resume_and_differ_between_splits(gap):
     task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=gap)
