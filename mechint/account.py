@@ -27,7 +27,7 @@ UNDECIDED = "Nothing could be decided."
 
 @dataclass(frozen=True)
 class Quality:
-    """How well a model answers one output.
+    """Accuracy and loss of a model on one output.
 
     accuracy, chance: 0–1 on `n` answers; test: accuracy on held-out examples, None where the split
     is not known; loss, chance_loss: nats; whole: whether the answers are all of a finite task.
@@ -75,7 +75,7 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
 
 @dataclass(frozen=True)
 class Account:
-    """What probes found about one model, the answer first.
+    """Findings of probes about one model, the answer first.
 
     title: task and model in words; path: of the checkpoint, "" in memory. verdict: at most fifteen
     words, from the lead of the leading result; `caveat` limits it. quality: one row an output.

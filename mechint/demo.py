@@ -176,7 +176,7 @@ def _lead(
     measures: Mapping[str, Sequence[Any]],
     first: Mapping[str, int | None],
 ) -> str:
-    """When the two sets are learned, and when the key frequencies are there."""
+    """A sentence on when the two sets are learned and the key frequencies are there."""
     texts = [
         f"the {words} set is learned ({LEARNED:.0%}) at step {first[name]:,}"
         for name, words in (("train", "training"), ("test", "test"))

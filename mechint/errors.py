@@ -1,4 +1,4 @@
-"""What mechint raises when the user's input cannot be served.
+"""Exceptions for input that cannot be served.
 
     MechintError                a ValueError: one line: what, where, got, expected, what next
     ├── UnknownNameError        no task, probe, study or hook of that name ("did you mean")

@@ -50,7 +50,7 @@ _REASONS = {
 
 # --- reading --------------------------------------------------------------------------------------
 def regular_file(path: str | Path, error: type[MechintError] = RunError) -> os.stat_result:
-    """What the system knows of the regular file `path`, links followed.
+    """The system's record of the regular file `path`, links followed.
 
     Raises:
         error: there is no such file, it cannot be looked at, or it is a directory, a pipe or a

@@ -37,8 +37,8 @@ def to_jsonable(value: Any) -> Any:
 
 
 def integer_keyed(value: Any) -> list[list[str]]:
-    """Where in nested mappings all keys are integers, which JSON would write as text: the keys on
-    the way to each such mapping.
+    """The places in nested mappings at which all keys are integers, which JSON would write as text:
+    the keys on the way to each such mapping.
 
     >>> integer_keyed({"share": {2: 0.5, 3: 0.5}, "clusters": {"2": 60}, "mod": {"7": {1: 0.1}}})
     [['share'], ['mod', '7']]

@@ -23,7 +23,7 @@ class BusyError(RunError):
 
 
 def is_locked(directory: str | Path) -> bool:
-    """Whether a process holds the lock of `directory`; nothing is made or written there."""
+    """Return whether a process holds the lock of `directory`; nothing is made or written there."""
     path = Path(directory) / ".lock"
     try:
         if not path.is_file():
@@ -37,8 +37,8 @@ def is_locked(directory: str | Path) -> bool:
 
 
 def is_ours(directory: str | Path) -> bool:
-    """Whether this user's training wrote in `directory`, as its lock file says; others' runs are
-    read and not written to.
+    """Return whether this user's training wrote in `directory`, as its lock file says; others' runs
+    are read and not written to.
     """
     path = Path(directory) / ".lock"
     try:

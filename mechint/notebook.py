@@ -1,4 +1,4 @@
-"""What notebooks show of a value: short texts and plain tables."""
+"""Views of a value in notebooks: short texts and plain tables."""
 
 from __future__ import annotations
 

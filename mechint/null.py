@@ -89,7 +89,7 @@ def selections(n: int, chosen: int) -> float:
 
 @dataclass(frozen=True)
 class Null:
-    """How surprising one metric is: what the same measurement gives where the mechanism is absent.
+    """The null of one metric: what the same measurement gives where the mechanism is absent.
 
     `how` says in words what was done to remove the mechanism; `z` = (observed - mean) / std;
     `p_value` is one-sided, (1 + #null ≥ observed) / (1 + samples) where it was sampled; `samples`
@@ -128,7 +128,8 @@ class Null:
         return 1 / (1 + self.samples) if self.samples else 0.0
 
     def too_few_arrangements(self, alpha: float) -> str | None:
-        """Why what was permuted has too few arrangements to decide at `alpha`, or None.
+        """The reason for which what was permuted has too few arrangements to decide at `alpha`, or
+        None.
 
         Either they cannot reach `alpha` at all, or as many samples as reached what was observed
         reach a perfect mechanism, too, in one run of twenty or more.
@@ -226,7 +227,7 @@ class Null:
 
 
 def why_undecidable(nulls: Sequence[Null], alpha: float) -> str | None:
-    """Why these nulls cannot decide at `alpha`, or None when they can.
+    """The reason for which these nulls cannot decide at `alpha`, or None when they can.
 
     >>> print(why_undecidable([Null.sampled("share", 1.0, [0.0] * 19, "shuffled")], 0.01))
     19 null samples of share give no p below 0.05; deciding at p ≤ 0.01 takes 99

@@ -77,7 +77,7 @@ class Pairs:
 
     @property
     def n_examples(self) -> int:
-        """How many different bases the pairs have."""
+        """The number of different bases of the pairs."""
         return len(self.base.unique(dim=0))
 
     @property

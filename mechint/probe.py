@@ -1,4 +1,4 @@
-"""What a probe is: a calibrated measurement on a subject.
+"""Probe: a calibrated measurement on a subject.
 
 A probe is one file: a frozen dataclass that derives from `Probe`, whose docstring's first line is
 its question, and one line in ``mechint/registry.py`` or an entry point of another distribution.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Need(StrEnum):
-    """What a probe needs its subject to have; `unmet_need` says what each asks for."""
+    """A property that a probe needs of its subject; `unmet_need` says what each asks for."""
 
     TASK = "task"
     FINITE = "finite"
@@ -116,7 +116,7 @@ _NEED_A_TASK = {Need.FINITE, Need.GRID, Need.SYMMETRY, Need.VARIABLES, Need.ANSW
 
 
 def unmet_need(need: Need, subject: Subject) -> str | None:
-    """Why `subject` does not meet `need`, in one line; None where it does."""
+    """The reason for which `subject` does not meet `need`, in one line; None where it does."""
     if subject.task is None and (need is Need.TASK or need in _NEED_A_TASK):
         return "no task is known for it; name one with --task and --set"
     meets, reason = NEEDS[need]
@@ -170,7 +170,9 @@ class Probe(Settings, abc.ABC):
         """The measurement itself, built with a `Report`; `run` guards it and adds provenance."""
 
     def unmet(self, subject: Subject) -> str | None:
-        """Why the probe cannot ask its question of `subject` beyond `needs`; None when it can."""
+        """The reason for which the probe cannot ask its question of `subject` beyond `needs`; None
+        when it can.
+        """
         return None
 
     @property
@@ -251,7 +253,7 @@ class Probe(Settings, abc.ABC):
         return self._finish(result, subjects[0], seed, models=models)
 
     def detects(self, result: ProbeResult) -> bool:
-        """Whether `result` counts as a finding; what calibration counts."""
+        """Return whether `result` counts as a finding; what calibration counts."""
         return result.verdict == "yes"
 
     def result(self, **parts: Any) -> ProbeResult:

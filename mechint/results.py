@@ -1,4 +1,4 @@
-"""What a probe returns: numbers beside their null, findings, tables, arrays and figures, as data.
+"""The result of a probe: numbers beside their null, findings, tables, arrays and figures, as data.
 
 The terminal table, the notebook view, the HTML report and the DataFrame are views of a ProbeResult.
 """
@@ -179,7 +179,7 @@ class Table:
         return pd.DataFrame(dict(self.columns))
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return max(map(len, self.columns.values()), default=0)
 
     def __repr__(self) -> str:
@@ -243,7 +243,7 @@ class ProbeResult:
         return " ".join(map(str, self.findings))
 
     def __eq__(self, other: object) -> bool:
-        """Whether `to_dict` is the same, arrays bit for bit and figures too."""
+        """Return whether `to_dict` is the same, arrays bit for bit and figures too."""
         if not isinstance(other, ProbeResult):
             return NotImplemented
         return self.to_dict() == other.to_dict()

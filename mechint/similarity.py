@@ -1,4 +1,4 @@
-"""How alike two sets of activations are: linear CKA."""
+"""Similarity of two sets of activations: linear CKA."""
 
 from __future__ import annotations
 

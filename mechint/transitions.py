@@ -1,4 +1,4 @@
-"""Where along model size a task is learned: a logistic curve of accuracy against the logarithm of
+"""The model size at which a task is learned: a logistic curve of accuracy against the logarithm of
 the parameters.
 """
 

@@ -51,9 +51,9 @@ def axis_tokens(subject: Subject) -> tuple[list[int], list[int]] | None:
 
 
 def element_places(subject: Subject) -> Int[Tensor, " element"]:
-    """Where on either axis of the grid each element stands of the group that acts on operands and
-    answer: a task may number its tokens otherwise than the elements (hidden-addition). The order
-    of the grid itself where the task names no such group.
+    """The place on either axis of the grid of each element of the group that acts on operands and
+    answer: a task may number its tokens otherwise than the elements (hidden-addition). The order of
+    the grid itself where the task names no such group.
 
     Raises:
         DataError: the task is none of two operands with a position each.
@@ -86,7 +86,7 @@ def by_element(
 def by_example(
     subject: Subject, table: Shaped[Tensor, "element element"]
 ) -> Shaped[Tensor, " example"]:
-    """What `table` holds of the two elements of every example; undoes `by_element`."""
+    """The entry of `table` for the two elements of every example; undoes `by_element`."""
     of_place = element_places(subject).argsort().to(table.device)
     return table[of_place[:, None], of_place].flatten()
 
@@ -116,8 +116,9 @@ def own_orders(subject: Subject, order: Sequence[int]) -> list[list[int]]:
 
 # --- their embeddings -----------------------------------------------------------------------------
 def embedding_rows(subject: Subject, *orders: Sequence[int]) -> Float[Tensor, "token d_embed"]:
-    """How the model embeds elements, float64: the rows of W_E of their tokens, in several `orders`
-    beside each other, and beside them the rows of the second operand's table where it has its own.
+    """The model's embeddings of elements, float64: the rows of W_E of their tokens, in several
+    `orders` beside each other, and beside them the rows of the second operand's table where it has
+    its own.
     """
     parts = [subject.model.W_E.detach()[list(tokens)].double() for tokens in orders]
     second = _second_table(subject)
@@ -141,7 +142,7 @@ def operand_rows(
 
 
 def has_own(subject: Subject, order: Sequence[int]) -> bool:
-    """Whether the second operand has tokens or a table of its own."""
+    """Return whether the second operand has tokens or a table of its own."""
     return len(own_orders(subject, order)) > 1 or _second_table(subject) is not None
 
 

@@ -70,7 +70,7 @@ class EmbeddingRemoval:
 
     @cached_property
     def _tables(self) -> list[Float[Tensor, "token pos d_embed"]]:
-        """What ``hook_embed`` is for each token of each list, at every position."""
+        """The value of ``hook_embed`` for each token of each list, at every position."""
         subject = self.subject
         tables = []
         for tokens in self.operands:
@@ -163,7 +163,7 @@ def _check_same(activation: Tensor, table: Tensor) -> None:
 
 
 def _elements(tokens: Sequence[int], seen: Int[Tensor, "row pos"]) -> Int[Tensor, "row pos"]:
-    """Which of `tokens` each token seen is; -1 where it is none."""
+    """The index in `tokens` of each token seen; -1 where it is none."""
     element = torch.full((max(int(seen.max()), *tokens) + 1,), -1, device=seen.device)
     element[list(tokens)] = torch.arange(len(tokens), device=seen.device)
     return element[seen]

@@ -170,8 +170,8 @@ def step_down(
 
 
 def flat_level(values: Float[np.ndarray, " h"], alpha: float) -> float:
-    """What the largest of the amplitudes `values` exceeds with probability `alpha` where they are
-    the amplitudes of noise.
+    """The level that the largest of the amplitudes `values` exceeds with probability `alpha` where
+    they are those of noise.
 
     The energies of noise at different frequencies are exponentially distributed (Fisher 1929): of F
     of them the largest exceeds ln(F/alpha) times their mean with probability at most alpha. The
@@ -186,7 +186,7 @@ def flat_level(values: Float[np.ndarray, " h"], alpha: float) -> float:
 
 
 def upper_quantile(null: Float[np.ndarray, " sample"], alpha: float) -> float:
-    """What a null of largest values exceeds with probability `alpha`.
+    """The value that a null of largest values exceeds with probability `alpha`.
 
     The empirical level where there are at least 1/alpha - 1 samples; with fewer the Gumbel
     distribution of their mean and standard deviation.

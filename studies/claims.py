@@ -72,7 +72,7 @@ def control_of(flags: Sequence[bool], least: float = 1.0) -> PositiveControl:
 
 @dataclass(frozen=True)
 class Found:
-    """What the rows show: the estimate, the control, and a note that a reader needs."""
+    """The finding of the rows: the estimate, the control, and a note that a reader needs."""
 
     estimate: Estimate
     control: PositiveControl

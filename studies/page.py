@@ -18,8 +18,8 @@ from studies.study import Study
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one size of a study gave: its rows, its claims in the study's order, and the facts of
-    its runs.
+    """The outcome of one size of a study: its rows, its claims in the study's order, and the facts
+    of its runs.
     """
 
     rows: Rows
@@ -74,7 +74,7 @@ def best(outcomes: Mapping[str, Outcome]) -> list[Claim]:
 
 
 def counts(claims: Sequence[Claim]) -> str:
-    """How many claims have each verdict.
+    """The number of claims of each verdict, in words.
 
     >>> counts([Claim("s", "a", "", verdict="refuted"), Claim("s", "b", "")])
     '0 supported, 1 refuted, 0 inconclusive, 1 not run.'

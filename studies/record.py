@@ -78,7 +78,7 @@ def record(
 
 
 def outcomes(name: str, results: Path) -> dict[str, Outcome]:
-    """What is kept of a study, by size, judged anew."""
+    """The outcomes kept of a study, by size, judged anew."""
     study: Study = STUDIES[name]()
     fixed = read_json(results / name / CRITERIA)["fixed"]
     found = {}

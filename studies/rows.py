@@ -1,4 +1,4 @@
-"""What is kept of a study's runs: one row of plain numbers a run, from which every claim is judged.
+"""The rows of a study's runs: one row of plain numbers a run, from which every claim is judged.
 
 A changed criterion costs no training: rows are kept in the repository, runs are not.
 """

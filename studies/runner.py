@@ -40,8 +40,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a study gave: its claims, the rows they were judged from, where the report lies; runs
-    still to be trained where the budget ended first, and name → error of runs that failed.
+    """The outcome of a study: its claims, the rows they were judged from, where the report lies;
+    runs still to be trained where the budget ended first, and name → error of runs that failed.
     """
 
     claims: list[Claim]
@@ -111,7 +111,7 @@ def claims_text(claims: Sequence[Claim]) -> str:
 
 
 def facts(kind: Mapping[str, Any], done: int, planned: int) -> dict[str, str]:
-    """What stands in the head of a study's page."""
+    """The facts in the head of a study's page."""
     return {
         "study": kind["study"],
         "size": kind["size"],
@@ -122,7 +122,8 @@ def facts(kind: Mapping[str, Any], done: int, planned: int) -> dict[str, str]:
 
 
 def left_to_train(name: str, size: str = "laptop", out: str | Path | None = None) -> list[Spec]:
-    """What `reproduce` with these arguments would still train, with the directory of each run.
+    """The runs that `reproduce` with these arguments would still train, with the directory of each
+    run.
 
     Raises:
         UnknownNameError: no such study or size. RunError: a run there is damaged.
@@ -227,7 +228,7 @@ def _measure(
 
 
 def row_of(study: Study, planned: PlannedRun, run: Run) -> Row:
-    """What is kept of a run: its name, labels, steps, and the study's measures."""
+    """The row of a run: its name, labels, steps, and the study's measures."""
     return {
         "run": planned.name,
         **planned.labels,

@@ -42,7 +42,7 @@ class Estimate:
         return f"{f'{self.shown}, ' if self.shown else ''}{self.value:.3g} {ends}"
 
     def within(self, bar: Bar) -> bool | None:
-        """Whether the interval lies inside the bar; None where it spans an end of it.
+        """Return whether the interval lies inside the bar; None where it spans an end of it.
 
         >>> [Estimate(x, x - 1, x + 1, 5).within((0, math.inf)) for x in (3, 0.5, -2)]
         [True, None, False]

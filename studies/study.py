@@ -83,7 +83,7 @@ class Study(abc.ABC):
 
     @abc.abstractmethod
     def plan(self, size: str) -> list[PlannedRun]:
-        """What is trained at `size`, names all different."""
+        """The runs that are trained at `size`, names all different."""
 
     @abc.abstractmethod
     def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ class FirstUnique(SequenceTask):
         return self._earliest(first, (first < self.n_ctx) & (torch.stack(repeated, 1) == 0))
 
     def _repeated(self, letter: int) -> Step:
-        """Whether `letter` occurs more than once; no where it does not occur."""
+        """Return whether `letter` occurs more than once; no where it does not occur."""
         name = self.vocabulary.tokens[letter]
         return Step(
             f"repeated_{name}",

@@ -97,7 +97,7 @@ class Palindromes(SequenceTask):
         return torch.from_numpy(np.concatenate([start, half, mirror, end], 1).astype(np.int64))
 
     def pairs(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pair"]:
-        """Whether both halves of each pair are equal."""
+        """Return whether both halves of each pair are equal."""
         first, second = zip(*map(self.places, range(self.half_length)), strict=True)
         return (tokens[:, list(first)] == tokens[:, list(second)]).long()
 

@@ -123,7 +123,7 @@ class Rasp(SequenceTask):
         return [self._program(self.program, elements + answers)]
 
     def _answer(self, place: int, tokens: Tensor, *numbers: Tensor) -> Tensor:
-        """What the position of number `place` answers, from the numbers that it depends on."""
+        """The answer at the position of number `place`, from the numbers that it depends on."""
         if self.program == "reverse":
             return numbers[0]
         return self._results(torch.stack(numbers, 1))[:, place]

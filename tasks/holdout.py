@@ -1,5 +1,5 @@
-"""Which split an input belongs to, by a hash of its tokens: nothing is stored, and no held-out
-input is ever trained on.
+"""The split of an input, by a hash of its tokens: nothing is stored, and no held-out input is ever
+trained on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ BUCKETS = {"test": (0, 1), "validation": (1, 2), "train": (2, 16)}
 
 
 def in_split(code: Int[Tensor, " batch"], split: str) -> Bool[Tensor, " batch"]:
-    """Whether inputs of hash `code`, a linear one modulo 2⁶⁴, belong to `split`."""
+    """Return whether inputs of hash `code`, a linear one modulo 2⁶⁴, belong to `split`."""
     low, high = BUCKETS[split]
     bucket = (code >> 40) & 15
     return (bucket >= low) & (bucket < high)

@@ -130,7 +130,7 @@ class FormalLanguage(SequenceTask):
 
     @cached_property
     def alive(self) -> Int[Tensor, " state"]:
-        """Whether an accepting state can be reached from each state (int64)."""
+        """For each state, whether an accepting state can be reached from it (int64)."""
         table, alive = self.automaton
         for _ in range(len(table)):
             alive = alive | alive[table].amax(1)

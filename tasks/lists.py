@@ -156,7 +156,7 @@ class MaxOfList(ListTask):
         return self._program("attention", [*self.elements(), place, answer])
 
     def _with_max(self, tokens: Tensor, values: Tensor) -> Tensor:
-        """What is larger than the value is lowered to it; else the largest number is raised."""
+        """Lower what is larger than the value to it; else the largest number is raised."""
         changed = tokens.clone()
         numbers = tokens[:, : self.length]
         rows, largest = torch.arange(len(tokens)), numbers.argmax(1)

@@ -230,7 +230,7 @@ class RegressionMixture(RegressionTask):
         return {"y": Chance(0.0, float(self.utilities.sum()))}
 
     def brute_force(self, tokens: Sequence[float]) -> list[list[float]]:  # type: ignore[override]
-        """What every task's teacher answers to one input, row t for task t."""
+        """The answer of every task's teacher to one input, row t for task t."""
         return [
             [sum(w * x for w, x in zip(row, tokens, strict=True)) for row in rows]
             for rows in self.readouts.tolist()

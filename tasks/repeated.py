@@ -104,7 +104,7 @@ class RepeatedTokens(SequenceTask):
 
     @property
     def adjacent(self) -> bool:
-        """Whether the copies fill the sequence, so that their places are fixed."""
+        """True if the copies fill the sequence, so that their places are fixed."""
         return self.n_ctx == self.copies * self.length
 
     @property
@@ -113,7 +113,7 @@ class RepeatedTokens(SequenceTask):
 
     @property
     def answer_positions(self) -> list[int]:
-        """Where the answers are read, copies side by side."""
+        """The positions at which the answers are read, copies side by side."""
         return [
             copy * self.length + k for copy in range(1, self.copies) for k in range(self.length - 1)
         ]
@@ -222,7 +222,9 @@ class RepeatedTokens(SequenceTask):
         return [tokens[position + 1] for position in self._plain_positions(tokens)]
 
     def _plain_positions(self, tokens: Sequence[int]) -> list[int]:
-        """Where the answers to one example are read, by trying every piece in turn."""
+        """The positions at which the answers to one example are read, by trying every piece in
+        turn.
+        """
         tokens = list(tokens)
         for first in range(len(tokens)):
             piece, starts, place = tokens[first : first + self.length], [first], first + self.length

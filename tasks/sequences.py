@@ -1,5 +1,5 @@
-"""What tasks on sequences of one length share: a split by hash, labels from tokens, and a control
-with random answers.
+"""Parts that tasks on sequences of one length share: a split by hash, labels from tokens, and a
+control with random answers.
 
 A family says how inputs are drawn (`draw`), how they are labeled (`solve`), and the same once more
 for one example by the plainest computation (`plain`).
@@ -98,7 +98,7 @@ class SequenceTask(GeneratedTask):
     _size_field: ClassVar[str] = "n"
 
     def _check(self) -> None:
-        """What a family refuses before anything is derived from its fields."""
+        """Refuse what a family cannot serve before anything is derived from its fields."""
 
     @property
     def n_answers(self) -> int:
@@ -172,7 +172,7 @@ class SequenceTask(GeneratedTask):
         raise AssertionError("unreachable")
 
     def _answers_differ(self, tokens: Tensor) -> bool:
-        """Whether the first of these inputs have different answers."""
+        """Return whether the first of these inputs have different answers."""
         answers = self.solve(tokens[:LOOKED_AT])
         return bool((answers != answers[0]).any())
 

@@ -72,7 +72,7 @@ class CountDistinct(SequenceTask):
         return torch.from_numpy(tokens)
 
     def present(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n number"]:
-        """Whether each number occurs."""
+        """Return whether each number occurs."""
         occurs = tokens[:, : self.length, None] == torch.arange(self.n, device=tokens.device)
         return occurs.any(1).long()
 

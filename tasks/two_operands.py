@@ -1,4 +1,4 @@
-"""What every task of two operands shares: the input grid, the prompt ``x y =``, labels from a table
+"""Parts that tasks of two operands share: the input grid, the prompt ``x y =``, labels from a table
 of answers.
 
 A family gives the table (`answers`), the same answers once more one at a time (`plain`), and what
@@ -98,7 +98,7 @@ class TwoOperandTask(FiniteTask):
 
     @property
     def symbol(self) -> str:
-        """What stands between the operands in the text."""
+        """The sign between the operands in the text."""
         return ""
 
     @cached_property
@@ -110,7 +110,7 @@ class TwoOperandTask(FiniteTask):
 
     @property
     def _is_addition(self) -> bool:
-        """Whether the true answer is the sum of the operands' ranks modulo their number."""
+        """True if the true answer is the sum of the operands' ranks modulo their number."""
         return False
 
     # --- what follows -----------------------------------------------------------------------------

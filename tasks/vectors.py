@@ -1,5 +1,5 @@
-"""What tasks over real vectors share: no vocabulary, one output vector, targets of a control drawn
-from other inputs.
+"""Parts that tasks over real vectors share: no vocabulary, one output vector, targets of a control
+drawn from other inputs.
 
 Their batches hold `tokens` (batch, n) float32, the input vectors, and `targets` (batch, n_out)
 float32. Accuracy has no meaning for them: it is 0.0 in `chance`, and the loss is the mean squared

@@ -281,7 +281,7 @@ def _check_legacy(path: Path) -> None:
 
 
 def _refusal(message: str) -> str:
-    """Why a weights-only load was refused, in one line."""
+    """The reason for which a weights-only load was refused, in one line."""
     wanted = re.search(r"GLOBAL ([\w.]+)", message)
     if wanted:
         return (

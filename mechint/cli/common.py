@@ -1,4 +1,4 @@
-"""What every command stands in: errors as one line with exit status 2, streams that may break, the
+"""The frame of every command: errors as one line with exit status 2, streams that may break, the
 shared options.
 """
 
@@ -67,8 +67,8 @@ class CliGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """What the command returns; 0 where the reader of its output, such as head, has seen enough
-        (click would exit with 1).
+        """Run the command and return its status; 0 where the reader of its output, such as head,
+        has seen enough (click would exit with 1).
         """
         try:
             return super().invoke(ctx)
@@ -184,7 +184,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def answer_of(text: str | None) -> int | Literal["all"] | None:
-    """Which answer of an example ``--answer`` means; None where it is not given.
+    """The answer of an example that ``--answer`` means; None where it is not given.
 
     >>> answer_of("2"), answer_of("-1"), answer_of("all")
     (2, -1, 'all')

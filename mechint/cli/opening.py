@@ -1,4 +1,4 @@
-"""How one model is opened and probed, and the command that repeats it."""
+"""The options by which one model is opened and probed, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opening:
-    """What ``mechint analyze`` was given for one model.
+    """The options that ``mechint analyze`` was given for one model.
 
     settings: the ``--set`` texts; data: a file of prompts; answer: which one probes ask about, the
     last when None; plugins: ``--plugin`` texts; probes: those that run, whose settings may stand

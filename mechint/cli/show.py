@@ -1,4 +1,4 @@
-"""What is said about a checkpoint itself: assumptions, its task, how well it answers."""
+"""Lines about a checkpoint itself: assumptions, its task, how well it answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def assumptions(opened: Checkpoint) -> list[str]:
 
 
 def unknown_task(opened: Checkpoint) -> str:
-    """What an analysis without a task lacks, and the options that would name one."""
+    """The line on what an analysis without a task lacks, and the options that would name one."""
     line = (
         "no task is known, so only probes that need none apply; name it with --task and --set, or "
         "give a language model prompts with --data"
@@ -30,6 +30,6 @@ def unknown_task(opened: Checkpoint) -> str:
 
 
 def warnings_of(opened: Checkpoint) -> list[str]:
-    """What must be read before the numbers: how well it answers, what was assumed, no task."""
+    """Lines to read before the numbers: how well it answers, what was assumed, no task."""
     said = opened.warnings()
     return [*said, *([unknown_task(opened)] if opened.task is None else []), *assumptions(opened)]

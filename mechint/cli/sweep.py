@@ -187,7 +187,7 @@ def sweep(what: str, **given: Any) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class SweepRequest:
-    """How a sweep is run, and what is made of it."""
+    """The options of a sweep: how it is run, and what is made of it."""
 
     executor: str
     device: str
@@ -386,7 +386,7 @@ def _places(groups: Sequence[Group], out: Path) -> list[Path]:
 
 
 def _is_whole(counts: Mapping[str, int]) -> bool:
-    """Whether no run is still to be trained, or being trained."""
+    """Return whether no run is still to be trained, or being trained."""
     return not any(counts[name] for name in ("waiting", "interrupted", "submitted", "running"))
 
 
@@ -429,8 +429,8 @@ def described_search(task: str, settings: Sequence[str], given: Mapping[str, Any
 
 
 def _minimized(objective: str) -> bool:
-    """Whether the least of a metric is the best one, where its name says it; ParameterError for a
-    loss that a probe gives, which one may want either way.
+    """Return whether the least of a metric is the best one, where its name says it; ParameterError
+    for a loss that a probe gives, which one may want either way.
     """
     if objective.partition(".")[0] not in PROBES:
         return "loss" in objective.split(".")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What was asked for: how models are opened and asked, by which of its probes, and where the
-    table goes.
+    """The options of a table: how models are opened and asked, by which of its probes, and where
+    the table goes.
     """
 
     opening: Opening
@@ -34,8 +34,8 @@ class TableRequest:
 
 
 def wants_table(paths: Sequence[Path]) -> bool:
-    """Whether the command asks about several models: several paths, or a folder of runs at any
-    depth.
+    """Return whether the command asks about several models: several paths, or a folder of runs at
+    any depth.
     """
     if len(paths) > 1:
         return True
@@ -148,7 +148,7 @@ def _report_refusals(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -
 
 
 def _transition(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, Any]:
-    """Where along a numeric setting test accuracy passes one half, with its 95% interval."""
+    """The setting at which test accuracy passes one half, with its 95% interval."""
     from mechint.run_table import transition
     from mechint.run_table.entries import is_setting
 

@@ -131,7 +131,9 @@ def train(
 
 
 def default_place(task: str, values: Mapping[str, Any], seeds: Sequence[int] | None) -> Path:
-    """Where runs go without ``--out``: named by their settings, and by the seed of a lone run."""
+    """The directory of runs without ``--out``: named by their settings, and by the seed of a lone
+    run.
+    """
     values = {part: dict(some) for part, some in values.items()}
     seed = values["train"].pop("seed", 0)
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]

@@ -69,12 +69,12 @@ def set_options(values: Mapping[str, Any]) -> list[str]:
 
 
 def _written(value: Any) -> str:
-    """What `parse_value` reads as `value`."""
+    """The text that `parse_value` reads as `value`."""
     return value if _is_plain(value) else json.dumps(value)
 
 
 def _short(value: Any) -> str:
-    """What a setting reads as `value`, with as few signs as can be."""
+    """The shortest text that a setting reads as `value`."""
     members = value if isinstance(value, list | tuple) else ()
     if members and all(
         isinstance(one, int | float) or (_is_plain(one) and "," not in one) for one in members
@@ -84,7 +84,7 @@ def _short(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether `value` is text that needs no quotes to be read as itself."""
+    """Return whether `value` is text that needs no quotes to be read as itself."""
     try:
         return isinstance(value, str) and parse_value(value, "") == value
     except ParameterError:  # thousands of digits, or brackets that nest too deep
@@ -107,7 +107,7 @@ DEEPEST = 16
 
 
 def _depth(value: Any) -> int:
-    """How deep lists and mappings nest in `value`, counted up to one beyond `DEEPEST`."""
+    """The depth to which lists and mappings nest in `value`, counted up to one beyond `DEEPEST`."""
     level, depth = [value], 0
     while depth <= DEEPEST:
         inner = [v for v in level if isinstance(v, list | dict)]

@@ -130,7 +130,7 @@ class ModelConfig(Settings):
 
     @property
     def reads_back_only(self) -> bool:
-        """Whether no position reads a later one: not where a constant part of attention reads all.
+        """True if no position reads a later one: not where a constant part of attention reads all.
 
         >>> ModelConfig().reads_back_only, ModelConfig(attention_rate=0.5).reads_back_only
         (True, False)
@@ -139,5 +139,5 @@ class ModelConfig(Settings):
 
     @property
     def scale(self) -> float:
-        """What attention scores are divided by."""
+        """The number by which attention scores are divided."""
         return math.sqrt(self.d_head) if self.attn_scale is None else self.attn_scale  # type: ignore[arg-type]

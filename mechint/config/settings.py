@@ -43,8 +43,8 @@ def setting(
 
 
 def _fits(value: Any, hint: Any) -> tuple[bool, Any]:
-    """Whether `value` is of type `hint`, and the value as that type (an int as a float, a list as a
-    tuple).
+    """Return whether `value` is of type `hint`, and the value as that type (an int as a float, a
+    list as a tuple).
     """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
@@ -160,7 +160,7 @@ class Settings:
 
     @classmethod
     def label(cls) -> str:
-        """What an error message calls this object."""
+        """The name of this object in error messages."""
         return getattr(cls, "name", cls.__name__)
 
     def to_dict(self) -> dict[str, Any]:

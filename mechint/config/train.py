@@ -1,4 +1,4 @@
-"""How a model is trained: the optimizer, its schedule, what is evaluated and kept."""
+"""The settings of a training: the optimizer, its schedule, what is evaluated and kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGEST_SEED = 2**32 - 1
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(Settings):
-    """How a model is trained.
+    """Settings of a training.
 
     Grokfast (Lee et al. 2024): `ema` filters gradients with mu ← alpha mu + (1 - alpha) g, `ma`
     with a moving average over `grokfast_window` steps; the optimizer sees g + lamb mu. Muon: Jordan

@@ -184,8 +184,8 @@ def from_dataset(
 
 
 def _hub_answers() -> bool:
-    """Whether the hub has an address here, or a proxy to it: asking it costs half a minute of
-    retries where it has none.
+    """Return whether the hub has an address here, or a proxy to it: asking it costs half a minute
+    of retries where it has none.
     """
     from huggingface_hub import constants
 

@@ -250,7 +250,7 @@ class Figure:
 
     @property
     def wide(self) -> bool:
-        """Whether the figure needs the whole width of a page."""
+        """True if the figure needs the whole width of a page."""
         if self.kind in ("panels", "attention", "graph") or self.columns > 1:
             return True
         layers = [layer for panel in self.plots for layer in panel.layers]

@@ -39,8 +39,8 @@ def specification(figure: Figure) -> dict[str, Any]:
 
 
 def _changes(spec: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes `spec` of the `last` one: per trace the fields that differ, and those of the
-    layout; all traces where their number differs.
+    """The changes that make `spec` of the `last` one: per trace the fields that differ, and those
+    of the layout; all traces where their number differs.
     """
     if len(spec["data"]) != len(last["data"]):
         return {"data": spec["data"], "whole": True, "layout": spec["layout"]}

@@ -131,7 +131,7 @@ def _scaled(
 
 
 def _shows_values(figure: Figure, plot: Plot, letter: str) -> bool:
-    """Whether an axis shows measured values, not places of bars, curves or cells."""
+    """Return whether an axis shows measured values, not places of bars, curves or cells."""
     if getattr(plot, letter).names is not None or plot.bare:
         return False
     if figure.kind == "dots":

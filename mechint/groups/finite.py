@@ -110,12 +110,12 @@ class FiniteGroup:
 
     @cached_property
     def is_abelian(self) -> bool:
-        """Whether every two elements commute."""
+        """True if every two elements commute."""
         return bool((self.table == self.table.T).all())
 
     @cached_property
     def is_cyclic(self) -> bool:
-        """Whether one element generates the group."""
+        """True if one element generates the group."""
         return bool(self.element_orders.max() == self.order)
 
     @cached_property

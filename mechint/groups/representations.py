@@ -23,7 +23,7 @@ from mechint.groups.irreps import Array, Irrep, name_characters, order_character
 
 @dataclass(frozen=True, eq=False)
 class Representations:
-    """What the functions on a group are made of.
+    """The representations of which functions on a group are made.
 
     irreps: the real irreducible representations, the trivial one first; `Irrep` says how they are
     named and ordered. fourier_basis (n, n): orthonormal rows, grouped by irrep

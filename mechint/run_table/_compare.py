@@ -60,7 +60,7 @@ class Comparison:
         }
 
     def sentence(self) -> str:
-        """What differs, in a sentence that says no more than the interval and the test."""
+        """Say what differs, in a sentence that says no more than the interval and the test."""
         gap, low, high = self.difference
         a, b = self.accuracy
         which = "first" if gap > 0 else "second"

@@ -52,8 +52,9 @@ def place_of(entry: Entry, key: Mapping[str, Any]) -> Path | None:
 
 
 def read(entry: Entry, key: Mapping[str, Any], stamp: str | None) -> dict[str, Any] | None:
-    """What is kept under `key`: "columns", "figures" (None where none were kept) and "current",
-    whether everything that they depend on is as it was; None where nothing, or something else, is.
+    """Read what is kept under `key`: "columns", "figures" (None where none were kept) and
+    "current", whether everything that they depend on is as it was; None where nothing, or something
+    else, is.
     """
     file = place_of(entry, key)
     try:

@@ -34,13 +34,13 @@ class EmergenceTime:
 
     @property
     def censored(self) -> bool:
-        """Whether the level was not passed within the steps that were looked at."""
+        """True if the level was not passed within the steps that were looked at."""
         return math.isinf(self.step)
 
 
 @dataclass(frozen=True)
 class FirstTest:
-    """How often one column passes its level before another, over runs.
+    """Counts of the runs in which one column passes its level before another.
 
     first, second: runs in which the one or the other came first, a run that never passes one of two
     counting for the other; ties: at the same step; neither: runs that pass none. p_value: two-sided
@@ -106,7 +106,8 @@ def which_first(
     levels: tuple[float, float] = (0.5, 0.5),
     falling: tuple[bool, bool] = (False, False),
 ) -> FirstTest:
-    """Whether column `first` passes its level before column `second`, over the runs of a table.
+    """Return whether column `first` passes its level before column `second`, over the runs of a
+    table.
 
     falling: which of the two passes it from above, as a loss does.
 

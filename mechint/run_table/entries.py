@@ -40,7 +40,7 @@ class Entry:
 
     @cached_property
     def is_run(self) -> bool:
-        """Whether it is a run directory, and not a single checkpoint or a model of Hugging Face's:
+        """True if it is a run directory, and not a single checkpoint or a model of Hugging Face's:
         its config.json states a task, or is damaged.
         """
         if self.source is not None or not (self.path / CONFIG).is_file():
@@ -77,7 +77,9 @@ class Entry:
         return load_checkpoint(self.weights, **self.opening).subject()
 
     def weights_changed(self) -> int | None:
-        """When the weights were written, in ns since 1970; None where there are none to read."""
+        """The time at which the weights were written, in ns since 1970; None where there are none
+        to read.
+        """
         try:
             return self.weights.stat().st_mtime_ns
         except OSError:
@@ -124,7 +126,7 @@ class Entry:
         return [one for one in read_json_lines(file) if is_number(one.get("step"))]
 
     def _known(self) -> dict[str, Any]:
-        """What status.json of a run that is done says; {} of another, or of a damaged one."""
+        """The status.json of a run that is done; {} of another, or of a damaged one."""
         try:
             known = read_json(self.path / "status.json")
         except MechintError:
@@ -162,7 +164,7 @@ def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _stated(file: Path) -> dict[str, Any]:
-    """What a config.json says; CheckpointError where it is damaged."""
+    """The content of a config.json; CheckpointError where it is damaged."""
     data = parse_json(read_bytes(file, error=CheckpointError), file, CheckpointError)
     if not isinstance(data, dict):
         raise CheckpointError(f"{file}: expected an object, got {type(data).__name__}")
@@ -183,7 +185,8 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_setting(column: str) -> bool:
-    """Whether a column is a part of the configuration, and not a metric of the training split.
+    """Return whether a column is a part of the configuration, and not a metric of the training
+    split.
 
     >>> is_setting("train.lr"), is_setting("train.loss"), is_setting("seed")
     (True, False, False)

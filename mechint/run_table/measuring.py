@@ -54,7 +54,7 @@ class Measurement:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What the numbers depend on besides the model."""
+        """All that the numbers depend on besides the model."""
         name, settings = self.probe.name, self.probe.to_dict()
         return {"probe": name, "settings": settings, "seed": self.seed, "answer": self.answer}
 

@@ -1,4 +1,4 @@
-"""Which cells of a table of models count as numbers, asked in one place."""
+"""The cells of a table of models that count as numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell holds a finite number; a truth value, a text, NaN and ∞ are none.
+    """Return whether a cell holds a finite number; a truth value, a text, NaN and ∞ are none.
 
     >>> [is_number(value) for value in (1, 0.5, True, float("nan"), float("inf"), "1", None)]
     [True, True, False, False, False, False, False]
@@ -34,7 +34,7 @@ def in_words(column: str) -> str:
 
 
 def all_numbers(rows: Sequence[Row], column: str) -> bool:
-    """Whether every row holds a number in `column`."""
+    """Return whether every row holds a number in `column`."""
     return all(is_number(row.get(column)) for row in rows)
 
 

@@ -135,7 +135,7 @@ def _quality(rows: Sequence[Row]) -> list[str]:
 
 
 def over_steps(rows: Sequence[Row]) -> bool:
-    """Whether there are several rows per run, at different steps."""
+    """Return whether there are several rows per run, at different steps."""
     runs = {row.get("path") for row in rows}
     return len({(row.get("path"), row.get("step")) for row in rows}) > len(runs)
 
@@ -340,7 +340,7 @@ def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
 
 
 def transitions(rows: Sequence[Row], columns: Sequence[str]) -> list[dict[str, Any]]:
-    """When numbers change: a mapping per column that ends far from where it began.
+    """The steps at which numbers change: a mapping per column that ends far from where it began.
 
     "from" and "to" are means over the runs at the first and the last step; "10%", "half way" and
     "90%" the median over the runs of the step at which a run has come so far from its first to its
@@ -420,7 +420,7 @@ def _through_steps(rows: Sequence[Row], shown: Sequence[Mapping[str, Figure]]) -
 
 
 def spaced_logarithmically(steps: Sequence[float]) -> bool:
-    """Whether most of the steps lie in the first fifth of their range.
+    """Return whether most of the steps lie in the first fifth of their range.
 
     >>> spaced_logarithmically([1, 2, 4, 8, 16, 32, 64]), spaced_logarithmically([0, 10, 20, 30])
     (True, False)

@@ -205,7 +205,7 @@ class Runs:
 
 
 def _changing(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says in place of columns of other weights than its own."""
+    """The content of a row in place of columns of other weights than its own."""
     return {f"{name.partition('.')[0]}.error": CHANGING for name in columns}
 
 

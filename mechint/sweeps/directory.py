@@ -104,7 +104,7 @@ def status(groups: Sequence[Group], out: Path) -> list[Row]:
 
 
 def is_finished(group: Group, out: Path) -> bool:
-    """Whether nothing is left to do for a group: its runs are done, with weights to read."""
+    """Return whether nothing is left to do for a group: its runs are done, with weights to read."""
     from mechint.training.run_directory import RunDirectory
 
     done = all(row["status"] in ("finished", "stopped") for row in rows_of(group, out))

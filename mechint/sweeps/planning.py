@@ -89,7 +89,9 @@ def _written(value: Any) -> str:
 
 
 def _has_own_name(value: Any) -> bool:
-    """Whether no other value is written alike: a number, a word that is none, a list of words."""
+    """Return whether no other value is written alike: a number, a word that is none, a list of
+    words.
+    """
     if isinstance(value, list):
         return len(value) > 1 and all(_has_own_name(item) and item.isalpha() for item in value)
     if isinstance(value, str):

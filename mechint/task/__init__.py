@@ -1,4 +1,4 @@
-"""What a task is: inputs and labels, and the truth about the algorithm that joins them.
+"""Task: inputs and labels, and the truth about the algorithm that joins them.
 
 A family of tasks is one file: a frozen dataclass that derives from `FiniteTask` (its inputs can be
 enumerated) or from `GeneratedTask` (its inputs are a stream), and one entry point in

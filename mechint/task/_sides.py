@@ -1,4 +1,4 @@
-"""Which examples something is fitted on and which are held out, where a task's inputs are a sample.
+"""The examples that something is fitted on and those held out, where a task's inputs are a sample.
 
 What is fitted on some prompts of a file and judged on pairs of the same prompts may have learned
 them one by one. So the prompts are divided first. A prompt and its counterfactual, which are alike

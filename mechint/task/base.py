@@ -73,7 +73,7 @@ class Task(Settings, abc.ABC):
         return f"{words}, {changed}" if changed else words
 
     def _repr_html_(self) -> str:
-        """What the task is, its parameters, outputs and variables, for a notebook."""
+        """The task, its parameters, outputs and variables, for a notebook."""
         outputs = ", ".join(f"{out.name} ({out.n_classes} classes)" for out in self.outputs)
         names = list(self.variables)
         variables = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if names[12:] else "")
@@ -183,7 +183,7 @@ class Task(Settings, abc.ABC):
         return None
 
     def tables(self) -> dict[str, Any]:
-        """What was drawn or given (permutations, bijections, multiplication tables), as JSON
+        """All that was drawn or given (permutations, bijections, multiplication tables), as JSON
         values.
         """
         return {}
@@ -233,7 +233,7 @@ class Task(Settings, abc.ABC):
 
     @property
     def d_vocab(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
         return len(self.vocabulary)
 
     @property

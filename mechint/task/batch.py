@@ -20,7 +20,7 @@ IGNORE = -1
 
 
 class TargetKind(IntEnum):
-    """What the target at a position is to the task.
+    """The role of the target at a position.
 
     ANSWER: what the task asks for. STEP: an intermediate result, a chain of thought, or a later
     character of an answer. FORM: punctuation, the prompt itself, or the end of the text.
@@ -47,7 +47,7 @@ def own_positions(
 
 
 def first_of_each(rows: Shaped[Tensor, "row n"]) -> Int[Tensor, " different"]:
-    """Where each different row stands first, ascending.
+    """The place at which each different row stands first, ascending.
 
     >>> first_of_each(torch.tensor([[1, 2], [3, 4], [1, 2]])).tolist()
     [0, 1]
@@ -113,7 +113,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Answers:
-    """Where each example is asked, and what is right there.
+    """The positions at which each example is asked, and the right answers.
 
     positions (example, answer) int64, ascending; targets (example, answer, output) int64. Both are
     IGNORE where an example has fewer answers than another.
@@ -215,9 +215,9 @@ class Batch:
     def own_positions(
         self, at: int | Literal["answer"] | None = None
     ) -> Bool[Tensor, "batch ..."] | None:
-        """What of an activation is data, not padding: (batch, pos) True at the positions that each
-        example has, or (batch,) whether it has the one position `at`; None where all of it is data,
-        as at the answers.
+        """The part of an activation that is data, not padding: (batch, pos) True at the positions
+        that each example has, or (batch,) whether it has the one position `at`; None where all of
+        it is data, as at the answers.
 
         >>> tokens = torch.tensor([[4, 2, 0], [7, 7, 7]])
         >>> batch = Batch(tokens, tokens.unsqueeze(-1), lengths=torch.tensor([2, 3]))

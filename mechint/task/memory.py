@@ -1,4 +1,4 @@
-"""How much memory examples take, told before they are made."""
+"""The memory that examples take, told before they are made."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ POOL = 4096
 
 
 class Relation(StrEnum):
-    """What the source of a pair is to its base.
+    """The relation of a pair's source to its base.
 
     MINIMAL: the variable differs, and as little else as the task allows. INDEPENDENT: an example
     drawn whatever the base is; of the N inputs of a finite task that is once in N draws the base

@@ -110,7 +110,7 @@ class Program:
         return found
 
     def depends(self, name: str, others: Iterable[str]) -> bool:
-        """Whether the variable `name` is one of `others`, or computed from one."""
+        """Return whether the variable `name` is one of `others`, or computed from one."""
         return not self._ancestors[name].isdisjoint(others)
 
     def reached(self, name: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What a task knows of its own algorithm: causal variables, symmetry, controls, chance."""
+"""The truth about a task's own algorithm: causal variables, symmetry, controls, chance."""
 
 from __future__ import annotations
 

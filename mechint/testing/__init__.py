@@ -1,4 +1,4 @@
-"""What every task and every probe has to keep, as checks that third parties run on theirs.
+"""The contracts of every task and every probe, as checks that third parties run on theirs.
 
 `check_task` and `check_probe` run all checks; `probe_checks` yields them one by one, named, and
 `calibration_checks` those of a probe's plants and controls.

@@ -1,4 +1,4 @@
-"""Whether a probe is calibrated: it finds what it plants itself, and is silent on its controls.
+"""Checks that a probe is calibrated: it finds what it plants itself, and is silent on its controls.
 
 from mechint.testing import calibration_checks
 for check in calibration_checks(MyProbe):

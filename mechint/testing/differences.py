@@ -1,6 +1,4 @@
-"""Where the numbers of two results of one probe differ: metrics, nulls, tables, arrays and
-statuses.
-"""
+"""Differences between two results of one probe: metrics, nulls, tables, arrays and statuses."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from mechint.results import ProbeResult
 
 
 def differences(expected: ProbeResult, got: ProbeResult, tolerance: float) -> Iterator[str]:
-    """What differs, one line each: "`name` is a and b", a of `expected`.
+    """Say what differs, one line each: "`name` is a and b", a of `expected`.
 
     Real numbers may differ by `tolerance`, relative to 1 or to themselves; whole numbers, texts,
     statuses, names and lengths may not. A number that is not finite is like itself alone. Columns
@@ -27,7 +25,7 @@ def differences(expected: ProbeResult, got: ProbeResult, tolerance: float) -> It
 
 
 def _parts(result: ProbeResult) -> Iterator[tuple[str, Any]]:
-    """What is compared, with the name that it is called by; metrics by their own."""
+    """The parts that are compared, with their names; metrics by their own."""
     yield "", result.metrics
     yield "status", result.verdict
     yield "status of sentence", [finding.verdict for finding in result.findings]

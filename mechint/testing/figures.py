@@ -1,4 +1,4 @@
-"""What every figure of a probe has to carry: a title, a caption, axis names and a unit."""
+"""Checks that every figure of a probe has a title, a caption, axis names and a unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a probe may not change: weights, gradients, hooks, modes and global random states."""
+"""Checks that a probe changes no weights, gradients, hooks, modes or global random states."""
 
 from __future__ import annotations
 

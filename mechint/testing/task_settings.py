@@ -67,7 +67,7 @@ def check_parameters(task: Task) -> None:
 
 
 def _takes_numbers(hint: Any) -> bool:
-    """Whether a field of this type holds numbers of a range, alone or in a flat tuple."""
+    """Return whether a field of this type holds numbers of a range, alone or in a flat tuple."""
     members = typing.get_args(hint) or (hint,)
     nested = any(typing.get_origin(member) is tuple for member in members)
     if nested:

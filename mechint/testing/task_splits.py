@@ -86,7 +86,9 @@ def check_split(task: Task, seed: int, n: int) -> None:
 
 
 def has_split(task: Task, split: str, seed: int) -> bool:
-    """Whether there are examples of `split`: a finite task may leave validation or test empty."""
+    """Return whether there are examples of `split`: a finite task may leave validation or test
+    empty.
+    """
     return not isinstance(task, FiniteTask) or len(task.split(seed)[split]) > 0
 
 

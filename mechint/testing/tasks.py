@@ -209,8 +209,8 @@ def check_text(task: Task, seed: int, n: int) -> None:
 
 
 def check_answers(task: Task, seed: int, n: int) -> None:
-    """What probes look at has `n_answers` answers, each with a name; every target has a kind, and
-    every class a name.
+    """Check that what probes look at has `n_answers` answers, each with a name; every target has a
+    kind, and every class a name.
     """
     names, outputs = task.answer_names, task.class_names
     assert len(names) == task.n_answers == len(set(names)), (

@@ -173,7 +173,7 @@ def seed_specs(
 
 
 def seed_place(out: Path | str, seed: int | None) -> Path:
-    """Where the run of one of several seeds lies."""
+    """The directory of the run of one of several seeds."""
     return Path(out) / f"seed-{seed:04d}"
 
 

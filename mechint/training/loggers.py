@@ -199,7 +199,9 @@ def forwarding(
 
 
 def _notes(run: Path) -> dict[str, Any]:
-    """What has been sent of a run: logger → its last step and the service's identifier."""
+    """The record of what has been sent of a run: logger → its last step and the service's
+    identifier.
+    """
     try:
         notes = json.loads((run / NOTES).read_text(encoding="utf-8"))
     except (OSError, ValueError):

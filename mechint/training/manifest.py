@@ -1,4 +1,4 @@
-"""What a result was made with: versions, git commit, machine and plug-ins."""
+"""Manifest of what a result was made with: versions, git commit, machine and plug-ins."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _commit() -> str | None:
 
 
 def read_manifest(file: Path) -> dict[str, Any] | None:
-    """What manifest.json holds; None where it is missing or damaged."""
+    """The content of manifest.json; None where it is missing or damaged."""
     try:
         made = read_json(file)
     except RunError:

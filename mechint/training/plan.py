@@ -1,4 +1,4 @@
-"""What trains together: a function of the runs that are asked for, and of nothing else.
+"""The plan of what trains together: a function of the runs that are asked for, and of nothing else.
 
 Runs of one shape are cut, in their order, into ensembles of equal size that need at most `TILE`
 bytes each. Neither cores, nor workers, nor free memory, nor what is finished already has a say, so
@@ -43,7 +43,7 @@ class EnsemblePart:
     ensemble: str
 
     def work(self, steps: int) -> int:
-        """What training `steps` steps costs, in a unit of its own."""
+        """The cost of training `steps` steps, in a unit of its own."""
         return self.bytes * len(self.members) * steps
 
 
@@ -96,7 +96,7 @@ def identifier(specs: Sequence[Spec]) -> str:
 
 
 def shape_of(spec: Spec) -> str:
-    """What runs of one ensemble have in common, as text."""
+    """All that runs of one ensemble have in common, as text."""
     task, alone = spec.task, spec.task.model_kind != "transformer"
     outputs = [output.n_classes for output in task.outputs]
     parameters = task.to_dict() if alone else [task.n_ctx, task.d_vocab, outputs]

@@ -72,7 +72,7 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        """What it is, its last metrics, and its training curve."""
+        """The run, its last metrics, and its training curve."""
         from mechint.notebook import as_html
 
         text = f"<p>{html.escape(repr(self))}</p>"
@@ -131,7 +131,7 @@ class Run:
         self.step, self.status, self.error = known["step"], known["status"], known["error"]
 
     def known(self) -> dict[str, Any]:
-        """What is kept of the run in a file of its status: the inverse of `take`."""
+        """The content of the run's status file: the inverse of `take`."""
         assert self.directory is not None
         now = {"status": self.status, "step": self.step, "error": self.error}
         return now | self.directory.metrics_digest()

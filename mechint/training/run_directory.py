@@ -63,7 +63,7 @@ class RunDirectory:
 
     # --- what the run is --------------------------------------------------------------------------
     def check(self, spec: Mapping[str, Any], resume: bool) -> bool:
-        """Whether the run `spec` (`Spec.to_dict`) is there already; nothing is written.
+        """Return whether the run `spec` (`Spec.to_dict`) is there already; nothing is written.
 
         Raises:
             RunError: the directory holds this run and `resume` is False, or it holds another run,
@@ -156,7 +156,7 @@ class RunDirectory:
             self._write(self.status_file, known)
 
     def lacks_weights(self) -> bool:
-        """Whether ckpt.pt is missing or damaged."""
+        """Return whether ckpt.pt is missing or damaged."""
         try:
             regular_file(self.weights_file)
             with zipfile.ZipFile(self.weights_file) as archive:
@@ -214,7 +214,7 @@ def _not_locked() -> None:
 
 
 def _counts(path: Path) -> bool:
-    """Whether a file makes a directory something other than empty."""
+    """Return whether a file makes a directory something other than empty."""
     return path.name != ".lock" and not path.name.endswith(".part")
 
 

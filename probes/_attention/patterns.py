@@ -35,13 +35,13 @@ class AttentionPatterns:
 
     @property
     def causal(self) -> bool:
-        """Whether no query ever looks ahead."""
+        """True if no query ever looks ahead."""
         return not np.triu(self.mean, 1).any()
 
 
 @dataclass
 class _Layer:
-    """What is added up over the examples of one layer's patterns, and those that are kept whole."""
+    """Sums over the examples of one layer's patterns, and those that are kept whole."""
 
     mean: Tensor
     argmax: Tensor

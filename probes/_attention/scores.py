@@ -112,8 +112,8 @@ class AttentionExamples:
         return inside.astype(np.float64) @ self.hit.any(-1).T.astype(np.float64)
 
     def separate_content(self, alpha: float, least: float) -> bool:
-        """Whether a head that attends only to the keys that count would lose more than `least` on
-        those of other examples, in enough ways for a null at `alpha`.
+        """Return whether a head that attends only to the keys that count would lose more than
+        `least` on those of other examples, in enough ways for a null at `alpha`.
         """
         perfect = self.hit / np.maximum(self.hit.sum(-1, keepdims=True), 1)
         kept = self.on_others(perfect).sum() / max(self.asked().sum(), 1)

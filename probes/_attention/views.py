@@ -120,7 +120,7 @@ def _view(
 
 
 def _left_out(examples: int, of: int, longest: int) -> str:
-    """What the view does not hold of its examples, as sentences; "" where it holds all."""
+    """The examples that the view does not hold, as sentences; "" where it holds all."""
     few = f" A few of the {of} examples can be chosen." if examples < of else ""
     cut = f" Of {longest} tokens the first {LONGEST} are shown." if longest > LONGEST else ""
     return few + cut

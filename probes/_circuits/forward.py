@@ -144,7 +144,9 @@ class PatchedForward:
     def _written(
         self, receiver: Node, change: Float[Tensor, "edge example pos d_model"]
     ) -> tuple[Site, Float[Tensor, "edge example pos d_model"]]:
-        """Where the receiver writes, and how that changes when its input lacks `change`."""
+        """The site to which the receiver writes, and the change there when its input lacks
+        `change`.
+        """
         layer, head = receiver.layer, receiver.head
         if receiver.kind == LOGITS:
             return Site.of("resid_post", self.config.depth - 1), -change

@@ -271,7 +271,7 @@ class Circuits(Probe):
 
 
 def _why_undecided(*scorers: Scorer) -> str:
-    """Why no circuit can be judged on these pairs; "" where one can be."""
+    """The reason for which no circuit can be judged on these pairs; "" where one can be."""
     for scorer in scorers:
         low, high = scorer.ends
         if scorer.ablation == "mean" and len(scorer.pairs.answers.unique(dim=0)) < 2:

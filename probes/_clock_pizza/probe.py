@@ -202,7 +202,7 @@ class ClockPizza(Probe):
         )
 
     def _add_circles(self, report: Report, order: list[int], logits: Spectrum) -> None:
-        """How round the ellipse is on which each frequency puts the tokens."""
+        """Report the roundness of the ellipse on which each frequency puts the tokens."""
         rows = embedding_rows(report.subject, order).cpu().numpy()
         harmonics, n = Harmonics(cyclic(len(order))), len(order)
         energy = harmonics.energies(rows) / max(float(((rows - rows.mean(0)) ** 2).sum()), 1e-24)
@@ -224,7 +224,7 @@ class ClockPizza(Probe):
 
     # --- deciding ---------------------------------------------------------------------------------
     def mechanism(self, symmetricity: float, irrelevance: float, effect: float = 1.0) -> str:
-        """Which of the two the measures speak for.
+        """The one of the two that the measures speak for.
 
         >>> ClockPizza().mechanism(0.99, 0.17), ClockPizza().mechanism(0.33, 0.85)
         ('pizza', 'clock')
@@ -450,7 +450,7 @@ def irrelevance(values: Float[np.ndarray, "distance first"]) -> float:
 
 
 def distance_effect(values: Float[np.ndarray, "distance first"]) -> float:
-    """How much the right logit changes with the distance, relative to how far it stands out of all
+    """The change of the right logit with the distance, relative to how far it stands out of all
     classes': standard deviation over the distances of its mean, over its mean. Where it is near 0
     the irrelevance compares rounding errors.
 
@@ -462,7 +462,7 @@ def distance_effect(values: Float[np.ndarray, "distance first"]) -> float:
 
 
 def circularity(rows: Float[np.ndarray, "n d_model"], waves: Float[np.ndarray, "wave n"]) -> float:
-    """How round the ellipse is on which a frequency puts the tokens: 1 a circle, 1/2 a line.
+    """Roundness of the ellipse on which a frequency puts the tokens: 1 a circle, 1/2 a line.
 
     rows in the order of the frequency's orthonormal cosine and sine, `waves`. With s1, s2 the
     singular values of waves @ rows it is (s1 + s2)² / (2 (s1² + s2²)), the share of the energy that

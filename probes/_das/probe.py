@@ -195,7 +195,7 @@ class DAS(Probe):
 
     @property
     def rule(self) -> Rule:
-        """When a subspace counts."""
+        """The rule by which a subspace counts."""
         return Rule(self.threshold, self.most_input)
 
     def align(self, subject: Subject, variable: Variable, seed: int) -> Alignment:

@@ -40,8 +40,8 @@ LEAST_DECODED = 0.8
 
 @dataclass(frozen=True)
 class Rule:
-    """When a subspace counts: its swap gives `threshold` of the answers, and at most `most_input`
-    of the variance of its coordinates lies among inputs that share the value.
+    """The rule by which a subspace counts: its swap gives `threshold` of the answers, and at most
+    `most_input` of the variance of its coordinates lies among inputs that share the value.
     """
 
     threshold: float

@@ -298,8 +298,8 @@ def value_tokens(subject: Subject, limit: int = 512) -> list[int]:
 
 
 def in_order(subject: Subject) -> bool:
-    """Whether the value tokens stand in an order that parity and circles are about: that of a
-    cyclic group, or of numbers. Elements of other groups are merely listed.
+    """Return whether the value tokens stand in an order that parity and circles are about: that of
+    a cyclic group, or of numbers. Elements of other groups are merely listed.
 
     >>> from mechint.planted import group_product, modular_addition
     >>> in_order(modular_addition(5, (1,)).subject)
@@ -315,8 +315,8 @@ def in_order(subject: Subject) -> bool:
 
 
 def _count_numbers(subject: Subject) -> int:
-    """How many tokens, from the first on, the task spells as numbers one after another; 0 where
-    these are no more than two.
+    """The number of tokens, from the first on, that the task spells as numbers one after another; 0
+    where these are no more than two.
     """
     texts = list(subject.task.vocabulary.tokens) if subject.task else []
     counting = itertools.takewhile(

@@ -89,7 +89,7 @@ class Fourier(Probe):
 
     @property
     def rule(self) -> KeyRule:
-        """When a frequency counts as key."""
+        """The rule by which a frequency counts as key."""
         return KeyRule(self.factor, self.cosine, self.alpha, self.permutations)
 
     @classmethod

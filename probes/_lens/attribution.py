@@ -1,4 +1,4 @@
-"""What is added up over the examples: the lens at every depth, and what each component wrote."""
+"""Sums over the examples: the lens at every depth, and what each component wrote."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FINAL_BIASES = "final biases"
 
 @dataclass
 class Sums:
-    """What is added up over chunks: at every residual point, and for every component.
+    """Sums over chunks: at every residual point, and for every component.
 
     at_end: of each chunk, (answer,) which are right at the last point; largest: how many answers a
     component writes the largest part of, those that tie with it too; score: the largest size of a
@@ -44,7 +44,7 @@ class Sums:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the parts sum up to the score. They do not where what an activation adds to the
+        """True if the parts sum up to the score. They do not where what an activation adds to the
         residual stream is not itself, or times W_O, as where a norm follows the layer; then they
         are not what the components write.
         """

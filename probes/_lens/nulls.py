@@ -1,4 +1,4 @@
-"""What a component would write of the right answers if the answers were others."""
+"""Nulls: what a component would write of the right answers if the answers were others."""
 
 from __future__ import annotations
 

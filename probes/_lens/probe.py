@@ -164,7 +164,7 @@ class Lens(Probe):
         )
 
     def _writers(self, report: Report, subject: Subject, sums: Sums, others: OtherAnswers) -> None:
-        """Which component writes most of the answer."""
+        """Report the component that writes most of the answer."""
         written = {name: value for name, value in sums.attribution.items() if name in sums.null}
         names, values = list(written), np.array(list(written.values()))
         top, *ties = (names[index] for index in tied(values)[0])

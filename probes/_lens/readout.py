@@ -39,7 +39,7 @@ class Readout:
         self.matrix = fold(scale, self.centered, weight)  # (d_model, d_vocab_out)
 
     def scale(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example 1"]:
-        """What the final norm divides x (example, d_model) by: (example, 1)."""
+        """The number by which the final norm divides x (example, d_model): (example, 1)."""
         if not self.normed:
             return x.new_ones(len(x), 1)
         if self.centered:

@@ -190,8 +190,8 @@ class Linear(Probe):
         ]
 
     def _is_copied(self, subject: Subject, variable: Variable) -> bool:
-        """Whether the variable is one input token and the answer, read elsewhere than where that
-        token stands: no control task separates its value from its token, and the question is
+        """Return whether the variable is one input token and the answer, read elsewhere than where
+        that token stands: no control task separates its value from its token, and the question is
         whether it was moved.
         """
         if len(variable.positions) != 1 or not _is_answer(subject, variable):
@@ -232,7 +232,7 @@ class Linear(Probe):
         return {point: np.concatenate(part) for point, part in parts.items()}
 
     def _examples(self, subject: Subject) -> Int[np.ndarray, " row"]:
-        """Which example each row of the activations belongs to."""
+        """The example to which each row of the activations belongs."""
         if self.pos is None:
             return subject.answer_examples.cpu().numpy()
         return np.arange(len(subject.data))
@@ -289,7 +289,7 @@ def _input_types(subject: Subject, variable: Variable) -> np.ndarray:
 
 
 def _is_answer(subject: Subject, variable: Variable) -> bool:
-    """Whether the variable has the value of an output's target in every example."""
+    """Return whether the variable has the value of an output's target in every example."""
     values = variable.value_of(subject.data.tokens).to(subject.data.tokens.device)
     targets = subject.answers.at(subject.answer if subject.answer != "all" else -1)[1]
     same = (targets == values[:, None].to(targets)) & (targets != IGNORE)

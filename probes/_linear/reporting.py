@@ -1,4 +1,4 @@
-"""Which variables are decodable linearly, tested together."""
+"""Findings on the variables that are decodable linearly, tested together."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def error(result: ProbeResult, plant: Planted) -> float:
 
 
 def gives_a_number(result: ProbeResult) -> bool:
-    """Whether the estimate is reliable."""
+    """Return whether the estimate is reliable."""
     return result.metrics.get("estimate") == "reliable"
 
 

@@ -1,4 +1,4 @@
-"""How the loss curves at weights: along its steepest direction, and along how many it curves up.
+"""Curvature of the loss at weights: along its steepest direction, and along how many it curves up.
 
 Both ask for the Hessian's products with directions alone, by differences of gradients: ∇L(w + δv) −
 ∇L(w − δv) = 2δ H v.
@@ -47,8 +47,8 @@ def largest(
 
 @dataclass(frozen=True)
 class Curving:
-    """How the loss curves at weights: along which share of directions upward, by more than `FLAT`
-    of its `largest` curvature.
+    """Curvature of the loss at weights: the share of directions along which it curves upward, by
+    more than `FLAT` of its `largest` curvature.
 
     asymmetry: of the products with the Hessian, over `largest`: how much more or less one direction
     makes of another than that of it, the most over all steps. 0 of a matrix; where ReLUs switch

@@ -1,4 +1,4 @@
-"""What chains agree on: an estimate per chain, an interval over chains, and reasons to doubt."""
+"""Agreement of chains: an estimate per chain, an interval over chains, and reasons to doubt."""
 
 from __future__ import annotations
 
@@ -104,21 +104,21 @@ class Chains:
 
     @property
     def fall(self) -> float:
-        """How far plain descent lowers the loss in the end, over the estimate: what is below w* is
-        missing from the rise that chains measure.
+        """The size by which plain descent lowers the loss in the end, over the estimate: what is
+        below w* is missing from the rise that chains measure.
         """
         return self._relative(max(0.0, self._fallen(len(self.descent))))
 
     @property
     def still_falls(self) -> bool:
-        """Whether that is no end: more than `NOTHING` of the estimate, and a quarter more than at
-        half the steps.
+        """True if descent has not come to an end: more than `NOTHING` of the estimate, and a
+        quarter more than at half the steps.
         """
         at_half = self._fallen(len(self.descent) // 2)
         return self.fall > NOTHING and self._fallen(len(self.descent)) > 1.25 * at_half
 
     def _fallen(self, steps: int) -> float:
-        """What descent has gained after so many steps, over the tenth of all steps before."""
+        """The gain of descent after so many steps, over the tenth of all steps before."""
         return -float(self.descent[max(0, steps - max(1, len(self.descent) // 10)) : steps].mean())
 
     @property
@@ -145,7 +145,7 @@ class Chains:
         return size / self.value if self.value > 0 else math.inf
 
     def doubt(self, tolerance: float) -> str | None:
-        """Why no number should be given, or None."""
+        """The reason for which no number should be given, or None."""
         chains, every = len(self.whole), np.concatenate([self.whole, self.half, self.loose])
         diverged = int((~np.isfinite(every)).any(1).sum())
         if diverged:

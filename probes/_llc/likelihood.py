@@ -49,7 +49,7 @@ def example_losses(model: Any, task: Task | None, data: Batch) -> Float[Tensor, 
 
 
 def has_targets(data: Batch) -> bool:
-    """Whether there is anything whose likelihood could be taken."""
+    """Return whether there is anything whose likelihood could be taken."""
     if not len(data):
         return False
     return data.targets.is_floating_point() or bool((data.targets != IGNORE).any())

@@ -196,8 +196,8 @@ class LLC(Probe):
         report.unclear("The local learning coefficient is unclear.", reason)
 
     def _too_coarse(self, sampler: Sampler, curved: Curving) -> str | None:
-        """Why a direction that counts as flat may still add to the coefficient, or None: of what it
-        would add without the pull, ½, it adds nβh / (nβh + γ).
+        """The reason for which a direction that counts as flat may still add to the coefficient, or
+        None: of what it would add without the pull, ½, it adds nβh / (nβh + γ).
         """
         unseen = sampler.temperature * FLAT * curved.largest
         added = unseen / (unseen + self.localization) if unseen else 0.0
@@ -237,8 +237,9 @@ class LLC(Probe):
 
 
 def _too_low(chains: Chains, found: Curving, regular: float, tolerance: float) -> str | None:
-    """Why an estimate below d/2 is the pull's and not the model's, or may be, or None: half the
-    number of the directions along which the loss curves upward is a bound from below.
+    """The reason for which an estimate below d/2 is the pull's and not the model's, or may be, or
+    None: half the number of the directions along which the loss curves upward is a bound from
+    below.
     """
     curved = found.share
     if chains.without_pull >= (1 - LEAST) * regular:

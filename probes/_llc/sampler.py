@@ -100,7 +100,7 @@ class Sampler:
 
     @property
     def device(self) -> torch.device:
-        """Where the chains are."""
+        """Device of the chains."""
         return self.data.tokens.device
 
     # --- loss and gradient of all chains ----------------------------------------------------------
@@ -109,7 +109,7 @@ class Sampler:
         return (example_losses(_With(self.model, weights), self.task, data) * share).sum()
 
     def _vectorizes(self) -> bool:
-        """Whether the model's forward can be mapped over chains."""
+        """Return whether the model's forward can be mapped over chains."""
         rows = torch.zeros(2, 1, dtype=torch.int64, device=self.device)
         try:
             self._mapped(self.copies(2), rows, torch.ones(1, device=self.device))

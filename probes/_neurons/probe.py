@@ -353,8 +353,8 @@ def draw(report: Report, largest: Array, clusters: Mapping[str, Array], noun: st
 
 
 def enough_others(size: int, alive: int, alpha: float) -> bool:
-    """Whether `size` of `alive` neurons can be held against as many: at most half of them, of more
-    sets than 1/alpha.
+    """Return whether `size` of `alive` neurons can be held against as many: at most half of them,
+    of more sets than 1/alpha.
 
     >>> [enough_others(size, 60, 0.01) for size in (1, 2, 30, 31, 60)]
     [False, True, True, False, False]

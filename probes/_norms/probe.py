@@ -237,9 +237,9 @@ def last_layer(names: Iterable[str]) -> list[str]:
 
 
 def reads_centered(subject: Subject) -> bool:
-    """Whether all that reads the stream stands behind norms that take the mean over its coordinates
-    out, so that a shift of all of them together is read by nothing. Not where attention reads the
-    stream itself and the norms come after it (BERT).
+    """Return whether all that reads the stream stands behind norms that take the mean over its
+    coordinates out, so that a shift of all of them together is read by nothing. Not where attention
+    reads the stream itself and the norms come after it (BERT).
 
     Cost: two forwards of two examples, of models with layer norms.
     """

@@ -91,7 +91,7 @@ class ProgressMeasures(Probe):
 
     @property
     def rule(self) -> KeyRule:
-        """When a frequency counts as key: as in the probe fourier."""
+        """The rule by which a frequency counts as key: as in the probe fourier."""
         return KeyRule(permutations=self.permutations)
 
     @property

@@ -71,7 +71,7 @@ class Heads:
         return factored(self.v, self.o)
 
     def before(self, first: int, second: int) -> bool:
-        """Whether what head `first` writes can reach head `second`."""
+        """Return whether what head `first` writes can reach head `second`."""
         return self.n_loops > 1 or self.places[first][0] < self.places[second][0]
 
 
@@ -152,8 +152,8 @@ def own_share(
 
 
 def describes(subject: Subject, heads: Heads, examples: int = 4) -> bool:
-    """Whether the weights say what the model does: queries are the block's norm of the stream times
-    W_Q, and attention adds the sum of z W_O, both up to a constant. Cost: one forward.
+    """Return whether the weights say what the model does: queries are the block's norm of the
+    stream times W_Q, and attention adds the sum of z W_O, both up to a constant. Cost: one forward.
     """
     few = subject.data[:examples]
     for layer in sorted({layer for layer, _ in heads.places}):
@@ -179,7 +179,7 @@ def _distance(mine: Tensor, own: Tensor) -> float:
 
 
 def _scale(model: Any, x: Tensor) -> Tensor:
-    """What a norm divides the stream x (…, d_model) by."""
+    """The number by which a norm divides the stream x (…, d_model)."""
     kind = _kind(model)
     if kind is None:
         return torch.ones_like(x[..., :1])
@@ -188,7 +188,7 @@ def _scale(model: Any, x: Tensor) -> Tensor:
 
 
 def norm_of(model: Any, name: str) -> tuple[Tensor | None, bool]:
-    """What the norm `name` multiplies by, if anything, and whether it takes the mean out."""
+    """The factor of the norm `name`, if any, and whether it takes the mean out."""
     kind = _kind(model)
     if kind is None:
         return None, False

@@ -119,7 +119,7 @@ def random_turn(
 
 
 def _turned(reads: dict[str, Tensor], turn: Tensor) -> list[Tensor]:
-    """What every head reads, turned, of unit norm again."""
+    """The directions that every head reads, turned, of unit norm again."""
     moved = [turn @ each for each in reads.values()]
     return [each / each.norm(dim=(1, 2), keepdim=True).clamp_min(1e-150) for each in moved]
 

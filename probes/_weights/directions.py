@@ -1,4 +1,4 @@
-"""What single singular directions of a head's circuits are worth: the loss with each at its mean.
+"""The worth of single singular directions of a head's circuits: the loss with each at its mean.
 
 With W_V W_O = U S Vᵀ, direction i of the OV circuit is the i-th column of V, along which the head
 writes to the residual stream; with W_Q W_Kᵀ = U S Vᵀ, direction i of the QK circuit is the i-th
@@ -215,7 +215,7 @@ def _in_every_pass(
 
 
 def _coordinate(heads: Heads, one: Direction) -> tuple[Tensor, Tensor]:
-    """What gives the coordinate from z or q, (d_head,), and the direction (d_model,).
+    """The vector that gives the coordinate from z or q, (d_head,), and the direction (d_model,).
 
     Of OV: z W_O v. Of QK: u lies in the columns of W_Q, u = W_Q c, so that x u = (x W_Q) c.
     """

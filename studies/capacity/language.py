@@ -1,5 +1,5 @@
-"""What is kept of a language model with an injected comparison: accuracy along training, the order
-in its embedding, how gradients interfere, and what an interchange of one dimension does.
+"""Measures of a language model with an injected comparison: accuracy along training, the order in
+its embedding, how gradients interfere, and what an interchange of one dimension does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the capacity study trains: mixtures of linear regressions, where the theory of
+"""Runs of the capacity study: mixtures of linear regressions, where the theory of
 `tasks.regression` says everything in advance, and small language models with an injected
 comparison.
 """

@@ -1,4 +1,4 @@
-"""What is kept of a run on regressions: features held, as predicted or not, and the frequent tasks'
+"""Measures of a run on regressions: features held, as predicted or not, and the frequent tasks'
 residual along training.
 """
 

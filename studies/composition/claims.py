@@ -16,7 +16,7 @@ SHARE = 0.4
 
 
 def learned_all(row: Row) -> bool:
-    """Whether the run learned every hop that it was trained on."""
+    """Return whether the run learned every hop that it was trained on."""
     return math.isfinite(max(row["learned_at"].values()))
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a run of the composition study: when hops were learned, where it attends."""
+"""Measures of a run of the composition study: when hops were learned, where it attends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the composition study trains: direct, mixture and curriculum, with two readouts.
+"""Runs of the composition study: direct, mixture and curriculum, with two readouts.
 
 *Staged* reads hop 2^(l-1) after layer l, where the paper's construction has it: supervision at
 every layer, a stronger hint than the source states. *Last* reads every hop after the last layer.

@@ -1,4 +1,4 @@
-"""What is kept of a run of the emergence study: times, exponents, floors."""
+"""Measures of a run of the emergence study: times, exponents, floors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def full_loss(run: Run) -> Num[np.ndarray, " evaluation"]:
 
 
 def window(run: Run) -> Bool[np.ndarray, " evaluation"]:
-    """Which evaluations lie between the predicted times of the first and last fitted directions."""
+    """The evaluations between the predicted times of the first and last fitted directions."""
     times, steps = predicted(run)[fitted(run)], steps_of(run)
     if len(times) < 2:
         return np.zeros(len(steps), dtype=bool)

@@ -1,4 +1,4 @@
-"""What the emergence study trains: sums of single-index functions.
+"""Runs of the emergence study: sums of single-index functions.
 
 The population gradient never leaves the span of the P directions and the m neurons' starts: d in
 the ten thousands costs P + m coordinates (`mechint.models.two_layer.reduced_draws`). P is far above

@@ -29,7 +29,7 @@ def triplets(rows: Rows, name: str, **labels: Any) -> Rows:
 
 
 def solved(rows: Rows) -> list[bool]:
-    """Which runs have learned."""
+    """For each run, whether it has learned."""
     return [accuracy >= SOLVED for accuracy in rows.column("accuracy")]
 
 
@@ -237,8 +237,8 @@ def transition(rows: Rows, arm: str) -> Transition:
 
 
 def factor(first: Transition, second: Transition, level: float = SMALLER) -> Estimate:
-    """How many times the point of the first curve at `level` lies above that of the second, by
-    bootstrap; a point beyond the range of sizes may lie anywhere beyond it.
+    """The ratio of the point of the first curve at `level` to that of the second, by bootstrap; a
+    point beyond the range of sizes may lie anywhere beyond it.
     """
     with np.errstate(divide="ignore"):
         least, most = (first.bounds(level) / second.bounds(level)[:, ::-1]).T

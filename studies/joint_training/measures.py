@@ -1,5 +1,5 @@
-"""What is kept of a run of the joint-training study: accuracies, what is known of a sum's residues,
-the layout of the embedding, norm ratios.
+"""Measures of a run of the joint-training study: accuracies, what is known of a sum's residues, the
+layout of the embedding, norm ratios.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def second_order(
 def parity_separation(
     similar: Float[np.ndarray, "n n"], components: int, orders: int = 999
 ) -> tuple[float, int, float]:
-    """How well one of the first components of a similarity matrix separates even from odd: the
+    """The separation of even from odd by one of the first components of a similarity matrix: the
     largest share of a component's variance that lies between the two, which component (from 1), and
     its p-value against values in random order.
 

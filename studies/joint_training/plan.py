@@ -1,4 +1,4 @@
-"""What the joint-training study trains: Small Models, Smarter Learning.
+"""Runs of the joint-training study: Small Models, Smarter Learning.
 
 laptop: triplets of digits. overnight: the paper's nested expressions with chain of thought at n =
 10, of which a run 48 wide takes a core about six minutes, and permutation blocks as plain tables.

@@ -1,5 +1,5 @@
-"""What is kept of a run of the remainders study: accuracies and onsets of primes, and the structure
-of embeddings, heads and neurons at its end and at an early checkpoint.
+"""Measures of a run of the remainders study: accuracies and onsets of primes, and the structure of
+embeddings, heads and neurons at its end and at an early checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the remainders study trains.
+"""Runs of the remainders study.
 
 laptop: p = 47 with 80% train, where all primes generalize within minutes. So much data leaves
 little to grok, 47 is 1 modulo 23, and a run is a ninth as long as the paper's: it shows what a

@@ -208,7 +208,7 @@ class Composition(CompositionInputs):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """Where each query starts: layer and point."""
+        """The start of each query: layer and point."""
         return tuple(f"from {p // self.n}:{p % self.n}" for p in range(self.n_answers))
 
     def attention_target(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What the synthetic language costs behind an instance that has overwritten a text's first words.
+"""The cost of the synthetic language behind an instance that has overwritten a text's first words.
 
 The text goes on from a state that no reader has seen. The best one knows where it was cut, begins
 with the automaton's occupancy there and goes on by Bayes: the forward recursion of hidden Markov

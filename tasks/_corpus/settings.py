@@ -26,7 +26,7 @@ CUT = 512
 
 @dataclass(frozen=True)
 class CorpusSettings(GeneratedTask):
-    """Which background there is, and which task stands in it how often."""
+    """Settings of the background, and of the task that stands in it."""
 
     n_ctx: int = setting(64, "tokens of a text", low=2, high=65_536)
     path: str | None = setting(
@@ -102,7 +102,7 @@ class CorpusSettings(GeneratedTask):
 
     @cached_property
     def background(self) -> language.Synthetic | TextTokens:
-        """Where texts come from.
+        """The source of texts.
 
         Raises:
             DataError: a file or dataset that is missing, empty, unreadable, or shorter than a

@@ -38,7 +38,7 @@ class Bracket:
     operands: tuple[int | Bracket, ...]
 
     def at(self, path: Path) -> int | Bracket:
-        """What stands at `path`."""
+        """The value or bracket at `path`."""
         found: int | Bracket = self
         for slot in path:
             assert isinstance(found, Bracket), path
@@ -201,7 +201,7 @@ class Notation:
 
     @property
     def symbolic(self) -> bool:
-        """Whether operations are single characters."""
+        """True if operations are single characters."""
         return self.spelling == "symbolic"
 
     @cached_property
@@ -222,12 +222,12 @@ class Notation:
 
     @property
     def start(self) -> str:
-        """What begins a text."""
+        """The token that begins a text."""
         return "s" if self.symbolic else ""
 
     @property
     def end(self) -> str:
-        """What ends a text."""
+        """The token that ends a text."""
         return "e" if self.symbolic else "\n"
 
     @property
@@ -237,7 +237,7 @@ class Notation:
 
     @property
     def comma(self) -> str:
-        """What stands between two operands."""
+        """The token between two operands."""
         return "" if self.symbolic else ","
 
     @cached_property
@@ -307,7 +307,7 @@ class Notation:
         return f"{self.start}{'>'.join(shown)}={texts[-1]}{self.end}"
 
     def expression(self, text: str) -> str:
-        """What a text asks for: all before its first ``>`` or ``=``."""
+        """The expression that a text asks for: all before its first ``>`` or ``=``."""
         return re.split("[>=]", text.removeprefix(self.start), maxsplit=1)[0]
 
     # --- the plain reading, for brute force -------------------------------------------------------
@@ -327,7 +327,7 @@ class Notation:
 
 
 def _is_filled(tree: Bracket) -> bool:
-    """Whether every bracket has an operand."""
+    """Return whether every bracket has an operand."""
     return bool(tree.operands) and all(
         _is_filled(operand) for operand in tree.operands if isinstance(operand, Bracket)
     )
@@ -344,7 +344,7 @@ class HeldOutTuples:
         return frozenset(self.tuples)
 
     def occur(self, steps: Sequence[Resolution]) -> bool:
-        """Whether a bracket, once its operands are values, shows a pattern among consecutive
+        """Return whether a bracket, once its operands are values, shows a pattern among consecutive
         operands.
         """
         width = len(self.tuples[0])

@@ -209,7 +209,7 @@ class ListOps(ExpressionTask, GeneratedTask):
 
     @cached_property
     def notation(self) -> Notation:  # type: ignore[override]
-        """How expressions are spelled."""
+        """The spelling of expressions."""
         return Notation(self.values, self.spelling)
 
     @property
@@ -233,8 +233,8 @@ class ListOps(ExpressionTask, GeneratedTask):
         )
 
     def shares(self, operation: str | None = None) -> Float[np.ndarray, " operation"]:
-        """How often each operation of the algebra is drawn: the mixture's weights, or `operation`
-        alone.
+        """The share with which each operation of the algebra is drawn: the mixture's weights, or
+        `operation` alone.
         """
         weights = {} if operation is None else {operation: 1.0}
         if operation is None:
@@ -243,7 +243,7 @@ class ListOps(ExpressionTask, GeneratedTask):
         return np.array([weights.get(name, 0.0) for name in self.values.names])
 
     def grammar(self, operation: str | None = None) -> ExpressionGrammar:
-        """How expressions are drawn, of the mixture or of `operation` alone."""
+        """The grammar by which expressions are drawn, of the mixture or of `operation` alone."""
         return ExpressionGrammar(
             self.values.size,
             self.shares(operation).tolist(),

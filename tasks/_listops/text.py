@@ -1,5 +1,5 @@
-"""What ListOps and its triplets share: texts with their targets, causal variables, and accuracy by
-greedy continuation.
+"""Parts that ListOps and its triplets share: texts with their targets, causal variables, and
+accuracy by greedy continuation.
 """
 
 from __future__ import annotations

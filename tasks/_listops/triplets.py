@@ -163,7 +163,7 @@ class Triplets(ExpressionTask, FiniteTask):
     # --- inputs and split -------------------------------------------------------------------------
     @property
     def held_out(self) -> int:
-        """How many triplets are kept out of training."""
+        """The number of triplets kept out of training."""
         return self.excluded or 0
 
     @property
