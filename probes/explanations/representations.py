@@ -1,9 +1,7 @@
 """Products in a group by irreducible representations; addition by frequencies.
 
-Key representations are read off the logits of the fitting half: with S[a, c] the logits of class c
-summed over inputs whose answer is a, the cosine with the character is Σ_{a,c} S[a, c] χ(a⁻¹c) /
-(|L| |χ|). A representation is key where that exceeds every permutation of the answers, and its
-share of the squares exceeds 1.25 times the share d² / Σ d² that a lookup table gives it.
+Key representations are those of the probes `fourier` and `irreps`, read off the logits of the
+fitting half.
 """
 
 from __future__ import annotations
@@ -18,17 +16,16 @@ from torch import Tensor
 
 from mechint.explain._audit import Audit
 from mechint.explain.explanation import Explanation, Features, Part, Products, Route
-from mechint.explain.measure import Bench, centered, inner_bench
+from mechint.explain.measure import Bench, inner_bench
 from mechint.explain.propose import Family
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
+from mechint.groups.spectrum import Harmonics
 from mechint.interventions import Site
 from mechint.subject import Subject
-from mechint.task import Program, rng
+from mechint.task import Program
+from probes.spectra import KeyRule, LogitSums, cosine_spectrum
 
-MIN_COSINE, FLAT = 0.01, 1.25
-"""Least cosine of a key, and how many times the share that a lookup table gives it."""
-PERMUTATIONS = 199
 MAX_SPARE = 19
 """Spare representations in the null of each block, at most."""
 MAX_ADDED = 12
@@ -142,36 +139,14 @@ class Setting:
 
 def key_representations(bench: Bench, setting: Setting) -> dict[str, float]:
     """Key representation → cosine of the logits with its character, on the fitting half."""
-    assert bench.subject.task is not None
-    group, names = setting.group, setting.names()
-    logits = centered(
-        bench.own_logits[bench.fitted], list(bench.subject.task.output_slices.values())
-    )
+    logits = bench.centered_logits[bench.fitted]
     logits = logits - logits.mean(0)
     answers = bench.values(bench.fitted)[setting.answer].cpu()
-    n = group.order
+    n = setting.group.order
     sums = torch.zeros(n, n).double().index_add_(0, answers, logits).numpy()
-    quotient = group.table[group.inverses]  # (a, c) → a⁻¹c
-    characters = np.stack(
-        [np.trace(setting.irreps.matrices(name), axis1=1, axis2=2) for name in names]
-    )
-    norms = np.sqrt((characters**2).sum(1) * len(answers)) * float(logits.norm())
-    templates = characters[:, quotient].reshape(len(names), -1)
-    cosines = templates @ sums.ravel() / norms
-    draw, null = rng("explain keys", bench.seed), 0.0
-    for _ in range(PERMUTATIONS):
-        null = max(null, float((templates @ sums[draw.permutation(n)].ravel() / norms).max()))
-    dimensions = np.array([setting.irreps.matrices(name).shape[-1] for name in names])
-    # a real representation that is two complex ones counts as it does in the regular one
-    weight = np.array([(characters[i] ** 2).sum() for i in range(len(names))])
-    flat = dimensions**2 / np.maximum(weight / n, 1)
-    share = np.maximum(cosines, 0) ** 2
-    above = share / max(share.sum(), 1e-12) > FLAT * flat / flat.sum()
-    return {
-        name: float(cosine)
-        for name, cosine, one in zip(names, cosines, above, strict=True)
-        if one and cosine > max(null, MIN_COSINE)
-    }
+    summed = LogitSums(sums, len(answers), float(logits.square().sum()))
+    found = cosine_spectrum(Harmonics(setting.group), summed, KeyRule(), bench.seed)
+    return {str(key): found.by_label[key] for key in found.keys}
 
 
 class _Group(Family):
