@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mechint.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
@@ -17,6 +17,7 @@ from mechint.task import FiniteTask
 from mechint.terminal import account_text, quality_text
 
 if TYPE_CHECKING:
+    from mechint.explain import Audit
     from mechint.subject import Subject
 
 MAX_EVIDENCE = 6
@@ -157,6 +158,19 @@ class Account:
             for name, value in result.metrics.items()
             if isinstance(value, str)
         }
+
+    def explained(self, audits: Sequence[Audit]) -> Account:
+        """The account with how much of the logits an explanation accounts for in its verdict:
+        "It adds as a clock, with six frequencies, which explains 90% of its logits."
+
+        audits: what `mechint.explain.explain` or `audit` gives, best first; where none of them
+        stands or is incomplete, or nothing was found to explain, the account as it is.
+        """
+        from mechint.explain.text import explained
+
+        if self.leading is None:
+            return self
+        return replace(self, verdict=explained(self.verdict, audits))
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:

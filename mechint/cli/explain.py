@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli.common import (
+    answer_of,
     examples,
     force_option,
     foreign_options,
@@ -19,7 +20,7 @@ from mechint.cli.opening import Opening
 from mechint.cli.plugin import plugin_option
 from mechint.cli.sorting import sort_settings
 from mechint.errors import ParameterError, UnknownNameError
-from mechint.progress import console, spinner
+from mechint.progress import console, counting, spinner
 from mechint.registry import EXPLANATIONS
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
         "mechint explain runs/digits --claim 'L0 resid_post @ answer holds carry_0'",
         "mechint explain runs/digits --claim my_claims.py:Carry",
         "mechint explain runs/add --python add.py",
+        "mechint explain runs/digits --answer 2",
+        "mechint explain runs/add --over-steps",
     ),
 )
 @click.argument("path", type=click.Path(path_type=Path))
@@ -65,6 +68,8 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the best explanation as a Python file of numpy alone, with its constants.",
 )
+@click.option("--answer", metavar="N", help="Which answer of an example: from 0; default: last.")
+@click.option("--over-steps", is_flag=True, help="One line per kept checkpoint of a run.")
 @force_option
 @json_option
 def explain(
@@ -77,6 +82,8 @@ def explain(
     n: int,
     seed: int,
     out: Path | None,
+    answer: str | None,
+    over_steps: bool,
     force: bool,
     as_json: bool,
 ) -> int:
@@ -90,6 +97,14 @@ def explain(
         raise UnknownNameError.of("family of explanations", family, EXPLANATIONS)
     if family is not None and claimed:
         raise ParameterError("--family and --claim: expected one of them")
+    which = answer_of(answer)
+    if which == "all":
+        raise ParameterError("--answer all: an explanation is of one answer; expected a number")
+    if over_steps:
+        given = {"--claim": claimed, "--python": out, "--task": task, "--set": settings}
+        if idle := [name for name, value in given.items() if value]:
+            raise ParameterError(f"{idle[0]}: is for one model; leave out --over-steps")
+        return _over_steps(path, family, seed, which, n, as_json)
     if out is not None:
         from mechint.explain.code import MARK
         from mechint.report.outputs import refuse_foreign
@@ -104,6 +119,7 @@ def explain(
         parameters, options = sort_settings(settings, task, ())
         opening = Opening(path, task, settings, device, seed=seed)
         subject = opening.load(parameters, options.pop("model")).subject()
+        subject = subject if which is None else subject.with_answer(which)
         if claimed:
             parts = [part for text in claimed for part in _claims(text, subject, parse_claim)]
             found = [audit(subject, *parts, seed=seed, examples=n)]
@@ -120,6 +136,30 @@ def explain(
         screen = console()
         heading = f"{title_of(subject)}   {path}"
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
+    return 0
+
+
+def _over_steps(
+    path: Path, family: str | None, seed: int, answer: Any, n: int, as_json: bool
+) -> int:
+    """One line per checkpoint of a run: standing, what is unaccounted, parts; the exit status."""
+    from mechint.results import to_jsonable
+    from mechint.run_table import runs
+
+    with counting("explaining") as report:
+        table = runs(path).over_steps().explain(family, seed=seed, answer=answer, examples=n)
+        rows = table.rows(report)
+    if as_json:
+        print_json(to_jsonable({"schema": 1, "path": str(path), "rows": rows}))
+        return 0
+    screen = console()
+    screen.print(f"{'step':>8}  {'standing':<12} {'unaccounted':>11}  program", style="dim")
+    for row in rows:
+        left = row.get("explain.unaccounted")
+        share = "" if left is None else f"{left:.1%}"
+        said = row.get("explain.error") or row["explain.name"]
+        line = f"{row['step']:>8,}  {row.get('explain.standing', '–'):<12} {share:>11}  {said}"
+        screen.print(line, markup=False, overflow="ellipsis", no_wrap=True)
     return 0
 
 

@@ -19,7 +19,9 @@ from torch import Tensor
 import mechint.explain.claims as claims
 from mechint.explain.explanation import Explanation, Part, Route, Values
 from mechint.explain.measure import Bench, Fit, centered, r2
+from mechint.intervals import wilson
 from mechint.interventions import Replace, Site
+from mechint.results import to_jsonable
 from mechint.subject import Subject
 
 BOUND = 0.9
@@ -59,18 +61,14 @@ class Test:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95% interval (Wilson) of a share; the value twice for an R²."""
-        if self.kind in ("match", "partial", "minimality"):
+        """95% interval (Wilson) of a share; the value twice for an R², or where it is vacuous."""
+        if self.kind in ("match", "partial", "minimality") or math.isnan(self.value):
             return self.value, self.value
-        from scipy.stats import binomtest
-
-        hits = round(min(max(self.value, 0.0), 1.0) * self.n)
-        low, high = binomtest(hits, self.n).proportion_ci(method="wilson")
-        return float(low), float(high)
+        return wilson(round(min(max(self.value, 0.0), 1.0) * self.n), self.n)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields and the interval as JSON values."""
-        return {**vars(self), "interval": list(self.interval)}
+        """The fields and the interval as JSON values, "nan" where the test is vacuous."""
+        return to_jsonable({**vars(self), "interval": list(self.interval)})
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class Audit:
                 for part in self.explanation.parts
             ],
             "routes": [str(route) for route in self.explanation.routes],
-            "accuracy": self.accuracy,
+            "accuracy": to_jsonable(self.accuracy),
             "n": self.n,
             "unaccounted": self.unaccounted,
             "missing": list(self.missing),

@@ -62,9 +62,29 @@ def _test_line(test: Test) -> str:
     return f"  {test.kind:<12} {test.target}   {unit} {test.value:.3f}{added}{failed}"
 
 
+def explained(verdict: str, audits: Sequence[Audit]) -> str:
+    """A verdict with the share of the logits' variance that the best explanation accounts for,
+    where one stands, or nothing in it is false; else the verdict alone.
+
+    audits: best first, as `explain` gives them.
+    """
+    for audit in audits:
+        left = audit.unaccounted.get("logits")
+        if left is None or audit.standing not in ("stands", "superfluous", "incomplete"):
+            continue
+        how = "which explains" if audit.standing == "stands" else "an incomplete explanation of"
+        return f"{verdict.rstrip('.')}, {how} {1 - left:.0%} of its logits."
+    return verdict
+
+
 def audits_text(audits: Sequence[Audit], title: str, width: int = 100) -> Text:
     """All audits of one model, best first, under its title."""
     out = Text(f"{title}\n", "bold")
+    name = audits[0].explanation.name
+    if (verdict := explained(name, audits[:1])) != name:
+        for line, _ in wrap_line(verdict[0].upper() + verdict[1:], width, "", " " * 2):
+            out.append(f"{line}\n", "bold green" if audits[0].standing == "stands" else "bold")
+    out.append("\n")
     for audit in audits:
         out.append_text(audit_text(audit, width))
         out.append("\n\n")

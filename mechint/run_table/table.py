@@ -77,6 +77,19 @@ class Runs:
         added = Measurement.of(name, seed=seed, answer=answer, **settings)
         return dataclasses.replace(self, measurements=(*self.measurements, added))
 
+    def explain(
+        self, family: str | None = None, *, seed: int = 0, answer: Any = None, examples: int = 3000
+    ) -> Runs:
+        """The table with the best explanation of every model as columns ``explain.family``,
+        ``explain.standing``, ``explain.unaccounted``, ``explain.parts`` and ``explain.name``.
+
+        Args: as of `mechint.explain.explain`; answer: as of `probe`.
+        """
+        from mechint.explain.table import BestExplanation
+
+        made = Measurement(BestExplanation(family, examples), seed, answer)
+        return dataclasses.replace(self, measurements=(*self.measurements, made))
+
     def kept(self) -> Runs:
         """The table with the probes that its runs were measured by before; nothing is measured.
 

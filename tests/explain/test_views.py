@@ -1,0 +1,102 @@
+"""How much an explanation accounts for: in verdicts, in tables, over the steps of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import mechint
+from mechint import planted
+from mechint.account import analyze
+from mechint.cli import main
+from mechint.explain import Explanation, explain
+from mechint.explain._audit import Audit
+from mechint.explain.text import explained
+from mechint.subject import Subject
+
+
+def addition() -> Subject:
+    return planted.modular_addition(13, (2, 5), noise=0.05, rotation_seed=1, seed=1).subject
+
+
+def audited(standing: str, logits: float | None) -> Audit:
+    left = {} if logits is None else {"logits": logits, "accuracy": 0.0}
+    return Audit(Explanation("e", addition().task.own_program), standing, unaccounted=left)  # type: ignore[union-attr, arg-type]
+
+
+@pytest.mark.parametrize(
+    ("audits", "ending"),
+    [
+        ([audited("stands", 0.034)], ", which explains 97% of its logits."),
+        ([audited("incomplete", 0.2)], ", an incomplete explanation of 80% of its logits."),
+        ([audited("wrong", 0.2)], "."),
+        ([audited("refused", None), audited("wrong", 0.1)], "."),
+        ([], "."),
+    ],
+)
+def test_the_verdict_says_how_much_is_explained(audits: list[Audit], ending: str) -> None:
+    assert explained("It adds as a clock.", audits) == f"It adds as a clock{ending}"
+
+
+@pytest.mark.full
+def test_the_verdict_of_an_account_says_what_the_audit_left() -> None:
+    subject = addition()
+    account = analyze(subject, "fourier")
+    audits = explain(subject, family="frequencies")
+    found = account.explained(audits)
+    share = 1 - audits[0].unaccounted["logits"]
+    assert found.verdict == f"{account.verdict[:-1]}, which explains {share:.0%} of its logits."
+    assert len(found.verdict.split()) <= 15
+    control = subject.untrained(0)
+    silent = analyze(control, "fourier")
+    assert silent.explained(explain(control)).verdict == silent.verdict
+
+
+@pytest.mark.full
+def test_tables_have_columns_of_the_best_explanation() -> None:
+    subject = addition()
+    rows = mechint.runs({"adds": subject, "untrained": subject.untrained(0)}).explain().rows()
+    best = explain(subject)[0]
+    assert rows[0]["explain.family"] == "frequencies" and rows[0]["explain.standing"] == "stands"
+    assert rows[0]["explain.unaccounted"] == pytest.approx(best.unaccounted["logits"])
+    assert rows[1]["explain.standing"] == "refused" and rows[1]["explain.verdict"] == "no"
+    assert rows[1].get("explain.unaccounted") is None
+
+
+@pytest.mark.full
+def test_one_line_per_checkpoint(tmp_path: Path) -> None:
+    """Of a run too short to learn: every checkpoint is at chance."""
+    run = str(tmp_path / "run")
+    given = ("p=13", "d_model=16", "n_heads=2", "d_mlp=16", "steps=6", "evaluate_every=3")
+    settings = [
+        part
+        for text in (*given, "checkpoints=linear", "n_checkpoints=3")
+        for part in ("--set", text)
+    ]
+    command = ["train", "modular-arithmetic", *settings, "--out", run]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    ran = CliRunner().invoke(main, ["explain", run, "--over-steps"])
+    assert ran.exit_code == 0, ran.output
+    lines = ran.stdout.splitlines()
+    assert lines[0].split()[:3] == ["step", "standing", "unaccounted"]
+    assert all("refused" in line for line in lines[1:]) and len(lines) >= 3
+    rows = json.loads(CliRunner().invoke(main, ["explain", run, "--over-steps", "--json"]).stdout)
+    assert [row["explain.standing"] for row in rows["rows"]] == ["refused"] * (len(lines) - 1)
+    ran = CliRunner().invoke(main, ["explain", run, "--over-steps", "--python", "x.py"])
+    assert ran.exit_code != 0 and "--python" in ran.output
+
+
+def test_another_answer_can_be_explained() -> None:
+    """The tens of a sum need the carry of the ones; of "all" there is no explanation."""
+    path = str(Path(__file__).parents[2] / "examples" / "models" / "digits.pt")
+    claim = "L1 resid_post @ answer holds digit_1"
+    command = ["explain", path, "--claim", claim, "--json", "--examples", "400"]
+    audits = json.loads(CliRunner().invoke(main, [*command, "--answer", "-2"]).stdout)["audits"]
+    assert audits[0]["standing"] in ("stands", "incomplete")
+    audits = json.loads(CliRunner().invoke(main, command).stdout)["audits"]
+    assert audits[0]["standing"] not in ("stands", "incomplete")
+    ran = CliRunner().invoke(main, [*command, "--answer", "all"])
+    assert ran.exit_code != 0 and "expected a number" in ran.output
