@@ -409,7 +409,8 @@ class Subject:
         """`name` if the model has that hook; UnknownNameError with the nearest one if not."""
         if name != LOGITS and name not in self.hooks and name in self.model.hook_dict:
             raise ParameterError(
-                f"hook {name}: it does not run; for attn.hook_result set model.use_attn_result"
+                f"hook {name}: it does not run, or is not what its name says in this "
+                "architecture; for attn.hook_result set model.use_attn_result"
             )
         if name != LOGITS and name not in self.model.hook_dict and hasattr(self.model, "missing"):
             raise UnknownNameError(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mechint.checkpoints.checkpoint import Checkpoint, with_recognized_split
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
@@ -20,11 +22,12 @@ from mechint.checkpoints.mapping import Mapped, builtin_mappings, load_mapping, 
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, common_prefix
 from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
-from mechint.errors import CheckpointError, MechintError, ParameterError, counted
+from mechint.errors import CheckpointError, DataError, MechintError, ParameterError, counted
 from mechint.files import read_json
 from mechint.hub import from_the_hub
 from mechint.models import find_device
-from mechint.models.bridge import has_tokenizer, load_tokenizer
+from mechint.models.bridge import SAME, has_tokenizer, load_tokenizer
+from mechint.models.untouched import evaluating
 from mechint.prompts import Prompts
 from mechint.registry import CHECKPOINT_FORMATS, TASKS
 from mechint.subject import Subject
@@ -96,6 +99,7 @@ def load_checkpoint(
         network.tokenizer = load_tokenizer(file)
     if isinstance(chosen, Prompts):
         use_bos_rule(network, chosen)
+        check_padding(network, chosen)
     if place.type != "cpu":
         # a bridge announces its moves where results go
         with contextlib.redirect_stdout(sys.stderr):
@@ -180,6 +184,7 @@ def load(
         found = tokenizer if tokenizer is not None else own
         chosen = Prompts.of(data, found, tokens, length, **parameters)
         use_bos_rule(network, chosen)
+        check_padding(network, chosen)
     network = network.to(find_device(device)) if device != "cpu" else network
     _warn_of_answers(network, chosen)
     return Subject(network, chosen)
@@ -191,6 +196,30 @@ def use_bos_rule(network: Any, prompts: Prompts) -> None:
     if hasattr(config, "default_prepend_bos") and prompts.has_tokenizer:
         with contextlib.suppress(dataclasses.FrozenInstanceError):
             config.default_prepend_bos = prompts.begins_with_bos
+
+
+def check_padding(network: Any, prompts: Prompts) -> None:
+    """Refuse prompts of several lengths for a model to which it matters what fills the shorter ones
+    up, such as one whose rotations depend on how much it is given. Two forwards on the shortest.
+
+    Raises:
+        DataError: the logits at its end are others, by more than rounding, than of it alone.
+    """
+    data = prompts.examples()
+    shortest = 0 if data.lengths is None else int(data.lengths.argmin())
+    own = len(prompts.prompts[shortest].tokens)
+    filled = data.tokens[shortest, None]
+    if own == filled.shape[1]:
+        return
+    with torch.no_grad(), evaluating(network):
+        alone, within = network(filled[:, :own])[:, -1], network(filled)[:, own - 1]
+    off, largest = float((alone - within).abs().max()), float(alone.abs().max())
+    if not off <= SAME * largest:
+        raise DataError(
+            f"{prompts.place(prompts.prompts[shortest])}: what fills this prompt up to the length "
+            f"of the longest changes the model's logits by {off:.2g} of {largest:.2g}; give "
+            "prompts of one length"
+        )
 
 
 def _warn_of_answers(network: Any, task: Task | None) -> None:

@@ -33,6 +33,9 @@ LAYER = re.compile(r"(.*?)\.\d+\.")
 TOKENS = ((0, 1, 0), (0, 1, 1))
 """What a model is asked when it is opened: texts that differ in their last token."""
 
+PER_HEAD = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "attn.hook_result")
+"""Hooks of a block that are (batch, pos, head, width)."""
+
 SAME = 1e-3
 """Of the largest logit: so far from the model's own may a bridge's be. In float32 the architectures
 that it knows agree to 1e-6.
@@ -205,11 +208,17 @@ def _bridge_to(model: Any, logits: Tensor, name: str, tokenizer: Any) -> Any:
     """A bridge to `model`, whose modules become the bridge's and which gives `logits` on `TOKENS`.
 
     Raises:
-        CheckpointError: the bridge does not, where TransformerLens computes a part of the model
-            itself and does not know what this configuration asks for.
+        CheckpointError: TransformerLens has none, or the bridge does not, where TransformerLens
+            computes a part of the model itself and does not know what this configuration asks for.
     """
+    from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
     from transformer_lens.model_bridge import TransformerBridge
 
+    kind = type(model).__name__
+    if not model.config.architectures:  # as of a model that never was on the disk
+        model.config.architectures = [kind]
+    if not {kind, *model.config.architectures} & SUPPORTED_ARCHITECTURES.keys():
+        raise CheckpointError(f"{name}: TransformerLens has no bridge for a {kind}")
     with torch.no_grad():
         bridge = TransformerBridge.boot_transformers(
             name, device="cpu", hf_model=model, tokenizer=tokenizer
@@ -218,10 +227,26 @@ def _bridge_to(model: Any, logits: Tensor, name: str, tokenizer: Any) -> Any:
         largest = float(logits.abs().max())
     if not off <= SAME * largest:
         raise CheckpointError(
-            f"{name}: TransformerLens's bridge does not compute this {type(model).__name__}: its "
+            f"{name}: TransformerLens's bridge does not compute this {kind}: its "
             f"logits are {off:.2g} from the model's own, of which the largest is {largest:.2g}"
         )
+    _cut_at_the_heads(bridge)
     return bridge
+
+
+def _cut_at_the_heads(bridge: Any) -> None:
+    """Let hook_z have the heads that hook_pattern has. TransformerLens cuts it into pieces of the
+    width of a query, which in latent attention values do not have.
+    """
+    shapes = _shapes(bridge, two_tokens(bridge))
+    for name, shape in shapes.items():
+        pattern = shapes.get(f"{name.removesuffix('hook_z')}hook_pattern")
+        if not name.endswith("attn.hook_z") or pattern is None:
+            continue
+        heads, width = pattern[1], shape[2:].numel()
+        cut = bridge.hook_dict[name].hook_conversion
+        if width % heads == 0 and hasattr(cut, "n_heads") and hasattr(cut, "d_head"):
+            cut.n_heads, cut.d_head = heads, width // heads
 
 
 # --- what a bridge can do -------------------------------------------------------------------------
@@ -256,28 +281,47 @@ def reinitialized(model: Any, seed: int) -> Any:
 
 
 def hook_names(model: Any) -> frozenset[str]:
-    """The hooks that fire in a forward on two tokens: a bridge lists others too, which its
-    architecture never reaches or which are off. Its name for the neurons of a mixture of experts is
-    one more for what the mixture writes, and left out.
+    """The hooks that fire in a forward on a few tokens and are what they are named after. A bridge
+    lists others too, which its architecture never reaches or which are off; what a mixture of
+    experts writes, as its neurons; and queries with another axis than the third for their heads.
     """
-    fired: set[int] = set()
-    points, tokens = model.hook_dict, two_tokens(model)
-    handles = [
-        point.register_forward_hook(lambda one, *_: fired.add(id(one)) and None)
-        for point in set(points.values())
-    ]
+    points = model.hook_dict
+    heads = {getattr(model.cfg, name, None) for name in ("n_heads", "n_key_value_heads")}
+    n_tokens = next(n for n in range(2, 5) if n not in heads)  # told from heads by their number
+    tokens = two_tokens(model)[:, :1].expand(1, n_tokens)
+    shapes = _shapes(model, tokens)
+
+    def is_so(name: str) -> bool:
+        if name.endswith("mlp.hook_post"):
+            return not str(points[name].name).endswith("mlp.hook_out")
+        if not name.endswith(PER_HEAD):
+            return True
+        pattern = shapes.get(f"{name.rpartition('.')[0]}.hook_pattern")
+        shape, grouped = shapes[name], name.endswith(("hook_k", "hook_v"))
+        n_heads = heads if pattern is None else {pattern[1], *(heads if grouped else ())}
+        return len(shape) == 4 and shape[1] == n_tokens and shape[2] in n_heads
+
+    return frozenset(name for name in shapes if is_so(name))
+
+
+def _shapes(model: Any, tokens: Int[Tensor, "batch pos"]) -> dict[str, torch.Size]:
+    """Hook → the shape of what it gives in a forward on `tokens`; () of what is no tensor."""
+    found: dict[int, torch.Size] = {}
+    points = model.hook_dict
+
+    def keep(point: Any, _: Any, activation: Any) -> None:
+        cut = point.hook_conversion
+        shown = activation if cut is None else cut.convert(activation)
+        found[id(point)] = shown.shape if isinstance(shown, Tensor) else torch.Size()
+
+    handles = [point.register_forward_hook(keep) for point in set(points.values())]
     try:
         with torch.no_grad(), evaluating(model):
             model(tokens)
     finally:
         for handle in handles:
             handle.remove()
-    written = {id(point) for name, point in points.items() if name.endswith("hook_mlp_out")}
-    return frozenset(
-        name
-        for name, point in points.items()
-        if id(point) in fired and not (name.endswith("mlp.hook_post") and id(point) in written)
-    )
+    return {name: found[id(point)] for name, point in points.items() if id(point) in found}
 
 
 def two_tokens(model: Any) -> Int[Tensor, "1 2"]:
