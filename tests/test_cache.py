@@ -192,10 +192,7 @@ class Noisy(nn.Module):
 def noisy() -> Any:
     inner = copy.deepcopy(planted.modular_addition(11, (2, 3)).subject.model)
     return mechint.wrap(
-        Noisy(inner),
-        {POST: f"inner.{POST}"},
-        weights={"W_E": "inner.embed.W_E"},
-        d_vocab_out=11,
+        Noisy(inner), {POST: f"inner.{POST}"}, weights={"W_E": "inner.embed.W_E"}, d_vocab_out=11
     )
 
 

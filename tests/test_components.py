@@ -64,7 +64,7 @@ def attention_only():
 def test_components_stand_layer_by_layer(attention_only):
     found = list_components(attention_only)
     assert [str(one) for one in found.sites] == [
-        *("L0 attention", "L0H0", "L0H1", "L1 attention", "L1H0", "L1H1"),
+        *("L0 attention", "L0H0", "L0H1", "L1 attention", "L1H0", "L1H1")
     ]
     assert not found.left_out  # there is no MLP to leave out
 

@@ -19,13 +19,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.null import LUCK, samples_needed, why_undecidable
 from mechint.probe import Need, Probe
 from mechint.registry import TASKS
-from mechint.reporting import (
-    CHANCE_LEVEL,
-    Performance,
-    Report,
-    best_output,
-    performance,
-)
+from mechint.reporting import CHANCE_LEVEL, Performance, Report, best_output, performance
 from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 

@@ -105,11 +105,7 @@ def test_an_interval_reaches_as_far_as_its_draws_may() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "bounds"),
-    [
-        (np.ones(6), (0, 1e3)),
-        (np.zeros(6), (3e5, math.inf)),
-    ],
+    ("accuracies", "bounds"), [(np.ones(6), (0, 1e3)), (np.zeros(6), (3e5, math.inf))]
 )
 def test_a_point_beyond_the_models_is_bounded_by_them_from_one_side(
     accuracies: np.ndarray, bounds: tuple[float, float]

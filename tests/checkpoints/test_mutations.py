@@ -90,10 +90,7 @@ FORBIDDEN = {
 }
 
 
-FROM_OURSELVES = {
-    "mechint/parallel.py": ["pickle.loads"],
-    "mechint/report/measure.py": ["exec"],
-}
+FROM_OURSELVES = {"mechint/parallel.py": ["pickle.loads"], "mechint/report/measure.py": ["exec"]}
 """Calls on what is ours: a worker reads its plans from its parent's pipe, and the gallery runs the
 examples of this repository.
 """

@@ -329,10 +329,7 @@ def test_nanogpt_computes_what_its_code_does(tmp_path, bias, prefix):
 def test_nanogpt_damaged(tmp_path):
     state = {name: value for name, value in nanogpt(True).items() if "wpe" not in name}
     torch.save({"model": state, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
-    with pytest.raises(
-        CheckpointError,
-        match=r"lacks wpe.weight",
-    ):
+    with pytest.raises(CheckpointError, match=r"lacks wpe.weight"):
         load_checkpoint(tmp_path / "ckpt.pt")
     torch.save({"model": nanogpt(True), "model_args": {"n_head": 5}}, tmp_path / "ckpt.pt")
     with pytest.raises(CheckpointError, match=r"c_attn\.weight of shape .* cannot become"):

@@ -128,10 +128,7 @@ def test_the_workers_of_a_sweep_have_them(
     assert done.exit_code == 0, done.output
     assert [line.split()[1] for line in done.stdout.splitlines()] == ["finished"] * 2
     assert len(list(Path("S").glob("*/probes/table/embedding-norms-*.json"))) == 2
-    assert given_plugins() == [
-        f"{own}/own_parity.py:Parity",
-        f"{own}/own_norms.py:EmbeddingNorms",
-    ]
+    assert given_plugins() == [f"{own}/own_parity.py:Parity", f"{own}/own_norms.py:EmbeddingNorms"]
 
     (own / "here" / "own_parity.py").touch()  # the file that was named counts, not this one
     again = mechint(*swept, *plugins, "--out", "T")

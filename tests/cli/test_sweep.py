@@ -146,10 +146,7 @@ def test_a_dry_run_prints_and_does_nothing(mechint: Command, tmp_path: Path) -> 
         (["--over", "seed=0:100000000000"], "expected at most 100,000 values"),
         (["--over", "seeds=0:2"], "unknown parameter 'seeds'; did you mean 'seed'"),
         (["--over", "seed=0:2", "--slurm", "time"], "expected KEY=VALUE"),
-        (
-            ["--over", "seed=0:2", "--slurm", "time=3"],
-            "--slurm: is for --executor slurm",
-        ),
+        (["--over", "seed=0:2", "--slurm", "time=3"], "--slurm: is for --executor slurm"),
         (["--minimize", "--maximize", "--search", "lr=1e-4..1e-2"], "expected one of them"),
         (["--over", "seed=0:2", "--set", "lr=1", "--set", "lr=2"], "expected each setting once"),
         (["--over", "seed=0:2", "--set", "learning_rate=1"], "did you mean 'lr'?"),

@@ -29,9 +29,7 @@ MODELS: dict[str, Callable[[], Subject]] = {
     "memorized": lambda: looked_up("shuffled"),
     "another mechanism": lambda: looked_up("true"),
 }
-ENOUGH: dict[str, dict[str, Any]] = {
-    "fourier": {"permutations": 499, "removal_samples": 9},
-}
+ENOUGH: dict[str, dict[str, Any]] = {"fourier": {"permutations": 499, "removal_samples": 9}}
 """Null samples with which a probe can decide, where its settings for tests have fewer."""
 
 

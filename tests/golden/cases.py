@@ -171,33 +171,20 @@ MEASUREMENTS = {
     "attention on planted induction": Measurement("attention", induction, {"samples": 99}),
     "das on planted order": Measurement("das", order, {**ORDER, **ONE, **FITTED}, atol=0.02),
     "patching on planted addition": Measurement(
-        "patching",
-        addition,
-        {"variable": "x", "pairs": 32},
+        "patching", addition, {"variable": "x", "pairs": 32}
     ),
-    "ablation on planted induction": Measurement(
-        "ablation",
-        induction,
-        {"examples": 128},
-    ),
+    "ablation on planted induction": Measurement("ablation", induction, {"examples": 128}),
     "interference on trained addition": Measurement(
-        "interference",
-        trained,
-        {"examples": 64, "batches": 4},
+        "interference", trained, {"examples": 64, "batches": 4}
     ),
     "norms on planted doubling": Measurement("norms", doubling, {"null_examples": 32}),
     "lens on planted induction": Measurement("lens", induction),
     "linear on planted doubling": Measurement(
-        "linear",
-        doubling,
-        {"variable": "2-hop of 0", "pos": 0, **RIDGE},
-        atol=0.01,
+        "linear", doubling, {"variable": "2-hop of 0", "pos": 0, **RIDGE}, atol=0.01
     ),
     "linear on planted order": Measurement("linear", order, {**ORDER, **NUMBER}),
     "gradients on trained addition": Measurement(
-        "gradients",
-        trained,
-        {"permutations": 3, "split": "all"},
+        "gradients", trained, {"permutations": 3, "split": "all"}
     ),
     "subspace on planted bottleneck": Measurement("subspace", bottleneck),
     "circuits on planted induction": Measurement(

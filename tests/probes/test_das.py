@@ -27,15 +27,7 @@ from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes._das import (
-    DAS,
-    SwapSite,
-    fit,
-    interchange,
-    interchange_accuracy,
-    random_subspace,
-    swap,
-)
+from probes._das import DAS, SwapSite, fit, interchange, interchange_accuracy, random_subspace, swap
 from probes._das.controls import reader_split
 from probes._das.search import Rule, SiteCell, choose_cell, decode, share_within_values
 

@@ -256,11 +256,7 @@ def test_a_circuit_that_answers_few_is_not_the_circuit() -> None:
 def test_attribution_names_ties_and_says_what_it_replaced() -> None:
     subject = planted.modular_addition(11, (2, 3), seed=0).subject
     result = probes.run("attribution", subject, examples=121)
-    assert [result.metrics["component"], *result.metrics["tied"]] == [
-        "L0H0",
-        "L0H1",
-        "L0 MLP",
-    ]
+    assert [result.metrics["component"], *result.metrics["tied"]] == ["L0H0", "L0H1", "L0 MLP"]
     details = result.findings[0].details
     assert (details["as much"], details["replaced by"]) == ("L0H1, L0 MLP", "its mean")
     cancelling = probes.run("attribution", with_twins(5.0, -5.0))

@@ -61,11 +61,7 @@ def sites(subject: Subject, kinds: Sequence[str]) -> list[Site]:
 
 
 def looped(
-    subject: Subject,
-    base: torch.Tensor,
-    source: torch.Tensor,
-    reads: torch.Tensor,
-    component: Site,
+    subject: Subject, base: torch.Tensor, source: torch.Tensor, reads: torch.Tensor, component: Site
 ) -> torch.Tensor:
     """The patch by a plain hook."""
     _, cache = subject.model.run_with_cache(source)

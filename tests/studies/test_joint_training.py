@@ -100,12 +100,7 @@ def plant(
             more = {"init": "normal", "width": width}
             run("triplets 300 each of MAX+MED+ADD", seed, value, **more)
         for arm in ("ADD in ADD+PROD", "ADD in MAX+MED+ADD", "ADD"):
-            run(
-                arm,
-                seed,
-                0.95,
-                similarity=(similar + noise[seed]).tolist(),
-            )
+            run(arm, seed, 0.95, similarity=(similar + noise[seed]).tolist())
         run("ADD in MAX+MED+ADD, n = 26", seed, true, width=96)
         run("shuffled ADD in MAX+MED+ADD, n = 26", seed, shuffled, width=96)
         sums = {"attention": [ratio[0], 0.5, 50], "MLP": [ratio[1], 0.5, 50]}

@@ -94,9 +94,7 @@ def test_what_is_gone_from_a_finished_sweep_is_made_again(tmp_path: Path) -> Non
     assert trained_files(out) == before
 
 
-def test_a_damaged_file_of_a_finished_run_is_named_and_the_other_run_stands(
-    tmp_path: Path,
-) -> None:
+def test_a_damaged_file_of_a_finished_run_is_named_and_the_other_run_stands(tmp_path: Path) -> None:
     (group,), out = plan(TASK, SMALL, {"seed": [0, 1]}), tmp_path / "sweep"
     before = rows_of([group], out)
     for name, kept in (("config.json", 200), ("status.json", 50), ("metrics.jsonl", 0)):

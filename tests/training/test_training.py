@@ -608,9 +608,7 @@ def test_progress_of_several_tasks_has_the_scores_of_each() -> None:
     alone = tasks.make("listops", operations=("ADD",), **small)
     brief = {"steps": 2, "evaluate_every": 1, "eval_examples": 32, "batch_size": 8}
     runs = train_many(
-        [spec(task, SMALL, brief) for task in (mixed, alone)],
-        parts=[[0, 1]],
-        progress=seen.append,
+        [spec(task, SMALL, brief) for task in (mixed, alone)], parts=[[0, 1]], progress=seen.append
     )
     first, second = (run.final for run in runs)
     told = seen[-1].metrics
