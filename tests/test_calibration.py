@@ -5,17 +5,14 @@ probes at size smoke.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from scipy.stats import binomtest
 
 from mechint import planted
 from mechint.calibration import calibrate, engine, trials
@@ -57,12 +54,6 @@ def test_shares_and_errors_are_counted() -> None:
     assert (plants["error"], plants["worst_error"], plants["wrong"]) == (2.0, 4.0, 3 / 5)
     assert (controls["runs"], controls["detected"], controls["error"]) == (4, 0.5, None)
     assert controls["low"] < 0.5 < controls["high"]
-
-
-@pytest.mark.parametrize(("hits", "runs"), [(0, 400), (1, 400), (99, 100), (100, 100), (3, 7)])
-def test_the_interval_is_the_exact_binomial_one(hits: int, runs: int) -> None:
-    exact = binomtest(hits, runs).proportion_ci(0.95, "exact")
-    assert clopper_pearson(hits, runs) == pytest.approx((exact.low, exact.high), abs=1e-9)
 
 
 def test_the_hard_cases_are_what_they_say() -> None:
@@ -213,29 +204,6 @@ def test_two_that_write_at_once_keep_the_rows_of_both(
     assert columns["probe"] == ["norms", "subspace"]
 
 
-def test_a_disk_that_fills_up_leaves_the_table_that_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = next(engine.run_trial("subspace", trial(), engine.Size((0.1,), 1, 1)))
-    table = Table({name: [value] * 40 for name, value in row.items()}, "caption", {})
-    write(table, "laptop", {"plants": 1}, tmp_path)
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    assert set(before) == {"calibration.json", "calibration.md", ".lock"}
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    other = Table({**table.columns, "probe": ["norms"] * 40}, "caption", {})
-    with pytest.raises(RunError, match=r"calibration\.json: cannot be written: the disk is full"):
-        write(other, "laptop", {"plants": 1}, tmp_path)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    monkeypatch.undo()
-    write(other, "laptop", {"plants": 1}, tmp_path)
-    columns = json.loads((tmp_path / "calibration.json").read_text())["columns"]
-    assert sorted(columns["probe"]) == ["norms"] * 40 + ["subspace"] * 40
-
-
 def test_the_command_prints_its_rows_as_json(tmp_path: Path) -> None:
     command = ["calibrate", "subspace", "--out", str(tmp_path / "kept"), "--json"]
     done = CliRunner().invoke(main, command)
@@ -302,22 +270,6 @@ def test_another_ones_files_are_not_replaced(
         (tmp_path / name).write_text('{"a": 1}')
         with pytest.raises(RunError, match=f"{name} is not a calibration table; move it away"):
             calibrate(["subspace"], "smoke", tmp_path)
-
-
-def test_rows_of_fewer_plants_are_named_with_their_cost() -> None:
-    columns = {name: [None, None, None] for name in trials.COLUMNS}
-    columns |= {
-        "probe": ["das", "lens", "lens"],
-        "noise": [0.0, 0.0, None],
-        "runs": [10, 100, 20],
-        "seconds": [2.6, 0.1, 0.1],
-        "detected": [1.0, 1.0, 0.0],
-        "low": [0.7, 0.9, 0.0],
-        "high": [1.0, 1.0, 0.1],
-    }
-    text = markdown(Table(columns, ""), "command", 100)
-    assert "Rows of fewer than 100 plants, for their cost: `das` (10, 2.6 s" in text
-    assert "`lens` (" not in text and "fewer than" not in markdown(Table(columns, ""), "command")
 
 
 def test_a_probe_without_trials_is_passed_over_and_said_where_it_was_named(

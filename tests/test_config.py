@@ -284,11 +284,6 @@ def test_numbers_and_brackets_without_end(text: str, message: str) -> None:
     assert str(error.value) == message
 
 
-def test_a_setting_of_a_probe_that_does_not_run() -> None:
-    with pytest.raises(ParameterError, match="the probe das does not run"):
-        assign(["das.dimensions=[3]"], {"train": TrainConfig})
-
-
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_presets_fit_their_task(name: str) -> None:
     from mechint.cli.train import preset_settings

@@ -193,44 +193,6 @@ def test_every_module_has_a_docstring() -> None:
     assert not silent
 
 
-def test_no_relative_imports() -> None:
-    relative = [
-        place(path)
-        for path in modules(*PACKAGES)
-        for node in ast.walk(source(path))
-        if isinstance(node, ast.ImportFrom) and node.level
-    ]
-    assert not relative
-
-
-def test_no_submodule_is_hidden() -> None:
-    """No package exports a name that one of its own modules has."""
-    hidden = []
-    for path in modules(*PACKAGES):
-        if path.name != "__init__.py":
-            continue
-        own = {one.stem for one in path.parent.glob("*.py")}
-        own |= {one.parent.name for one in path.parent.glob("*/__init__.py")}
-        package = ".".join(path.parent.relative_to(ROOT).parts)
-        hidden += [
-            f"{package}.{alias.asname or alias.name}"
-            for node in ast.walk(source(path))
-            if isinstance(node, ast.ImportFrom) and node.module != package
-            for alias in node.names
-            if (alias.asname or alias.name) in own
-        ]
-    assert not hidden
-
-
-def test_no_class_name_is_used_twice() -> None:
-    where: dict[str, list[str]] = {}
-    for path in modules(*PACKAGES):
-        for node in source(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                where.setdefault(node.name, []).append(place(path))
-    assert not {name: places for name, places in where.items() if len(places) > 1}
-
-
 def test_editors_see_every_public_name() -> None:
     """The names that load lazily are also imported for type checkers."""
     tree = source(ROOT / "mechint" / "__init__.py")

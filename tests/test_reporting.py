@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import statistics
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.null import LUCK, samples_needed, why_undecidable
 from mechint.probe import Need, Probe
 from mechint.registry import TASKS
-from mechint.reporting import CHANCE_LEVEL, Performance, Report, best_output, performance
+from mechint.reporting import CHANCE_LEVEL, Performance, Report, performance
 from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 
@@ -209,20 +208,6 @@ def test_the_best_of_many_outputs_is_held_against_all_of_them() -> None:
     assert row.beats_chance and not dataclasses.replace(row, outputs=29).beats_chance
 
 
-def test_the_best_output_is_the_one_least_likely_by_chance() -> None:
-    sure, lucky = Performance("a", 0.6, 0.5, 900, 1e-9, 2), Performance("b", 1.0, 0.5, 2, 0.25, 2)
-    assert best_output([lucky, sure]) is best_output([sure, lucky]) is sure
-    assert best_output([]) is None
-
-
-def test_only_outputs_that_are_asked_are_counted() -> None:
-    subject = planted.composition().subject
-    subject = subject.with_data(subject.data[:16])
-    rows = performance(subject)
-    assert subject.task is not None and 0 < len(rows) < len(subject.task.outputs)
-    assert {row.outputs for row in rows} == {len(rows)}
-
-
 def test_the_outputs_of_an_example_that_answers_them_all_are_corrected_for() -> None:
     rows = performance(planted.composition().subject.with_answer("all"))
     assert len(rows) > 1 and {row.outputs for row in rows} == {len(rows)}
@@ -298,23 +283,6 @@ def test_samples_that_luck_alone_does_not_explain_deny_a_perfect_mechanism(
     null = Null.sampled("length", 1.0, samples, "", 3000)
     assert (binom.sf(reached - 1, 499, 1 / 3000) < LUCK) == denies
     assert (null.too_few_arrangements(0.002) is None) == denies
-
-
-def test_too_few_samples_are_not_called_too_few_arrangements() -> None:
-    null = Null.sampled("length", 1.0, [0.0] * 19, "", 3000)
-    assert null.too_few_arrangements(0.01) is None
-    assert "19 null samples of length give no p below 0.05" in str(why_undecidable([null], 0.01))
-
-
-def test_z_is_in_standard_deviations_of_the_samples() -> None:
-    samples = [0.1, 0.4, 0.2, 0.9]
-    null = Null.sampled("length", 2.0, samples, "")
-    assert null.z == pytest.approx((2.0 - statistics.fmean(samples)) / statistics.stdev(samples))
-
-
-def test_a_closed_form_has_no_floor() -> None:
-    null = Null("m", 1.0, 0.0, 1.0, 1e-12, "normal")
-    assert null.floor == 0 and null.p_text == "p = 1e-12"
 
 
 def test_needs_are_checked_when_the_class_is_made() -> None:

@@ -33,16 +33,6 @@ def example() -> ProbeResult:
     )
 
 
-def test_json_round_trip() -> None:
-    result = example()
-    back = ProbeResult.from_json(result.to_json())
-    assert back.to_json() == result.to_json()
-    np.testing.assert_array_equal(back.arrays["a"], result.arrays["a"])
-    np.testing.assert_array_equal(back.arrays["c"], result.arrays["c"])
-    assert back.null == result.null
-    assert back.null["share"].z == math.inf
-
-
 def test_a_result_read_back_is_equal_and_has_the_same_keys() -> None:
     """Frequencies are numbers and names of representations are text, whatever they look like."""
     metrics = {

@@ -297,28 +297,6 @@ def test_data_that_are_no_examples_of_the_task_are_one_line() -> None:
 
 
 # --- torch's modes, and weights that cannot be measured -------------------------------------------
-SETTINGS = {
-    "fourier": {"permutations": 19, "removal_samples": 9},
-    "gradients": {"permutations": 2},
-    "linear": {"permutations": 19, "variables": 1},
-    "lens": {"permutations": 19},
-    "norms": {"null_models": 19, "null_examples": 16, "bootstrap": 199},
-    "ablation": {"examples": 32, "null_samples": 5, "neurons": 4},
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_probe_gives_the_same_numbers_in_any_mode(name: str, mode: str) -> None:
-    subject = planted.modular_addition(11, (2, 3), noise=0.02).subject
-    probe = PROBES[name].from_dict(SETTINGS[name])
-    expected = probe.run(subject.with_limits()).metrics
-    with MODES[mode]():
-        got = probe.run(subject.with_limits()).metrics
-    assert got == expected
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_cached_in_a_mode_serves_outside_it(mode: str) -> None:
     subject = ragged()

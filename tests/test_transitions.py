@@ -96,30 +96,6 @@ def test_what_all_learn_lies_at_or_below_the_smallest_model() -> None:
     assert found.interval() == (0.0, pytest.approx(1e3))
 
 
-def test_an_interval_reaches_as_far_as_its_draws_may() -> None:
-    """Half of the smallest models learn: some draws pass the level below all models."""
-    sizes, accuracies = np.repeat([1e3, 1e4], 2), [0.0, 1.0, 1.0, 1.0]
-    found = fit_transition(sizes, accuracies, bootstrap=50)
-    low, high = found.interval()
-    assert low == 0.0 and 1e3 <= high < 1e4
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "bounds"), [(np.ones(6), (0, 1e3)), (np.zeros(6), (3e5, math.inf))]
-)
-def test_a_point_beyond_the_models_is_bounded_by_them_from_one_side(
-    accuracies: np.ndarray, bounds: tuple[float, float]
-) -> None:
-    found = fit_transition(SIZES, accuracies, bootstrap=10).bounds()
-    assert found == pytest.approx(np.tile(bounds, (10, 1)))
-
-
-def test_a_point_among_the_models_is_one() -> None:
-    found = fit_transition(*planted(2e4, 2.5, 2, 0.01), bootstrap=10)
-    assert (found.bounds()[:, 0] == found.bounds()[:, 1]).all()
-    assert found.bounds()[:, 0] == pytest.approx(found.draws())
-
-
 @pytest.mark.parametrize(
     ("accuracies", "at", "interval"),
     [
@@ -151,25 +127,6 @@ def test_what_no_rising_curve_describes_does_not_cross(
     assert best.fun > np.var(accuracies) * 6 - 1e-12
 
 
-@pytest.mark.parametrize(("slope", "beyond"), [(0.1, 2.0), (0.1, 1.0), (0.15, 1.0), (0.02, 10.0)])
-@pytest.mark.parametrize("side", [1, -1])
-def test_a_shallow_curve_is_its_own_and_does_not_cross_where_it_does_not(
-    slope: float, beyond: float, side: int
-) -> None:
-    """No model reaches 50%, or all lie above it: the curve passes it outside of the sizes."""
-    edge = SIZES.max() if side > 0 else SIZES.min()
-    middle = math.log(edge) + side * beyond
-    accuracies = logistic(np.log(SIZES), middle, slope)
-    found = fit_transition(SIZES, accuracies, bootstrap=3)
-    assert found.slope == pytest.approx(slope, rel=0.01)
-    assert found.curve(SIZES)[0] == pytest.approx(accuracies, abs=1e-4)
-    expected = (math.inf, (3e5, math.inf)) if side > 0 else (1e3, (0.0, 1e3))
-    assert (found.at(), found.interval()) == (
-        pytest.approx(expected[0]),
-        pytest.approx(expected[1]),
-    )
-
-
 @pytest.mark.parametrize(("slope", "height", "noise"), [(0.05, 0.3, 0.02), (0.35, 0.1, 0.05)])
 def test_no_run_that_reaches_a_level_means_no_crossing(
     slope: float, height: float, noise: float
@@ -187,13 +144,6 @@ def test_no_run_that_reaches_a_level_means_no_crossing(
     assert best.x[1] > SHALLOWEST
     error = ((logistic(x, found.middle, found.slope) - y) ** 2).sum()
     assert error == pytest.approx(2 * best.cost, rel=1e-3)
-
-
-@pytest.mark.parametrize("turn", [False, True])
-def test_a_curve_that_rises_crosses_and_the_same_upside_down_does_not(turn: bool) -> None:
-    sizes, accuracies = planted(2e4, 2.5, 3, 0.05)
-    found = fit_transition(sizes, 1 - accuracies if turn else accuracies, bootstrap=10)
-    assert np.isfinite(found.bounds()[:, 1]).all() == (not turn)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import probes
 from mechint.checkpoints import load_checkpoint, save_checkpoint
 from mechint.cli.sorting import sort_settings
 from mechint.config import ModelConfig
-from mechint.errors import ParameterError
 from mechint.locks import locked
 from mechint.models import build
 from mechint.planted import composition
@@ -160,15 +159,6 @@ def test_settings_are_sorted_by_their_owner() -> None:
         {"p": 7},
         {"lens": {}, "model": {"act_fn": "gelu"}},
     )
-
-
-def test_settings_of_the_model_and_of_no_probe() -> None:
-    assert sort_settings([" model.act_fn=gelu", "p=5"], None, ()) == (
-        {"p": 5},
-        {"model": {"act_fn": "gelu"}},
-    )
-    with pytest.raises(ParameterError, match=r"fourier\.factor: the probe fourier does not run"):
-        sort_settings(["fourier.factor=3"], None, ())  # as `mechint checkpoint info` sorts them
 
 
 def test_a_probe_that_does_not_apply_does_not_lose_the_others(

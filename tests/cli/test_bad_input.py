@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.cli.conftest import Command, one_line
-
-
-class Hostile:
-    """An object whose unpickling would make a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple:
-        return Path.touch, (self.path,)
 
 
 @pytest.mark.parametrize(
@@ -32,13 +20,11 @@ class Hostile:
             "unknown task 'modular-arithmetik'; did you mean 'modular-arithmetic'?",
         ),
         (["probes", "furier"], "unknown probe 'furier'; did you mean 'fourier'?"),
-        (["tasks", "remainder"], "unknown task 'remainder'; did you mean 'remainders'?"),
         (["reproduce", "emergance"], "unknown study 'emergance'; did you mean 'emergence'?"),
         (
             ["reproduce", "emergence", "--size", "big"],
             "Invalid value for '--size': 'big' is not one of 'smoke', 'laptop', 'overnight', ",
         ),
-        (["calibrate", "furier"], "unknown probe 'furier'; did you mean 'fourier'?"),
         (
             ["train", "modular-arithmetic", "--lr", "1e-3"],
             "no such option: --lr; it is a setting: --set lr=1e-3",
@@ -62,14 +48,6 @@ class Hostile:
             "modular-arithmetic: p=1: expected 2 to 1024",
         ),
         (
-            ["train", "modular-arithmetic", "--set", "p=1.5"],
-            "modular-arithmetic: p=1.5: expected int",
-        ),
-        (
-            ["train", "modular-arithmetic", "--set", "train_fraction=1.2"],
-            "modular-arithmetic: train_fraction=1.2: expected 0 to 1",
-        ),
-        (
             ["train", "modular-arithmetic", "--set", "n_heads=3"],
             "model: d_model=128 does not divide into n_heads=3",
         ),
@@ -77,8 +55,6 @@ class Hostile:
             ["train", "modular-arithmetic", "--set", "pp=3"],
             "unknown parameter 'pp'; did you mean 'p'?",
         ),
-        (["train", "modular-arithmetic", "--set", "p"], "--set 'p': expected name=value"),
-        (["train", "modular-arithmetic", "--set", "lr=fast"], "train: lr='fast': expected float"),
         (
             ["train", "modular-arithmetic", "--seeds", "8:0"],
             "--seeds 8:0: expected from 1 to 100,000 seeds",
@@ -87,10 +63,6 @@ class Hostile:
         (
             ["sweep", "modular-arithmetic", "--over", "p"],
             "--over 'p': expected name=first:end or name=value,value",
-        ),
-        (
-            ["sweep", "modular-arithmetic", "--over", "p=5,1"],
-            "modular-arithmetic: p=1: expected 2 to 1024",
         ),
         (["sweep", "none.json"], "none.json: there is no such file"),
         (["analyze"], "Missing argument 'PATH...'."),
@@ -116,51 +88,6 @@ def test_one_line(
     monkeypatch.chdir(tmp_path)
     assert one_line(mechint(*arguments)).startswith(line)
     assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
-
-
-def test_files_that_are_no_checkpoint(mechint: Command, planted: Path, tmp_path: Path) -> None:
-    files = {
-        "empty.pt": b"",
-        "text.pt": b"hello, this is no checkpoint",
-        "truncated.pt": planted.read_bytes()[:2000],
-        "hostile.pt": pickle.dumps(Hostile(tmp_path / "owned")),
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    torch.save({"model": Hostile(tmp_path / "owned")}, tmp_path / "hostile_zip.pt")
-    torch.save({"weird": torch.zeros(3)}, tmp_path / "foreign.pt")
-    expected = {
-        "empty.pt": "the file is empty",
-        "text.pt": "not a checkpoint: neither a PyTorch nor a safetensors file",
-        "truncated.pt": "truncated",
-        "hostile.pt": "would run pickled code",
-        "hostile_zip.pt": "would run pickled code",
-        "foreign.pt": "no format knows it",
-    }
-    for name, words in expected.items():
-        for command in (
-            ["analyze", tmp_path / name, "--probe", "fourier"],
-            ["checkpoint", "info", tmp_path / name],
-        ):
-            line = one_line(mechint(*command))
-            assert line.startswith(str(tmp_path / name)) and words in line, line
-    assert not (tmp_path / "owned").exists()
-
-
-def test_a_task_that_does_not_fit(mechint: Command, planted: Path) -> None:
-    line = one_line(
-        mechint(
-            "analyze",
-            planted,
-            "--task",
-            "modular-arithmetic",
-            "--set",
-            "p=29",
-            "--probe",
-            "fourier",
-        )
-    )
-    assert "does not fit modular-arithmetic: d_vocab=24 in the file, 30 in the task" in line
 
 
 def test_a_probe_that_does_not_apply_says_why(mechint: Command, planted: Path) -> None:

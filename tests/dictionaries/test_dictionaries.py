@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import mechint
 from mechint import planted
 from mechint.dictionaries import (
     Dictionary,
@@ -29,7 +28,6 @@ from mechint.dictionaries.files import save_dictionary
 from mechint.errors import CheckpointError, ParameterError, RunError, UnknownNameError
 from mechint.interventions import Site, logits_under, loss_under
 from mechint.subject import Subject
-from mechint.task import Batch
 
 D_IN, D_SAE = 5, 7
 HOOK = "blocks.1.hook_resid_post"
@@ -434,20 +432,6 @@ def test_exported_rows_are_the_subjects_activations(at: Any, tmp_path: Path) -> 
         export_activations(subject, HOOK, tmp_path / "out")
 
 
-def test_an_example_without_the_answer_is_not_exported(tmp_path: Path) -> None:
-    tokens = torch.tensor([[1, 2, 11], [3, 4, 11], [5, 6, 11]])
-    targets = torch.tensor([[-1, 1, 3], [-1, -1, 7], [0, -1, 0]]).unsqueeze(-1)
-    subject = planted.modular_addition(11, (2, 3)).subject.with_data(Batch(tokens, targets))
-    hook, second = "blocks.0.hook_resid_post", subject.with_answer(1)
-    (shard,) = export_activations(second, hook, tmp_path, at="answer")
-    rows, expected = load_file(shard), subject.activation(hook, -1)[[0, 2]]
-    assert (rows["position"].tolist(), rows["token"].tolist()) == ([2, 2], [11, 11])
-    assert torch.equal(rows["activations"], expected)
-    assert torch.equal(second.data.tokens[rows["example"]], tokens[[0, 2]])
-    batches = list(activation_batches(second, hook, 8, at="answer"))
-    assert [len(batch) for batch in batches] == [2]
-
-
 def test_batches_go_through_all_rows_in_another_order_each_time() -> None:
     subject = written()[0].with_limits(chunk=100)
     whole = subject.activation(HOOK).flatten(0, 1)
@@ -477,11 +461,6 @@ def test_heads_are_joined_and_patterns_are_refused(tmp_path: Path) -> None:
         activation_batches(Subject(subject.model, None), "hook_embed", 8)
     with pytest.raises(ParameterError, match="at least 1"):
         activation_batches(subject, "hook_embed", 0)
-
-
-def test_the_public_names_are_there() -> None:
-    assert mechint.load_dictionary is load_dictionary
-    assert mechint.export_activations is export_activations
 
 
 # --- architectures of today's SAELens ------------------------------------------------------------

@@ -134,19 +134,6 @@ def test_planted_induction_heads_are_found_and_lead(seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize("make", [library.soft_induction, library.induction])
-def test_untrained_heads_are_of_no_kind(make: object) -> None:
-    subject = make(0.0, 3).subject.untrained(3)  # type: ignore[operator]
-    result = probe.run("attention", subject, **QUICK)
-    assert result.lead == "" and result.verdict != "yes"
-
-
-def test_soft_heads_are_found() -> None:
-    plant = library.soft_induction(0.0, 1)
-    result = probe.run("attention", plant.subject, **QUICK)
-    assert result.metrics["induction.heads"] and result.metrics["previous_token.heads"]
-
-
 def test_a_head_at_a_fixed_distance_is_no_induction_head() -> None:
     result = probe.run("attention", library.fixed_distance(0), **QUICK)
     assert result.metrics["previous_token.heads"] and not result.metrics["induction.heads"]
@@ -252,16 +239,3 @@ def test_queries_in_the_padding_are_not_in_the_mean() -> None:
         sums[2:, :length] += one[:, :length]
     reached = np.maximum(counts, 1)[:, None]
     assert found.mean[2:] == pytest.approx((sums / reached)[2:], abs=1e-6)
-
-
-def test_small_memory_and_double_precision_change_nothing() -> None:
-    plant = planted.modular_addition(11, (2, 5), noise=0.1).subject
-    expected = probe.run("attention", plant, **QUICK).metrics["operand.attention"]
-    small = Subject(plant.model, plant.task, memory=5000, chunk=7)
-    again = probe.run("attention", small, **QUICK).metrics["operand.attention"]
-    assert again == {head: pytest.approx(value) for head, value in expected.items()}
-    plant.model.double()
-    found = probe.run("attention", Subject(plant.model, plant.task), **QUICK).metrics
-    assert found["operand.attention"] == {
-        k: pytest.approx(v, abs=1e-6) for k, v in expected.items()
-    }

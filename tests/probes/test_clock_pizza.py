@@ -146,14 +146,6 @@ def test_a_model_between_the_published_ones_is_said_to_be_nearer_to_one() -> Non
     assert "nearer a clock" in between(0.48, 0.65) and "nearer a pizza" in between(0.9, 0.35)
 
 
-def test_lookup_tables_and_untrained_models_are_neither() -> None:
-    task = TASKS["modular-arithmetic"](p=13)
-    subject = planted.modular_addition(13, (2, 5)).subject
-    for other in (planted.lookup_table(task, rotation_seed=1).subject, subject.untrained(0)):
-        result = probe.run("clock-pizza", other, **QUICK)
-        assert result.metrics["mechanism"] == "neither" and result.verdict != "yes"
-
-
 def test_necessary_is_not_sufficient() -> None:
     """A table of all pairs that writes two frequencies has a clock's measures. Its loss rests on
     these frequencies of the embedding, and on all others.

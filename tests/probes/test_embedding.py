@@ -95,15 +95,6 @@ def test_planted_parity_is_separated() -> None:
     )
 
 
-def test_random_rows_and_a_lookup_table_are_silent() -> None:
-    task = TASKS["modular-arithmetic"](p=14)
-    rows = np.random.default_rng(0).standard_normal((14, 32))
-    for subject in (planted.lookup_table(task).subject, subject_with(rows, 14)):
-        result = probe.run("embedding", subject)
-        assert [one.verdict for one in result.findings[1:]] == ["no", "no"]
-        assert "circle" not in result.figures
-
-
 def test_similarity_is_averaged_over_models_of_any_width() -> None:
     draw = np.random.default_rng(0)
     rows = [draw.standard_normal((14, d)) for d in (8, 16, 24)]
@@ -139,19 +130,3 @@ def test_numbers_are_in_order_and_signs_are_no_numbers() -> None:
         assert embedding.in_order(subject) == (n > 0), name
         assert embedding.value_tokens(subject) == list(range(n or task.d_vocab)), name
     assert len(embedding.value_tokens(Subject(model, None), 4)) == 4
-
-
-@pytest.mark.full
-def test_the_null_of_the_ranks_is_uniform_on_random_rows() -> None:
-    p_values = [
-        probe.run(
-            "embedding",
-            subject_with(np.random.default_rng(seed).standard_normal((17, 12)), 17),
-            permutations=99,
-            seed=seed,
-        )
-        .null["svd.rank_90"]
-        .p_value
-        for seed in range(40)
-    ]
-    assert 0.25 < np.mean(p_values) < 0.75 and 0.15 < np.std(p_values)

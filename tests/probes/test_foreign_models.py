@@ -9,18 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-import mechint
 from mechint import probe
 from mechint.checkpoints import load_checkpoint
-from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import NotApplicableError
 from mechint.interventions import Site, Zero, loss_under
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from probes._ablation import Ablation
-from probes._das import DAS, SwapSite, random_subspace, swap
 from probes._interference import TaskGradients
-from probes._patching import Patching
 from probes._weights import circuits
 
 VOCABULARY = 6
@@ -84,30 +80,6 @@ def test_an_embedding_that_is_the_unembedding_is_replaced_as_both(subject: Subje
     assert expected != pytest.approx(untied, abs=1e-2)
 
 
-def test_patching_the_whole_stream_gives_the_source(subject: Subject) -> None:
-    result = Patching(pairs=12, only_correct=False, components=("resid_pre", "mlp")).run(subject)
-    table = result.tables["components"].to_frame().set_index(["kind", "layer", "pos"])
-    assert table.recovered["resid_pre", 0, 0] == pytest.approx(1.0, abs=1e-3)
-    assert table.recovered["resid_pre", 0, 1] == pytest.approx(0.0, abs=1e-3)
-
-
-def test_an_interchange_equals_a_hooked_forward(subject: Subject) -> None:
-    variable = choose_variable(subject.task, "x")
-    pairs = draw(subject, variable, 8, 0, only_correct=False)
-    site = SwapSite(subject, pairs, "blocks.1.hook_resid_pre", 0)
-    basis = random_subspace(site.width, 3, torch.Generator().manual_seed(0)).float()
-    replaced = swap(basis, site.base, site.source)
-    with torch.no_grad():
-        ours = site.logits(replaced, torch.arange(8))
-
-        def put(x: torch.Tensor, hook: object) -> torch.Tensor:
-            return torch.cat([replaced[:, None], x[:, 1:]], 1)
-
-        hooks = [("blocks.1.hook_resid_pre", put)]
-        expected = subject.model.run_with_hooks(pairs.base, fwd_hooks=hooks)[:, -1]
-    assert torch.allclose(ours, expected, atol=1e-5)
-
-
 def test_gradients_by_finite_differences(subject: Subject) -> None:
     """Along a random direction of all parameters but the embedding, which is also the
     unembedding.
@@ -131,13 +103,6 @@ def test_gradients_by_finite_differences(subject: Subject) -> None:
     )
     assert float(along) == pytest.approx(expected, rel=0.02, abs=1e-2)
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_das_runs_on_it_and_finds_nothing(subject: Subject) -> None:
-    small: dict[str, Any] = {"steps": 3, "pairs": 16, "held_out": 8, "null_samples": 99}
-    result = DAS(**small, dimensions=(1,), only_correct=False).run(subject)
-    assert result.verdict in ("unclear", "no")
-    assert mechint.__version__ == result.provenance["mechint"]
 
 
 def opened(kind: str, tmp_path: Path, **more: Any) -> Subject:

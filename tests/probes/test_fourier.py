@@ -51,15 +51,6 @@ def test_planted_frequencies_are_recovered_exactly(p: int, frequencies: tuple[in
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
 
-def test_a_lookup_table_and_untrained_weights_are_silent() -> None:
-    task = TASKS["modular-arithmetic"](p=13)
-    subjects = [planted.lookup_table(task, noise=noise).subject for noise in (0.0, 0.1)]
-    for subject in [*subjects, planted.modular_addition(23, (3, 7)).subject.untrained(0)]:
-        result = probe.run("fourier", subject, **QUICK)
-        assert result.metrics["logits.key_frequencies"] == [] and result.metrics["frequencies"]
-        assert result.verdict != "yes" and result.lead == ""
-
-
 def test_the_loss_without_a_frequency_is_that_of_edited_weights() -> None:
     subject = planted.modular_addition(11, (2, 5), noise=0.05, rotation_seed=1).subject
     metrics = probe.run("fourier", subject, **QUICK).metrics
@@ -171,16 +162,6 @@ def test_networks_of_two_operands_are_analyzed_with_both_their_embeddings(join: 
 def test_second_harmonics_are_twice_the_keys_without_the_keys() -> None:
     assert second_harmonics(59, [3, 15, 17]) == [6, 25, 29]
     assert second_harmonics(113, [3, 6]) == [12] and second_harmonics(12, [6]) == []
-
-
-@pytest.mark.full
-def test_the_same_seed_gives_the_same_result_in_small_memory() -> None:
-    subject = planted.modular_addition(11, (2, 5), noise=0.1).subject
-    once, twice = (probe.run("fourier", subject, seed=3, **QUICK) for _ in range(2))
-    assert once.to_json() == twice.to_json()
-    small = Subject(subject.model, subject.task, memory=1000, chunk=7)
-    metrics = probe.run("fourier", small, seed=3, **QUICK).metrics
-    assert metrics["logits.share"] == pytest.approx(once.metrics["logits.share"])
 
 
 def test_a_group_that_is_not_cyclic_is_sent_to_irreps() -> None:

@@ -12,11 +12,9 @@ import torch
 
 import mechint
 from mechint import planted, probe
-from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.groups.representations import representations
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
-from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
@@ -47,22 +45,6 @@ def test_planted_representations_are_recovered(group: str, irreps: tuple[str, ..
     for name in irreps:
         assert name in logits.headline and name in result.lead
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
-
-
-@pytest.mark.parametrize("name", ["S4", "D7"])
-def test_lookup_tables_and_untrained_weights_are_silent(name: str) -> None:
-    task = TASKS["groups"](group=name)
-    config = ModelConfig(
-        d_model=16, n_heads=2, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, d_mlp=32
-    )
-    lookups = [
-        planted.lookup_table(task, noise=noise, rotation_seed=1).subject for noise in (0, 0.1)
-    ]
-    for subject in [*lookups, Subject(HookedTransformer(config, seed=0), task)]:
-        result = probe.run("irreps", subject, **QUICK)
-        assert result.metrics["logits.key_irreps"] == []
-        assert result.metrics["embedding.key_irreps"] == []
-        assert result.verdict != "yes" and result.lead == ""
 
 
 def test_a_cyclic_group_is_left_to_fourier() -> None:

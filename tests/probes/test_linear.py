@@ -255,13 +255,6 @@ def test_values_along_a_line_where_the_answer_is_read(p: int) -> None:
         assert np.isfinite(columns["r2"]).all()
 
 
-def test_it_is_silent_where_nothing_is_ordered_or_computed() -> None:
-    lookup = planted.lookup_table(TASKS["comparison"](n=20)).subject
-    assert not Linear(**NUMBER).detects(Linear(**NUMBER).run(lookup))
-    untrained = planted.modular_addition(13, (2, 3)).subject.untrained(1)
-    assert not Linear().detects(Linear().run(untrained))
-
-
 def test_unknown_variables_and_hooks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = planted.modular_addition(5, (1,)).subject
     with pytest.raises(UnknownNameError, match="did you mean 'answer'"):

@@ -96,12 +96,6 @@ def test_an_ablation_is_the_loss_of_a_model_whose_neurons_stand_at_their_mean() 
         assert metrics["loss"] + metrics["ablation"][str(k)] == pytest.approx(loss, rel=1e-3)
 
 
-def test_lookup_tables_have_no_clusters() -> None:
-    task = TASKS["modular-arithmetic"](p=13)
-    result = probe.run("neurons", planted.lookup_table(task, noise=0.02).subject, **QUICK)
-    assert result.metrics["clusters"] == {} and result.verdict == "no"
-
-
 def widened(subject: Subject, more: int) -> Subject:
     """The same function with `more` neurons that are always zero."""
     old = subject.model

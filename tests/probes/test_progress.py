@@ -78,12 +78,6 @@ def test_a_plant_lives_in_its_keys_alone() -> None:
     assert result.lead
 
 
-def test_a_lookup_table_has_nothing_to_restrict_to() -> None:
-    subject = planted.lookup_table(TASKS["modular-arithmetic"](p=13)).subject
-    result = probe.run("progress", subject)
-    assert result.metrics["key_frequencies"] == [] and result.verdict == "no"
-
-
 def test_a_frequency_that_is_not_key_is_denied_where_it_is_asked_for() -> None:
     subject = planted.modular_addition(23, (3, 7)).subject
     result = probe.run("progress", subject, keys=(3, 5))

@@ -114,15 +114,6 @@ def test_zero_and_repeated_columns_do_not_count() -> None:
     assert (q @ q.T).diagonal() == pytest.approx([1, 0, 0, 1, 0, 0])
 
 
-def test_it_is_silent_on_untrained_encoders() -> None:
-    plant = planted.bottleneck(width=8, **TASK)
-    assert Subspace().detects(Subspace().run(plant.subject))
-    assert (
-        sum(Subspace().detects(Subspace().run(plant.subject.untrained(seed))) for seed in range(20))
-        <= 1
-    )
-
-
 def test_what_cannot_be_served_is_said() -> None:
     with pytest.raises(NotApplicableError, match="no encoder W_enc"):
         Subspace().run(planted.modular_addition(5, (1,)).subject)

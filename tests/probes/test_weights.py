@@ -246,13 +246,6 @@ def test_one_reader_among_heads_of_a_shared_subspace_is_found() -> None:
     assert found.expected["Q"][1, 6] == pytest.approx(16**-0.5, abs=0.08)
 
 
-def test_heads_of_an_untrained_model_in_one_subspace_are_silent() -> None:
-    (build,) = library.in_one_subspace(library.induction).values()
-    result = probe.run("weights", build(0), **QUICK)
-    assert result.metrics["composition.pairs"] == []
-    assert "read overlaps with" not in result.finding
-
-
 def test_repeated_blocks_can_read_themselves() -> None:
     heads = Heads.of(subject_of(n_layers=1, n_loops=2))
     assert heads.before(0, 0) and heads.before(1, 0)
@@ -461,13 +454,6 @@ def test_a_direction_of_a_tie_is_said_to_be_one_choice_of_basis(noise: float) ->
     result = probe.run("weights", subject, **QUICK)
     (said,) = [one for one in result.findings if one.tested == ("directions.largest",)]
     assert (said.details["singular value ties with"] != "none") == (noise == 0)
-
-
-def test_untrained_weights_are_silent() -> None:
-    subject = library.induction(0.0, 1).subject.untrained(2)
-    result = probe.run("weights", subject, **QUICK)
-    assert result.metrics["composition.pairs"] == [] and result.verdict == "no"
-    assert [question for question, _ in result.not_asked] == ["singular directions"]
 
 
 def test_what_has_no_heads_by_name_is_refused_in_one_line() -> None:

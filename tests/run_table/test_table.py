@@ -19,7 +19,7 @@ import probes
 import tasks
 from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError
 from mechint.run_table import Measurement, Runs
-from mechint.run_table.entries import Entry, natural, with_distinct_names
+from mechint.run_table.entries import Entry, with_distinct_names
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
 STEPS = {"steps": 6, "evaluate_every": 3, "checkpoints": "linear", "n_checkpoints": 3}
@@ -127,16 +127,6 @@ def test_what_is_kept_of_one_answer_is_not_given_for_another() -> None:
     assert [Measurement.from_key(json.loads(key)) for key in keys] == of_answer
 
 
-def test_over_steps_has_a_row_per_kept_checkpoint(folder: Path) -> None:
-    table = mechint.runs(folder / "d16").over_steps().probe("embedding")
-    frame = table.frame()
-    kept = sorted((folder / "d16").rglob("step-*.pt"))
-    assert len(frame) == len(kept) >= 6
-    assert (frame.groupby("path")["step"].nunique() == len(kept) // 3).all()
-    by_step = frame.groupby("step")["embedding.verdict"].count()
-    assert (by_step == 3).all()
-
-
 @pytest.mark.full
 def test_workers_give_the_same_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = mechint.runs(folder / "d16").probe("embedding", permutations=19)
@@ -231,11 +221,6 @@ def test_damaged_rows_are_passed_over(folder: Path) -> None:
         assert mechint.runs(run.parent).rows()[0]["step"] == 6
     finally:
         run.write_text(text)
-
-
-def test_natural_order() -> None:
-    names = ["a10", "a9", "b", "a", "10", "9"]
-    assert sorted(names, key=natural) == ["9", "10", "a", "a9", "a10", "b"]
 
 
 def rows_of_seeds(n: int) -> list[dict[str, object]]:

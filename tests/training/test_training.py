@@ -514,14 +514,6 @@ def test_grokfast_ma_averages_the_window() -> None:
     assert torch.allclose(flat.values[0], expected)
 
 
-def test_schedules() -> None:
-    cosine = TrainConfig(lr=1.0, min_lr=0.1, warmup=10, steps=110, schedule="cosine")
-    assert learning_rate(cosine, 4) == pytest.approx(0.5)
-    assert learning_rate(cosine, 109) == pytest.approx(0.1)
-    inverse = TrainConfig(lr=1.0, warmup=100, steps=10_000, schedule="inverse_sqrt")
-    assert learning_rate(inverse, 399) == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize("warmup", [0, 10])
 def test_the_rate_of_every_step_lies_on_its_curve(warmup: int) -> None:
     """Up a line to the rate; then as far down to the least one as a quarter turn or a line goes,
@@ -579,14 +571,6 @@ def test_kept_steps_are_evenly_apart_in_steps_or_in_their_logarithm(n: int) -> N
     log = kept_steps(TrainConfig(steps=steps, checkpoints="log", n_checkpoints=n))
     assert sorted(log) == pytest.approx([0, *np.logspace(0, 8, n)], abs=1)
     assert kept_steps(TrainConfig(steps=steps, checkpoints="last", n_checkpoints=n)) == set()
-
-
-@given(steps=st.integers(1, 10_000), n=st.integers(1, 50), how=st.sampled_from(["log", "linear"]))
-def test_kept_steps_span_the_run(steps: int, n: int, how: str) -> None:
-    kept = kept_steps(TrainConfig(steps=steps, checkpoints=how, n_checkpoints=n))
-    assert 0 in kept
-    assert max(kept) <= steps
-    assert steps in kept or n == 1
 
 
 def test_the_time_of_every_kind_is_estimated_by_steps_that_are_timed() -> None:

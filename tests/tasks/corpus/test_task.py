@@ -524,7 +524,6 @@ def test_a_dataset_that_is_not_there(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"frequency": 1.5}, "frequency=1.5: expected 0 to 1"),
         ({**INJECTED, "frequency": 0.5, "gap": 3}, "gap=3: expected at most 2"),
         ({**INJECTED, "n_ctx": 3}, "n_ctx=3: expected at least 4"),
         ({"inject": "corpus"}, "inject='corpus': expected a task other than the corpus"),

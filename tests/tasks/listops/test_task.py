@@ -331,21 +331,16 @@ def test_chance_is_the_most_frequent_answer():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 337}, r"listops: n=337: expected 2 to 336"),
         ({"operations": ("SUM",)}, r"unknown operation of integers 'SUM'"),
-        ({"operations": ("OP",)}, r"unknown operation of integers 'OP'"),
         (
             {"operations": ("MAX", "MAX")},
             r"operations=\('MAX', 'MAX'\): expected at least one, and every one once",
         ),
-        ({"operations": ()}, r"operations=\(\): expected at least one"),
         (
             {"weights": (1, 2)},
             r"weights=\(1.0, 2.0\): expected 3 numbers, one for each of MAX, MED, ADD, not all 0",
         ),
-        ({"weights": (0, 0, 0)}, r"weights=\(0.0, 0.0, 0.0\): expected 3 numbers"),
         ({"min_operands": 4}, r"min_operands=4: expected at most operands=3"),
-        ({"excluded": 0}, r"excluded=0: expected 1 to 1,000,000"),
         (
             {"excluded": 501},
             r"excluded=501: expected 1 to 500, half of the 1000 tuples of 3 operands",
@@ -354,12 +349,6 @@ def test_chance_is_the_most_frequent_answer():
             {"context": 22},
             r"context=22: expected at least 23 characters, for operands=3 at depth=2",
         ),
-        (
-            {"operands": 5, "depth": 1, "context": 13},
-            r"context=13: expected at least 14 characters, for operands=5 at depth=1",
-        ),
-        ({"operands": 6}, r"operands=6: expected 1 to 5"),
-        ({"spelling": "polish"}, r"spelling='polish': expected one of symbolic, functional"),
         (
             {"ramp_operation": "ADD", "train_examples": 9},
             r"train_examples=9: expected none beside a ramp_operation",
