@@ -24,7 +24,7 @@ from mechint.progress import console, counting, spinner
 from mechint.registry import EXPLANATIONS
 
 if TYPE_CHECKING:
-    from mechint.explain import Audit
+    from mechint.explain import Audit, Rivals
 
 
 @click.command(
@@ -125,17 +125,21 @@ def explain(
             found = [audit(subject, *parts, seed=seed, examples=n)]
         else:
             found = propose(subject, family=family, seed=seed, examples=n)
+        apart = _rivals(subject, found[0], seed, n)
     if out is not None:
         _write(out, subject, found[0], seed, n)
     if as_json:
         audits = [one.to_dict() for one in found]
-        print_json({"schema": 1, "path": str(path), "audits": audits})
+        shown = None if apart is None else apart.to_dict()
+        print_json({"schema": 1, "path": str(path), "audits": audits, "rivals": shown})
     else:
         from mechint.explain.text import audits_text
 
         screen = console()
         heading = f"{title_of(subject)}   {path}"
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
+        if apart is not None:
+            screen.print(f"\n{apart}", markup=False, highlight=False)
     return 0
 
 
@@ -161,6 +165,18 @@ def _over_steps(
         line = f"{row['step']:>8,}  {row.get('explain.standing', '–'):<12} {share:>11}  {said}"
         screen.print(line, markup=False, overflow="ellipsis", no_wrap=True)
     return 0
+
+
+def _rivals(subject: Any, best: Audit, seed: int, n: int) -> Rivals | None:
+    """The rival programs of the subject's task told apart; None where it answers at chance or its
+    task has one program.
+    """
+    from mechint.explain import rivals
+
+    if len(subject.task.programs) < 2 or best.standing in ("refused", "abstains"):
+        return None
+    parts = best.explanation.parts if best.standing != "wrong" else ()
+    return rivals(subject, parts=parts, seed=seed, examples=n)
 
 
 def _write(out: Path, subject: Any, found: Audit, seed: int, n: int) -> None:

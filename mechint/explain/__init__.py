@@ -12,17 +12,20 @@ from mechint.explain._audit import Audit, Test, audit
 from mechint.explain.claims import head, neurons, site
 from mechint.explain.explanation import Explanation, Part, Route
 from mechint.explain.propose import Family, explain
+from mechint.explain.rivals import Rivals, rivals
 
 __all__ = [
     "Audit",
     "Explanation",
     "Family",
     "Part",
+    "Rivals",
     "Route",
     "Test",
     "audit",
     "explain",
     "head",
     "neurons",
+    "rivals",
     "site",
 ]

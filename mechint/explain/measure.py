@@ -78,16 +78,11 @@ class Bench:
     @property
     def answers(self) -> tuple[str | None, ...]:
         """The variable that answers each output; None for outputs that it does not compute."""
-        answer = self.subject.answer
-        return self.program.answers[answer if isinstance(answer, int) else -1]
+        return answers_of(self.program, self.subject)
 
     def labels(self, values: Values) -> Int[Tensor, "n output"]:
         """The answers that the program gives, IGNORE for outputs that it does not compute."""
-        some = next(iter(values.values()))
-        columns = [
-            torch.full_like(some, IGNORE) if name is None else values[name] for name in self.answers
-        ]
-        return torch.stack(columns, 1)
+        return labels_of(self.answers, values)
 
     def targets(self, rows: Tensor) -> Int[Tensor, "n output"]:
         """The task's own answers."""
@@ -207,6 +202,18 @@ class Bench:
         order = np.empty(n, np.int64)
         order[cycle] = np.roll(cycle, 1)
         return torch.from_numpy(order)
+
+
+def answers_of(program: Program, subject: Subject) -> tuple[str | None, ...]:
+    """The variable by which a program gives each output of the answer that is asked about."""
+    return program.answers[subject.answer if isinstance(subject.answer, int) else -1]
+
+
+def labels_of(answers: Sequence[str | None], values: Values) -> Int[Tensor, "n output"]:
+    """The values of `answers`, IGNORE where one is None."""
+    some = next(iter(values.values()))
+    columns = [torch.full_like(some, IGNORE) if name is None else values[name] for name in answers]
+    return torch.stack(columns, 1)
 
 
 def with_more_inputs(subject: Subject, seed: int) -> Subject:
