@@ -6,7 +6,8 @@
 
 A probe is calibrated on them (`Probe.calibration`, ``mechint/calibration/``): it must find what was
 planted, with the right numbers, under noise, in any basis of the residual stream and beside a
-decoy; and it must stay silent on `lookup_table`.
+decoy; and it must stay silent on `lookup_table`. `enforce` is the exception: it trains models to
+hold given variables in given places.
 """
 
 from mechint.planted._bottleneck import bottleneck
@@ -14,6 +15,7 @@ from mechint.planted._composition import composition
 from mechint.planted._linear_network import linear_network
 from mechint.planted.assembly import Planted
 from mechint.planted.calibration import Calibration, Trial
+from mechint.planted.enforced import enforce, random_alignment, save_enforced, truth_of
 from mechint.planted.groups import group_product
 from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
@@ -28,10 +30,14 @@ __all__ = [
     "bottleneck",
     "comparison",
     "composition",
+    "enforce",
     "group_product",
     "induction_head",
     "linear_network",
     "lookup_table",
     "modular_addition",
+    "random_alignment",
     "rasp_program",
+    "save_enforced",
+    "truth_of",
 ]
