@@ -27,7 +27,6 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
@@ -57,7 +56,7 @@ from mechint.models.untouched import (
     untouched,
 )
 from mechint.notebook import as_html
-from mechint.task import IGNORE, Answers, Batch, Chance, FiniteTask, Task
+from mechint.task import IGNORE, LOSS, Answers, Batch, Chance, FiniteTask, Task, answer_scores
 
 Which = int | Literal["all"]
 """An answer of an example: counted from 0, negative from its last one, or all."""
@@ -394,15 +393,11 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> dict[str, float]:
         """Output → mean cross-entropy in nats, in float64."""
-        slices = self._answered_task.output_slices
+        task = self._answered_task
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
-        return {
-            name: float(
-                F.cross_entropy(logits[:, part].double(), targets[:, i], ignore_index=IGNORE)
-            )
-            for i, (name, part) in enumerate(slices.items())
-        }
+        losses = answer_scores(task, logits, targets)[..., LOSS].nanmean(0)
+        return dict(zip(task.output_slices, losses.tolist(), strict=True))
 
     # --- activations ------------------------------------------------------------------------------
     def check_hook(self, name: str) -> str:

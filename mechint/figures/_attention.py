@@ -24,7 +24,6 @@ def attention(
     *,
     title: str,
     caption: str,
-    steps: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> Figure:
     """Attention of all heads over some examples, as a view in a page or a notebook.
 
@@ -32,8 +31,6 @@ def attention(
         heads: names, "L0H1".
         examples: name of the example → text of each of its tokens.
         patterns: name of the example → attention (head, query, key), 0–1.
-        steps: step of an earlier checkpoint → its patterns; a slider goes through them, `patterns`
-            last.
 
     Returns:
         A figure with a view beside the static drawing of its first example. Examples that are too
@@ -46,14 +43,13 @@ def attention(
     [[[[1.0, 0.0, 0.5, 0.5]]]]
     """
     assert heads and examples, "no head or no example"
-    moments = {**(steps or {}), -1: patterns}
     every = [np.asarray(patterns[name], dtype=np.float64) for name in examples]
-    if not steps and all(np.ptp(one) == 0 for one in every) and every[0].shape[-1] > 1:
+    if all(np.ptp(one) == 0 for one in every) and every[0].shape[-1] > 1:
         value = float(every[0].flat[0])
         return Figure("sentence", title, f"{title}: {value:.3g} from every token to every token.")
     cost, kept = 0, []
     for name, tokens in examples.items():
-        cost += len(moments) * len(heads) * len(tokens) ** 2
+        cost += len(heads) * len(tokens) ** 2
         if kept and cost > MAX_WEIGHTS:
             break
         kept.append(name)
@@ -61,8 +57,8 @@ def attention(
         "kind": "attention",
         "heads": list(heads),
         "examples": [{"name": name, "tokens": [*map(str, examples[name])]} for name in kept],
-        "frames": [[_heads(moment[name]) for name in kept] for moment in moments.values()],
-        "steps": [*(str(step) for step in steps or {}), "this checkpoint"] if steps else [],
+        "frames": [[_heads(patterns[name]) for name in kept]],
+        "steps": [],
     }
     if len(kept) < len(examples):
         caption += f" The first {len(kept)} of {len(examples)} examples can be chosen."

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.func import grad, vmap
@@ -16,7 +15,7 @@ from mechint.interventions import detached_weights, resumes
 from mechint.models.forward import Forward
 from mechint.models.rows import RowLayout
 from mechint.models.untouched import all_finite
-from mechint.task import IGNORE, Batch, Task
+from mechint.task import IGNORE, LOSS, Batch, Task, answer_scores
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -33,16 +32,8 @@ def weighted_loss(
     """Σ weights · cross-entropy (nats), targets to IGNORE left out; float64, since in float32
     1 − softmax of a confident right answer rounds, and the gradient with it.
     """
-    losses = [
-        F.cross_entropy(
-            logits[..., part].double().flatten(0, 1),
-            targets[..., output].flatten(),
-            ignore_index=IGNORE,
-            reduction="none",
-        )
-        for output, part in enumerate(task.output_slices.values())
-    ]
-    return (torch.stack(losses, -1) * weights.flatten(0, 1)).sum()
+    losses = answer_scores(task, logits.flatten(0, 1), targets.flatten(0, 1))[..., LOSS]
+    return (losses.nan_to_num() * weights.flatten(0, 1)).sum()
 
 
 def groups_of(task: Task, data: Batch) -> Weights:

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from einops import einsum, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mechint.activations import writer_hooks
 from mechint.subject import Subject
-from mechint.task import IGNORE
+from mechint.task import ACCURACY, IGNORE, LOSS, answer_scores
 from probes._lens.nulls import OtherAnswers
 from probes._lens.readout import MOST_SUM_ERROR, Readout
 from probes.ties import TIE
@@ -66,15 +65,14 @@ class Sums:
         found: dict[str, Float[Tensor, "row ..."]],
         others: OtherAnswers,
     ) -> None:
-        """Add one chunk: `found` its activations, `others` the answers of the
-        null.
-        """
+        """Add one chunk: `found` its activations, `others` the answers of the null."""
+        assert subject.task is not None
         targets = subject.targets[part]
         for name, hook in points.items():
-            logits = readout.logits(found[hook].double())
-            right = subject.correct(logits, targets)[targets != IGNORE]
+            scores = answer_scores(subject.task, readout.logits(found[hook].double()), targets)
+            right = scores[..., ACCURACY][targets != IGNORE] == 1
             self.right[name] = self.right.get(name, 0.0) + float(right.sum())
-            self.loss[name] = self.loss.get(name, 0.0) + _total_loss(subject, logits, targets)
+            self.loss[name] = self.loss.get(name, 0.0) + float(scores[..., LOSS].nansum())
         self.at_end.append(right)  # of the last point
         last = found[list(points.values())[-1]].double()
         scale, parts = readout.scale(last), dict[str, Tensor]()
@@ -211,13 +209,4 @@ def _toward(subject: Subject, readout: Readout, targets: Tensor) -> Tensor:
             for i, start in enumerate(starts)
         ),
         torch.zeros(()),
-    )
-
-
-def _total_loss(subject: Subject, logits: Tensor, targets: Tensor) -> float:
-    assert subject.task is not None
-    parts = enumerate(subject.task.output_slices.values())
-    return sum(
-        float(F.cross_entropy(logits[:, part], targets[:, i], ignore_index=IGNORE, reduction="sum"))
-        for i, part in parts
     )
