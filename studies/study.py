@@ -81,15 +81,19 @@ class Study(abc.ABC):
     costs: ClassVar[Mapping[str, float]]
     measured: ClassVar[tuple[str, ...]] = ()
 
+    # static, so that a study can name functions; one that keeps a state makes them methods
+    @staticmethod
     @abc.abstractmethod
-    def plan(self, size: str) -> list[PlannedRun]:
+    def plan(size: str) -> list[PlannedRun]:
         """The runs that are trained at `size`, names all different."""
 
+    @staticmethod
     @abc.abstractmethod
-    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+    def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
         """The numbers that are kept of a trained run; JSON values."""
 
-    def draw(self, rows: Rows) -> dict[str, Figure]:
+    @staticmethod
+    def draw(rows: Rows) -> dict[str, Figure]:
         """The paper's figures, from the rows."""
         return {}
 

@@ -12,7 +12,6 @@ from mechint.training import Run
 from studies.capacity import language, regressions
 from studies.capacity.claims import CLAIMS
 from studies.capacity.figures import draw
-from studies.rows import Rows
 from studies.study import PlannedRun, Study, arm
 
 SEED = 3000
@@ -192,6 +191,12 @@ def language_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
     return planned
 
 
+def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a run, of a language model or of regressions."""
+    kind = language if labels["arm"] == "language" else regressions
+    return kind.measure(run, labels)
+
+
 class Capacity(Study):
     """Regressions and language models that compete for width."""
 
@@ -210,13 +215,6 @@ class Capacity(Study):
     there: ClassVar[str] = "regressions; 8- to 16-layer models, 4M to 4B parameters, on Dolma"
     claims = CLAIMS
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "overnight": 4, "full": 900}
-
-    def plan(self, size: str) -> list[PlannedRun]:
-        return plan(size)
-
-    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
-        kind = language if labels["arm"] == "language" else regressions
-        return kind.measure(run, labels)
-
-    def draw(self, rows: Rows) -> dict[str, Any]:
-        return draw(rows)
+    plan = staticmethod(plan)
+    measure = staticmethod(measure)
+    draw = staticmethod(draw)

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mechint.training import Run
 from studies.composition.claims import CLAIMS
 from studies.composition.figures import draw
 from studies.composition.measures import measure
-from studies.rows import Rows
 from studies.study import PlannedRun, Study, arm
 
 SEED = 3000
@@ -125,12 +123,6 @@ class CompositionStudy(Study):
     there: ClassVar[str] = "k = 4 (figure); k⁴N⁶ samples (theorem)"
     claims = CLAIMS
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "overnight": 14, "full": 400}
-
-    def plan(self, size: str) -> list[PlannedRun]:
-        return plan(size)
-
-    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
-        return measure(run, labels)
-
-    def draw(self, rows: Rows) -> dict[str, Any]:
-        return draw(rows)
+    plan = staticmethod(plan)
+    measure = staticmethod(measure)
+    draw = staticmethod(draw)

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mechint.training import Run
 from studies.emergence.claims import CLAIMS
 from studies.emergence.figures import draw
 from studies.emergence.measures import measure
-from studies.rows import Rows
 from studies.study import PlannedRun, Study, arm
 
 SEED = 3000
@@ -169,12 +167,6 @@ class Emergence(Study):
     there: ClassVar[str] = "online SGD, P ≪ d^0.1"
     claims = CLAIMS
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "overnight": 6, "full": 200}
-
-    def plan(self, size: str) -> list[PlannedRun]:
-        return plan(size)
-
-    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
-        return measure(run, labels)
-
-    def draw(self, rows: Rows) -> dict[str, Any]:
-        return draw(rows)
+    plan = staticmethod(plan)
+    measure = staticmethod(measure)
+    draw = staticmethod(draw)

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from mechint.training import Run
 from studies.joint_training.claims import CLAIMS
 from studies.joint_training.figures import draw
 from studies.joint_training.measures import measure
-from studies.rows import Rows
 from studies.study import PlannedRun, Study, arm
 
 SEED = 3000
@@ -258,12 +256,6 @@ class JointTraining(Study):
     there: ClassVar[str] = "nested n = 20 and 26, 8 to 362 wide, 20,000 to 50,000 steps"
     claims = CLAIMS
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "overnight": 30, "full": 8000}
-
-    def plan(self, size: str) -> list[PlannedRun]:
-        return plan(size)
-
-    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
-        return measure(run, labels)
-
-    def draw(self, rows: Rows) -> dict[str, Any]:
-        return draw(rows)
+    plan = staticmethod(plan)
+    measure = staticmethod(measure)
+    draw = staticmethod(draw)

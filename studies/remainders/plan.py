@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mechint.training import Run
 from studies.remainders.claims import CLAIMS
 from studies.remainders.figures import draw
 from studies.remainders.measures import EASY, measure
-from studies.rows import Rows
 from studies.study import PlannedRun, Study, arm
 
 SEED = 3000
@@ -111,12 +109,6 @@ class RemaindersStudy(Study):
     there: ClassVar[str] = "p = 113, 29 primes, 30% train, 65,536 steps"
     claims = CLAIMS
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.8, "overnight": 2.2, "full": 1200}
-
-    def plan(self, size: str) -> list[PlannedRun]:
-        return plan(size)
-
-    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
-        return measure(run, labels)
-
-    def draw(self, rows: Rows) -> dict[str, Any]:
-        return draw(rows)
+    plan = staticmethod(plan)
+    measure = staticmethod(measure)
+    draw = staticmethod(draw)
