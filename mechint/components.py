@@ -149,4 +149,4 @@ def list_components(
     return Components(tuple(sites), left_out)
 
 
-__all__ = ["Components", "list_components", "site_of"]
+__all__ = ["DEFAULT", "Components", "list_components", "site_of"]

@@ -71,7 +71,7 @@ class Subject:
     """A model under study.
 
     Args:
-        model: any `HookedModel`: a HookedTransformer, a student, a bridge, or a wrapped module.
+        model: any hooked model: a HookedTransformer, a student, a bridge, or a wrapped module.
         task: what it was trained on; None for a language model without a task of ours.
         data: the examples probes look at; all inputs of a finite task, `n_examples` of a generated
             one when None. Where some have the answer meant and others lack it, `Subject.data` are

@@ -33,7 +33,6 @@ from mechint.interventions.values import (
     Mean,
     ProjectOut,
     Replace,
-    Rotate,
     Zero,
     hooks_of,
 )
@@ -48,7 +47,6 @@ __all__ = [
     "RecordedForward",
     "Replace",
     "ResidSite",
-    "Rotate",
     "Site",
     "Zero",
     "ablate",

@@ -58,9 +58,9 @@ class Intervention(abc.ABC):
             value = getattr(self, field.name)
             if not isinstance(value, Tensor):
                 continue
-            if field.name in MATRICES:
+            if field.name == "basis":  # the last axis of the part is multiplied by it
                 fits = value.dim() == 2 and len(value) == part[-1]
-            elif field.name in BROADCAST:
+            elif field.name in PER_EXAMPLE:
                 ends = zip(reversed(value.shape), reversed(part), strict=False)
                 fits = value.dim() <= len(part) and all(a in (1, b) for a, b in ends)
             else:
@@ -89,11 +89,7 @@ class Intervention(abc.ABC):
 
 
 PER_EXAMPLE = ("value", "delta", "toward")
-"""Fields whose first axis may be the examples."""
-BROADCAST = (*PER_EXAMPLE, "center")
-"""Fields that are broadcast to the site's part."""
-MATRICES = ("basis", "rotation")
-"""Fields that the last axis of the site's part is multiplied by."""
+"""Fields that are broadcast to the site's part, and whose first axis may be the examples."""
 
 
 @dataclass(frozen=True)
@@ -149,19 +145,6 @@ class Add(Intervention):
 
     def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         return part + self.delta
-
-
-@dataclass(frozen=True)
-class Rotate(Intervention):
-    """Multiply by `rotation` (d, d) along the last axis, about `center` (the origin when None)."""
-
-    rotation: Float[Tensor, "d d"]
-    center: Float[Tensor, " ..."] | None = None
-
-    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
-        if self.center is None:
-            return part @ self.rotation.to(part)
-        return (part - self.center) @ self.rotation.to(part) + self.center
 
 
 @dataclass(frozen=True)

@@ -1,67 +1,26 @@
 """The protocol of models: hooks, shape and capabilities.
 
-A HookedTransformer, a student, a TransformerLens bridge and a wrapped ``nn.Module`` all are
-`HookedModel`s. Probes ask for a `Capability` and read a `ModelDescription`; they never ask for a
-class or for an attribute that only some models have.
+A HookedTransformer, a student, a TransformerLens bridge and a wrapped ``nn.Module`` all are hooked
+models: modules with `hook_dict`, hook name → TransformerLens's HookPoint, and `run_with_hooks`.
+Probes ask for a `Capability` and read a `ModelDescription`; they never ask for a class or for an
+attribute that only some models have.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any
 
 import torch
-from jaxtyping import Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from mechint.errors import CheckpointError, MechintError, ParameterError
 from mechint.models.capability import Capability
 
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
 """(hook name, function(activation, hook)) pairs, as TransformerLens takes them."""
-
-
-class HookedModel(Protocol):
-    """A module whose activations are reached by name."""
-
-    training: bool
-
-    @property
-    def hook_dict(self) -> Mapping[str, Any]:
-        """Hook name → TransformerLens HookPoint."""
-        ...
-
-    def __call__(self, tokens: Tensor) -> Tensor: ...
-
-    def run_with_hooks(self, tokens: Shaped[Tensor, "batch ..."], *, fwd_hooks: Any) -> Any:
-        """Logits under hooks that are gone afterwards."""
-        ...
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """All weights, as of `nn.Module`."""
-        ...
-
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """All weights with their names, as of `nn.Module`."""
-        ...
-
-    def modules(self) -> Iterator[nn.Module]:
-        """The model and all its submodules, as of `nn.Module`."""
-        ...
-
-    def state_dict(self) -> Mapping[str, Tensor]:
-        """Weights and buffers by name, as of `nn.Module`."""
-        ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Take weights and buffers by name, as of `nn.Module`."""
-        ...
-
-    def eval(self) -> Self:
-        """Go into evaluation mode, as of `nn.Module`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -214,7 +173,7 @@ def copy_weights(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None
 
 
 def check_hooked(model: Any) -> None:
-    """Refuse what is not a `HookedModel`; ParameterError says how to make it one."""
+    """Refuse what is not a hooked model; ParameterError says how to make it one."""
     if not hasattr(model, "hook_dict") or not hasattr(model, "run_with_hooks"):
         raise ParameterError(
             f"a {type(model).__name__} has no hooks by name; "

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.components import list_components
+from mechint.components import DEFAULT, list_components
 from mechint.counterfactuals import partners
 from mechint.errors import DataError, MechintError
 from mechint.interventions import (
@@ -36,7 +36,6 @@ from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-DEFAULT = ("attention", "head", "mlp")
 KINDS = (*DEFAULT, "direction")
 """Kinds of components that may be ablated, beside neurons."""
 NEURON_EXAMPLES = 128
@@ -148,7 +147,7 @@ def list_ablated(
         NotApplicableError: a kind that was asked for and cannot be reached.
     """
     named = None if kinds is None else [kind for kind in kinds if kind != "direction"]
-    listed = list_components(subject, named, default=DEFAULT)
+    listed = list_components(subject, named)
     result = [AblatedScores(site) for site in listed.sites]
     for layer in range(subject.n_layers) if kinds and "direction" in kinds else ():
         result += _directions(subject, data, layer, directions)

@@ -17,7 +17,6 @@ from mechint.interventions import (
     ProjectOut,
     RecordedForward,
     Replace,
-    Rotate,
     Site,
     Zero,
     fill_means,
@@ -187,7 +186,6 @@ def test_a_value_that_does_not_fit_is_refused_by_name(subject: Subject) -> None:
         r"Add at L0H1 @ 2: delta of shape \(8,\)": Add(Site.head(0, 1, pos=2), eye[0]),
         r"Mean at L1 resid_pre: value of shape \(5,\)": Mean(Site.resid_pre(1), eye[0, :5]),
         r"ProjectOut at L0 MLP: basis of shape \(3, 3\)": ProjectOut(Site.mlp(0), eye[:3, :3]),
-        r"Rotate at L0 MLP: rotation of shape \(3, 3\)": Rotate(Site.mlp(0), eye[:3, :3]),
         r"L0H9: 9 is not among the 2": Add(Site.head(0, 9), eye[0, :4]),
     }
     hooks = {one.site.hook for one in cases.values()}

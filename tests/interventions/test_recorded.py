@@ -16,7 +16,6 @@ from mechint.interventions import (
     RecordedForward,
     Replace,
     ResidSite,
-    Rotate,
     Site,
     Zero,
     activation_gradients,
@@ -63,14 +62,14 @@ def every_intervention(model: HookedTransformer, generator: torch.Generator) -> 
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    basis, rotation = (torch.linalg.qr(random(8, k))[0] for k in (2, 8))
+    basis = torch.linalg.qr(random(8, 2))[0]
     result: list[Intervention] = []
     for layer in range(model.config.depth):
         for pos in (None, 0, 3, "answer"):
             heads = Site.of("head", layer, pos, (0,))
             resid = Site.resid_pre(layer, pos)
             spread = () if pos is not None else (4,)
-            result += [Zero(heads), Mean(Site.attention(layer, pos)), Rotate(resid, rotation)]
+            result += [Zero(heads), Mean(Site.attention(layer, pos))]
             result += [ProjectOut(resid, basis), Replace(resid, random(5, *spread, 8))]
             result += [Add(Site.attention(layer, pos), random(5, *spread, 8))]
             result += [Add(resid, random(8)), Add(heads, random(1, model.config.d_head))]
