@@ -139,7 +139,12 @@ class Account:
     @property
     def leading(self) -> ProbeResult | None:
         """The result that the verdict is from; None where nothing was found."""
-        return _leading(self.results)
+        return next(iter(self.ranked), None)
+
+    @property
+    def ranked(self) -> list[ProbeResult]:
+        """The results that lead, that of the verdict first."""
+        return _ranked(self.results)
 
     @property
     def hero(self) -> Figure | None:
@@ -224,16 +229,17 @@ def accounts_json(accounts: Sequence[Account]) -> dict[str, Any]:
     return {"schema": SCHEMA, "accounts": [one.to_dict() for one in accounts]}
 
 
-def _leading(results: Mapping[str, ProbeResult]) -> ProbeResult | None:
+def _ranked(results: Mapping[str, ProbeResult]) -> list[ProbeResult]:
+    """The results that lead, of the highest rank first."""
     led = [result for result in results.values() if result.lead]
-    return max(led, key=lambda result: result.lead_rank, default=None)
+    return sorted(led, key=lambda result: -result.lead_rank)
 
 
 def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
     """Verdict and caveat of an account: the lead of highest rank; where nothing leads, a headline
     that is "yes"; else what was not found.
     """
-    leading = _leading(results)
+    leading = next(iter(_ranked(results)), None)
     if leading is not None:
         first = min(leading.findings, key=lambda one: rank(one.verdict))
         return leading.lead, first.caveat

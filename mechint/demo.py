@@ -178,26 +178,25 @@ def _lead(
 ) -> str:
     """A sentence on when the two sets are learned and the key frequencies are there."""
     texts = [
-        f"the {words} set is learned ({LEARNED:.0%}) at step {first[name]:,}"
+        f"the {words} set is learned ({LEARNED:.0%}) by step {first[name]:,}"
         for name, words in (("train", "training"), ("test", "test"))
         if first[name] is not None
     ]
     if len(texts) < 2:
         return _sentence("; ".join([*texts, "the test set is not learned"]))
-    texts[1] += ", each at the first evaluation that says so"
     final = measures["trigonometric_share"][-1]
-    waves = [
+    explained = [
         {"step": step, "share": share}
         for step, share in zip(measures["step"], measures["trigonometric_share"], strict=True)
     ]
-    half = _first(waves, "share", final / 2)
+    half = _first(explained, "share", final / 2)
     if half is None or not final > 0:
         return _sentence(", ".join(texts))
     before = [row["test.accuracy"] for row in rows if row["step"] <= half]
     return (
-        f"{_sentence(', '.join(texts))} The key frequencies explain half of what "
-        f"they explain at the end ({final:.0%} of the logits' variance) first at the checkpoint of "
-        f"step {half:,}; the test accuracy is {before[-1]:.0%} then."
+        f"{_sentence(', '.join(texts))} By step {half:,}, at a test accuracy of {before[-1]:.0%}, "
+        "the key frequencies explain half of what they explain at the end "
+        f"({final:.0%} of the logits' variance)."
     )
 
 

@@ -272,7 +272,7 @@ def headlines(metrics: Mapping[str, Any]) -> str:
     """
     wanted = ("step", "train.loss", "test.loss", "train.accuracy", "test.accuracy")
     return "  ".join(
-        f"{name} {metrics[name]:.6g}"
+        f"{name} {metrics[name]:.3g}" if name != "step" else f"step {metrics[name]:.6g}"
         for name in wanted
         if isinstance(metrics.get(name), int | float)
     )

@@ -204,9 +204,13 @@ class Report:
             table if isinstance(table, Table) else Table(table, caption, units or {})
         )
 
-    def array(self, name: str, array: Shaped[np.ndarray, " ..."]) -> None:
-        """Record a large array of numbers."""
+    def array(self, name: str, array: Shaped[np.ndarray, " ..."], unit: str = "") -> None:
+        """Record a large array of numbers; what is called "strip" is drawn below the verdict on the
+        terminal, with its unit as label.
+        """
         self.arrays[name] = array
+        if unit:
+            self.units[name] = unit
 
     def figure(self, name: str, figure: Figure) -> None:
         """Record a figure."""

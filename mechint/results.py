@@ -55,10 +55,10 @@ class Effect:
     """The size of what a finding claims, with the value that it stands against.
 
     value, baseline: in `unit`; label: what was measured ("loss without them"); baseline_label:
-    what the baseline is ("without the other 50", "chance", "published clock").
+    what the baseline is ("without the others", "chance", "published clock").
 
-    >>> print(Effect(5.5, "nats", "loss without them", 0.013, "without the other 50"))
-    loss without them 5.5 nats (without the other 50 0.013)
+    >>> print(Effect(5.5, "nats", "loss without them", 0.013, "without the others"))
+    loss without them 5.5 nats (without the others 0.013)
     """
 
     value: float

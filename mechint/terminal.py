@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mechint.account import Account, Quality
 
 MIN_WIDTH, MAX_WIDTH = 60, 160
+MAX_LINES = 30
 NAME_WIDTH = 13
 """Columns for the mark and the name of a probe."""
 MAX_LOOKED_FOR, MAX_QUALITY, MAX_SUMMARY = 4, 3, 4
@@ -75,15 +76,23 @@ def account_text(account: Account, width: int = 100) -> Text:
     """The account of one model as styled text of at most `width` columns."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     out = Text()
-    for line, style in _account_lines(account, width):
+    tries = ((6, True), (5, True), (4, True), (6, False))
+    made = (list(_account_lines(account, width, *one)) for one in tries)
+    lines = next((one for one in made if len(one) <= MAX_LINES), None)
+    lines = lines or list(_account_lines(account, width, 6, False))
+    for line, style in lines:
         out.append(line.rstrip(), style or None)
         out.append("\n")
     out.rstrip()
     return out
 
 
-def _account_lines(account: Account, width: int) -> Iterator[tuple[str, str]]:
-    """Lines and their styles."""
+def _account_lines(
+    account: Account, width: int, most: int, summary: bool
+) -> Iterator[tuple[str, str]]:
+    """Lines and their styles, with at most so many findings as evidence, and the summary of the
+    first result that has one where `summary`.
+    """
     for warning in account.warnings:
         yield from wrap_line(f"warning: {warning}", width, "bold yellow")
     size = "" if account.parameters is None else f"{_count(account.parameters)} weights"
@@ -99,24 +108,23 @@ def _account_lines(account: Account, width: int) -> Iterator[tuple[str, str]]:
     yield "", ""
     caveat = f"   ({account.caveat})" if account.caveat else ""
     yield from wrap_line(account.verdict.upper() + caveat, width, "bold")
-    leading = account.leading
-    if leading is not None:
-        summary = list(summary_lines(leading, width))
-        if summary:
-            yield "", ""
-            yield from ((line, "") for line in summary)
+    summaries = (list(summary_lines(result, width)) for result in account.ranked if summary)
+    if first := next(filter(None, summaries), None):
+        yield "", ""
+        yield from ((line, "") for line in first)
     yield "", ""
-    for name, finding in account.evidence:
+    evidence = account.evidence[:most]
+    for name, finding in evidence:
         yield from finding_lines(name, finding, width)
     looked = account.looked_for
     for name, finding in looked[:MAX_LOOKED_FOR]:
         yield from finding_lines(name, finding, width)
     unclear = account.unclear
-    for name, finding in unclear[: MAX_LOOKED_FOR if not account.evidence else 2]:
+    for name, finding in unclear[: MAX_LOOKED_FOR if not evidence else 2]:
         yield from finding_lines(name, finding, width)
-    hidden = max(len(account.findings("yes")) - len(account.evidence), 0)
+    hidden = max(len(account.findings("yes")) - len(evidence), 0)
     hidden += max(len(looked) - MAX_LOOKED_FOR, 0)
-    hidden += max(len(unclear) - (MAX_LOOKED_FOR if not account.evidence else 2), 0)
+    hidden += max(len(unclear) - (MAX_LOOKED_FOR if not evidence else 2), 0)
     asked = "; ".join(f"{', '.join(what)} ({why})" for why, what in account.not_asked.items())
     if asked:
         yield from wrap_line(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))
@@ -143,14 +151,16 @@ def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:
 
 
 def _table_lines(table: Table, width: int) -> Iterator[str]:
-    """A small table, one line a column of it: name, then its cells, as many as fit."""
+    """A small table, one line a column of it: name, then its cells, the first and the last two
+    where not all fit.
+    """
     names = list(table.columns)
     rows = {name: [_cell(value) for value in table.columns[name]] for name in names[:MAX_SUMMARY]}
     first = max(map(len, rows), default=0)
     cells = max((len(text) for row in rows.values() for text in row), default=1)
     fit = max(1, (width - first - 2) // (cells + 2))
     for name, row in rows.items():
-        shown = [*row[: fit - 1], "…"] if len(row) > fit else row
+        shown = [*row[: fit - 3], "…", *row[-2:]] if len(row) > fit > 3 else row[:fit]
         yield f"  {name:<{first}}" + "".join(text.rjust(cells + 2) for text in shown)
 
 

@@ -279,11 +279,12 @@ def add_finding(
             "nats",
             "loss without them" if len(keys) > 1 else "loss without it",
             metrics["embedding.removal_unnamed"],
-            f"without the other {len(others)}",
+            "without the others",
         ),
         least=least,
         details={
             "accuracy without": metrics["embedding.accuracy_without"],
+            "others": len(others),
             **{f"without {k}": each[k] for k in sorted(each, key=lambda k: -each[k])},
         },
         causal=True,

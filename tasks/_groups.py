@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,8 +71,15 @@ class Groups(TwoOperandTask):
 
     @property
     def title(self) -> str:
-        """Operation and group: "Products in S5"."""
-        return "Products in a table" if self.table is not None else f"Products in {self.group}"
+        """Operation and group: "Products in S5"; of a table, where its elements have the orders of
+        those of the named group.
+        """
+        if self.table is not None:
+            groups = (named.parse(self.group), self.finite_group)
+            stated, own = (np.sort(one.element_orders).tolist() for one in groups)
+            if stated != own:
+                return f"Products in a group of order {self.n_values}"
+        return f"Products in {self.group}"
 
     @cached_property
     def finite_group(self) -> FiniteGroup:

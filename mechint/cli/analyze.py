@@ -237,7 +237,7 @@ class Analysis:
     problems: list[str]
 
 
-def measure(opening: Opening) -> Analysis:
+def measure(opening: Opening, *, written: bool = False) -> Analysis:
     """Open one model and run its probes, all quick ones that apply when none is named."""
     from mechint.account import account_of
 
@@ -259,21 +259,24 @@ def measure(opening: Opening) -> Analysis:
         subject,
         results,
         warnings=warnings_of(opened),
-        next_commands=() if named else next_commands(opening, opened),
+        next_commands=() if named else next_commands(opening, opened, written),
     )
     return Analysis(opening, opened, subject, account, problems)
 
 
-def next_commands(opening: Opening, opened: Checkpoint) -> list[str]:
-    """Commands that tell more about a model whose quick probes were run."""
+def next_commands(opening: Opening, opened: Checkpoint, written: bool) -> list[str]:
+    """Commands that tell more about a model whose quick probes were run, and whose report was
+    `written` or not.
+    """
     place = shlex.quote(str(opening.path))
     fitting = opened.proposals if opened.task is None else ()
     commands = [f"mechint analyze {place} {named}{opening.options()}" for named in fitting]
-    commands.append(f"mechint analyze {place}{opening.options()} --out report.html")
+    if not written:
+        commands.append(f"mechint analyze {place}{opening.options()} --out report.html")
     if opened.task is not None and opened.task.own_program is not None:
         commands.append(f"mechint explain {place}{opening.options()}")
         return commands
-    if (opening.path / "config.json").is_file():
+    if len(opened.series) > 1:
         commands.append(f"mechint analyze {place} --over-steps")
     elif opened.task is not None:
         commands.append(f"mechint analyze {place}{opening.options()} --probe ablation,circuits")
@@ -287,7 +290,7 @@ def analyze_one(
     from mechint.account import accounts_json
     from mechint.terminal import account_text, full_text
 
-    found = measure(opening)
+    found = measure(opening, written=out is not None)
     results, problems = found.account.results, found.problems
     # files first: whoever reads our output may close it early
     if (opening.path / "config.json").is_file() and found.opened.path != opening.path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from mechint.config._assign import integer_range, refuse_repeated
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import counting, headlines, training_bar
 from mechint.registry import PROBES, TASKS
+from mechint.terminal import percent
 
 if TYPE_CHECKING:
     from mechint.sweeps import Group
@@ -336,6 +338,8 @@ def run_sweep_command(
     if request.as_json:
         print_json(rows)
     counts = _report_problems(rows)
+    if not request.as_json:
+        print_summary(rows)
     if only is None and _is_whole(counts):
         measure(out, request)
     if counts["interrupted"]:
@@ -355,6 +359,8 @@ def show_sweep(groups: list[Group], out: Path, request: SweepRequest) -> int:
     rows = status(groups, out)
     (print_json if request.as_json else print_rows)(rows)
     counts = _report_problems(rows)
+    if not request.as_json:
+        print_summary(rows)
     text = ", ".join(f"{count} {name}" for name, count in counts.items())
     left = counts["waiting"] + counts["interrupted"] + counts["failed"]
     print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
@@ -408,6 +414,54 @@ def print_rows(rows: Rows) -> None:
         click.echo(
             f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}".rstrip()
         )
+
+
+def print_summary(rows: Rows) -> None:
+    """On stderr: test accuracy by each setting that was swept, every run a dot from 0 to 1, with
+    the median, and the worst run.
+    """
+    for line in summary_lines(rows):
+        click.echo(line, err=True)
+
+
+def summary_lines(rows: Rows) -> list[str]:
+    """The lines of `print_summary`; none where fewer than two runs have a test accuracy.
+
+    >>> held = [("seed=0,lr=1", 0.5), ("seed=1,lr=1", 0.9)]
+    >>> rows = [{"id": name, "metrics": {"test.accuracy": value}} for name, value in held]
+    >>> print("\\n".join(summary_lines(rows)))
+    test accuracy     0 ··········●·······●·· 1   50.0% … 90.0%   median 70.0%
+    worst: seed=0,lr=1   50.0%
+    """
+    held = {
+        row["id"]: row["metrics"]["test.accuracy"]
+        for row in rows
+        if isinstance(row["metrics"].get("test.accuracy"), int | float)
+    }
+    if len(held) < 2:
+        return []
+    groups: dict[str, list[float]] = {"test accuracy": list(held.values())}
+    for name, value in held.items():
+        for text in name.split(","):
+            if not text.startswith("seed="):
+                groups.setdefault(f"  {text}", []).append(value)
+    shown = {
+        name: values
+        for name, values in groups.items()
+        if len(values) < len(held) or name == "test accuracy"
+    }
+    width = max(16, *map(len, shown))
+    lines = [f"{name:<{width}}  {_dots(values)}" for name, values in shown.items()]
+    worst = min(held, key=lambda name: held[name])
+    return [*lines, f"worst: {worst}   {percent(held[worst])}"]
+
+
+def _dots(values: Sequence[float]) -> str:
+    """Shares of one as dots on a line from 0 to 1, with their range and median."""
+    places = {round(20 * value) for value in values}
+    line = "".join("●" if place in places else "·" for place in range(21))
+    ends = f"{percent(min(values))} … {percent(max(values))}"
+    return f"0 {line} 1   {ends}   median {percent(statistics.median(values))}"
 
 
 # --- a search -------------------------------------------------------------------------------------

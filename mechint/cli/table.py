@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         from mechint.report import write_page
         from mechint.run_table.page import page_of_table
 
-        title = paths[0].name if len(paths) == 1 else counted(len(rows), "model")
+        title = _title(rows, paths)
         figures = {name: table.figures_of(name) for name in measured} if one_run else {}
         page = page_of_table(rows, title, figures=figures, command=_command(paths, request))
         write_page(page, request.out)
@@ -178,6 +179,17 @@ def _transition_text(found: Mapping[str, Any]) -> str:
     return f"Test accuracy passes one half at {over} {found['at']:,.3g} ({interval})."
 
 
+def _title(rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
+    """What the rows are: their number, their task, and the folder where there is one."""
+    from mechint.run_table.page import over_steps
+
+    tasks = {row.get("task") for row in rows}
+    task = next(iter(tasks)) if len(tasks) == 1 else None
+    count = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
+    of = f" of {task}" if task else ""
+    return f"{count}{of}" + (f": {paths[0].name}" if len(paths) == 1 else "")
+
+
 def _command(paths: Sequence[Path], request: TableRequest) -> str:
     """The command that makes the page again."""
     probes = request.opening.probes
@@ -192,21 +204,35 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     from rich.table import Table
 
     from mechint.report._render import show
-    from mechint.run_table.page import MAX_SETTINGS, main_columns, settings_of
+    from mechint.run_table.page import MAX_SETTINGS, main_columns, settings_of, text_columns
 
     settings = settings_of(rows)
     columns = ["name", "status", *settings[:MAX_SETTINGS], "test.accuracy"]
     for name in probes:
-        columns += [f"{name}.verdict", *main_columns(rows, name, limit=3)]
+        columns += [
+            f"{name}.verdict",
+            *text_columns(rows, name),
+            *main_columns(rows, name, limit=3),
+        ]
     columns = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
-    shown = Table(box=None, pad_edge=False, header_style="dim")
-    for name in columns:
-        shown.add_column(name, no_wrap=name in ("name", "status"), overflow="fold")
-    for row in rows:
-        shown.add_row(*(one_line(show(row.get(name))) for name in columns))
+    cells = {name: [one_line(show(row.get(name))) for row in rows] for name in columns}
     out = console()
-    if not out.is_terminal:  # a file or a pipe has no width: no column is cut
-        out.width = 24 * len(columns)
+    # on a terminal a name breaks at its dots, and what does not fit is left to --csv
+    heads = {name: name.split(".") if out.is_terminal else [name] for name in columns}
+    widths = {name: max(map(len, [*cells[name], *heads[name]])) for name in columns}
+    kept, room = list[str](), out.width if out.is_terminal else math.inf
+    for name in columns:
+        if (room := room - widths[name] - 2) >= -2 or not kept:
+            kept.append(name)
+    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in kept:
+        shown.add_column("\n".join(heads[name]), no_wrap=True, width=widths[name])
+    for row in zip(*(cells[name] for name in kept), strict=True):
+        shown.add_row(*row)
+    if not out.is_terminal:
+        out.width = sum(widths.values()) + 2 * len(kept)
     out.print(shown, markup=False)
+    if len(kept) < len(columns):
+        print_error(f"{counted(len(columns) - len(kept), 'more column')}: --csv FILE has them all")
     if (more := len(settings) - MAX_SETTINGS) > 0:
         print_error(f"{counted(more, 'more setting')} differ; --csv FILE writes them all")

@@ -342,9 +342,9 @@ def image_grid(
             list(dots),
             {"": list(dots.values())},
             title=title,
-            x_title="panel",
+            x_title="head",
             y_title=z_title,
-            caption="Each is the same for every input.",
+            caption="Each head has one value for every input.",
             y_range=limits,
             horizontal=True,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -204,7 +205,7 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
         place = groups.index(layer) if layer in groups else 0
         _draw_layer(axes, layer, place, max(1, len(groups)))
     for line in plot.lines:
-        _draw_line(axes, line, plot, 12 if stacked else 2)
+        _draw_line(axes, line, plot, 15 if stacked else 2)
     if groups and min(finite([one.x if one.lying else one.y for one in groups]), default=-1) >= 0:
         axes.set_xlim(left=0) if groups[0].lying else axes.set_ylim(bottom=0)
     for name, axis in (("x", plot.x), ("y", plot.y)):
@@ -212,7 +213,7 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
     if plot.equal:
         axes.set_aspect("equal", adjustable="box" if matrix else "datalim")
     if stacked:
-        axes.set_title(plot.y.title, loc="left", color=QUIET)
+        axes.set_title(plot.y.title, loc="left", color=QUIET, pad=4)
         axes.set_ylabel("")
         axes.locator_params(axis="y", nbins=4) if not plot.y.log else None
     elif several and plot.title:
@@ -228,7 +229,7 @@ def _set_axis(axes: Axes, name: str, axis: Axis, matrix: bool) -> None:
         step = -(-len(axis.names) // MAX_TICKS)
         at = list(range(0, len(axis.names), step))
         texts = [shorten_label(axis.names[i]) for i in at]
-        tilted = name == "x" and sum(len(text) + 1 for text in texts) > 60
+        tilted = name == "x" and _crowded(axes, [len(text) for text in texts])
         style: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
         getattr(axes, f"set_{name}ticks")(at, texts, **(style if tilted else {}))
         if not matrix and len(axis.names) > 1:
@@ -240,6 +241,14 @@ def _set_axis(axes: Axes, name: str, axis: Axis, matrix: bool) -> None:
         ticks.set_major_locator(MaxNLocator(6, integer=True))
     if axis.reverse and not matrix:
         axes.invert_yaxis()
+
+
+def _crowded(axes: Axes, lengths: Sequence[int]) -> bool:
+    """Whether texts of so many letters, side by side below the axes, would touch."""
+    grid = axes.get_subplotspec()
+    across = grid.get_gridspec().ncols if grid is not None else 1
+    room = 0.8 * 72 * axes.figure.get_figwidth() / across / max(1, len(lengths))  # pyright: ignore[reportAttributeAccessIssue]
+    return any(5 * (a + b) / 2 + 4 > room for a, b in itertools.pairwise(lengths))
 
 
 def _draw_layer(axes: Axes, layer: Layer, place: int, groups: int) -> None:
@@ -377,6 +386,7 @@ def _name_series(axes: Axes, plot: Plot) -> None:
         columnspacing=1.2,
         handletextpad=0.4,
         borderpad=0.2,
+        borderaxespad=3.0 if any(line.axis == "x" and line.text for line in plot.lines) else 0.5,
     )
 
 

@@ -103,8 +103,11 @@ def wrap_title(title: str, up: bool, between: str = "\n") -> str:
 
     >>> wrap_title("share of the energy of all the embeddings (0–1)", up=True).count("\\n")
     1
+    >>> wrap_title("cosine with the characters (−1 … 1)", up=True).split("\\n")[1]
+    '(−1\\xa0…\\xa01)'
     """
-    return between.join(textwrap.wrap(title, 26 if up else 42))
+    kept = title.replace(" … ", "\u00a0…\u00a0")  # a range is not broken
+    return between.join(textwrap.wrap(kept, 26 if up else 42))
 
 
 def shorten_label(name: str, most: int = MAX_LABEL) -> str:

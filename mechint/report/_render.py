@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -211,11 +212,14 @@ def null_strip(null: Null, width: int = 120, height: int = 24) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """A paragraph as HTML: `code` between back quotes, a list where lines begin with "- ".
+    """A paragraph as HTML: `code` between back quotes, a list where lines begin with "- ", lines
+    as they stand where all are indented.
 
     >>> print(prose("With `p`:\\n\\n- one\\n  line;\\n- a < b"))
     <p>With <code>p</code>:</p><ul><li>one line;</li><li>a &lt; b</li></ul>
     """
+    if text.strip() and all(line.startswith("    ") for line in text.splitlines() if line.strip()):
+        return Markup('<pre tabindex="0">{}</pre>').format(textwrap.dedent(text).strip("\n"))
     before, *items = re.split(r"(?:^|\n)- ", text.strip())
     made = Markup("<p>{}</p>").format(inline(before)) if before.strip() else Markup("")
     listed = Markup("").join(Markup("<li>{}</li>").format(inline(item)) for item in items)

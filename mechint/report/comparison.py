@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from mechint.report.page import Page, Section, quality_line
@@ -27,10 +28,13 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
     columns: dict[str, list[object]] = {"measure": [name for name, _ in rows]}
     for place, (letter, account) in enumerate(named):
         columns[f"{letter}: {account.title}"] = [values[place] for _, values in rows]
-    figures: dict[str, Figure] = {}
-    for letter, account in named:
-        for name, figure in _heroes(account).items():
-            figures[f"{letter} {name}"] = replace(figure, title=f"{letter}: {figure.title}")
+    heroes = {letter: _heroes(account) for letter, account in named}
+    figures = {  # those of one probe beside each other
+        f"{letter} {name}": replace(held[name], title=f"{letter}: {held[name].title}")
+        for name in dict.fromkeys(name for held in heroes.values() for name in held)
+        for letter, held in heroes.items()
+        if name in held
+    }
     answers = [
         Section(
             f"{letter}: {account.title}",
@@ -52,7 +56,7 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
         ],
         kicker="comparison",
         quality=[
-            f"{letter}: {account.path or account.title}; "
+            f"{letter}: {PurePath(account.path).name or account.title}; "
             + "; ".join(quality_line(one) for one in account.quality)
             for letter, account in named
         ],

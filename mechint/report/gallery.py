@@ -4,6 +4,7 @@ share; opens without a server.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ PAGE = "page.json"
 """The file in which a run, a study or an example keeps its page for the gallery."""
 LONGEST = 110
 """Characters of a card's text."""
+MAX_PANELS = 3
+"""Panels of a figure that a card's picture shows."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def card(name: str, page: Page) -> Card:
         kind,
         truncate(" ".join(text.replace("`", "").split()), LONGEST),
         " ".join([kind, page.title, page.task, *page.probes, text]).lower(),
-        [(verdict, claims.count(verdict)) for verdict in dict.fromkeys(claims)],
+        [] if page.verdict else [(one, claims.count(one)) for one in dict.fromkeys(claims)],
         page.quality[0] if page.quality else "",
         f"{name}.svg" if figure is not None else "",
         f"{page.title}: {figure.title}" if figure is not None else "",
@@ -125,6 +128,7 @@ def build_gallery(
                 around[side] = (f"{order[other]}.html", named[order[other]].title)
         texts[f"{name}.html"] = render(named[name], PLOTLY, around)
         if (figure := picture(named[name])) is not None:
+            figure = dataclasses.replace(figure, plots=figure.plots[:MAX_PANELS])
             pictures[f"{name}.svg"] = drawing(figure, "svg", 3.6, 2.5)
     texts["index.html"] = _index(title, [cards[name] for name in order])
     out = make_directory(out)

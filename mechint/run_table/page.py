@@ -5,13 +5,14 @@ table over steps, when each number changes, on one axis of steps.
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint import figures
 from mechint.errors import ParameterError
 from mechint.figures import Figure, Panel
+from mechint.registry import PROBES
 from mechint.report.page import Page, Section
 from mechint.results import Table
 from mechint.run_table.dynamics import evaluations_of, first_passages
@@ -27,6 +28,8 @@ FOLLOWING = ("model.d_vocab", "model.d_vocab_out", "model.output_sizes", "model.
 """Settings of the model that follow from its task."""
 OUTCOMES = ("yes", "no", "unclear")
 ACCURACY, LOSS = ("train.accuracy", "test.accuracy"), ("train.loss", "test.loss")
+MAX_LINES = 3
+"""Probes that the verdict of a page speaks of."""
 MIN_CHANGE = 0.5
 """Share of its range by which a number has to change from first to last to be a transition."""
 
@@ -48,16 +51,19 @@ def page_of_table(
     """
     stepped = {name: _through_steps(rows, shown) for name, shown in (figures or {}).items()}
     probes = list(dict.fromkeys(name for row in rows for name in _probes_of(row)))
+    steps = over_steps(rows)
     sections = [_models(rows, probes)]
     sections += [_measured(rows, probe, stepped.get(probe)) for probe in probes]
     columns = [name for probe in probes for name in main_columns(rows, probe, MAX_FIGURES)]
-    steps = over_steps(rows)
     if steps and (table := transition_table(rows, columns)) is not None:
         sections.insert(0, _transitions(table))
+    drawn = {} if steps or len(rows) < 3 else _over_setting(rows, ["test.accuracy"])
     return Page(
         title,
         sections,
         kicker="table",
+        verdict=_verdict(rows, probes),
+        hero=drawn.get("test.accuracy"),
         quality=_quality(evaluations_of(rows) if steps else rows),
         facts={
             "checkpoints" if steps else "models": str(len(rows)),
@@ -124,14 +130,36 @@ def _probes_of(row: Row) -> list[str]:
     ]
 
 
+def text_columns(rows: Sequence[Row], probe: str) -> list[str]:
+    """The probe's columns that hold words, such as the mechanism, and differ between the rows."""
+    skipped = (f"{probe}.verdict", f"{probe}.error")
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith(f"{probe}."))
+    held = {name: {row[name] for row in rows if isinstance(row.get(name), str)} for name in names}
+    return [name for name in names if name not in skipped and len(held[name]) > 1]
+
+
+def _verdict(rows: Sequence[Row], probes: Sequence[str]) -> str:
+    """A line per probe: of how many models it says yes, and by which mechanism."""
+    noun = "checkpoints" if over_steps(rows) else "models"
+    lines = []
+    for probe in probes[:MAX_LINES]:
+        yes = [row for row in rows if row.get(f"{probe}.verdict") == "yes"]
+        kinds = Counter(str(row.get(f"{probe}.mechanism")) for row in yes)
+        words = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+        named = f": {words}" if yes and f"{probe}.mechanism" in yes[0] else ""
+        lines.append(f"{probe} says yes of {len(yes)} of {len(rows)} {noun}{named}.")
+    return "\n".join(lines)
+
+
 def _quality(rows: Sequence[Row]) -> list[str]:
-    """The range of test accuracies."""
+    """The range of test accuracies, and their median."""
     held = [row["test.accuracy"] for row in rows if is_number(row.get("test.accuracy"))]
     if not held:
         return []
     low, high = min(held), max(held)
     text = percent(high) if low == high else f"{percent(low)} to {percent(high)}"
-    return [f"test accuracy {text}"]
+    median = f", median {percent(statistics.median(held))}" if low < high else ""
+    return [f"test accuracy {text}{median}"]
 
 
 def over_steps(rows: Sequence[Row]) -> bool:
@@ -155,11 +183,11 @@ def _transitions(table: Table) -> Section:
 
 
 def _models(rows: Sequence[Row], probes: Sequence[str]) -> Section:
-    """The models with their verdicts, and accuracy against the setting in which they differ."""
+    """The models with their verdicts, texts that probes give of them, and settings."""
     settings = settings_of(rows)
     first = ["name", "status", *(["step"] if "step" in settings else [])]
-    verdicts = [f"{probe}.verdict" for probe in probes]
-    wanted = [*first, "test.accuracy", "test.loss", *verdicts, *settings[:MAX_SETTINGS]]
+    found = [name for probe in probes for name in (f"{probe}.verdict", *text_columns(rows, probe))]
+    wanted = [*first, "test.accuracy", "test.loss", *found, *settings[:MAX_SETTINGS]]
     shown = [name for name in dict.fromkeys(wanted) if any(name in row for row in rows)]
     columns = {name: [row.get(name) for row in rows] for name in shown}
     tables = {"models": Table(columns, "one row per model")}
@@ -167,8 +195,7 @@ def _models(rows: Sequence[Row], probes: Sequence[str]) -> Section:
         every = {"name": [row.get("name") for row in rows]}
         every |= {name: [row.get(name) for row in rows] for name in settings}
         tables["settings"] = Table(every, "every setting in which the models differ")
-    drawn = {} if over_steps(rows) or len(rows) < 3 else _over_setting(rows, ["test.accuracy"])
-    return Section("Models", figures=drawn, tables=tables)
+    return Section("Models", tables=tables)
 
 
 def _measured(
@@ -186,6 +213,7 @@ def _measured(
     errors = sorted({str(row[f"{probe}.error"]) for row in rows if f"{probe}.error" in row})
     return Section(
         probe,
+        question=PROBES.describe(probe) if probe in PROBES else "",
         lead=f"Of {len(rows)} {noun}: {found}.",
         paragraphs=errors[:3],
         figures=drawn,
@@ -218,7 +246,30 @@ def _over_setting(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, Figu
     if axis is None:
         return {}
     color = next((name for name in settings if name not in (axis, "seed")), None)
-    return {name: figure_of(rows, axis, [name], color) for name in columns}
+    if axis == "seed":
+        return {name: figure_of(rows, axis, [name], color) for name in columns}
+    return {name: _dots(rows, axis, name, color) for name in columns}
+
+
+def _dots(rows: Sequence[Row], x: str, y: str, color: str | None) -> Figure:
+    """Every model as a dot, with a curve through the medians."""
+    held = [row for row in rows if is_number(row.get(y))]
+    values = [float(row[x]) for row in held]
+    name = x.partition(".")[2] or x
+    return figures.scatter(
+        values,
+        [float(row[y]) for row in held],
+        title=f"{in_words(y)} by {name}",
+        x_title=name,
+        y_title=in_words(y),
+        groups=[f"{color.partition('.')[2] or color} = {row.get(color)}" for row in held]
+        if color
+        else None,
+        text=[str(row.get("name")) for row in held],
+        caption="One dot per model; the line goes through the medians.",
+        x_log=min(values) > 0 and max(values) >= 8 * min(values),
+        medians=True,
+    )
 
 
 # --- figures of columns ---------------------------------------------------------------------------

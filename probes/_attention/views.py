@@ -111,8 +111,7 @@ def _view(
         _patterns(patterns.sample[:, heads], texts, chosen),
         title=f"Attention of {counted}",
         caption=(
-            "Where each position looks. Hover over a token, or a row, to see its attention; press "
-            "to lock it. “minus” shows the difference from another example."
+            f"Where each position looks: {next(iter(texts))}."
             + ("" if all_shown else " The heads are those that score highest.")
             + _left_out(len(order), len(rows), int(patterns.lengths[order].max()))
         ),
@@ -121,7 +120,7 @@ def _view(
 
 def _left_out(examples: int, of: int, longest: int) -> str:
     """The examples that the view does not hold, as sentences; "" where it holds all."""
-    few = f" A few of the {of} examples can be chosen." if examples < of else ""
+    few = f" The interactive view holds {examples} of {of} examples." if examples < of else ""
     cut = f" Of {longest} tokens the first {LONGEST} are shown." if longest > LONGEST else ""
     return few + cut
 

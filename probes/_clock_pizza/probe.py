@@ -158,7 +158,7 @@ class ClockPizza(Probe):
                 x_title="cosine of the gradients of one logit (−1 … 1)",
                 x_range=(-1.0, 1.0),
                 marks={f"published {name}": values[0] for name, values in PUBLISHED.items()},
-                caption="Mean cosine of the paper's clock and of its pizza beside this model's.",
+                caption="Of this model; lines: the means of the paper's clock and of its pizza.",
             ),
         )
 
@@ -192,10 +192,14 @@ class ClockPizza(Probe):
                 y_title="distance between the operands (exponent)",
                 z_title="logit less the mean (nats)",
                 limits=(min(0.0, float(centered.min())), float(centered.max())),
-                caption=(
-                    "A pizza's logit depends on the distance between the operands (rows of one "
-                    "color each), a clock's does not."
-                ),
+                caption={
+                    "yes": "Of a pizza the right logit depends on the distance between the "
+                    "operands, in rows of one color each; of a clock it does not.",
+                    "no": "Neither a pizza, whose right logit depends on the distance between the "
+                    "operands alone, nor a clock.",
+                    "unclear": "The right logit by the operands' distance; the model does not show "
+                    "by which mechanism it adds.",
+                },
                 annotate=False,
                 square=True,
             ),

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 ROUND = 0.8
 """Least circularity of what is called a circle: one axis a third of the other."""
+MAX_GAP = 1.2
+"""The step from the last token back to the first, over the largest other one, up to which the order
+is closed: on a circle it is a step like the others, on a line the longest of all."""
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
 
@@ -175,13 +178,20 @@ class Embedding(Probe):
         report.metric("cyclic.frequency_share", shares, unit="share of the energy, 0–1")
         report.metric("cyclic.circularity", roundness, unit="1 a circle, 1/2 a line")
         report.metric(name, float(found.values.max()), null=null)
-        round_ones: list[Any] = [k for k in found.strongest if roundness[k] >= ROUND]
+        steps = np.linalg.norm(rows - np.roll(rows, 1, axis=0), axis=1)
+        ends = float(steps[0] / steps[1:].max())
+        report.metric("cyclic.gap", ends, unit="step from last to first ÷ the largest other step")
+        closed = ends <= MAX_GAP
+        round_ones: list[Any] = [k for k in found.strongest if roundness[k] >= ROUND and closed]
         shown = round_ones or found.strongest
         circles = in_words(len(round_ones), "circle")
+        line = f"The tokens lie in order along a line, of frequency {named(shown, 3)}."
         verdict = report.finding(
             f"The tokens lie on {circles}, of frequency {named(sorted(round_ones), 5)}."
             if round_ones
-            else f"The tokens lie in order along a line, of frequency {named(shown, 3)}.",
+            else line
+            if closed
+            else "The tokens lie in order along a line whose ends are far apart.",
             no="The tokens follow no cyclic order.",
             unclear="Whether the tokens lie on circles is unclear.",
             holds=bool(shown),
@@ -227,7 +237,7 @@ class Embedding(Probe):
             null=name,
             effect=Effect(
                 null.observed,
-                label=f"of component {component}",
+                label=f"separation along component {component}",
                 baseline=null.mean,
                 baseline_label="permuted tokens",
             ),

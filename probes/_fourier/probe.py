@@ -310,6 +310,8 @@ def add_embedding(report: Report, spectrum: Spectrum, harmonics: Harmonics) -> N
     null = spectrum.test(name, "the largest share with permuted tokens", flat)
     report.metric("embedding.key_frequencies", spectrum.keys)
     report.metric("embedding.share", spectrum.by_label, unit="share of the energy, 0–1")
+    strip = np.array(list(spectrum.by_label.values()))
+    report.array("strip", strip, f"energy of the embedding by frequency, 1 … {len(strip)}")
     report.metric("embedding.threshold", float(spectrum.thresholds.max()))
     report.metric(name, float(spectrum.values.max()), null=null)
     held = sum(spectrum.by_label[k] for k in spectrum.keys)
@@ -547,6 +549,22 @@ def draw_removals(report: Report, key: list[Any], others: list[Any], doubled: li
         dict(zip(("part", "removed", "rise"), map(list, zip(*rows, strict=True)), strict=True)),
         f"one row per removal: how much the loss of {base:.3g} nats rises without it",
         {"rise": "nats"},
+    )
+    share = metrics["embedding.share"]
+    strongest = sorted(key, key=lambda k: -share[k])
+    all_keys = [f"all {len(key)}"] if len(key) > 1 else []
+    energy = [share[k] for k in strongest]
+    energy += [sum(energy)] * len(all_keys) + [sum(share[k] for k in others)]
+    names = [*map(str, strongest), *all_keys, f"other {len(others)}"]
+    report.table(
+        "summary",
+        {
+            "frequency": names,
+            "energy": [f"{one:.1%}" for one in energy],
+            "loss without": [f"{embedding[name]:+.2g}" for name in names],
+        },
+        "the key frequencies of the embedding: their energy, and how the loss changes without them",
+        {"loss without": "nats"},
     )
     null = report.nulls.get("embedding.removal_named")
     band = None

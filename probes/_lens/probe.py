@@ -151,10 +151,9 @@ class Lens(Probe):
             no="The answer cannot be read at any depth.",
             null="lens.final_accuracy",
             effect=Effect(
-                (final - chance) / max(1 - chance, 1e-12),
-                label="accuracy above chance at the end",
+                final, label="accuracy at the end", baseline=chance, baseline_label="chance"
             ),
-            least=LEAST,
+            least=chance + LEAST * (1 - chance),
             details={
                 f"accuracy after {ready}": sums.right[ready],
                 "accuracy at the end": final,

@@ -19,7 +19,7 @@ from mechint.results import Effect, ProbeResult
 from mechint.task import Variable
 from probes._patching.measures import KINDS, effects_of, spearman, with_wrong_source
 from probes._patching.removal import MOST, Left, first_needed, left_by
-from probes._patching.views import components_table, named, patching_figures
+from probes._patching.views import carried, components_table, named, patching_figures
 from probes.positions import position_names
 
 if TYPE_CHECKING:
@@ -134,16 +134,16 @@ class Patching(Probe):
         for name, array in (("recovered", recovered), ("flips", flips), ("attribution", estimated)):
             report.array(name, array)
         tokens = None if from_answer else position_names(subject)
-        drawn = patching_figures(components, recovered, estimated, variable.name, tokens)
+        drawn = patching_figures(components, recovered, estimated, carried(variable), tokens)
         for name, figure in drawn.items():
             report.figure(name, figure)
         report.hero("recovered" if "recovered" in drawn else components[top].kind)
-        self._say(report, float(wrong[top]), listed.caveat)
+        self._say(report, carried(variable), float(wrong[top]), listed.caveat)
         return report.result()
 
-    def _say(self, report: Report, wrong: float, caveat: str) -> None:
+    def _say(self, report: Report, name: str, wrong: float, caveat: str) -> None:
         metrics = report.metrics
-        name, top, flips = metrics["variable"], metrics["component"], metrics["flips"]
+        top, flips = metrics["component"], metrics["flips"]
         if metrics["answered"] <= 0.5:
             report.metric("found", False)
             report.unclear(

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from mechint import figures
 from mechint.interventions import Site
 from mechint.results import Table
+from mechint.task import Variable
 
 
 def named(component: Site, from_answer: bool) -> str:
@@ -23,6 +24,11 @@ def named(component: Site, from_answer: bool) -> str:
     if not from_answer:
         return str(component)
     return f"{replace(component, pos=None)} @ {_place(component.pos)}"
+
+
+def carried(variable: Variable) -> str:
+    """What a component carries: the variable's name, of prompts in a file what they differ in."""
+    return "the prompts' difference" if variable.is_example else variable.name
 
 
 def _place(pos: object) -> str:

@@ -61,7 +61,8 @@
     const said = make("p", { class: "said", "aria-live": "polite" });
     const panels = make("div", { class: "panels" });
     const scale = make("p", { class: "scale" });
-    root.replaceChildren(controls, row, said, panels, scale);
+    const hint = make("p", { class: "scale" }, "Hover over a token, or a row, to see its attention; press to lock it. “minus” shows the difference from another example.");
+    root.replaceChildren(controls, row, said, panels, scale, hint);
 
     const offer = () => {
       minusBox.replaceChildren(...others().map(([name], i) => make("option", { value: i }, name)));
