@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from mechint.errors import NUMBERS
 from mechint.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
 from mechint.task import FiniteTask
 from mechint.terminal import account_text, quality_text
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 MAX_EVIDENCE = 6
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NOTHING = "No mechanism was found."
 UNDECIDED = "Nothing could be decided."
 

@@ -22,6 +22,9 @@ from collections.abc import Iterable
 MAX_MESSAGE = 500
 """Characters of a message; what is longer loses its middle."""
 
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+"""Numbers up to ten in words."""
+
 
 def counted(n: int, noun: str) -> str:
     """A number with its noun.

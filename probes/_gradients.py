@@ -18,6 +18,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, Figure, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, rng
+from probes._llc.likelihood import training_data
 
 if TYPE_CHECKING:
     from mechint.planted import Planted
@@ -81,7 +82,7 @@ class Gradients(Probe):
         return Calibration((addition,), {"permutations": 19})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        data = self._data(subject)
+        data = training_data(subject, self.split)
         report = Report(self, subject)
         norms = {
             name: float(gradient.norm()) for name, gradient in self.gradients(subject, data).items()
@@ -130,12 +131,6 @@ class Gradients(Probe):
             },
             n=n,
         )
-
-    def _data(self, subject: Subject) -> Batch:
-        split = subject.split
-        if self.split == "all" or split is None:
-            return subject.data
-        return subject.data[split["train"].to(subject.device)]
 
     def gradients(self, subject: Subject, data: Batch) -> dict[str, Tensor]:
         """Weight → gradient of the loss on `data`."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mechint.errors import counted, plural
+from mechint.errors import NUMBERS, counted, plural
 
 MAX_LISTED = 8
 """At most so many names are spelled out."""
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 def in_words(n: int, noun: str) -> str:

@@ -88,13 +88,12 @@ class ReaderSplit:
     """A subspace split by what reads the site (Makelov et al. 2023).
 
     null_share: share of the basis's squared norm in the null space of all weights that read the
-    site: directions that change nothing unless something else does. row_accuracy, null_accuracy:
-    interchange accuracy of the parts in the row space and in the null space alone.
+    site: directions that change nothing unless something else does. row_accuracy:
+    interchange accuracy of the part in the row space alone.
     """
 
     null_share: float
     row_accuracy: float
-    null_accuracy: float
 
 
 def reader_split(
@@ -112,14 +111,10 @@ def reader_split(
     u, s, _ = torch.linalg.svd(weights, full_matrices=False)
     row_space = u[:, s > 1e-6 * s[0]].to(subspace)  # (width, rank)
     inside = row_space @ (row_space.T @ subspace)
-    outside = subspace - inside
-    share = float(outside.square().sum() / subspace.square().sum())
-    parts = []
-    for part in (inside, outside):
-        basis, sizes, _ = torch.linalg.svd(part, full_matrices=False)
-        basis = basis[:, sizes > 1e-3]
-        parts.append(mean(interchange_accuracy(subject, site, basis)))
-    return ReaderSplit(share, *parts)
+    share = float((subspace - inside).square().sum() / subspace.square().sum())
+    basis, sizes, _ = torch.linalg.svd(inside, full_matrices=False)
+    seen = interchange_accuracy(subject, site, basis[:, sizes > 1e-3])
+    return ReaderSplit(share, mean(seen))
 
 
 def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
