@@ -259,6 +259,48 @@ def test_a_wrapped_module_in_memory_is_analyzed(run: Run) -> None:
     assert run("in_memory_model")["account"].results["fourier"].findings
 
 
+@pytest.mark.full
+def test_one_prompt_gives_numbers_and_six_pairs_a_verdict(run: Run) -> None:
+    """Stands for a reader with a model of transformers: two prompts answered right are no failure,
+    and logits are those of transformers, position by position.
+    """
+    left = run("prompts_of_your_own")
+    assert left["one"].accuracy() == {"next token": 1.0}
+    finding = left["patched"].findings[0]
+    assert finding.verdict == "unclear" and "too few" in finding.reason
+    assert max(left["patched"].tables["components"].columns["recovered"]) > 0.5
+    assert left["account"].results["lens"].verdict == "yes"
+    assert left["gap"] < 1e-4 and left["heads"].tables
+    assert left["without"].loss["next token"] > left["without"].loss_before["next token"] + 1
+
+
+@pytest.mark.full
+def test_a_module_a_task_and_a_probe_of_ones_own(run: Run) -> None:
+    """A module that works in place, wrapped without a hook of the residual stream before it."""
+    left = run("own_module_and_probe")
+    assert left["account"].results["fourier"].findings
+    assert left["without"].accuracy["answer"] < 0.5 < left["without"].accuracy_before["answer"]
+    logits, targets = left["subject"].logits().double(), left["subject"].targets[:, 0]
+    best = logits.topk(2).values
+    first = logits.argmax(1) == targets
+    margins = logits[range(len(targets)), targets] - best[:, 1].where(first, best[:, 0])
+    assert left["result"].metrics["mean"] == pytest.approx(margins.mean().item())
+    assert left["result"].verdict == "yes"
+    assert list(left["frame"]["name"]) == ["seed 0", "seed 1", "seed 2"]
+
+
+@pytest.mark.full
+def test_a_sweep_by_a_plan_is_gone_on_with_and_shown(run: Run) -> None:
+    left = run("sweep_by_a_plan")
+    assert left["said"]["schema"] == 3 and len(left["keys"]) == len(left["best"]) == 4
+    assert all(isinstance(one, list) for one in left["keys"].values())
+    in_python = dict(
+        zip(left["frame"]["name"], left["frame"]["fourier.logits.key_frequencies"], strict=True)
+    )
+    assert {name: list(one) for name, one in in_python.items()} == left["keys"]
+    assert left["pdf"].read_bytes().startswith(b"%PDF") and left["page"].stat().st_size > 50_000
+
+
 def test_every_example_is_run_here_and_has_cells() -> None:
     tests = Path(__file__).read_text(encoding="utf-8")
     for script in EXAMPLES.glob("*.py"):

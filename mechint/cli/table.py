@@ -123,10 +123,10 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         print_error(f"report written to {request.out}")
     transition = None if request.transition is None else _transition(rows, request.transition)
     if request.as_json:
-        from mechint.results import to_jsonable
+        from mechint.results import SCHEMA, to_jsonable
 
         found = {} if transition is None else {"transition": transition}
-        print_json(to_jsonable({"rows": rows, **found}))
+        print_json(to_jsonable({"schema": SCHEMA, "rows": rows, **found}))
     else:
         _print(rows, measured)
         if transition is not None:

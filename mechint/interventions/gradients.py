@@ -63,7 +63,8 @@ def _hooked(
     model: Any, tokens: Tensor, wanted: set[str], keep: Callable[[str, Tensor], Tensor]
 ) -> Tensor:
     def hook_of(name: str) -> Callable[..., Tensor]:
-        return lambda activation, hook: keep(name, activation)
+        # a copy, since the module may use the tensor elsewhere than behind the hook, too
+        return lambda activation, hook: keep(name, activation.clone())
 
     hooks: list[tuple[str, Any]] = [(name, hook_of(name)) for name in sorted(wanted)]
     if "hook_embed" not in wanted and "hook_embed" in model.hook_dict:

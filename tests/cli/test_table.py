@@ -54,7 +54,9 @@ def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: P
     assert "embedding" in page.read_text()
     assert result.stdout.count("finished") == 3
     again = mechint("analyze", seeds, "--probe", "embedding", "--json")
-    rows = json.loads(again.stdout)["rows"]
+    said = json.loads(again.stdout)
+    rows = said["rows"]
+    assert said["schema"] == 3
     assert [row["seed"] for row in rows] == sorted(frame["seed"])
 
 

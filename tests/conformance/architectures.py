@@ -197,7 +197,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "hunyuan_v1_dense": A(),
     "jais2": A(),
-    "jetmoe": A({k: EXPERTS[k] for k in EXPERTS if k != "attn.hook_z"}),
+    "jetmoe": A(
+        {
+            "hook_embed": "model.embed_tokens",
+            "block": "model.layers",
+            "hook_attn_out": "self_attention",
+            "hook_mlp_out": "mlp",
+        }
+    ),
     "laguna": A(layers={1: EXPERTS}),
     "lfm2": A(
         {

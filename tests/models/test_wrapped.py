@@ -79,6 +79,34 @@ def test_gradients_at_a_module_that_works_in_place_are_those_of_its_plain_twin()
     assert bool(found[0]["hook_embed"][1].any())
 
 
+class Beside(nn.Module):
+    """What its MLP is given goes past the MLP, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.mlp, self.out = nn.Embedding(P + 1, 8), nn.Linear(8, 8), nn.Linear(8, P)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens)
+        return self.out(x + torch.tanh(self.mlp(x)))
+
+
+def test_a_gradient_is_of_what_passes_the_hook_alone() -> None:
+    module, tokens = Beside(), TASK.examples().tokens
+    name = "blocks.0.mlp.hook_in"
+    model = mechint.wrap(module, {"hook_embed": "embed", name: "mlp:input"})
+
+    def score(logits: Tensor) -> Tensor:
+        return logits.square().sum()
+
+    beside = module.embed(tokens).detach()
+    given = beside.clone().requires_grad_()
+    logits = module.out(beside + torch.tanh(module.mlp(given)))
+    (expected,) = torch.autograd.grad(score(logits), given)
+    _, found = activation_gradients(model, tokens, ["hook_embed", name], score)[name]
+    torch.testing.assert_close(found, expected)
+
+
 class Dropping(nn.Module):
     """Dropout that does not ask whether the module trains."""
 
