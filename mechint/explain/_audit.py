@@ -29,7 +29,7 @@ BOUND = 0.9
 NECESSITY = 0.15
 """Accuracy above chance that may be left once a part is exchanged."""
 NULL = 0.5
-"""Share of the model's accuracy that a null may reach at most."""
+"""Share of the model's accuracy above chance that a null may reach at most."""
 MATCH = 0.5
 """R² of the logits from which a match is evidence, and above the rival's."""
 PARTIAL = 0.5
@@ -196,7 +196,12 @@ def beats_chance(bench: Bench) -> bool:
 # --- the tests ------------------------------------------------------------------------------------
 def _passes(bench: Bench, value: float, null: float | None) -> str:
     enough = value >= BOUND * bench.accuracy
-    return "passed" if enough and (null is None or null <= NULL * bench.accuracy) else "failed"
+    return "passed" if enough and (null is None or null <= halfway(bench)) else "failed"
+
+
+def halfway(bench: Bench) -> float:
+    """What a null may reach: `NULL` of the way from chance to the model's accuracy."""
+    return bench.chance + NULL * (bench.accuracy - bench.chance)
 
 
 def _match(bench: Bench, fit: Fit, null: Fit | None) -> list[Test]:
@@ -249,7 +254,7 @@ def _refills(
     bench: Bench, explanation: Explanation, fits: dict[str, Fit], nulls: dict[str, Fit]
 ) -> list[Test]:
     """Accuracy when the parts of one depth come from the program and all else at their sites from
-    other inputs.
+    other inputs: of the depths whose variables settle the answer.
     """
     order = bench.order("refill", len(bench.judged))
     base, own = bench.judged[order], bench.values(bench.judged)
@@ -262,7 +267,7 @@ def _refills(
     tests = []
     for parts in _levels(explanation):
         names = [part.name for part in parts if part.features is not None]
-        if not names:
+        if not names or not _settles(bench, parts):
             continue
         value = accuracy(fits, names)
         null = accuracy(nulls, names) if all(name in nulls for name in names) else None
@@ -270,6 +275,14 @@ def _refills(
         status = _passes(bench, value, null)
         tests.append(Test("refill", target, value, BOUND, len(base), status, null))
     return tests
+
+
+def _settles(bench: Bench, parts: Sequence[Part]) -> bool:
+    """Whether the answer follows from the variables of these parts alone."""
+    held = {name for part in parts for name in part.variables}
+    answers = [name for name in bench.answers if name is not None]
+    needed = bench.program.needed(answers, held)
+    return all(name in held or bench.program.variables[name].parents for name in needed)
 
 
 def _interchanges(
@@ -392,7 +405,7 @@ def _blocks(bench: Bench, explanation: Explanation, fit: Fit, fits: Sequence[Fit
         logits = bench.logits(base, [bench.edit(one, own, other, columns)])
         return centered(logits, slices) - bench.centered_logits[base]
 
-    tests = []
+    tests, nulls = list[Test](), dict[int, list[float]]()
     for name, columns in fit.part.blocks.items():
         changed = change(fit, columns)
         first = [one for one in entering if name in one.part.blocks]
@@ -404,11 +417,13 @@ def _blocks(bench: Bench, explanation: Explanation, fit: Fit, fits: Sequence[Fit
         tests.append(Test("partial", name, value, PARTIAL, len(base), status))
         if explanation.spare_blocks is None:
             continue
-        size = float(changed.square().mean())
-        null = [
-            float(change(bench.fit_features(fit.part, features), None).square().mean())
-            for features in explanation.spare_blocks(fit.part, name)
-        ]
+        size, width = float(changed.square().mean()), columns.stop - columns.start
+        if width not in nulls:
+            nulls[width] = [
+                float(change(bench.fit_features(fit.part, spare), None).square().mean())
+                for spare in explanation.spare_blocks(fit.part, name)
+            ]
+        null = nulls[width]
         if not null:
             continue
         p_value = (1 + sum(one >= size for one in null)) / (1 + len(null))
@@ -500,7 +515,7 @@ def _is_wrong(bench: Bench, test: Test) -> bool:
         return test.rival is not None and test.value <= test.rival
     if test.kind in ("refill", "interchange", "route", "resample"):
         null = max(test.null or 0.0, bench.chance)
-        return test.value < 0.5 * bench.accuracy or test.value <= null
+        return test.value < halfway(bench) or test.value <= null
     return test.kind == "necessity"
 
 

@@ -96,7 +96,8 @@ class Explanation:
     name: in one line, with its numbers ("addition by frequencies 3, 15 and 17"). program: computes
     the variables and the answers. parts, routes: where they live. family: who proposed it. spare:
     features that the explanation does not use, as many again as a block has, for the null of each
-    test: an explanation by these is fitted as hard. notes: what a reader is told besides.
+    test: an explanation by these is fitted as hard. spare_blocks: the same for one block of a part,
+    alike for all blocks of one width. notes: what a reader is told besides.
     """
 
     name: str

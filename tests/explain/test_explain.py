@@ -129,6 +129,33 @@ def test_claims_in_one_line() -> None:
         explain(Subject(subject.model, None, data=subject.data))
 
 
+@published
+@pytest.mark.full
+def test_a_carry_is_located_and_the_sum_it_is_added_to_is_not() -> None:
+    """The published sum model writes the tens from the carry after layer 0 (its authors: along one
+    direction); one variable of two cannot keep an answer, so that it is interchanged alone.
+    """
+    path = CHECKPOINTS / "arena" / "sum_model.pt"
+    subject = mechint.load(path, task="digit-sum", digits=4).with_answer(-2)
+    carry = audit(subject, site("L0 resid_post @ answer").holds("carry_0"))
+    assert carry.standing == "stands" and carry.value("interchange") >= 0.9
+    assert math.isnan(carry.value("refill"))
+    total = audit(subject, site("L0 resid_post @ answer").holds("sum_1"))
+    assert total.standing in ("wrong", "incomplete") and total.value("interchange") < 0.8
+
+
+@published
+@pytest.mark.full
+def test_nulls_of_two_classes_are_measured_from_chance() -> None:
+    """Half of the answers is chance; the permuted features may reach it."""
+    path = CHECKPOINTS / "arena" / "brackets_model_state_dict.pt"
+    subject = mechint.load(path, task="balanced-brackets", model={"attention_dir": "bidirectional"})
+    best = explain(subject)[0]
+    assert best.standing == "stands" and best.value("interchange") >= 0.9
+    assert {part.name for part in best.explanation.parts} >= {"counts_equal", "balanced"}
+    assert any((test.null or 0) > 0.5 for test in best.tests)
+
+
 def test_too_few_inputs_abstain() -> None:
     subject = addition()
     few = subject.with_data(subject.data[:30])
