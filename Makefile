@@ -11,7 +11,7 @@ PEER := .venv-peer
 AUDIT := .venv-audit
 RELEASE := build/release
 
-.PHONY: docs gallery gallery-pages notebooks demo picture test test-all slow lint types hashed hashes audit bench gpu peer studies clean
+.PHONY: docs gallery gallery-pages notebooks demo zoo picture test test-all slow lint types hashed hashes audit bench gpu peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## train addition mod 113 until it generalizes, analyze it, write report.html
 	$(BIN)/mechint demo
+
+zoo: $(STAMP)  ## models that training made hold their variables at drawn sites, and natural twins, in runs/zoo
+	$(BIN)/python -m mechint.calibration.zoo --models 3
 
 picture: $(STAMP)  ## the pictures in README.md, from an account
 	$(BIN)/python docs/site/picture.py

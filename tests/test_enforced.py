@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import mechint
+from mechint.calibration import zoo
 from mechint.config import ModelConfig
 from mechint.errors import MechintError
 from mechint.planted import enforce, random_alignment, save_enforced, truth_of
@@ -129,3 +130,27 @@ def test_alignments_are_drawn_among_what_can_be() -> None:
         assert check_alignment(TASK, CONFIG, one) == one
     whole = random_alignment(TASK, CONFIG, 0, ("x", "y", "answer"))
     assert whole["answer"].pos == 2 and max(whole[v].layer for v in "xy") <= whole["answer"].layer
+
+
+@pytest.mark.full
+def test_the_zoo_is_made_and_the_probes_are_held_against_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One model of one family and its twin: a table of what holds, and one of what was said."""
+    monkeypatch.setattr(zoo, "FAMILIES", {"sums": zoo.Family("modular-arithmetic", {"p": 3})})
+    monkeypatch.setattr(zoo, "ASKED", {"patching": {"pairs": 24}})
+    zoo.main(["--out", str(tmp_path), "--models", "1", "--families", "sums", "--judge"])
+    made = {path.name: truth_of(mechint.load(path)) for path in tmp_path.glob("*.pt")}
+    assert {name: truth["verified"] for name, truth in made.items()} == {
+        "sums-0.pt": True,
+        "sums-0-natural.pt": False,
+    }
+    listed = (tmp_path / "zoo.md").read_text()
+    assert str(made["sums-0.pt"]["alignment"]["x"]) in listed and "| naturally | no |" in listed
+    kinds = [
+        line.split("|")[2].strip()
+        for line in (tmp_path / "probes.md").read_text().split("\n")[2:-1]
+    ]
+    assert kinds == ["enforced", "natural twin", "untrained"]
+    rows = zoo.judge([mechint.load(tmp_path / "sums-0.pt")])
+    assert sum(rows[0][name] for name in zoo.SAID) == rows[0]["asked"] == 2

@@ -281,22 +281,25 @@ def _share(right: Bool[Tensor, "*shape"], among: Bool[Tensor, "*shape"]) -> floa
 
 def outside(config: ModelConfig, sites: Sites) -> list[Site]:
     """Heads and MLPs up to the last of `sites`, at every position, that are none of them."""
-    last, result = max(map(_depth, sites.values())), list[Site]()
+    last, result = max(map(depth_of, sites.values())), list[Site]()
     for layer in range(config.n_layers):
         for pos in range(config.n_ctx):
             result += [Site.head(layer, head, pos) for head in range(config.n_heads)]
             result += [] if config.attn_only else [Site.mlp(layer, pos)]
     taken = list(sites.values())
-    return [one for one in result if _depth(one) <= last and not any(_meet(one, s) for s in taken)]
+    return [
+        one for one in result if depth_of(one) <= last and not any(_meet(one, s) for s in taken)
+    ]
 
 
-def _depth(site: Site) -> tuple[int, int]:
+def depth_of(site: Site) -> tuple[int, int]:
+    """Layer, and stage within it, at which a site stands."""
     return site.layer or 0, STAGES[site.kind]
 
 
 def _meet(one: Site, other: Site) -> bool:
     """Whether two sites share a part of an activation."""
-    same = one.pos == other.pos and _depth(one) == _depth(other)
+    same = one.pos == other.pos and depth_of(one) == depth_of(other)
     return same and (
         one.kind != other.kind
         or not set(one.units).isdisjoint(other.units or one.units)
@@ -398,7 +401,7 @@ def _unfit(task: Task, config: ModelConfig, name: str, site: Site, earlier: Site
     """Why the site cannot hold the variable beside those of `earlier`; "" where it can."""
     if site.kind not in STAGES or not isinstance(site.pos, int):
         return "expected a head, an MLP or the residual stream before a block, at one position"
-    (layer, stage), last = _depth(site), config.n_layers - 1
+    (layer, stage), last = depth_of(site), config.n_layers - 1
     width = config.n_heads if site.kind == "head" else config.d_mlp or 0
     beyond = (
         layer > last or site.pos not in range(config.n_ctx) or max(site.units, default=0) >= width
@@ -417,7 +420,11 @@ def _unfit(task: Task, config: ModelConfig, name: str, site: Site, earlier: Site
     for other, place in earlier.items():
         if _meet(site, place):
             return f"it is the site of {other}"
-        behind = _depth(site) > _depth(place) if place.pos == site.pos else layer > _depth(place)[0]
+        behind = (
+            depth_of(site) > depth_of(place)
+            if place.pos == site.pos
+            else layer > depth_of(place)[0]
+        )
         if program is not None and program.depends(name, [other]) and not behind:
             return f"it is not behind the site of {other}, which the variable depends on"
     return ""

@@ -1,0 +1,252 @@
+"""A zoo of models whose mechanism training enforced, and the probes held against it.
+
+    python -m mechint.calibration.zoo --models 3            # trains, and writes runs/zoo/zoo.md
+    python -m mechint.calibration.zoo --models 3 --judge    # asks the probes: runs/zoo/probes.md
+
+Every model has sites of its own, drawn at random, and a natural twin of the same seed that was
+trained on the task alone. A model whose alignment does not hold over its inputs is listed and not
+used. Models that lie in the folder are not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mechint.checkpoints import load
+from mechint.components import site_of
+from mechint.config import ModelConfig
+from mechint.errors import DataError, NotApplicableError
+from mechint.explain import Audit, explain
+from mechint.files import make_directory, write_text
+from mechint.intervals import clopper_pearson
+from mechint.interventions import Site
+from mechint.planted import enforce, random_alignment, save_enforced, truth_of
+from mechint.planted.enforced import depth_of
+from mechint.progress import counting
+from mechint.registry import PROBES, TASKS
+from mechint.subject import Subject
+from mechint.task import Task
+from mechint.training import spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Models of one task: its parameters, overrides of the model, and the variables aligned,
+    parents before children; some that together determine the answers when None.
+    """
+
+    task: str
+    parameters: Mapping[str, Any]
+    model: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    variables: tuple[str, ...] | None = None
+
+    def make(self) -> tuple[Task, ModelConfig]:
+        """The task and the model's configuration."""
+        task = TASKS[self.task].from_dict(dict(self.parameters))
+        config = spec(task, {**SMALL, **self.model}).model
+        assert isinstance(config, ModelConfig)
+        return task, config
+
+
+SMALL = {
+    "n_layers": 2,
+    "d_model": 32,
+    "n_heads": 2,
+    "d_head": 16,
+    "d_mlp": 64,
+    "attn_only": False,
+    "normalization_type": "LN",
+    "init_mode": "gpt2",
+}
+ADDENDS = ("sum_0", "sum_1", "carry_0")
+FAMILIES = {
+    "addition": Family("modular-arithmetic", {"p": 7}),
+    "product": Family("groups", {"group": "S3"}),
+    "comparison": Family("comparison", {"n": 8, "equals": True}),
+    "palindromes": Family("palindromes", {"n": 6, "half_length": 2}),
+    "maximum": Family("max-of-list", {"n": 6, "length": 3}, {"n_heads": 3}),
+    "count-distinct": Family("count-distinct", {"n": 3, "length": 4}, {"n_heads": 3}),
+    "carries": Family("digit-sum", {"digits": 2, "base": 4, "leading": 1}, {}, ADDENDS),
+    "brackets": Family("balanced-brackets", {"length": 6}, {"n_layers": 3}),
+}
+ASKED: dict[str, dict[str, Any]] = {
+    "das": {
+        "dimensions": (1, 2),
+        "control_seeds": 1,
+        "steps": 60,
+        "pairs": 512,
+        "held_out": 256,
+        "null_samples": 99,
+    },
+    "patching": {},
+    "circuits": {},
+    "explain": {},
+}
+"""What is held against the truth, with settings other than its defaults."""
+SAID = ("right", "wrong", "silent", "unclear", "refused")
+
+
+# --- models ---------------------------------------------------------------------------------------
+def make(out: Path, models: int, families: Sequence[str]) -> Iterator[Subject]:
+    """Models of each family, as checkpoints in `out`, and their natural twins."""
+    for index in range(models):
+        for name in families:
+            task, config = FAMILIES[name].make()
+            for natural in (False, True):
+                path = out / f"{name}-{index}{'-natural' * natural}.pt"
+                if not path.exists():
+                    sites = random_alignment(task, config, index, FAMILIES[name].variables)
+                    start = time.process_time()
+                    plant = enforce(task, sites, config, index, natural=natural)
+                    truth = {**plant.truth, "seconds": round(time.process_time() - start, 1)}
+                    save_enforced(dataclasses.replace(plant, truth=truth), path)
+                yield load(path)
+
+
+def row_of(name: str, truth: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's row of the table."""
+    return {
+        "family": name,
+        "alignment": ", ".join(f"{key}: {site}" for key, site in truth["alignment"].items()),
+        "trained": "naturally" if truth["natural"] else "to hold it",
+        "verified": truth["verified"],
+        "accuracy": truth["accuracy"],
+        "interchange": min([*truth["interchange"].values(), *truth["changed"].values()]),
+        "all else swapped": truth["all"],
+        "one swapped": 1 - max(truth["outside"].values(), default=0.0),
+        "steps": truth["steps"],
+        "seconds": truth.get("seconds"),
+    }
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a table."""
+    columns = list(rows[0]) if rows else []
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    lines += ["| " + " | ".join(_cell(row[name]) for name in columns) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+# --- probes ---------------------------------------------------------------------------------------
+def ask(probe: str, subject: Subject, truth: Mapping[str, Any], variable: str, **more: Any) -> str:
+    """What a probe says of one variable: "right", where it names the site that holds it; "wrong",
+    where it names another; "silent", "unclear" or "refused".
+    """
+    site = site_of(truth["alignment"][variable])
+    try:
+        if probe == "explain":
+            best = _program(subject)
+            places = {part.name: part.site for part in best.explanation.parts}
+            if best.standing != "stands" or variable not in places:
+                return "unclear" if best.standing == "abstains" else "silent"
+            return "right" if places[variable] == site else "wrong"
+        settings = {**ASKED[probe], **more, "variable": variable}
+        result = PROBES[probe].from_dict(settings).run(subject, seed=0)
+    except (NotApplicableError, DataError):
+        return "refused"
+    if result.verdict != "yes":
+        return "silent" if result.verdict == "no" else "unclear"
+    return "right" if _named(probe, result.metrics, truth, site) else "wrong"
+
+
+@functools.lru_cache(maxsize=1)
+def _program(subject: Subject) -> Audit:
+    """The best explanation, audited once for all variables of a model."""
+    return explain(subject)[0]
+
+
+def _named(probe: str, metrics: Mapping[str, Any], truth: Mapping[str, Any], site: Site) -> bool:
+    """Whether the place found is the site, or follows from it."""
+    if probe == "patching":
+        return str(site) in [metrics["component"], *metrics["tied"]]
+    if probe == "circuits":  # the site's component, and none up to the last site that is no site
+        held = [dataclasses.replace(site_of(one), pos=None) for one in truth["alignment"].values()]
+        named = [site_of(one) for one in metrics["components"]]
+        early = [one for one in named if depth_of(one) <= max(map(depth_of, held))]
+        return dataclasses.replace(site, pos=None) in early and set(early) <= set(held)
+    # the residual stream behind the site, at its position or where later layers carry it
+    layer, pos = Site(metrics["hook"]).layer or 0, metrics["pos"]
+    behind = layer + ("resid_post" in metrics["hook"]) - (site.layer or 0)
+    return behind >= 1 and (pos in (site.pos, "answer") or behind > 1)
+
+
+def judge(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
+    """Ask every probe about every aligned variable: of verified models, of their natural twins, of
+    which nobody knows where a variable is, and of untrained models of the same shape, where there
+    is nothing to find.
+    """
+    said: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    with counting("asking probes") as update:
+        for index, subject in enumerate(subjects):
+            truth, kind = truth_of(subject), "natural twin"
+            if not truth["natural"]:
+                if not truth["verified"]:
+                    continue
+                kind = "enforced"
+            asked = [(kind, subject, {})]
+            if kind == "enforced":
+                asked.append(("untrained", subject.untrained(1), {"only_correct": False}))
+            for probe in ASKED:
+                update(index, len(subjects), probe)
+                for kind, one, more in asked:
+                    for variable in truth["alignment"]:
+                        start = time.process_time()
+                        answer = ask(probe, one, truth, variable, **more)
+                        row = said.setdefault((probe, kind), [])
+                        row.append((answer, time.process_time() - start))
+    return [_counted(probe, kind, rows) for (probe, kind), rows in sorted(said.items())]
+
+
+def _counted(probe: str, kind: str, rows: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    """A row of the table; the interval is that of what was named: rightly in enforced models, at
+    all in untrained ones.
+    """
+    counts = {name: sum(answer == name for answer, _ in rows) for name in SAID}
+    hits = counts["right"] + (counts["wrong"] if kind != "enforced" else 0)
+    n = len(rows) - (counts["refused"] if kind != "enforced" else 0)
+    low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
+    share = f"{hits / n:.2f} ({low:.2f}–{high:.2f})" if n else "–"
+    what = {"enforced": "right", "natural twin": "named", "untrained": "named"}[kind]
+    seconds = sum(one for _, one in rows) / len(rows)
+    named = {"share": f"{what} {share}", "seconds": round(seconds, 1)}
+    return {"probe": probe, "models": kind, "asked": len(rows), **counts, **named}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m mechint.calibration.zoo")
+    parser.add_argument("--out", type=Path, default=Path("runs/zoo"))
+    parser.add_argument("--models", type=int, default=3, help="of each family")
+    parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--judge", action="store_true", help="ask the probes about them")
+    chosen = parser.parse_args(arguments)
+    make_directory(chosen.out)
+    subjects, rows = [], []
+    for subject in make(chosen.out, chosen.models, chosen.families):
+        name = Path(subject.provenance["checkpoint"]["path"]).stem
+        subjects.append(subject)
+        rows.append(row_of(name, truth_of(subject)))
+        click.echo(markdown(rows[-1:]).splitlines()[-1])
+    write_text(chosen.out / "zoo.md", markdown(rows))
+    if chosen.judge:
+        table = markdown(judge(subjects))
+        write_text(chosen.out / "probes.md", table)
+        click.echo(table)
+
+
+if __name__ == "__main__":
+    main()
