@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mechint.activations import residual_hooks
 from mechint.subject import Subject
-from probes._weights.circuits import fold, norm_of
+from probes._weights.circuits import fold, norm_of, norm_scale
 
 MOST_SUM_ERROR = 1e-3
 """Of the sum of what components write directly, as a share of the largest score; above it these are
@@ -25,26 +25,21 @@ class Readout:
     """
 
     def __init__(self, subject: Subject) -> None:
-        model, config = subject.model, subject.model.cfg
+        self.model = model = subject.model
         weight = model.W_U.detach().double()
         self.bias = torch.zeros(weight.shape[1], dtype=torch.float64, device=weight.device)
-        self.normed, self.eps = config.normalization_type is not None, config.eps
-        scale, self.centered = norm_of(model, "ln_final")
+        scale, centered = norm_of(model, "ln_final")
         final = getattr(model, "ln_final", None)
         if getattr(final, "b", None) is not None:
             self.bias = final.b.detach().double() @ weight  # type: ignore[union-attr]
         if getattr(model.unembed, "b_U", None) is not None:
             self.bias = self.bias + model.unembed.b_U.detach().double()
         scale = None if scale is None else scale.to(weight.device)
-        self.matrix = fold(scale, self.centered, weight)  # (d_model, d_vocab_out)
+        self.matrix = fold(scale, centered, weight)  # (d_model, d_vocab_out)
 
     def scale(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example 1"]:
         """The number by which the final norm divides x (example, d_model): (example, 1)."""
-        if not self.normed:
-            return x.new_ones(len(x), 1)
-        if self.centered:
-            x = x - x.mean(-1, keepdim=True)
-        return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+        return norm_scale(self.model, x)
 
     @classmethod
     def error(cls, subject: Subject, examples: int = 8) -> float:

@@ -160,7 +160,7 @@ def describes(subject: Subject, heads: Heads, examples: int = 4) -> bool:
         rows = [index for index, place in enumerate(heads.places) if place[0] == layer]
         names = [f"blocks.{layer}.{name}" for name in PARTS]
         x, q, z, out = (_plain(each) for each in subject.activations(names, data=few).values())
-        normed = x / _scale(subject.model, x)
+        normed = x / norm_scale(subject.model, x)
         mine = torch.einsum("bpd,hdk->bphk", normed, heads.q[rows])
         written = torch.einsum("bphk,hkd->bpd", z, heads.o[rows])
         if max(_distance(mine, q), _distance(written, out)) > 1e-3:
@@ -178,8 +178,8 @@ def _distance(mine: Tensor, own: Tensor) -> float:
     return float(difference.abs().max() / own.abs().max().clamp_min(1e-12))
 
 
-def _scale(model: Any, x: Tensor) -> Tensor:
-    """The number by which a norm divides the stream x (…, d_model)."""
+def norm_scale(model: Any, x: Float[Tensor, "*row d_model"]) -> Float[Tensor, "*row 1"]:
+    """The number by which a norm of the model divides the stream x; 1 where it has none."""
     kind = _kind(model)
     if kind is None:
         return torch.ones_like(x[..., :1])

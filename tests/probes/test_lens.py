@@ -211,7 +211,8 @@ def test_no_depth_is_named_where_few_answers_are_right(kept: int, status: str) -
     assert result.null["lens.final_accuracy"].p_value < 1e-6
     depth = result.findings[0]
     assert depth.verdict == status
-    assert depth.effect is not None and depth.effect.value == pytest.approx((kept - 1) / 30)
+    assert depth.effect is not None and depth.effect.baseline == pytest.approx(1 / 31)
+    assert depth.effect.value == pytest.approx(kept / 31)
 
 
 def test_it_says_why_it_does_not_apply() -> None:
