@@ -246,10 +246,14 @@ def test_learning_coefficients_are_those_of_theory(run: Run) -> None:
     assert left["untrained"].verdict != "yes"
 
 
-@pytest.mark.full
-def test_dynamics_and_sweeps_are_tables(run: Run) -> None:
+@pytest.mark.slow
+def test_dynamics_are_a_table(run: Run) -> None:
     frame = run("grokking_dynamics")["frame"]
     assert frame["step"].is_monotonic_increasing and len(frame) > 5
+
+
+@pytest.mark.full
+def test_a_sweep_is_a_table(run: Run) -> None:
     by_width = run("sweep_table")["by_width"]
     assert by_width.loc[32] > by_width.loc[8]
 

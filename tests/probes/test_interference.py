@@ -17,12 +17,10 @@ from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.models.transformer import HookedTransformer
-from mechint.probe import Report
 from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
 from probes._interference import Interference, TaskGradients, cosines, groups_of, with_whole
-from probes._interference import gradients as gradients_module
 from probes._interference import probe as probe_module
 
 
@@ -120,31 +118,6 @@ def test_cosines_by_numpy() -> None:
     assert torch.isnan(cosines(torch.zeros(1, 5), b)).all()
 
 
-class Elsewhere(torch.Tensor):
-    """A tensor as if on a GPU: numpy takes it from the CPU alone."""
-
-    def cpu(self) -> torch.Tensor:
-        return self.as_subclass(torch.Tensor)
-
-    def numpy(self) -> np.ndarray:
-        raise TypeError("can't convert cuda:0 device type tensor to numpy")
-
-
-def test_what_is_kept_of_gradients_comes_from_their_device(monkeypatch: Any) -> None:
-    def elsewhere(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return cosines(a, b).as_subclass(Elsewhere)
-
-    probe = Interference(batches=2, batch_size=8, null_samples=3)
-    subject = made(TASKS["comparison"](n=6))
-    here = probe.run(subject, seed=0)
-    for module in (probe_module, gradients_module):
-        monkeypatch.setattr(module, "cosines", elsewhere)
-    there = probe.run(subject, seed=0)
-    assert here.metrics == there.metrics
-    for name, array in here.arrays.items():
-        np.testing.assert_array_equal(array, there.arrays[name])
-
-
 def test_corpus_batches_split_and_injections_show() -> None:
     subject = made(corpus(gap=2, frequency=0.4))
     result = Interference(batches=4, batch_size=8, null_samples=8, examples=32).run(subject, seed=0)
@@ -224,24 +197,6 @@ def test_frozen_weights_are_asked_like_others(frozen: str) -> None:
     assert found == expected and not all(grads)
 
 
-@pytest.mark.parametrize("batches", [1, 16])
-def test_the_null_is_a_mean_over_as_many_batches(monkeypatch: Any, batches: int) -> None:
-    """Of cosines of unit variance, means of sixteen have a standard deviation of a quarter. The
-    permutations of a batch were so few, with many batches one, that all samples were alike.
-    """
-
-    def permuted(self: Any, gradients: Any, direction: Any, batch: Any, draws: Any) -> torch.Tensor:
-        return torch.stack([torch.from_numpy(draw.normal(size=1)) for draw in draws])
-
-    monkeypatch.setattr(Interference, "_permuted", permuted)
-    probe = Interference(batches=batches, null_samples=800)
-    empty: Any = None
-    null = probe._null(empty, empty, [empty] * batches, 0)
-    assert null.shape == (800, 1) and len(np.unique(null)) == 800
-    assert null.std() == pytest.approx(batches**-0.5, rel=0.1)
-    assert abs(null.mean()) < 4 * (800 * batches) ** -0.5
-
-
 def test_labels_like_permuted_ones_teach_as_often_as_p_says(monkeypatch: Any) -> None:
     """By cosines drawn alike: 37% of means over 128 batches had p ≤ 0.01."""
     generator = np.random.default_rng(0)
@@ -290,19 +245,6 @@ def margins(subject: Subject) -> torch.Tensor:
     """By how much each right logit exceeds the largest wrong one."""
     logits, answers = subject.logits().detach(), subject.targets[:, :1]
     return (logits.gather(1, answers) - logits.scatter(1, answers, -torch.inf).amax(1, True))[:, 0]
-
-
-def test_a_cosine_below_zero_teaches_nothing_even_above_its_null() -> None:
-    """It was "no more than permuted labels do", beside a p-value at its floor."""
-    interference = Interference()
-    report = Report(interference, planted.modular_addition(5, (1,)).subject)
-    null = Null.sampled("cosine.batch", -0.01, np.full(999, -0.03), "labels permuted")
-    report.metric("cosine.batch", -0.01, null=null)
-    report.update({"batches": 8, "cosine.mean_gradient": 0.2})
-    interference._say(report, ["batch"])
-    (said,) = report.result().findings
-    assert said.verdict == "no"
-    assert "no more" not in said.headline and said.effect is not None and said.effect.value < 0
 
 
 def test_batches_that_raise_the_loss_do_not_teach_although_most_of_them_point_down() -> None:

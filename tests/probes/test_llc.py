@@ -204,7 +204,6 @@ def test_the_curvature_is_the_largest_eigenvalue() -> None:
         ((5, 3), 2, None),
         ((5, 3), 3, [1.0, 1.0, 1.0, 0.05, 0.05]),
         ((4, 3, 4), 1, None),
-        ((5, 3, 5), 3, None),
         ((6, 4, 4, 6), 2, None),  # more weights than steps of the Lanczos method
     ],
 )
