@@ -1,7 +1,7 @@
 """Settings of every test: one thread per worker, no deadline, and shapes checked at run time.
 
-The functions of `SHAPED` have jaxtyping's shapes in their signatures. In the tests, and only there,
-every call is held to them: a tensor of another shape or type is an error.
+Where functions have jaxtyping's shapes in their signatures, every call is held to them in the
+tests, and only there: a tensor of another shape or type is an error.
 """
 
 import os
@@ -18,56 +18,11 @@ from hypothesis import settings
 
 from tests import shapes
 
-SHAPED = [
-    "mechint.activations",
-    "mechint.cache",
-    "mechint.checkpoints",
-    "mechint.counterfactuals",
-    "mechint.dictionaries",
-    "mechint.reporting",
-    "mechint.groups",
-    "mechint.hermite",
-    "mechint.interventions",
-    "mechint.jsonable",
-    "mechint.models",
-    "mechint.null",
-    "mechint.pairs",
-    "mechint.planted",
-    "mechint.similarity",
-    "mechint.subject",
-    "mechint.task",
-    "mechint.training",
-    "mechint.transitions",
-    "probes._ablation",
-    "probes._attention",
-    "probes._attribution",
-    "probes._circuits",
-    "probes._clock_pizza",
-    "probes._das",
-    "probes._embedding",
-    "probes._fourier",
-    "probes._gradients",
-    "probes._interference",
-    "probes._irreps",
-    "probes._lens",
-    "probes._linear",
-    "probes._llc",
-    "probes._neurons",
-    "probes._norms",
-    "probes.operands",
-    "probes._patching",
-    "probes._progress",
-    "probes.removal",
-    "probes.spectra",
-    "probes._subspace",
-    "probes._weights",
-    "tasks",
-]
 sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` without attributes
 # jaxtyping's own decorator wraps every function, whether it has shapes or not: a task that is plain
 # Python took five times as long
 jaxtyping.jaxtyped = lambda typechecker: typechecker  # pyright: ignore
-jaxtyping.install_import_hook(SHAPED, "mechint_shapes.check_shapes")
+jaxtyping.install_import_hook(["mechint", "probes", "tasks"], "mechint_shapes.check_shapes")
 
 settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")

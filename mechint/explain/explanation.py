@@ -33,7 +33,7 @@ class Products:
     tensor([[-1.]])
     """
 
-    groups: tuple[tuple[tuple[str, Float[Tensor, "value column"]], ...], ...]
+    groups: tuple[tuple[tuple[str, Float[Tensor, "_ _"]], ...], ...]
 
     def __call__(self, values: Values) -> Float[Tensor, "example feature"]:
         """The features of examples with these values."""

@@ -178,7 +178,11 @@ def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "name", ["capacity", "composition", "emergence", "joint-training", "remainders"]
+    "name",
+    [
+        pytest.param("capacity", marks=pytest.mark.slow),
+        *("composition", "emergence", "joint-training", "remainders"),
+    ],
 )
 def test_smoke_measures_every_run_and_judges_none(name: str, tmp_path: Path) -> None:
     done = mechint.reproduce(name, "smoke", tmp_path / name)
