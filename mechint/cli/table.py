@@ -180,7 +180,7 @@ def _transition_text(found: Mapping[str, Any]) -> str:
 
 
 def _title(rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
-    """What the rows are: their number, their task, and the folder where there is one."""
+    """The title of the rows: their number, their task, and the folder where there is one."""
     from mechint.run_table.page import over_steps
 
     tasks = {row.get("task") for row in rows}

@@ -244,7 +244,7 @@ def _set_axis(axes: Axes, name: str, axis: Axis, matrix: bool) -> None:
 
 
 def _crowded(axes: Axes, lengths: Sequence[int]) -> bool:
-    """Whether texts of so many letters, side by side below the axes, would touch."""
+    """Return whether texts of so many letters, side by side below the axes, would touch."""
     grid = axes.get_subplotspec()
     across = grid.get_gridspec().ncols if grid is not None else 1
     room = 0.8 * 72 * axes.figure.get_figwidth() / across / max(1, len(lengths))  # pyright: ignore[reportAttributeAccessIssue]

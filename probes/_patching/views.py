@@ -27,7 +27,9 @@ def named(component: Site, from_answer: bool) -> str:
 
 
 def carried(variable: Variable) -> str:
-    """What a component carries: the variable's name, of prompts in a file what they differ in."""
+    """The name of what a component carries: the variable's name, of prompts in a file what they
+    differ in.
+    """
     return "the prompts' difference" if variable.is_example else variable.name
 
 
