@@ -257,7 +257,8 @@ def add_finding(
     **gate: Any,
 ) -> None:
     """The finding on what the loss is without `keys` of the embedding together, from the metrics
-    ``embedding.removal_named`` and its like, and the null of the former where it has one.
+    ``embedding.removal_named`` and its like, and the null of the former where it has one. Where the
+    loss rises as much without random others, the model needs the keys no more than these.
 
     noun: of one key; others: those that are not key; gate: what more `Report.finding` is to know.
     """
@@ -270,7 +271,9 @@ def add_finding(
         return
     report.finding(
         f"The model needs {these}: {named(keys, 6)}.",
-        no=f"The model does not need {these}.",
+        no=f"The model needs {these} no more than others."
+        if metrics[name] > least
+        else f"The model does not need {these}.",
         unclear=unclear,
         null=name,
         alpha=ALPHA,

@@ -469,26 +469,32 @@ def add_removals(
     harmonics; table and figure.
     """
     removal.add_finding(report, "frequency", key, others, least)
-    harmonics = "embedding.removal_harmonics"
-    if harmonics in report.nulls:
-        noun = "second harmonic" + "s" * (len(doubled) > 1)
-        report.finding(
-            f"The model also needs their {noun}: {named(doubled, 7)}.",
-            no=f"The model does not need the {noun} of its key frequencies.",
-            unclear=f"Whether the model needs their {noun} is unclear.",
-            null=harmonics,
-            alpha=removal.ALPHA,
-            effect=Effect(
-                report.metrics[harmonics],
-                "nats",
-                "loss without them",
-                report.nulls[harmonics].mean,
-                "without random others",
-            ),
-            least=least,
-            causal=True,
-        )
+    if "embedding.removal_harmonics" in report.nulls:
+        add_harmonics(report, doubled, least)
     draw_removals(report, key, others, doubled)
+
+
+def add_harmonics(report: Report, doubled: list[int], least: float) -> None:
+    """The finding on the loss without the second harmonics `doubled` of the key frequencies: where
+    it rises as much without random others, that the model needs them no more than these.
+    """
+    name = "embedding.removal_harmonics"
+    noun = "second harmonic" + "s" * (len(doubled) > 1)
+    rise = report.metrics[name]
+    report.finding(
+        f"The model also needs their {noun}: {named(doubled, 7)}.",
+        no=f"The model needs the {noun} of its key frequencies no more than others."
+        if rise > least
+        else f"The model does not need the {noun} of its key frequencies.",
+        unclear=f"Whether the model needs their {noun} is unclear.",
+        null=name,
+        alpha=removal.ALPHA,
+        effect=Effect(
+            rise, "nats", "loss without them", report.nulls[name].mean, "without random others"
+        ),
+        least=least,
+        causal=True,
+    )
 
 
 # --- figures --------------------------------------------------------------------------------------

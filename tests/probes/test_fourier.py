@@ -15,10 +15,12 @@ from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import TASKS
+from mechint.registry import PROBES, TASKS
+from mechint.reporting import Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes._fourier.probe import largest_z, second_harmonics
+from probes._fourier.probe import add_harmonics, largest_z, second_harmonics
+from probes.removal import add_finding
 from probes.spectra import Spectrum
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -157,6 +159,24 @@ def test_networks_of_two_operands_are_analyzed_with_both_their_embeddings(join: 
     assert metrics["embedding.key_frequencies"] == [k]
     loss = Subject(edited, subject.task).loss()["answer"]
     assert metrics["loss"] + metrics["embedding.removal"][k] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rise", "said"), [(1.9, "no more than others"), (5e-4, "does not need")])
+def test_what_is_needed_as_much_as_others_is_not_said_to_be_of_no_use(
+    rise: float, said: str
+) -> None:
+    """A model of accuracy 0.98 lost 1.9 nats without second harmonics, and as much without others:
+    it was said not to need them.
+    """
+    report = Report(PROBES["fourier"](), planted.modular_addition(11, (2,)).subject)
+    for name in ("embedding.removal_harmonics", "embedding.removal_named"):
+        report.metric(name, rise, null=[rise * (0.5 + i / 99) for i in range(99)], how="others")
+    report.update({"embedding.removal": {2: rise}, "embedding.removal_unnamed": 2 * rise})
+    report.metric("embedding.accuracy_without", 0.5)
+    add_harmonics(report, [4], 1e-3)
+    add_finding(report, "frequency", [2], [1, 3, 4, 5], 1e-3)
+    for finding in report.result().findings:
+        assert finding.verdict == "no" and said in finding.headline
 
 
 def test_second_harmonics_are_twice_the_keys_without_the_keys() -> None:
