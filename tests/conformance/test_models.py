@@ -1,4 +1,4 @@
-"""Every kind of model keeps what `HookedModel` promises: hooks by name, values as they pass,
+"""Every kind of model keeps the promises of a hooked model: hooks by name, values as they pass,
 nothing left behind, and no capability that it does not have.
 """
 
