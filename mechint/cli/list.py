@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from mechint.task import Task
 
+MEANING = 30
+"""Least columns of what settings mean; where fewer are left, settings are a list."""
+
 
 @click.command(
     short_help="List the tasks, or show one.",
@@ -116,9 +119,22 @@ def _list(registry: Registry, as_json: bool) -> None:
     if as_json:
         print_json(described)
         return
-    width = max(map(len, described), default=0)
+    width, out = max(map(len, described), default=0), console()
     for name, line in described.items():
-        click.echo(f"{name:<{width}}  {line}".rstrip())
+        text = f"{name:<{width}}  {line.replace('`', '')}".rstrip()
+        for part in hanging(text, out.width if out.is_terminal else 10_000, width + 2):
+            click.echo(part)
+
+
+def hanging(text: str, width: int, indent: int) -> list[str]:
+    """`text` in lines of at most `width`, broken between words alone, the later ones indented."""
+    return textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]:
@@ -182,7 +198,7 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
 
 def prose(docstring: str | None, width: int = 100) -> str:
     """A docstring for a terminal of `width` columns, without its example and its markup: paragraphs
-    and items of lists, whose lines hang.
+    and items of lists, whose lines hang, and indented formulas, whose lines stay.
 
     >>> print(prose("More of\\nit, with ``x``:\\n\\n- one\\n  item.\\n\\n>>> 1\\n1", 8))
     More of
@@ -195,6 +211,10 @@ def prose(docstring: str | None, width: int = 100) -> str:
     text = (docstring or "").partition(">>>")[0].replace("``", "").replace("`", "")
     blocks: list[str] = []
     for block in text.strip().split("\n\n"):
+        if all(line.startswith("    ") for line in block.split("\n")):
+            kept = [hanging(line, width, 8) for line in block.split("\n")]
+            blocks.append("\n".join(part for lines in kept for part in lines))
+            continue
         parts = re.split(r"(?:^|\n)(?=- )", block)
         lines = [
             textwrap.fill(
@@ -223,16 +243,29 @@ def _show_settings(out: Console, rows: Iterable[Mapping[str, str]], title: str) 
     if not rows:
         return
     out.print(f"\n[bold]{title}[/bold]")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("name", "value" if "value" in rows[0] else "default", "expected", "meaning"):
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
-    for row in rows:
-        table.add_row(
+    names = ("name", "value" if "value" in rows[0] else "default", "expected", "meaning")
+    cells = [
+        (
             row["name"],
             row.get("value") or _short(row["default"].strip('"').replace("null", "none")),
             row["range"] or row["type"],
             row["help"],
         )
+        for row in rows
+    ]
+    first = [max(map(len, column)) for column in zip(names, *cells, strict=True)][:3]
+    if sum(first) + 3 + MEANING > out.width:
+        for name, value, expected, meaning in cells:
+            for line in hanging(f"{name} = {value}  ({expected})", out.width, 4):
+                click.echo(line)
+            for line in hanging(f"    {meaning}", out.width, 4):
+                click.echo(line)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in names:
+        table.add_column(column, no_wrap=column != "meaning")
+    for row in cells:
+        table.add_row(*row)
     out.print(table, markup=False)
 
 

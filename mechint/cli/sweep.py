@@ -31,7 +31,7 @@ from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
 from mechint.config._assign import integer_range, refuse_repeated
 from mechint.errors import ParameterError, UnknownNameError, counted
-from mechint.progress import counting, headlines, training_bar
+from mechint.progress import console, counting, headlines, training_bar
 from mechint.registry import PROBES, TASKS
 from mechint.terminal import percent
 
@@ -408,9 +408,15 @@ def _report_problems(rows: Rows) -> Counter[str]:
 
 
 def print_rows(rows: Rows) -> None:
-    """A line per run on stdout: its id, its status and its main numbers."""
+    """A line per run on stdout: its id, its status and its main numbers, on a terminal the accuracy
+    alone.
+    """
     width = max((len(row["id"]) for row in rows), default=0)
     for row in rows:
+        accuracy = row["metrics"].get("test.accuracy")
+        if console().is_terminal and isinstance(accuracy, int | float):
+            click.echo(f"{row['id']:<{width}}  {row['status']:<11}  test {percent(accuracy)}")
+            continue
         click.echo(
             f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}".rstrip()
         )

@@ -67,9 +67,25 @@ def test_a_probe_is_prose_in_80_columns(
     for block in about.strip().split("\n\n"):
         lines = block.split("\n")
         assert max(map(len, lines)) <= 80
+        if lines[0].startswith("    "):
+            continue  # a formula stands as it is
         for line, after in itertools.pairwise(lines):  # a line ends where no word more fits
             room = 80 - len(line)
             assert after.startswith("- ") or len(after.split()[0]) + 1 > room
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+@pytest.mark.parametrize("command", ["tasks listops", "tasks groups", "probes das", "probes"])
+def test_no_word_is_broken_at_any_width(
+    mechint: Command, monkeypatch: pytest.MonkeyPatch, command: str, width: int
+) -> None:
+    """What is printed at a width has the words that are printed where nothing is wrapped."""
+    words = {}
+    for columns in (width, 1000):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = mechint(*command.split()).stdout
+        words[columns] = {word.strip("()=") for word in text.split()} - {"", "name", "value"}
+    assert words[width] - words[1000] <= {"default", "expected", "meaning"}
 
 
 @pytest.mark.parametrize("name", TASKS.names())
