@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mechint import figures, planted
@@ -28,6 +29,8 @@ pytestmark = [needs_browser, pytest.mark.full]
 SETTINGS = {"fourier": {"permutations": 499}, "attention": {"untrained": 0}}
 BESIDE_PLOTLY, OVER_STEPS = 600_000, 1_500_000
 """Bytes of a page beside plotly.js: of a report, and over the steps of a run."""
+MAX_WORDS = 20
+"""Words that stand before the verdict."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     study = Page("A study", [Section("Claims", claims=claims, figures={"a": KINDS["groups"]})])
     words = {"title": "T", "x_title": "x (n)", "y_title": "y", "caption": "c"}
     steps = figures.stepped({s: figures.bars([1, 2], {"a": [s, 1]}, **words) for s in (0, 5, 9)})
-    over = Page("Steps", [Section("a", figures={"bars": steps, "again": steps})])
+    # the spectrum and a map of addition mod 113 at forty checkpoints
+    draw, at = np.random.default_rng(0), range(1, 57)
+    axes = {"x_title": "x", "y_title": "y", "z_title": "z (0–1)", "title": "T", "caption": "c"}
+    spectra = [figures.bars(at, {"share": draw.random(56)}, **words) for _ in range(40)]
+    maps = [figures.heatmap(draw.random((60, 60)), **axes) for _ in range(40)]
+    held = {"bars": steps, "again": steps}
+    for name, every in (("spectra", spectra), ("maps", maps)):
+        held[name] = figures.stepped({100 * place: one for place, one in enumerate(every)})
+    over = Page("Steps", [Section("a", figures=held)])
     made = {
         "report": write_page(page_of(account, command="mechint analyze m.pt"), folder / "r.html"),
         "light": write_page(page_of(account), folder / "l.html", light=True),
@@ -98,6 +109,33 @@ def test_the_first_screen_has_the_answer_and_a_figure(
         assert bottom["figure"]["y"] + 200 < 800 and bottom["evidence"]["y"] < 800
 
 
+def test_few_words_come_before_the_verdict(browser: Any, pages: dict[str, Path]) -> None:
+    """Of what a reader sees: the bar and the contents at the side are not read first."""
+    before = """() => {
+      const verdict = document.querySelector(".verdict"), found = [];
+      const main = document.querySelector("main");
+      const walker = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
+      while (walker.nextNode()) {
+        const node = walker.currentNode;
+        if (verdict.contains(node)) return found;
+        if (!node.parentElement.checkVisibility()) continue;
+        found.push(...node.data.split(/\\s+/).filter(Boolean));
+      }
+    }"""
+    for name in ("report", "light"):
+        with opened(browser, pages[name], scripts=False) as page:
+            assert len(page.evaluate(before)) <= MAX_WORDS, page.evaluate(before)
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1400])
+def test_half_a_figure_is_never_hidden(browser: Any, pages: dict[str, Path], width: int) -> None:
+    """Figures of half a page fit every width; what needs a whole page may be scrolled."""
+    with opened(browser, pages["kinds"], width, scripts=False) as page:
+        for one in page.locator("figure.half .static svg").all():
+            box = one.bounding_box()
+            assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
+
+
 def test_a_page_is_whole_without_script(browser: Any, pages: dict[str, Path]) -> None:
     with opened(browser, pages["kinds"], scripts=False) as page:
         drawn = page.locator("figure .static svg")
@@ -110,8 +148,12 @@ def test_a_page_is_whole_without_script(browser: Any, pages: dict[str, Path]) ->
 def test_pages_are_small(pages: dict[str, Path]) -> None:
     from mechint.report._render import plotly_js
 
+    beside = {
+        name: len(pages[name].read_bytes()) - len(plotly_js().encode()) for name in NAMES[:-1]
+    }
     for name in ("report", "two", "kinds", "study"):
-        assert len(pages[name].read_bytes()) - len(plotly_js().encode()) < BESIDE_PLOTLY, name
+        assert beside[name] < BESIDE_PLOTLY, name
+    assert beside["steps"] < OVER_STEPS
     assert len(pages["light"].read_bytes()) < BESIDE_PLOTLY
 
 
