@@ -147,7 +147,7 @@ def _verdict(rows: Sequence[Row], probes: Sequence[str]) -> str:
         kinds = Counter(str(row.get(f"{probe}.mechanism")) for row in yes)
         words = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
         named = f": {words}" if yes and f"{probe}.mechanism" in yes[0] else ""
-        lines.append(f"{probe} says yes of {len(yes)} of {len(rows)} {noun}{named}.")
+        lines.append(f"{probe} says yes for {len(yes)} of {len(rows)} {noun}{named}.")
     return "\n".join(lines)
 
 
@@ -252,9 +252,16 @@ def _over_setting(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, Figu
 
 
 def _dots(rows: Sequence[Row], x: str, y: str, color: str | None) -> Figure:
-    """Every model as a dot, with a curve through the medians."""
+    """Every model as a dot; the caption has the medians."""
     held = [row for row in rows if is_number(row.get(y))]
     values = [float(row[x]) for row in held]
+    medians = ""
+    if (places := sorted(set(values))) and len(places) <= MAX_SETTINGS:
+        middle = [
+            f"{statistics.median(row[y] for row in held if row[x] == at):.3g} at {at:g}"
+            for at in places
+        ]
+        medians = f" Medians: {', '.join(middle)}."
     name = x.partition(".")[2] or x
     return figures.scatter(
         values,
@@ -266,9 +273,7 @@ def _dots(rows: Sequence[Row], x: str, y: str, color: str | None) -> Figure:
         if color
         else None,
         text=[str(row.get("name")) for row in held],
-        caption="One dot per model; the line goes through the medians.",
-        x_log=min(values) > 0 and max(values) >= 8 * min(values),
-        medians=True,
+        caption=f"One dot per model.{medians}",
     )
 
 

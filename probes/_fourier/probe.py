@@ -542,7 +542,7 @@ def draw_removals(report: Report, key: list[Any], others: list[Any], doubled: li
     metrics, base = report.metrics, report.metrics["loss"]
     embedding = {
         **{str(k): metrics["embedding.removal"][k] for k in key},
-        f"all {len(key)}": metrics["embedding.removal_named"],
+        **({f"all {len(key)}": metrics["embedding.removal_named"]} if len(key) > 1 else {}),
     }
     if doubled:
         embedding["second harmonics"] = metrics["embedding.removal_harmonics"]
@@ -577,7 +577,7 @@ def draw_removals(report: Report, key: list[Any], others: list[Any], doubled: li
     if null is not None:
         middle = max(base + null.mean, 1e-12)
         spread = 2 * null.std
-        band = (middle, max(middle - spread, 1e-12), middle + spread)
+        band = (middle, max(middle - spread, min(base, middle) / 2, 1e-12), middle + spread)
     report.figure(
         "removal",
         figures.bars(

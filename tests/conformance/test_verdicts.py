@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -33,6 +34,13 @@ ENOUGH: dict[str, dict[str, Any]] = {"fourier": {"permutations": 499, "removal_s
 """Null samples with which a probe can decide, where its settings for tests have fewer."""
 
 
+MAX_WORDS = 15
+DENIAL = re.compile(
+    r"\b(no|not|cannot|none|nor|neither|nothing|fewer|within|without|as)\b", re.IGNORECASE
+)
+"""Words by which a sentence says that something is not there, or as it is without a mechanism."""
+
+
 @cache
 def result_of(name: str, model: str) -> ProbeResult | None:
     """The result; None where the probe refuses."""
@@ -58,6 +66,37 @@ def test_a_probe_finds_the_plants_that_it_names(name: str) -> None:
         assert trial.error(result, plant) <= trial.tolerance, result.finding
         for one in result.findings:
             assert set(one.tested) <= set(result.null)
+        assert trial.detects or result.verdict == "yes"
+        read_right(result)
+
+
+def read_right(result: ProbeResult) -> None:
+    """Headlines are short sentences, subject first; what was not found is not said to be there."""
+    for one in result.findings:
+        assert len(one.headline.split()) <= MAX_WORDS, one.headline
+        assert not one.headline[0].islower(), one.headline
+        assert one.headline.endswith((".", "?")) and "(" not in one.headline, one.headline
+        if one.verdict == "unclear":
+            assert one.reason and one.p_value is None
+        if one.verdict == "no":
+            assert DENIAL.search(one.headline), one.headline
+    if result.lead:
+        assert result.verdict == "yes" and len(result.lead.split()) <= MAX_WORDS, result.lead
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PROBES.names())
+def test_a_probe_does_not_find_what_its_controls_lack(name: str) -> None:
+    for trial in PROBES[name].calibration().trials:
+        probe = PROBES[name].from_dict({**trial.settings, **trial.control_settings})
+        for control, build in trial.controls.items():
+            try:
+                result = probe.run(build(12345), seed=12345)
+            except MechintError:
+                continue  # refused, which is no verdict
+            found = trial.detects(result) if trial.detects else probe.detects(result)
+            assert not found, f"{trial.mechanism}, {control}: {result.finding}"
+            read_right(result)
 
 
 @pytest.mark.parametrize("model", ["untrained", "memorized", "another mechanism"])

@@ -273,6 +273,22 @@ def test_models_of_different_tasks_are_named_by_their_task() -> None:
     assert lens.figures["lens.top"].title == "lens: top"
 
 
+def test_models_of_a_sweep_are_dots_and_the_page_opens_with_their_verdicts() -> None:
+    from mechint.run_table.page import page_of_table
+
+    kinds = ("clock", "pizza", "clock", "clock")
+    rows = [
+        {**row, "train.lr": 0.1 * (1 + row["seed"] % 2), "lens.mechanism": kind}
+        for row, kind in zip(rows_of_seeds(4), kinds, strict=True)
+    ]
+    page = page_of_table(rows, "sweep")
+    assert page.verdict == "lens says yes for 4 of 4 models: clock 3, pizza 1."
+    assert page.sections[0].tables["models"].columns["lens.mechanism"] == list(kinds)
+    (dots,) = page.hero.plots[0].layers
+    assert dots.kind == "points" and dots.x == [0.1, 0.2, 0.1, 0.2] and len(dots.y) == 4
+    assert page.hero.caption == "One dot per model. Medians: 0.91 at 0.1, 0.92 at 0.2."
+
+
 def test_many_settings_have_a_table_of_their_own() -> None:
     from mechint.run_table.page import MAX_SETTINGS, page_of_table
 
