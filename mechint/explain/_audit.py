@@ -121,6 +121,7 @@ class Audit:
             "n": self.n,
             "unaccounted": self.unaccounted,
             "missing": list(self.missing),
+            "notes": list(self.explanation.notes),
             "superfluous": list(self.superfluous),
             "tests": [test.to_dict() for test in self.tests],
             "seconds": self.seconds,

@@ -22,8 +22,14 @@ from mechint.subject import Subject
 from mechint.task import Program
 
 
-def _last(choose: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Values], Tensor]:
-    return lambda tokens, values: choose(tokens[:, :-1])
+def _among(choose: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Values], Tensor]:
+    """A choice among the tokens, the last one left out where it is a marker, the same in all."""
+
+    def key(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
+        marked = bool((tokens[:, -1] == tokens[0, -1]).all())
+        return choose(tokens[:, :-1] if marked else tokens)
+
+    return key
 
 
 def _after_earlier(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
@@ -35,9 +41,9 @@ def _after_earlier(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, 
 
 
 KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
-    "largest token": _last(lambda tokens: tokens.argmax(1)),
-    "smallest token": _last(lambda tokens: tokens.argmin(1)),
-    "second largest token": _last(lambda tokens: tokens.argsort(1)[:, -2]),
+    "largest token": _among(lambda tokens: tokens.argmax(1)),
+    "smallest token": _among(lambda tokens: tokens.argmin(1)),
+    "second largest token": _among(lambda tokens: tokens.argsort(1)[:, -2]),
     "first token": lambda tokens, values: torch.zeros_like(tokens[:, 0]),
     "previous token": lambda tokens, values: torch.full_like(tokens[:, 0], tokens.shape[1] - 2),
     "token after an earlier equal one": _after_earlier,

@@ -39,6 +39,8 @@ def audit_text(audit: Audit, width: int = 100) -> Text:
         add(f"  {'weak':<12} " + ", ".join(f"{n} ({r:.1f} × null)" for n, r in weak.items()))
     if audit.missing:
         add(f"  {'missing':<12} {', '.join(audit.missing)}")
+    for note in audit.explanation.notes:
+        add(f"  {'not found':<12} {note}")
     if audit.unaccounted:
         logits = audit.unaccounted.get("logits")
         shares = [] if logits is None else [f"{logits:.1%} of the logits' variance"]

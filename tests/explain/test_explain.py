@@ -156,6 +156,17 @@ def test_nulls_of_two_classes_are_measured_from_chance() -> None:
     assert any((test.null or 0) > 0.5 for test in best.tests)
 
 
+def test_the_largest_number_may_be_the_one_that_asks() -> None:
+    """The example attends to the maximum, wherever it stands; a marker at the end is no number."""
+    subject = mechint.load(Path(__file__).parents[2] / "examples" / "models" / "maximum.pt")
+    found = audit(subject, head(0, 0).attends("largest token"))
+    assert found.standing == "stands" and found.value("route") >= 0.99
+    key = head(0, 0).attends("largest token").key
+    assert key is not None
+    assert key(torch.tensor([[3, 9, 5], [7, 2, 8]]), {}).tolist() == [1, 2]
+    assert key(torch.tensor([[3, 9, 16], [7, 2, 16]]), {}).tolist() == [1, 0]
+
+
 def test_too_few_inputs_abstain() -> None:
     subject = addition()
     few = subject.with_data(subject.data[:30])
