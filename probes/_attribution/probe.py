@@ -213,6 +213,11 @@ class Attribution(Probe):
             "farthest off": f"{metrics['worst']}: {metrics['worst_first_order']:.3g} for "
             f"{metrics['worst_exact']:.3g}",
         }
+        if metrics["examples"] < metrics["answers"]:
+            details["means over"] = (
+                f"{metrics['examples']} different inputs, each once, of "
+                f"{metrics['answers']} answers"
+            )
         for label, key in (("as much", "tied"), ("not distinguishable", "not_told_apart")):
             if metrics[key]:
                 details[label] = ", ".join(metrics[key][:8])
