@@ -115,6 +115,16 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
 _NEED_A_TASK = {Need.FINITE, Need.GRID, Need.SYMMETRY, Need.VARIABLES, Need.ANSWERS}
 
 
+def check_logits(subject: Subject) -> None:
+    """MechintError where a logit at the answer is infinite or no number, as of weights that are
+    finite and too large; -∞, which forbids a class, is none of these.
+    """
+    if unmet_need(Need.ANSWERS, subject) is None:
+        logits = subject.logits()
+        if bool(logits.isnan().any()) or bool((logits == float("inf")).any()):
+            raise MechintError(f"{subject.describe()}: its logits are not finite: they overflow")
+
+
 def unmet_need(need: Need, subject: Subject) -> str | None:
     """The reason for which `subject` does not meet `need`, in one line; None where it does."""
     if subject.task is None and (need is Need.TASK or need in _NEED_A_TASK):
@@ -216,6 +226,7 @@ class Probe(Settings, abc.ABC):
         Raises:
             NotApplicableError: with the reason `applicable` gives.
             ParameterError: no example has that answer, or `subject` is no Subject.
+            MechintError: logits that overflow, where the probe asks about answers.
         """
         check_subjects(self.name, subject)
         if answer is not None:
@@ -226,6 +237,8 @@ class Probe(Settings, abc.ABC):
                 f"probe {self.name} does not apply to {subject.describe()}: {reason}"
             )
         with subject.untouched():
+            if {Need.ANSWERS, Need.VARIABLES} & set(self.needs):
+                check_logits(subject)
             result = self.measure(subject, seed)
         return self._finish(result, subject, seed)
 

@@ -170,6 +170,11 @@ def analyze(
     for path in paths:
         if not path.exists():
             raise CheckpointError(f"{path}: there is no such file{from_the_hub(path)}")
+    if out is not None and out.suffix in (".pdf", ".png", ".svg", ".json", ".csv"):
+        raise ParameterError(
+            f"--out {out}: a report is a page; expected NAME.html (a figure alone: "
+            "result.figures[NAME].save(FILE) in Python)"
+        )
     if out is not None:
         from mechint.report import check_writable
 

@@ -1,0 +1,123 @@
+"""Files that were tampered with, places that cannot be written, and names that are hostile."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+
+from mechint.models.transformer import HookedTransformer
+from mechint.prompts.reading import PromptReader
+from mechint.subject import Subject
+from tests.cli.conftest import Command, one_line
+from tests.cli.test_train import SMALL
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of the same steps and other seeds."""
+    from click.testing import CliRunner
+
+    from mechint.cli import main
+
+    out = tmp_path_factory.mktemp("runs")
+    arguments = ["train", "modular-arithmetic", *map(str, SMALL), "--seeds", "0:2"]
+    assert CliRunner().invoke(main, [*arguments, "--out", str(out / "S")]).exit_code == 0
+    return out / "S"
+
+
+@pytest.mark.full
+def test_a_page_holds_no_result_of_other_weights_of_the_same_step(
+    mechint: Command, runs: Path, tmp_path: Path
+) -> None:
+    first, second = sorted(runs.glob("seed-*"))
+    run = shutil.copytree(first, tmp_path / "run")
+    assert mechint("analyze", run, "--probe", "lens").exit_code == 0
+    shutil.copy(second / "ckpt.pt", run / "ckpt.pt")
+    said = mechint("analyze", run, "--probe", "embedding", "--json")
+    own = mechint("analyze", second, "--probe", "lens,embedding", "--json")
+    after, theirs = (json.loads(one.stdout)["accounts"][0] for one in (said, own))
+    assert after["quality"][0]["loss"] == theirs["quality"][0]["loss"]
+    pages = [json.loads(page.read_text()) for page in run.rglob("page.json")]
+    assert pages and all(page["probes"] == ["embedding"] for page in pages)
+
+
+@pytest.mark.full
+def test_a_file_system_that_cannot_be_written_loses_no_result(
+    mechint: Command, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(next(runs.glob("seed-*")), tmp_path / "run")
+    (run / "probes").mkdir(exist_ok=True)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("write_bytes", "touch", "mkdir", "unlink"):
+        monkeypatch.setattr(Path, name, refuse)
+    result = mechint("analyze", run, "--probe", "lens")
+    assert result.exit_code == 0 and "lens" in result.stdout
+    assert "Traceback" not in result.output
+
+
+def test_a_report_keeps_the_permissions_of_the_file_that_it_replaces(
+    mechint: Command, planted: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.html"
+    report.write_text("")
+    report.chmod(0o600)
+    assert mechint("analyze", planted, "--probe", "lens", "--out", report).exit_code == 0
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600 and report.stat().st_size > 10_000
+
+
+def test_a_report_in_another_form_than_its_name_is_refused(
+    mechint: Command, planted: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "x.pdf"
+    result = mechint("analyze", planted, "--probe", "lens", "--out", report)
+    assert "expected NAME.html" in one_line(result) and not report.exists()
+
+
+def test_a_name_of_a_folder_is_printed_without_its_escapes(
+    mechint: Command, planted: Path, tmp_path: Path
+) -> None:
+    for name in ("a\x1b[31mred", "b"):
+        (tmp_path / name).mkdir()
+        shutil.copy(planted, tmp_path / name / "ckpt.pt")
+    result = mechint("analyze", *sorted(tmp_path.iterdir()), "--probe", "lens")
+    assert "\x1b[31m" not in result.output and "red" in result.output
+
+
+def test_an_answer_file_of_one_huge_line_is_refused_by_its_size(tmp_path: Path) -> None:
+    from mechint.errors import DataError
+    from mechint.files import MAX_JSON
+
+    file = tmp_path / "huge.txt"
+    with file.open("wb") as opened:
+        opened.truncate(MAX_JSON + 1)  # sparse: nothing is written
+    with pytest.raises(DataError, match="expected at most") as caught:
+        PromptReader(file, None, 10).read()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["lens", "ablation", "circuits", "das"])
+def test_logits_that_overflow_are_refused_first(name: str) -> None:
+    """One weight of the unembedding is as large as float32 holds."""
+    import tasks
+    from mechint.config import ModelConfig
+    from mechint.errors import MechintError
+    from mechint.probe import run
+
+    task = tasks.make("modular-arithmetic", p=7)
+    sizes = {"d_vocab": 8, "d_vocab_out": 7, "n_ctx": 3}
+    model = HookedTransformer(ModelConfig(d_model=16, n_heads=2, **sizes), seed=0)
+    with torch.no_grad():
+        model.get_parameter("unembed.W_U")[0, 0] = 3.4e38
+        model.get_parameter("embed.W_E").mul_(1e3)
+    with pytest.raises(MechintError, match="finite") as caught:
+        run(name, Subject(model, task))
+    assert "\n" not in str(caught.value)
