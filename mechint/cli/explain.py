@@ -134,12 +134,16 @@ def explain(
         print_json({"schema": 1, "path": str(path), "audits": audits, "rivals": shown})
     else:
         from mechint.explain.text import audits_text
+        from mechint.terminal import wrap_line
 
         screen = console()
         heading = f"{title_of(subject)}   {path}"
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
         if apart is not None:
-            screen.print(f"\n{apart}", markup=False, highlight=False)
+            screen.print()
+            for line in str(apart).splitlines():
+                for part, _ in wrap_line(line, screen.width, "", " " * 15):
+                    screen.print(part.rstrip(), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
