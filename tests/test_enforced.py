@@ -13,6 +13,7 @@ import torch
 
 import mechint
 from mechint.calibration import zoo
+from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.errors import MechintError
 from mechint.planted import enforce, random_alignment, save_enforced, truth_of
@@ -154,3 +155,25 @@ def test_the_zoo_is_made_and_the_probes_are_held_against_it(
     assert kinds == ["enforced", "natural twin", "untrained"]
     rows = zoo.judge([mechint.load(tmp_path / "sums-0.pt")])
     assert sum(rows[0][name] for name in zoo.SAID) == rows[0]["asked"] == 2
+
+
+def test_a_place_is_right_behind_its_site_alone() -> None:
+    """By the order of computation: L0H1 at 1 writes before L0's MLP, and L1's heads carry it on."""
+    truth = {"alignment": {"x": "L0H1 @ 1", "y": "L0H0 @ 2"}}
+    site = site_of("L0H1 @ 1")
+    cases = {
+        ("resid_mid", 0, 1): "right",
+        ("resid_pre", 1, 1): "right",
+        ("resid_pre", 0, 1): "before",
+        ("resid_pre", 1, "answer"): "wrong",
+        ("resid_mid", 1, "answer"): "right",
+    }
+    for (kind, layer, pos), said in cases.items():
+        metrics = {"hook": f"blocks.{layer}.hook_{kind}", "pos": pos}
+        assert zoo._named("das", metrics, truth, site, answer=2) == said
+    for components, said in (
+        (["L0H1", "L1H0", "L1 MLP"], "right"),
+        (["L0H1", "L0H0"], "right"),
+        (["L0H0", "L1 MLP"], "wrong"),
+    ):
+        assert zoo._named("circuits", {"components": components}, truth, site, 2) == said

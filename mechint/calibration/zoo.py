@@ -73,13 +73,13 @@ FAMILIES = {
     "comparison": Family("comparison", {"n": 8, "equals": True}),
     "palindromes": Family("palindromes", {"n": 6, "half_length": 2}),
     "maximum": Family("max-of-list", {"n": 6, "length": 3}, {"n_heads": 3}),
-    "count-distinct": Family("count-distinct", {"n": 3, "length": 4}, {"n_heads": 3}),
-    "carries": Family("digit-sum", {"digits": 2, "base": 4, "leading": 1}, {}, ADDENDS),
-    "brackets": Family("balanced-brackets", {"length": 6}, {"n_layers": 3}),
+    "count-distinct": Family("count-distinct", {"n": 3, "length": 6}, {"n_heads": 3}),
+    "carries": Family("digit-sum", {"digits": 2, "base": 5}, {}, ADDENDS),
+    "brackets": Family("balanced-brackets", {"length": 10}, {"n_layers": 3}),
 }
 ASKED: dict[str, dict[str, Any]] = {
     "das": {
-        "dimensions": (1, 2),
+        "dimensions": (1, 2, 4, 8),
         "control_seeds": 1,
         "steps": 60,
         "pairs": 512,
@@ -91,7 +91,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "explain": {},
 }
 """What is held against the truth, with settings other than its defaults."""
-SAID = ("right", "wrong", "silent", "unclear", "refused")
+SAID = ("right", "before", "wrong", "silent", "unclear", "refused")
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -143,24 +143,26 @@ def _cell(value: Any) -> str:
 
 # --- probes ---------------------------------------------------------------------------------------
 def ask(probe: str, subject: Subject, truth: Mapping[str, Any], variable: str, **more: Any) -> str:
-    """What a probe says of one variable: "right", where it names the site that holds it; "wrong",
-    where it names another; "silent", "unclear" or "refused".
+    """What a probe says of one variable: "right", where it names the site that holds it;
+    "before", a place on the way there; "wrong", another; "silent", "unclear" or "refused".
     """
-    site = site_of(truth["alignment"][variable])
+    site, answer = site_of(truth["alignment"][variable]), int(subject.answer_positions[0])
     try:
         if probe == "explain":
             best = _program(subject)
             places = {part.name: part.site for part in best.explanation.parts}
             if best.standing != "stands" or variable not in places:
                 return "unclear" if best.standing == "abstains" else "silent"
-            return "right" if places[variable] == site else "wrong"
+            found = places[variable]
+            at = answer if found.pos == "answer" else found.pos
+            return "right" if dataclasses.replace(found, pos=at) == site else "wrong"
         settings = {**ASKED[probe], **more, "variable": variable}
         result = PROBES[probe].from_dict(settings).run(subject, seed=0)
     except (NotApplicableError, DataError):
         return "refused"
     if result.verdict != "yes":
         return "silent" if result.verdict == "no" else "unclear"
-    return "right" if _named(probe, result.metrics, truth, site) else "wrong"
+    return _named(probe, result.metrics, truth, site, answer)
 
 
 @functools.lru_cache(maxsize=1)
@@ -169,19 +171,31 @@ def _program(subject: Subject) -> Audit:
     return explain(subject)[0]
 
 
-def _named(probe: str, metrics: Mapping[str, Any], truth: Mapping[str, Any], site: Site) -> bool:
-    """Whether the place found is the site, or follows from it."""
+def _named(
+    probe: str, metrics: Mapping[str, Any], truth: Mapping[str, Any], site: Site, answer: int
+) -> str:
+    """Whether the place found is the site or follows from it, or is one before it that the variable
+    may pass on its way there; the answer is read at `answer`.
+    """
     if probe == "patching":
-        return str(site) in [metrics["component"], *metrics["tied"]]
-    if probe == "circuits":  # the site's component, and none up to the last site that is no site
+        if str(site) in [metrics["component"], *metrics["tied"]]:
+            return "right"
+        return "before" if depth_of(site_of(metrics["component"])) < depth_of(site) else "wrong"
+    if probe == "circuits":  # its component, and none from there to the last site that is no site
         held = [dataclasses.replace(site_of(one), pos=None) for one in truth["alignment"].values()]
-        named = [site_of(one) for one in metrics["components"]]
-        early = [one for one in named if depth_of(one) <= max(map(depth_of, held))]
-        return dataclasses.replace(site, pos=None) in early and set(early) <= set(held)
+        first, last = depth_of(site), max(map(depth_of, held))
+        named = {site_of(one) for one in metrics["components"]}
+        own = dataclasses.replace(site, pos=None)
+        late = {one for one in named if first <= depth_of(one) <= last}
+        return "right" if own in named and late <= {*held} else "wrong"
     # the residual stream behind the site, at its position or where later layers carry it
-    layer, pos = Site(metrics["hook"]).layer or 0, metrics["pos"]
-    behind = layer + ("resid_post" in metrics["hook"]) - (site.layer or 0)
-    return behind >= 1 and (pos in (site.pos, "answer") or behind > 1)
+    hook, pos = Site(metrics["hook"]), metrics["pos"]
+    place = 2 * (hook.layer or 0) + {"resid_mid": 1, "resid_post": 2}.get(hook.kind, 0)
+    written = 2 * (site.layer or 0) + (2 if site.kind == "mlp" else 1)
+    at = answer if pos == "answer" else pos
+    if place < written:
+        return "before"
+    return "right" if at == site.pos or place > written + 1 else "wrong"
 
 
 def judge(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
@@ -216,7 +230,7 @@ def _counted(probe: str, kind: str, rows: Sequence[tuple[str, float]]) -> dict[s
     all in untrained ones.
     """
     counts = {name: sum(answer == name for answer, _ in rows) for name in SAID}
-    hits = counts["right"] + (counts["wrong"] if kind != "enforced" else 0)
+    hits = counts["right"] + counts["before"] + (counts["wrong"] if kind != "enforced" else 0)
     n = len(rows) - (counts["refused"] if kind != "enforced" else 0)
     low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
     share = f"{hits / n:.2f} ({low:.2f}–{high:.2f})" if n else "–"

@@ -354,15 +354,20 @@ def random_alignment(
             fewer = [one for one in names if one != name]
             names = fewer if _determine(task, fewer) else names
     everywhere = outside(config, {"": Site.mlp(config.n_layers - 1, config.n_ctx)})
-    sites: dict[str, Site] = {}
-    for name in names:
-        taken = {(site.hook, site.units) for site in sites.values()}
-        free = [site for site in everywhere if (site.hook, site.units) not in taken]
-        fit = [site for site in free if not _unfit(task, config, name, site, sites)]
-        if not fit:
-            raise ParameterError(f"alignment of {task.name}: no head or MLP is left for {name}")
-        sites[name] = fit[int(draw.integers(len(fit)))]
-    return sites
+    sites, missing = dict[str, Site](), ""
+    for _ in range(100):  # sites drawn first may leave none for the last variables
+        sites.clear()
+        for name in names:
+            taken = {(site.hook, site.units) for site in sites.values()}
+            free = [site for site in everywhere if (site.hook, site.units) not in taken]
+            fit = [site for site in free if not _unfit(task, config, name, site, sites)]
+            if not fit:
+                missing = name
+                break
+            sites[name] = fit[int(draw.integers(len(fit)))]
+        if len(sites) == len(names):
+            return sites
+    raise ParameterError(f"alignment of {task.name}: no head or MLP is left for {missing}")
 
 
 def _final(task: Task) -> set[str | None]:
