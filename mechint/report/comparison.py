@@ -27,7 +27,9 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
     rows = compared_rows(accounts)
     columns: dict[str, list[object]] = {"measure": [name for name, _ in rows]}
     for place, (letter, account) in enumerate(named):
-        columns[f"{letter}: {account.title}"] = [values[place] for _, values in rows]
+        columns[f"{letter}: {PurePath(account.path).stem or account.title}"] = [
+            values[place] for _, values in rows
+        ]
     heroes = {letter: _heroes(account) for letter, account in named}
     figures = {  # those of one probe beside each other
         f"{letter} {name}": replace(held[name], title=f"{letter}: {held[name].title}")

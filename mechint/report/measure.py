@@ -147,7 +147,12 @@ def probe_page(name: str, runs: Path) -> Page:
         shown = dataclasses.replace(section, title=title, question="", verdict="")
         sections.append(dataclasses.replace(shown, figures={}, tables={}, metrics={}))
     heroes = {
-        f"{word}-{name}": dataclasses.replace(figure, title=f"{title}: {figure.title}")
+        f"{word}-{name}": dataclasses.replace(
+            figure,
+            title=f"{title}: {figure.title}",
+            caption=figure.caption_for(result.verdict),
+            captions={},
+        )
         for word, title, result in (
             ("yes", trial.mechanism, plant),
             ("no", f"control, {control}", absent),

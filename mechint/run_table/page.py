@@ -143,11 +143,14 @@ def _verdict(rows: Sequence[Row], probes: Sequence[str]) -> str:
     noun = "checkpoints" if over_steps(rows) else "models"
     lines = []
     for probe in probes[:MAX_LINES]:
+        asked = sum(row.get(f"{probe}.verdict") in OUTCOMES for row in rows)
+        if not asked:
+            continue  # outdated, or not measured
         yes = [row for row in rows if row.get(f"{probe}.verdict") == "yes"]
         kinds = Counter(str(row.get(f"{probe}.mechanism")) for row in yes)
         words = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
         named = f": {words}" if yes and f"{probe}.mechanism" in yes[0] else ""
-        lines.append(f"{probe} says yes for {len(yes)} of {len(rows)} {noun}{named}.")
+        lines.append(f"{probe} says yes for {len(yes)} of {asked} {noun}{named}.")
     return "\n".join(lines)
 
 

@@ -208,11 +208,17 @@ class Task(Settings, abc.ABC):
         if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
             return str(np.round(values, 3).tolist())
         rows = [row for row in values if (row >= 0).any()]
-        names = [output.name for output in self.outputs]
-        if len(rows) == 1 and len(names) > 1:
-            pairs = zip(names, rows[0], strict=True)
-            return ", ".join(f"{name}: {value}" for name, value in pairs if value >= 0)
-        return " ".join(str(value) for row in rows for value in row if value >= 0)
+        shown = [
+            [
+                (one.name, one.class_names[v])
+                for one, v in zip(self.outputs, row, strict=True)
+                if v >= 0
+            ]
+            for row in rows
+        ]
+        if len(rows) == 1 and len(self.outputs) > 1:
+            return ", ".join(f"{name}: {value}" for name, value in shown[0])
+        return " ".join(value for row in shown for _, value in row)
 
     def score(
         self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
