@@ -90,9 +90,13 @@ FORBIDDEN = {
 }
 
 
-FROM_OURSELVES = {"mechint/parallel.py": ["pickle.loads"], "mechint/report/measure.py": ["exec"]}
-"""Calls on what is ours: a worker reads its plans from its parent's pipe, and the gallery runs the
-examples of this repository.
+FROM_OURSELVES = {
+    "mechint/parallel.py": ["pickle.loads"],
+    "mechint/report/measure.py": ["exec"],
+    "mechint/explain/code.py": ["exec"],
+}
+"""Calls on what is ours: a worker reads its plans from its parent's pipe, the gallery runs the
+examples of this repository, and the agreement of a written program is that of its text.
 """
 
 
