@@ -156,7 +156,9 @@ class Ablation(Probe):
         """Importance of every neuron, None where none is asked for, and the layer and numbers of
         the most important ones.
         """
-        if unmet_need(Need.MLP, subject) or not self.neurons:
+        hooks = {f"blocks.{layer}.mlp.hook_post" for layer in range(subject.n_layers)}
+        some = not hooks <= subject.hooks  # other blocks have a mixture of experts
+        if unmet_need(Need.MLP, subject) or some or not self.neurons:
             return None, 0, []
         importance = neuron_importance(subject, examples.data, self.mode, examples.others)
         return importance, *most_important(importance, self.neurons)

@@ -89,7 +89,8 @@ def components(subject: Subject) -> list[Site]:
     heads = subject.model_description.n_heads or 0
     sites = [Site(name) for name in ("hook_embed", "hook_pos_embed") if name in subject.hooks]
     for layer in range(subject.n_layers):
-        sites += [Site.head(layer, head) for head in range(heads)]
+        if Site.of("head", layer).hook in subject.hooks:  # not in blocks of another mixer
+            sites += [Site.head(layer, head) for head in range(heads)]
         if Site.mlp(layer).hook in subject.hooks:
             sites.append(Site.mlp(layer))
     return sites
