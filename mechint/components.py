@@ -145,7 +145,7 @@ def list_components(
         offered = [one for one in default if one not in missing]
         more = f"; ask for {', '.join(offered)}" if offered else ""
         raise NotApplicableError(f"{subject.describe()}: {said[kind]}: {why}{more}")
-    if not sites:
+    if asked and not sites:
         named = ", ".join(CALLED.get(kind, kind) for kind in asked)
         raise NotApplicableError(f"{subject.describe()}: has no hook for {named}")
     left_out = tuple(text for kind, text in said.items() if has.get(kind, True))
