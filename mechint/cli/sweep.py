@@ -33,7 +33,6 @@ from mechint.config._assign import integer_range, refuse_repeated
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import console, counting, headlines, training_bar
 from mechint.registry import PROBES, TASKS
-from mechint.terminal import percent
 
 if TYPE_CHECKING:
     from mechint.sweeps import Group
@@ -411,6 +410,8 @@ def print_rows(rows: Rows) -> None:
     """A line per run on stdout: its id, its status and its main numbers, on a terminal the accuracy
     alone.
     """
+    from mechint.terminal import percent
+
     width = max((len(row["id"]) for row in rows), default=0)
     for row in rows:
         accuracy = row["metrics"].get("test.accuracy")
@@ -439,6 +440,8 @@ def summary_lines(rows: Rows) -> list[str]:
     test accuracy     0 ··········●·······●·· 1   50.0% … 90.0%   median 70.0%
     worst: seed=0,lr=1   50.0%
     """
+    from mechint.terminal import percent
+
     held = {
         row["id"]: row["metrics"]["test.accuracy"]
         for row in rows
@@ -464,6 +467,8 @@ def summary_lines(rows: Rows) -> list[str]:
 
 def _dots(values: Sequence[float]) -> str:
     """Shares of one as dots on a line from 0 to 1, with their range and median."""
+    from mechint.terminal import percent
+
     places = {round(20 * value) for value in values}
     line = "".join("●" if place in places else "·" for place in range(21))
     ends = f"{percent(min(values))} … {percent(max(values))}"
