@@ -13,7 +13,6 @@ from mechint.registry import PROBES
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._attention.operands import operand_positions
-from probes._gradients import Gradients
 from probes._llc.likelihood import training_data
 
 GRID = [name for name in PROBES.names() if Need.GRID in PROBES[name].needs]
@@ -50,7 +49,6 @@ def test_no_split_is_named_on_examples_in_another_order(addition: Subject) -> No
     for other in (shuffled(addition), addition.with_data(addition.data[:40])):
         metrics = probes.progress(other, samples=9).metrics
         assert "loss.all" in metrics and "loss.train" not in metrics
-        assert Gradients(split="train")._data(other) is other.data
         assert training_data(other, "train") is other.data
     train = training_data(addition, "train")
     assert addition.split is not None

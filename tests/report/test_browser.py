@@ -161,7 +161,7 @@ def test_one_slider_moves_every_figure_that_has_its_step(
     browser: Any, pages: dict[str, Path]
 ) -> None:
     with opened(browser, pages["steps"]) as page:
-        first, second = page.locator("input[type=range]").all()
+        first, second, *_ = page.locator("input[type=range]").all()
         first.fill("0")
         until(page, "document.querySelectorAll('.plot')[1].data?.[0].y[0] === 0")
         assert second.input_value() == "0" and page.locator("output").nth(1).input_value() == "0"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,7 +82,7 @@ def test_hugging_face_models_are_rows_of_the_task_that_is_named(
         subject = mechint.load(path, task="modular-arithmetic", p=7)
         found = probes.ablation(subject).metrics
         scalars = {key: value for key, value in found.items() if isinstance(value, float)}
-        kept = {key: row[f"ablation.{key}"] for key in scalars}
+        kept = {key: float(row[f"ablation.{key}"]) for key in scalars}
         assert scalars and kept == pytest.approx(scalars, nan_ok=True)
     assert not list((tmp_path / "models").rglob("probes")), "nothing is kept in another's directory"
     (run, *_) = folder.glob("d16/*")
