@@ -397,7 +397,7 @@ class Subject:
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
         losses = answer_scores(task, logits, targets)[..., LOSS].nanmean(0)
-        return dict(zip(task.output_slices, losses.tolist(), strict=True))
+        return {name: float(loss) for name, loss in zip(task.output_slices, losses, strict=True)}
 
     # --- activations ------------------------------------------------------------------------------
     def check_hook(self, name: str) -> str:

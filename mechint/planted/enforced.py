@@ -111,9 +111,9 @@ def enforce(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % EVERY == 0:
-            found = verify(model, task, sites, *check, one_by_one=False)
+            found = verify(model, task, sites, check[0], check[1], one_by_one=False)
             if found["accuracy" if natural else "least"] > ENOUGH and (
-                natural or verify(model, task, sites, *check)["least"] > ENOUGH
+                natural or verify(model, task, sites, check[0], check[1])["least"] > ENOUGH
             ):
                 break
     optimizer.zero_grad()
@@ -166,7 +166,8 @@ def _exchange(
             for row, sites in zip(mask[:, 0], chosen, strict=True):
                 for site in sites:
                     if site.hook == name:
-                        row[site.pos, list(site.units) or slice(None)] = True
+                        where: Any = (site.pos, list(site.units) or slice(None))
+                        row[where] = True
             places.setdefault(name, []).append((mask, values[name]))
 
     def edit(x: Tensor, hook: Any) -> Tensor:

@@ -207,7 +207,8 @@ class Task(Settings, abc.ABC):
         values = np.asarray(targets)
         if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
             return str(np.round(values, 3).tolist())
-        rows = [row for row in values if (row >= 0).any()]
+        every: list[list[int]] = values.tolist()
+        rows = [row for row in every if any(value >= 0 for value in row)]
         shown = [
             [
                 (one.name, one.class_names[v])
