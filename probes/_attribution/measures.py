@@ -163,7 +163,7 @@ def _biases(subject: Subject, like: Tensor) -> Tensor:
     """(d_model,) what the biases of all attention layers add, whatever their heads write."""
     total = like.new_zeros(like.shape[-1])
     for layer in range(subject.n_layers):
-        attention = subject.model.blocks[layer % subject.model.cfg.n_layers].attn
-        bias = getattr(attention, "b_O", None)
+        block = subject.model.blocks[layer % subject.model.cfg.n_layers]
+        bias = getattr(getattr(block, "attn", None), "b_O", None)  # a hybrid has blocks without
         total = total if bias is None else total + bias.detach().double()
     return total

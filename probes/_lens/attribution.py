@@ -137,7 +137,10 @@ def _components(subject: Subject, found: dict[str, Tensor]) -> list[tuple[str, T
 
 def _value_bias(attention: nn.Module, heads: int) -> Tensor | None:
     """(head, d_head) b_V, the same for heads that share values; None where there is none."""
-    bias = getattr(attention, "b_V", None)
+    try:
+        bias = getattr(attention, "b_V", None)
+    except NotImplementedError:  # latent attention, whose values have no bias of their own
+        return None
     if bias is None:
         return None
     return repeat(bias.detach(), "key d -> (key shared) d", shared=heads // len(bias))
@@ -160,6 +163,8 @@ def _positions(
             attention.W_O.detach().double(),
             "example d_model, head d_head d_model -> example head d_head",
         )
+        if v.shape[1] != pattern.shape[-1]:  # latent attention has heads before keys
+            v = v.transpose(1, 2)
         if v.shape[2] != pattern.shape[1]:  # grouped queries share keys and values
             shared = pattern.shape[1] // v.shape[2]
             v = repeat(v, "example key head d -> example key (head shared) d", shared=shared)
