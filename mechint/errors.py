@@ -26,6 +26,19 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 """Numbers up to ten in words."""
 
 
+def percent(share: float) -> str:
+    """A share of one in percent, with as many digits as tell it from 0% and 100%.
+
+    >>> percent(0.873), percent(0.9995), percent(1.0), percent(0.99999999)
+    ('87.3%', '99.95%', '100.0%', 'over 99.999%')
+    """
+    for digits in (1, 2, 3):
+        text = f"{share:.{digits}%}"
+        if float(text[:-1]) not in (0.0, 100.0) or share in (0.0, 1.0):
+            return text
+    return "over 99.999%" if share > 0.5 else "under 0.001%"
+
+
 def counted(n: int, noun: str) -> str:
     """A number with its noun.
 

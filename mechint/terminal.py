@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from mechint.errors import one_line
+from mechint.errors import one_line, percent
 from mechint.results import MARKS, Finding, ProbeResult, Table, short
 
 if TYPE_CHECKING:
@@ -27,19 +27,6 @@ NAME_WIDTH = 13
 MAX_LOOKED_FOR, MAX_QUALITY, MAX_SUMMARY = 4, 3, 4
 BLOCKS = "▁▂▃▄▅▆▇█"
 STYLES = {"yes": "green", "no": "dim", "unclear": "dim"}
-
-
-def percent(share: float) -> str:
-    """A share of one in percent, with as many digits as tell it from 0% and 100%.
-
-    >>> percent(0.873), percent(0.9995), percent(1.0), percent(0.99999999)
-    ('87.3%', '99.95%', '100.0%', 'over 99.999%')
-    """
-    for digits in (1, 2, 3):
-        text = f"{share:.{digits}%}"
-        if float(text[:-1]) not in (0.0, 100.0) or share in (0.0, 1.0):
-            return text
-    return "over 99.999%" if share > 0.5 else "under 0.001%"
 
 
 def sparkline(values: Sequence[float]) -> str:

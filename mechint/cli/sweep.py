@@ -30,7 +30,7 @@ from mechint.cli.plugin import plugin_option
 from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
 from mechint.config._assign import integer_range, refuse_repeated
-from mechint.errors import ParameterError, UnknownNameError, counted
+from mechint.errors import ParameterError, UnknownNameError, counted, percent
 from mechint.progress import console, counting, headlines, training_bar
 from mechint.registry import PROBES, TASKS
 
@@ -410,8 +410,6 @@ def print_rows(rows: Rows) -> None:
     """A line per run on stdout: its id, its status and its main numbers, on a terminal the accuracy
     alone.
     """
-    from mechint.terminal import percent
-
     width = max((len(row["id"]) for row in rows), default=0)
     for row in rows:
         accuracy = row["metrics"].get("test.accuracy")
@@ -440,8 +438,6 @@ def summary_lines(rows: Rows) -> list[str]:
     test accuracy     0 ··········●·······●·· 1   50.0% … 90.0%   median 70.0%
     worst: seed=0,lr=1   50.0%
     """
-    from mechint.terminal import percent
-
     held = {
         row["id"]: row["metrics"]["test.accuracy"]
         for row in rows
@@ -467,8 +463,6 @@ def summary_lines(rows: Rows) -> list[str]:
 
 def _dots(values: Sequence[float]) -> str:
     """Shares of one as dots on a line from 0 to 1, with their range and median."""
-    from mechint.terminal import percent
-
     places = {round(20 * value) for value in values}
     line = "".join("●" if place in places else "·" for place in range(21))
     ends = f"{percent(min(values))} … {percent(max(values))}"

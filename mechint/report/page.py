@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.config import assignment
 from mechint.config._assign import set_options
-from mechint.errors import DataError
+from mechint.errors import DataError, percent
 from mechint.figures import training_curve
 from mechint.files import read_json_lines
 from mechint.registry import PROBES, TASKS
@@ -29,7 +29,6 @@ from mechint.results import (
     rank,
     to_jsonable,
 )
-from mechint.terminal import percent
 
 if TYPE_CHECKING:
     from mechint.account import Account, Quality

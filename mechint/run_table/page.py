@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint import figures
-from mechint.errors import ParameterError
+from mechint.errors import ParameterError, percent
 from mechint.figures import Figure, Panel
 from mechint.registry import PROBES
 from mechint.report.page import Page, Section
@@ -18,7 +18,6 @@ from mechint.results import Table
 from mechint.run_table.dynamics import evaluations_of, first_passages
 from mechint.run_table.entries import is_setting
 from mechint.run_table.numbers import Row, all_numbers, check_column, in_words, is_number
-from mechint.terminal import percent
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
