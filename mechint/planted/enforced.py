@@ -92,7 +92,8 @@ def enforce(
     sites = check_alignment(task, config, alignment)
     model, draw = HookedTransformer(config, seed=seed), rng("enforced", task.name, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.98), weight_decay=0.01)
-    pool, *check = (_sample(task, n, seed + k) for k, n in enumerate((POOL, CHECKED, CHECKED)))
+    pool = _sample(task, POOL, seed)
+    check = _sample(task, CHECKED, seed + 1), _sample(task, CHECKED, seed + 2)
     others, step = outside(config, sites), 0
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
@@ -111,9 +112,9 @@ def enforce(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % EVERY == 0:
-            found = verify(model, task, sites, check[0], check[1], one_by_one=False)
+            found = verify(model, task, sites, *check, one_by_one=False)
             if found["accuracy" if natural else "least"] > ENOUGH and (
-                natural or verify(model, task, sites, check[0], check[1])["least"] > ENOUGH
+                natural or verify(model, task, sites, *check)["least"] > ENOUGH
             ):
                 break
     optimizer.zero_grad()

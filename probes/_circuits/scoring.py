@@ -165,14 +165,19 @@ class Scorer:
         return np.concatenate(found, -1)
 
     @cached_property
+    def _end_scores(self) -> Float[np.ndarray, "end pair"]:
+        """The score of the source run (no edge) and of the model (all edges) on every pair."""
+        n = len(self.graph.edges)
+        return self.scores(np.stack([np.zeros(n, bool), np.ones(n, bool)]))
+
+    @cached_property
     def ends(self) -> tuple[float, float]:
         """Mean score of the source run (no edge) and of the model (all edges).
 
         Raises:
             DataError: the two are the same, so that no circuit has a share of their difference.
         """
-        n = len(self.graph.edges)
-        low, high = self.scores(np.stack([np.zeros(n, bool), np.ones(n, bool)])).mean(1)
+        low, high = self._end_scores.mean(1)
         if low == high:
             raise DataError(
                 f"{self.subject.describe()}: its score, {high:.3g} nats, is the same with all "
@@ -192,14 +197,9 @@ class Scorer:
         to the model's own score is the sample, and pairs of one example are one of it.
         """
         low, high = self.ends
-        lacking = (self._whole - self.scores(kept)) / (high - low)
+        lacking = (self._end_scores[1] - self.scores(kept)) / (high - low)
         mean = lacking.mean(1, keepdims=True)
         of_example = np.zeros((len(kept), self.pairs.n_examples))
         np.add.at(of_example.T, self.pairs.examples.cpu().numpy(), (lacking - mean).T)
         error = np.sqrt((of_example**2).sum(1)) / lacking.shape[1]
         return 1 - mean[:, 0] - ONE_SIDED * error
-
-    @cached_property
-    def _whole(self) -> Float[np.ndarray, " pair"]:
-        """The score of the model itself on every pair."""
-        return self.scores(np.ones((1, len(self.graph.edges)), bool))[0]

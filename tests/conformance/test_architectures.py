@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -40,13 +41,17 @@ COMMON += ("mixtral", "opt", "qwen3", "qwen3_next")
 """Types that `make test-all` runs; `make slow` runs all."""
 MIXED = ("deepseek_v3", "qwen3_next")
 """Latent attention, and blocks without attention."""
-kinds = pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=pytest.mark.full if kind in COMMON else pytest.mark.slow)
-        for kind in ARCHITECTURES
-    ],
-)
+
+
+def every_kind(full: Sequence[str]) -> pytest.MarkDecorator:
+    """All types as the parameter `kind`: those of `full` in `make test-all`, the rest slow."""
+    marks = {kind: pytest.mark.full if kind in full else pytest.mark.slow for kind in ARCHITECTURES}
+    return pytest.mark.parametrize(
+        "kind", [pytest.param(kind, marks=mark) for kind, mark in marks.items()]
+    )
+
+
+kinds = every_kind(COMMON)
 HEAD, NEURONS = (1,), (0, 5)
 
 
@@ -229,13 +234,7 @@ def test_prompts_whose_filler_matters_are_refused() -> None:
     torch.testing.assert_close(mechint.load(model, data=[short]).logits(), alone)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=pytest.mark.full if kind in MIXED else pytest.mark.slow)
-        for kind in ARCHITECTURES
-    ],
-)
+@every_kind(MIXED)
 def test_every_probe_measures_or_refuses(kind: str) -> None:
     """Whatever blocks a model has, a probe gives numbers or one line, and never a traceback."""
     subject, _ = opened(kind)
