@@ -114,7 +114,7 @@ def test_a_refusal_is_a_miss_on_a_plant_and_no_evidence_on_a_control(
     assert controls["detected"] is controls["low"] is controls["high"] is None
     columns = {name: [plants[name], controls[name]] for name in trials.COLUMNS}
     text = markdown(Table(columns, ""), "command")
-    assert "| control: even seeds |  | 2 | 2 | 0 | – |" in text
+    assert "| control: even seeds | – | 2 | 2 | 0 | – |" in text
 
 
 def test_refusals_are_left_out_of_the_rate_and_abstentions_are_counted(

@@ -135,16 +135,22 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
         *_missing(table),
         *_settings(chosen or {}),
         "",
-        "| " + " | ".join(shown) + " |",
-        "|" + " --- |" * len(shown),
+        "",
     ]
-    rows = zip(*(columns[column] for column in shown), strict=True)
-    return (
-        "\n".join(
-            [*lines, *("| " + " | ".join(_cell(value) for value in row) + " |" for row in rows)]
-        )
-        + "\n"
-    )
+    return "\n".join(lines) + markdown_table({name: columns[name] for name in shown})
+
+
+def markdown_table(columns: Mapping[str, Sequence[Any]]) -> str:
+    """Columns of equal length as a Markdown table, – for None.
+
+    >>> print(markdown_table({"probe": ["das", "lens"], "error": [0.12345, None]}), end="")
+    | probe | error |
+    | --- | --- |
+    | das | 0.123 |
+    | lens | – |
+    """
+    rows = [columns, ["---"] * len(columns), *zip(*columns.values(), strict=True)]
+    return "".join(f"| {' | '.join(map(_cell, row))} |\n" for row in rows)
 
 
 def _settings(chosen: Chosen) -> list[str]:
@@ -229,4 +235,8 @@ def controls_without_row(probe: str, rows: Container[tuple[str, str]]) -> list[s
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value in (None, ""):
+        return "–"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from mechint.calibration.table import markdown_table
 from mechint.checkpoints import load
 from mechint.components import site_of
 from mechint.config import ModelConfig
@@ -129,16 +130,7 @@ def row_of(name: str, truth: Mapping[str, Any]) -> dict[str, Any]:
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a table."""
-    columns = list(rows[0]) if rows else []
-    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    lines += ["| " + " | ".join(_cell(row[name]) for name in columns) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+    return markdown_table({name: [row[name] for row in rows] for name in (rows or [{}])[0]})
 
 
 # --- probes ---------------------------------------------------------------------------------------
