@@ -81,7 +81,8 @@ class Account:
     title: task and model in words; path: of the checkpoint, "" in memory. verdict: at most fifteen
     words, from the lead of the leading result; `caveat` limits it. quality: one row an output.
     results: probe → result, in the order in which they were measured. warnings: what must be read
-    before the numbers. next: commands that would tell more.
+    before the numbers. next: commands that would tell more. audits: of explanations, as JSON
+    values, best first.
     """
 
     title: str
@@ -94,6 +95,7 @@ class Account:
     results: Mapping[str, ProbeResult] = field(default_factory=dict[str, ProbeResult])
     warnings: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
+    audits: tuple[Mapping[str, Any], ...] = ()
 
     # --- findings ---------------------------------------------------------------------------------
     def findings(self, *verdicts: str) -> list[tuple[str, Finding]]:
@@ -164,18 +166,19 @@ class Account:
             if isinstance(value, str)
         }
 
-    def explained(self, audits: Sequence[Audit]) -> Account:
+    def explained(self, audits: Sequence[Audit | Mapping[str, Any]]) -> Account:
         """The account with how much of the logits an explanation accounts for in its verdict:
-        "It adds as a clock, with six frequencies, which explains 90% of its logits."
+        "It adds as a clock, with six frequencies, which explains 90% of its logits."; the report of
+        it begins with the explanation.
 
-        audits: what `mechint.explain.explain` or `audit` gives, best first; where none of them
-        stands or is incomplete, or nothing was found to explain, the account as it is.
+        audits: what `mechint.explain.explain` or `audit` gives, best first, or the same as JSON
+        values; where none of them stands or is incomplete, or nothing was found to explain, the
+        verdict stays as it is.
         """
-        from mechint.explain.text import explained
+        from mechint.explain.text import as_dict, explained
 
-        if self.leading is None:
-            return self
-        return replace(self, verdict=explained(self.verdict, audits))
+        verdict = self.verdict if self.leading is None else explained(self.verdict, audits)
+        return replace(self, verdict=verdict, audits=tuple(map(as_dict, audits)))
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     short_help="Run probes on checkpoints and runs of any known format.",
     epilog=examples(
         "mechint analyze runs/add --out report.html",
+        "mechint analyze runs/add --explain --out report.html",
         "mechint analyze model.pt --task modular-arithmetic --set p=113 --probe fourier",
         "mechint analyze runs/add --probe das --set das.dimensions=1,2",
         "mechint analyze runs/add --probe llc --over-steps --csv llc.csv",
@@ -110,6 +111,12 @@ if TYPE_CHECKING:
     help="Write the report to this HTML file.",
 )
 @click.option("--light", is_flag=True, help="Write the report without plotly.js: static figures.")
+@click.option(
+    "--explain",
+    "explained",
+    is_flag=True,
+    help="Audit programs of the model too, as `mechint explain` does; the report begins with it.",
+)
 @click.option("--full", is_flag=True, help="Print every finding and every number.")
 @click.option("--over-steps", is_flag=True, help="One row per kept checkpoint of every run.")
 @click.option(
@@ -146,6 +153,7 @@ def analyze(
     answer: str | None,
     out: Path | None,
     light: bool,
+    explained: bool,
     full: bool,
     over_steps: bool,
     transition: str | None,
@@ -159,10 +167,15 @@ def analyze(
     Several paths, a folder of runs, a sweep, --over-steps or --csv give a table instead: one row
     per model, with every probe's numbers as columns.
 
+    A verdict says how much of the logits an explanation accounts for, where `mechint explain` kept
+    one in the run, or with --explain.
+
     Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE, and
     what the file does not state of the model as --set model.NAME=VALUE.
     """
     which = answer_of(answer)
+    if explained and which == "all":
+        raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     for registry, wanted in ((PROBES, names), (TASKS, (task,) if task else ())):
         for name in wanted:
             if name not in registry:
@@ -198,12 +211,16 @@ def analyze(
         return show_ablation(opening, ablated, as_json)
     table_asked = over_steps or csv is not None or transition is not None
     if len(paths) == 2 and not table_asked and all(map(_is_one_model, paths)):
-        return compare_two(paths, opening, out, as_json, light)
+        return compare_two(paths, opening, out, as_json, light, explained)
     if table_asked or wants_table(paths):
+        if explained:
+            raise ParameterError(
+                "--explain: is for one model or two; of a table: mechint.runs(…).explain()"
+            )
         refuse_foreign_table(csv, force=force)
         request = TableRequest(opening, over_steps, workers, csv, out, as_json, transition)
         return show_table(paths, request)
-    return analyze_one(opening, out, as_json, full, light)
+    return analyze_one(opening, out, as_json, full, light, explained)
 
 
 def show_ablation(opening: Opening, components: Sequence[str], as_json: bool) -> int:
@@ -242,8 +259,10 @@ class Analysis:
     problems: list[str]
 
 
-def measure(opening: Opening, *, written: bool = False) -> Analysis:
-    """Open one model and run its probes, all quick ones that apply when none is named."""
+def measure(opening: Opening, *, written: bool = False, explained: bool = False) -> Analysis:
+    """Open one model and run its probes, all quick ones that apply when none is named; with the
+    audits of programs that its run keeps, or, where `explained`, that are made now.
+    """
     from mechint.account import account_of
 
     named = bool(opening.probes)
@@ -257,6 +276,7 @@ def measure(opening: Opening, *, written: bool = False) -> Analysis:
         opened = opening.load(parameters, model)
         subject = opened.subject()
         subject = subject if opening.answer is None else subject.with_answer(opening.answer)
+    audits = audits_of(opening, opened, subject, explained)
     with counting("probing") as update:
         results, problems = run_probes(subject, chosen, options, opening.seed, update)
     problems = problems if named or not results else []
@@ -264,21 +284,44 @@ def measure(opening: Opening, *, written: bool = False) -> Analysis:
         subject,
         results,
         warnings=warnings_of(opened),
-        next_commands=() if named else next_commands(opening, opened, written),
+        next_commands=() if named else next_commands(opening, opened, written, bool(audits)),
     )
+    account = account.explained(audits) if audits else account
     return Analysis(opening, opened, subject, account, problems)
 
 
-def next_commands(opening: Opening, opened: Checkpoint, written: bool) -> list[str]:
+def audits_of(
+    opening: Opening, opened: Checkpoint, subject: Subject, made: bool
+) -> tuple[Mapping[str, Any], ...]:
+    """Audits of programs of one model, best first: those that its run keeps, or, where `made`, new
+    ones, which are kept.
+    """
+    from mechint.explain.kept import keep_audits, kept_audits
+
+    in_run = opened.path != opening.path
+    if not made:
+        return kept_audits(opening.path, opened.path, subject.answer) if in_run else ()
+    with spinner(f"explaining {opening.path}"):
+        from mechint.explain import explain
+
+        audits = tuple(one.to_dict() for one in explain(subject, seed=opening.seed))
+    if in_run:
+        keep_audits(opening.path, opened.path, subject.answer, audits)
+    return audits
+
+
+def next_commands(
+    opening: Opening, opened: Checkpoint, written: bool, explained: bool
+) -> list[str]:
     """Commands that tell more about a model whose quick probes were run, and whose report was
-    `written` or not.
+    `written` or not, and programs of it audited or not.
     """
     place = shlex.quote(str(opening.path))
     fitting = opened.proposals if opened.task is None else ()
     commands = [f"mechint analyze {place} {named}{opening.options()}" for named in fitting]
     if not written:
         commands.append(f"mechint analyze {place}{opening.options()} --out report.html")
-    if opened.task is not None and opened.task.own_program is not None:
+    if opened.task is not None and opened.task.own_program is not None and not explained:
         commands.append(f"mechint explain {place}{opening.options()}")
         return commands
     if len(opened.series) > 1:
@@ -289,13 +332,18 @@ def next_commands(opening: Opening, opened: Checkpoint, written: bool) -> list[s
 
 
 def analyze_one(
-    opening: Opening, out: Path | None, as_json: bool, full: bool, light: bool = False
+    opening: Opening,
+    out: Path | None,
+    as_json: bool,
+    full: bool,
+    light: bool = False,
+    explained: bool = False,
 ) -> int:
     """Open one model, run the probes, keep and show what they found; the exit status."""
     from mechint.account import accounts_json
     from mechint.terminal import account_text, full_text
 
-    found = measure(opening, written=out is not None)
+    found = measure(opening, written=out is not None, explained=explained)
     results, problems = found.account.results, found.problems
     # files first: whoever reads our output may close it early
     if (opening.path / "config.json").is_file() and found.opened.path != opening.path:
@@ -315,19 +363,27 @@ def analyze_one(
 
 
 def compare_two(
-    paths: Sequence[Path], opening: Opening, out: Path | None, as_json: bool, light: bool = False
+    paths: Sequence[Path],
+    opening: Opening,
+    out: Path | None,
+    as_json: bool,
+    light: bool = False,
+    explained: bool = False,
 ) -> int:
     """Two models side by side: verdicts first, then what differs; the exit status."""
     from mechint.account import accounts_json
     from mechint.terminal import comparison_text
 
-    found = [measure(dataclasses.replace(opening, path=path)) for path in paths]
+    found = [
+        measure(dataclasses.replace(opening, path=path), explained=explained) for path in paths
+    ]
     if out is not None:
         from mechint.report import write_comparison
 
         places = [str(path) for path in paths]
         probes = f" --probe {','.join(opening.probes)}" if opening.probes else ""
         command = f"mechint analyze {shlex.join(places)}{probes}{opening.options()}"
+        command += " --explain" if explained else ""
         command += f" --out {shlex.quote(str(out))}"
         accounts = [one.account for one in found]
         write_comparison(accounts, out, command=command, light=light)
@@ -363,9 +419,11 @@ def report_page(
     shown = {**(earlier or {}), **now}
     verdict, caveat = verdict_of(shown)
     account = dataclasses.replace(found.account, results=shown, verdict=verdict, caveat=caveat)
+    account = account.explained(account.audits)
     plain = {name: name.partition(".")[0] for name in shown}  # without ".answer-0"
     command = opening.command(path, list(dict.fromkeys(plain.values())))
     commands = {name: opening.command(path, [plain[name]]) for name in now}
+    command += " --explain" if account.audits else ""
     command += "" if out is None else f" --out {shlex.quote(str(out))}"
     page = page_of(account, command=command, commands=commands)
     return dataclasses.replace(page, sections=[*page.sections, *training_section(found.opened)])

@@ -19,7 +19,7 @@ from mechint.cli.common import (
 from mechint.cli.opening import Opening
 from mechint.cli.plugin import plugin_option
 from mechint.cli.sorting import sort_settings
-from mechint.errors import ParameterError, UnknownNameError
+from mechint.errors import ParameterError, RunError, UnknownNameError
 from mechint.progress import console, counting, spinner
 from mechint.registry import EXPLANATIONS
 
@@ -91,7 +91,8 @@ def explain(
 
     A program is fitted on one half of the inputs and judged on the other: do the logits follow from
     it, is the answer kept when a part comes from the program and the rest from another input, and
-    do interchanges give its counterfactual answers?
+    do interchanges give its counterfactual answers? In a run of yours the audits are kept, unless
+    --family or --claim is given, and `mechint analyze` puts the best one into its verdict.
     """
     if family is not None and family not in EXPLANATIONS:
         raise UnknownNameError.of("family of explanations", family, EXPLANATIONS)
@@ -118,7 +119,8 @@ def explain(
 
         parameters, options = sort_settings(settings, task, ())
         opening = Opening(path, task, settings, device, seed=seed)
-        subject = opening.load(parameters, options.pop("model")).subject()
+        opened = opening.load(parameters, options.pop("model"))
+        subject = opened.subject()
         subject = subject if which is None else subject.with_answer(which)
         if claimed:
             parts = [part for text in claimed for part in _claims(text, subject, parse_claim)]
@@ -126,10 +128,17 @@ def explain(
         else:
             found = propose(subject, family=family, seed=seed, examples=n)
         apart = _rivals(subject, found[0], seed, n)
+    audits = [one.to_dict() for one in found]
+    if opened.path != path and not claimed and family is None:
+        from mechint.explain.kept import keep_audits
+
+        try:
+            keep_audits(path, opened.path, subject.answer, audits)
+        except RunError as error:
+            print_error(f"warning: the audits are not kept in the run: {error}")
     if out is not None:
         _write(out, subject, found[0], seed, n)
     if as_json:
-        audits = [one.to_dict() for one in found]
         shown = None if apart is None else apart.to_dict()
         print_json({"schema": 1, "path": str(path), "audits": audits, "rivals": shown})
     else:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import mechint.explain.claims as claims
-from mechint.explain.explanation import Explanation, Part, Route, Values
+from mechint.explain.explanation import Explanation, Part, Route, Values, program_text
 from mechint.explain.measure import Bench, Fit, centered, r2
 from mechint.intervals import wilson
 from mechint.interventions import Replace, Site
@@ -101,9 +101,10 @@ class Audit:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Place in a list of audits: standing first, then what is accounted for."""
+        """Place in a list of audits: standing first, then what is left of logits and accuracy."""
         order = ("stands", "superfluous", "incomplete", "wrong", "abstains", "refused")
-        return order.index(self.standing), self.unaccounted.get("logits", 1.0)
+        left = {"logits": 1.0, "accuracy": 1.0, **self.unaccounted}
+        return order.index(self.standing), left["logits"] + left["accuracy"]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -112,6 +113,7 @@ class Audit:
             "name": self.explanation.name,
             "standing": self.standing,
             "reason": self.reason,
+            "program": "\n".join([program_text(self.explanation), *self._attention()]),
             "parts": [
                 {"name": part.name, "site": str(part.site), "blocks": list(part.blocks)}
                 for part in self.explanation.parts
@@ -126,6 +128,15 @@ class Audit:
             "tests": [test.to_dict() for test in self.tests],
             "seconds": self.seconds,
         }
+
+    def _attention(self) -> list[str]:
+        """A line for every test of whether attention depends on the input."""
+        said = {"used": "depends on the input", "not used": "may be that of any other input"}
+        tests = [test for test in self.tests if test.kind == "attention"]
+        return [
+            f"{one.target.partition(' attention')[0]}: attention {said[one.status]}"
+            for one in tests
+        ]
 
     def __str__(self) -> str:
         from mechint.explain.text import audit_text

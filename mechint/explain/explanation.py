@@ -140,3 +140,23 @@ class Explanation:
         from mechint.explain.code import written
 
         return written(subject, self, seed, examples).text
+
+
+def program_text(explanation: Explanation) -> str:
+    """One line a variable that is used, with what it follows from and where it lives, and one a
+    route to a key.
+    """
+    program, held = explanation.program, explanation.held
+    answers = [name for row in program.answers for name in row if name is not None]
+    shown = [s for s in program.steps if s.name in {*held, *answers}]
+    lines = []
+    for step in shown:
+        tokens = ", ".join(f"token {place}" for place in step.positions)
+        source = f"of {', '.join(step.parents)}" if step.parents else tokens or "of the tokens"
+        said = f": {step.description}" if step.description else ""
+        lines.append(f"{step.name} {source}{said}")
+        for part in explanation.parts:
+            if step.name in part.variables:
+                blocks = f", by {', '.join(part.blocks)}" if part.blocks else ""
+                lines.append(f"    at {part.site}{blocks}")
+    return "\n".join([*lines, *(str(one) for one in explanation.routes if one.key is not None)])

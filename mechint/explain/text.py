@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.text import Text
 
@@ -64,19 +65,24 @@ def _test_line(test: Test) -> str:
     return f"  {test.kind:<12} {test.target}   {unit} {test.value:.3f}{added}{failed}"
 
 
-def explained(verdict: str, audits: Sequence[Audit]) -> str:
+def explained(verdict: str, audits: Sequence[Audit | Mapping[str, Any]]) -> str:
     """A verdict with the share of the logits' variance that the best explanation accounts for,
     where one stands, or nothing in it is false; else the verdict alone.
 
-    audits: best first, as `explain` gives them.
+    audits: best first, as `explain` gives them, or as JSON values.
     """
-    for audit in audits:
-        left = audit.unaccounted.get("logits")
-        if left is None or audit.standing not in ("stands", "superfluous", "incomplete"):
+    for audit in map(as_dict, audits):
+        left, standing = audit["unaccounted"].get("logits"), audit["standing"]
+        if left is None or standing not in ("stands", "superfluous", "incomplete"):
             continue
-        how = "which explains" if audit.standing == "stands" else "an incomplete explanation of"
+        how = "which explains" if standing == "stands" else "an incomplete explanation of"
         return f"{verdict.rstrip('.')}, {how} {1 - left:.0%} of its logits."
     return verdict
+
+
+def as_dict(audit: Audit | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON values of an audit, which may be these already."""
+    return audit.to_dict() if isinstance(audit, Audit) else audit
 
 
 def audits_text(audits: Sequence[Audit], title: str, width: int = 100) -> Text:

@@ -199,6 +199,8 @@ def page_of(
         results, key=lambda name: (rank(results[name].verdict), -results[name].lead_rank)
     )
     sections = [section_of(name, results[name], told[name]) for name in order]
+    if account.audits:
+        sections.insert(0, explanation_section(account.audits, account.path))
     data = json.dumps({"schema": SCHEMA, "accounts": [account.to_dict()]})
     given = {
         "quality": [quality_line(one) for one in account.quality],
@@ -265,6 +267,37 @@ def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
         figures=figures,
         tables=result.tables,
         provenance=to_jsonable(result.provenance.get("probe", {})),
+    )
+
+
+def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> Section:
+    """The best of the audits, which are JSON values: its program, what is left unaccounted, and
+    every test with its null; the others by name.
+    """
+    best, *others = audits
+    left = best["unaccounted"]
+    shares = [f"{1 - left['logits']:.1%} of the logits' variance"] if "logits" in left else []
+    shares += [f"{1 - left['accuracy']:.1%} of the answers"] if left else []
+    standing = best["standing"]
+    lead = f"{best['name']}: {standing}" + (
+        f", and accounts for {' and '.join(shares)}." * bool(shares)
+    )
+    told = [best["reason"]] if best["reason"] else []
+    told += [f"Missing: {', '.join(best['missing'])}."] if best["missing"] else []
+    told += [f"Not found: {note}." for note in best["notes"]]
+    told += [f"Beside it: {one['name']}: {one['standing']}." for one in others]
+    names = ("kind", "target", "value", "bound", "null", "rival", "n", "status")
+    columns = {name: [test[name] for test in best["tests"]] for name in names}
+    tables = {"tests": Table(columns, "each on inputs that nothing was fitted on")}
+    return Section(
+        "explanation",
+        question="Which program does the model run, and how much of it is that?",
+        verdict={"stands": "yes", "refused": "no", "wrong": "no"}.get(standing, ""),
+        lead=lead,
+        paragraphs=told,
+        code=best["program"],
+        tables=tables if best["tests"] else {},
+        command=f"mechint explain {shlex.quote(path)}" if path else "",
     )
 
 

@@ -12,9 +12,11 @@ import mechint
 from mechint import planted
 from mechint.account import analyze
 from mechint.cli import main
-from mechint.explain import Explanation, explain
+from mechint.explain import Explanation, Part, explain
 from mechint.explain._audit import Audit
+from mechint.explain.explanation import program_text
 from mechint.explain.text import explained
+from mechint.interventions import Site
 from mechint.subject import Subject
 
 
@@ -100,3 +102,63 @@ def test_another_answer_can_be_explained() -> None:
     assert audits[0]["standing"] not in ("stands", "incomplete")
     ran = CliRunner().invoke(main, [*command, "--answer", "all"])
     assert ran.exit_code != 0 and "expected a number" in ran.output
+
+
+@pytest.mark.full
+def test_the_verdict_and_the_report_of_a_run_begin_with_the_audits_that_it_keeps(
+    tmp_path: Path,
+) -> None:
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    given = ("p=11", "train_fraction=1", "d_model=32", "n_heads=2", "d_mlp=64", "steps=400")
+    settings = [part for text in (*given, "lr=0.01") for part in ("--set", text)]
+    command = ["train", "modular-arithmetic", *settings, "--out", str(run)]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    analyze_ = ["analyze", str(run), "--probe", "fourier", "--light", "--out", str(page)]
+
+    def verdict() -> str:
+        return json.loads(CliRunner().invoke(main, [*analyze_, "--json"]).stdout)["accounts"][0][
+            "verdict"
+        ]
+
+    plain = verdict()
+    assert "explan" not in plain and "of it is that?" not in page.read_text()
+    made = json.loads(CliRunner().invoke(main, ["explain", str(run), "--json"]).stdout)
+    kept = json.loads((run / "explanation.json").read_text())
+    assert kept["audits"] == made["audits"]
+    best = made["audits"][0]
+    assert best["standing"] in ("stands", "superfluous", "incomplete")
+    assert verdict() == explained(plain, [best]) != plain
+    assert f"{1 - best['unaccounted']['logits']:.0%} of its logits." in verdict()
+    shown = page.read_text()
+    assert shown.index('<section id="explanation">') < shown.index('id="fourier"')
+    assert all(f"x token 0{end}" in shown for end in (":", "")) and best["name"] in shown
+    # one family or a claim is no account of the whole model, and is not kept
+    CliRunner().invoke(main, ["explain", str(run), "--claim", "L0 resid_mid @ 0 holds answer"])
+    assert json.loads((run / "explanation.json").read_text()) == kept
+    # of other weights nothing is kept
+    kept["sha256"] = "0" * 64
+    (run / "explanation.json").write_text(json.dumps(kept))
+    assert verdict() == plain
+    (run / "explanation.json").write_text("[" * 9)
+    assert verdict() == plain
+
+
+@pytest.mark.full
+def test_a_file_is_explained_where_it_is_asked(tmp_path: Path) -> None:
+    path = str(Path(__file__).parents[2] / "examples" / "models" / "clock.pt")
+    command = ["analyze", path, "--probe", "fourier", "--explain", "--json"]
+    (account,) = json.loads(CliRunner().invoke(main, command).stdout)["accounts"]
+    share = 1 - explain(mechint.load(path))[0].unaccounted["logits"]
+    assert account["verdict"].endswith(f", which explains {share:.0%} of its logits.")
+    ran = CliRunner().invoke(main, [*command, "--answer", "all"])
+    assert ran.exit_code != 0 and "expected a number" in ran.output
+    ran = CliRunner().invoke(main, [*command, "--over-steps"])
+    assert ran.exit_code != 0 and "for one model" in ran.output
+
+
+def test_programs_are_written_with_where_their_variables_live() -> None:
+    task = addition().task
+    assert task is not None and task.own_program is not None
+    part = Part("answer", Site("blocks.0.hook_resid_post", "answer"), ("answer",))
+    said = program_text(Explanation("e", task.own_program, (part,))).splitlines()
+    assert said[0].startswith("answer of x, y") and said[1].strip() == f"at {part.site}"
