@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mechint.activations import writer_hooks
 from mechint.subject import Subject
 from mechint.task import ACCURACY, IGNORE, LOSS, answer_scores
-from probes._lens.nulls import OtherAnswers
+from probes._lens.nulls import OtherInputs, Renamed
 from probes._lens.readout import MOST_SUM_ERROR, Readout
 from probes.ties import TIE
 
@@ -37,7 +37,6 @@ class Sums:
     attribution: dict[str, float] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
     null: dict[str, np.ndarray] = field(default_factory=dict)
-    by_position: dict[str, np.ndarray] = field(default_factory=dict)
     score: float = 0.0
     error: float = 0.0
 
@@ -53,8 +52,7 @@ class Sums:
         """Turn sums into means over `n` answers."""
         for totals in (self.right, self.loss, self.attribution, self.largest):
             totals.update({name: value / n for name, value in totals.items()})
-        for arrays in (self.null, self.by_position):
-            arrays.update({name: value / n for name, value in arrays.items()})
+        self.null.update({name: value / n for name, value in self.null.items()})
 
     def add(
         self,
@@ -63,7 +61,7 @@ class Sums:
         points: dict[str, str],
         part: slice,
         found: dict[str, Float[Tensor, "row ..."]],
-        others: OtherAnswers,
+        others: Renamed | OtherInputs,
     ) -> None:
         """Add one chunk: `found` its activations, `others` the answers of the null."""
         assert subject.task is not None
@@ -92,9 +90,6 @@ class Sums:
         whole = _at(subject, _centered(subject, readout.logits(last)), targets)
         self.score = max(self.score, float(whole.abs().max()))
         self.error = max(self.error, float((total + bias - whole).abs().max()))
-        toward = _toward(subject, readout, targets) / scale
-        for name, value in _positions(subject, found, toward):
-            self.by_position[name] = self.by_position.get(name, 0.0) + value
 
 
 def _components(subject: Subject, found: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
@@ -139,45 +134,11 @@ def _value_bias(attention: nn.Module, heads: int) -> Tensor | None:
     """(head, d_head) b_V, the same for heads that share values; None where there is none."""
     try:
         bias = getattr(attention, "b_V", None)
-    except NotImplementedError:  # latent attention, whose values have no bias of their own
+    except NotImplementedError:  # values from a latent have no bias of their own
         return None
     if bias is None:
         return None
     return repeat(bias.detach(), "key d -> (key shared) d", shared=heads // len(bias))
-
-
-def _positions(
-    subject: Subject, found: dict[str, Tensor], toward: Tensor
-) -> list[tuple[str, np.ndarray]]:
-    """(head, (pos,) sum over examples of its attribution to each source position) along `toward`
-    (example, d_model), without what b_V adds at all of them alike.
-    """
-    parts, model = [], subject.model
-    for layer in range(subject.n_layers):
-        pattern, v = (
-            found[f"blocks.{layer}.attn.hook_{which}"].double() for which in ("pattern", "v")
-        )
-        attention = model.blocks[layer % model.cfg.n_layers].attn
-        through = einsum(
-            toward,
-            attention.W_O.detach().double(),
-            "example d_model, head d_head d_model -> example head d_head",
-        )
-        if v.shape[1] != pattern.shape[-1]:  # latent attention has heads before keys
-            v = v.transpose(1, 2)
-        if v.shape[2] != pattern.shape[1]:  # grouped queries share keys and values
-            shared = pattern.shape[1] // v.shape[2]
-            v = repeat(v, "example key head d -> example key (head shared) d", shared=shared)
-        constant = _value_bias(attention, pattern.shape[1])
-        v = v if constant is None else v - constant
-        values = einsum(
-            pattern,
-            v,
-            through,
-            "example head key, example key head d_head, example head d_head -> head key",
-        )
-        parts += [(f"L{layer}H{head}", row.cpu().numpy()) for head, row in enumerate(values)]
-    return parts
 
 
 def _centered(subject: Subject, logits: Tensor) -> Tensor:
@@ -199,19 +160,3 @@ def _at(subject: Subject, logits: Tensor, classes: Tensor) -> Tensor:
         [part.start for part in subject.task.output_slices.values()], device=logits.device
     )
     return logits.gather(1, classes.clamp(min=0) + starts) * (classes != IGNORE)
-
-
-def _toward(subject: Subject, readout: Readout, targets: Tensor) -> Tensor:
-    """(example, d_model) the direction whose product with the residual stream is Σ over outputs of
-    the right logit above the mean.
-    """
-    columns = _centered(subject, readout.matrix)
-    assert subject.task is not None
-    starts = [part.start for part in subject.task.output_slices.values()]
-    return sum(
-        (
-            columns.T[targets[:, i].clamp(min=0) + start] * (targets[:, i : i + 1] != IGNORE)
-            for i, start in enumerate(starts)
-        ),
-        torch.zeros(()),
-    )

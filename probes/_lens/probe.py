@@ -18,22 +18,16 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
+from mechint import figures
 from mechint.activations import residual_hooks, writer_hooks
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Null, ProbeResult
+from mechint.results import Effect, Figure, Null, ProbeResult
 from mechint.subject import At, Subject
 from mechint.task import IGNORE
 from probes._lens.attribution import FINAL_BIASES, Sums
-from probes._lens.nulls import OtherAnswers, above_chance, other_answers
+from probes._lens.nulls import OtherInputs, Renamed, above_chance, other_answers
 from probes._lens.readout import Readout
-from probes._lens.views import (
-    attribution_figures,
-    attribution_table,
-    depth_figure,
-    depth_table,
-)
-from probes.positions import position_names
 from probes.ties import tied
 from probes.words import listed
 
@@ -111,17 +105,14 @@ class Lens(Probe):
         parts = writer_hooks(subject.n_layers, known)
         wanted: dict[str, At] = dict.fromkeys([*points.values(), *parts], "answer")
         for layer in range(subject.n_layers):
-            wanted |= {
-                f"blocks.{layer}.attn.hook_pattern": "answer",
-                f"blocks.{layer}.attn.hook_v": None,
-            }
+            wanted[f"blocks.{layer}.attn.hook_pattern"] = "answer"
         others = other_answers(subject, self.permutations, seed)
         for part, found in subject.stream(list(wanted), wanted):
             sums.add(subject, readout, points, part, found, others)
         sums.divide(int((subject.targets != IGNORE).sum()))
         return self._report(subject, sums, others)
 
-    def _report(self, subject: Subject, sums: Sums, others: OtherAnswers) -> ProbeResult:
+    def _report(self, subject: Subject, sums: Sums, others: Renamed | OtherInputs) -> ProbeResult:
         report = Report(self, subject)
         self._depths(report, subject, sums)
         if sums.adds_up:
@@ -143,7 +134,9 @@ class Lens(Probe):
         ready = next(name for name, value in sums.right.items() if value >= min(enough, final))
         report.metric("lens.final_accuracy", final, null=null)
         report.metric("lens.ready_after", ready)
-        report.table("lens", depth_table(sums))
+        columns = {"after": list(sums.right), "accuracy": list(sums.right.values())}
+        columns["loss"] = list(sums.loss.values())
+        report.table("lens", columns, "the logit lens at every depth", {"loss": "nats"})
         report.figure("lens", depth_figure(sums))
         report.hero("lens")
         report.finding(
@@ -162,7 +155,9 @@ class Lens(Probe):
             n=_examples(subject),
         )
 
-    def _writers(self, report: Report, subject: Subject, sums: Sums, others: OtherAnswers) -> None:
+    def _writers(
+        self, report: Report, subject: Subject, sums: Sums, others: Renamed | OtherInputs
+    ) -> None:
         """Report the component that writes most of the answer."""
         written = {name: value for name, value in sums.attribution.items() if name in sums.null}
         names, values = list(written), np.array(list(written.values()))
@@ -192,11 +187,13 @@ class Lens(Probe):
                 "attribution.error": sums.error,
             }
         )
-        report.table("attribution", attribution_table(sums))
-        if sums.by_position:
-            report.array("positions", np.stack(list(sums.by_position.values())))
-        for name, figure in attribution_figures(sums, top, position_names(subject)).items():
-            report.figure(name, figure)
+        report.table(
+            "attribution",
+            {"component": list(sums.attribution), "attribution": list(sums.attribution.values())},
+            "mean part of the right logit, above the mean class",
+            {"attribution": "nats"},
+        )
+        report.figure("attribution", attribution_figure(sums, top))
         at_chance = not any(one.beats_chance for one in report.performance)
         if share <= MOST and size > CANCELED * abs(total) and not at_chance:
             least = names[int(values.argmin())]
@@ -244,3 +241,40 @@ def _final_accuracy(subject: Subject, sums: Sums) -> Null:
 def _examples(subject: Subject) -> int:
     """Distinct examples of which an answer is asked for."""
     return len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
+
+
+def depth_figure(sums: Sums) -> Figure:
+    """Accuracy by depth."""
+    return figures.lines(
+        list(sums.right),
+        {"accuracy": list(sums.right.values())},
+        title="Logit lens: what is answered after each layer",
+        x_title="depth",
+        y_title="accuracy (0–1)",
+        markers=True,
+        y_range=(0, 1.05),
+        caption=(
+            "Accuracy when the residual stream is unembedded there; where it jumps, the answer is "
+            "written."
+        ),
+    )
+
+
+def attribution_figure(sums: Sums, top: str) -> Figure:
+    """Attribution by component."""
+    names = list(sums.attribution)
+    values = [sums.attribution[name] for name in names]
+    null = np.stack(list(sums.null.values())).max(0)
+    return figures.bars(
+        names,
+        {"attribution": values},
+        title="Direct logit attribution",
+        x_title="component",
+        y_title="right logit above the mean class (nats)",
+        highlight=[top],
+        null=(float(null.mean()), float(null.min()), float(null.max())),
+        caption=(
+            "What each head and layer adds to the right answer directly; the band is the largest "
+            "of them, the final biases apart, when the answers are other inputs'."
+        ),
+    )

@@ -218,7 +218,7 @@ def test_the_lens_names_no_writer_where_a_norm_follows_the_layer(tmp_path: Path)
             assert result.metrics["attribution.total"] == pytest.approx(
                 float(right.mean()), abs=1e-6
             )
-            assert {"lens", "attribution", "positions"} == set(result.figures)
+            assert {"lens", "attribution"} == set(result.figures)
             continue
         assert told == {"attribution.error"}
         assert result.metrics["attribution.error"] > 1e-3 * float(right.abs().max())
