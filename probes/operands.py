@@ -1,6 +1,6 @@
-"""The two operands of a task's grid: where they stand in an example, which tokens their elements
-have, and how the model embeds these. All of it follows from the task's layout, whatever examples
-the subject holds.
+"""The operands of a task's grid: where they stand in an example, which tokens their elements have,
+and how the model embeds these. All of it follows from the task's layout, whatever examples the
+subject holds.
 """
 
 from __future__ import annotations
@@ -20,32 +20,35 @@ MAX_INPUTS = 2**21
 """Inputs up to which a task is asked for all of them."""
 
 
-def grid_tokens(subject: Subject) -> Int[Tensor, "x y pos"] | None:
-    """Tokens of all inputs of a task with two operands; None of other tasks."""
+def grid_tokens(subject: Subject) -> Int[Tensor, "*grid pos"] | None:
+    """Tokens of all inputs of a task with several operands; None of other tasks."""
     task = subject.task
-    if not isinstance(task, FiniteTask) or len(task.grid) != 2 or math.prod(task.grid) > MAX_INPUTS:
+    if not isinstance(task, FiniteTask) or len(task.grid) < 2 or math.prod(task.grid) > MAX_INPUTS:
         return None
     return task.examples().tokens.reshape(*task.grid, -1)
 
 
-def operand_positions(subject: Subject) -> tuple[int, int] | None:
-    """Positions of the tokens that vary with the first and with the second operand alone; None
-    where there is not one of each.
+def operand_positions(subject: Subject) -> tuple[int, ...] | None:
+    """Positions of the tokens that vary with each operand alone; None where there is not one of
+    each.
     """
     tokens = grid_tokens(subject)
-    if tokens is None:
+    if tokens is None or tokens.shape[-1] != subject.data.tokens.shape[1]:
         return None
-    with_first = (tokens != tokens[:1]).any(0).any(0)
-    with_second = (tokens != tokens[:, :1]).any(0).any(0)
-    first = torch.nonzero(with_first & ~with_second).flatten().tolist()
-    second = torch.nonzero(with_second & ~with_first).flatten().tolist()
-    return (first[0], second[0]) if len(first) == len(second) == 1 else None
+    axes = range(tokens.dim() - 1)
+    varies = torch.stack(
+        [(tokens != tokens.narrow(axis, 0, 1)).flatten(0, -2).any(0) for axis in axes]
+    )  # (axis, pos)
+    alone = varies & (varies.sum(0) == 1)
+    if not bool((alone.sum(1) == 1).all()):
+        return None
+    return tuple(alone.int().argmax(1).tolist())
 
 
 def axis_tokens(subject: Subject) -> tuple[list[int], list[int]] | None:
     """Tokens of the first and of the second operand along the axes of the grid."""
     tokens, positions = grid_tokens(subject), operand_positions(subject)
-    if tokens is None or positions is None:
+    if tokens is None or positions is None or len(positions) != 2:
         return None
     return tokens[:, 0, positions[0]].tolist(), tokens[0, :, positions[1]].tolist()
 

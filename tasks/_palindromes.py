@@ -78,14 +78,6 @@ class Palindromes(SequenceTask):
         first = pair + self.markers
         return first, self.n_ctx - 1 - first
 
-    def attention_target(self) -> tuple[int, ...]:
-        """A value of the second half has to look at its mirror image."""
-        target = [-1] * self.n_ctx
-        for pair in range(self.half_length):
-            first, second = self.places(pair)
-            target[second] = first
-        return tuple(target)
-
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         half = generator.integers(0, self.n, (n, self.half_length))
         # mirror images that differ: none in half of the examples, else one pair or more

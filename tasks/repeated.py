@@ -127,15 +127,6 @@ class RepeatedTokens(SequenceTask):
             for k in range(self.length - 1)
         )
 
-    def attention_target(self) -> tuple[int, ...] | None:
-        """An induction head looks behind the previous occurrence; where places are fixed."""
-        if not self.adjacent or not self.distinct:
-            return None
-        target = [-1] * self.n_ctx
-        for position in self.answer_positions:
-            target[position] = position - self.length + 1
-        return tuple(target)
-
     # --- drawing ----------------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
         if self.held_out:

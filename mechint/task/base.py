@@ -146,12 +146,6 @@ class Task(Settings, abc.ABC):
         """The split whose examples probes look at."""
         return "test"
 
-    def attention_target(self) -> Sequence[int] | None:
-        """(pos,) the position that theory expects each query to look at in the first layer that
-        needs it, -1 where it expects none; None where there is no such theory.
-        """
-        return None
-
     @property
     def programs(self) -> Mapping[str, Program]:
         """Algorithms that compute the answers, by name: the one that `run` and `variables` follow

@@ -1,4 +1,4 @@
-"""Attention heads: their kinds, the operands they attend to, and a stated target."""
+"""Attention heads: their kinds, and the operands they attend to."""
 
 from probes._attention.probe import Attention
 

@@ -1,4 +1,4 @@
-"""The attention probe: previous-token and induction heads, operands, and a stated target."""
+"""The attention probe: previous-token and induction heads, and operands."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
 from probes._attention import scores
-from probes._attention.operands import operand_means, operand_positions, preference
 from probes._attention.patterns import AttentionPatterns, collect, kept_rows
 from probes._attention.views import heads_table, pattern_figures
+from probes.operands import operand_positions
 from probes.words import listed
 
 if TYPE_CHECKING:
@@ -61,9 +61,6 @@ class Attention(Probe):
 
     example: int = setting(0, "example that the attention view shows first", low=0)
     examples: int = setting(32, "examples that are kept whole, for the scores and the view", low=1)
-    target: tuple[int, ...] | None = setting(
-        None, "key that each query should attend to, -1 for none; the task's own when none", low=-1
-    )
     least: float = setting(
         0.1, "least score above the null's mean by which a head is of a kind", low=0, high=1
     )
@@ -80,13 +77,6 @@ class Attention(Probe):
             return (
                 "it has no examples to attend over; name its task with --task and --set, or give "
                 "prompts with --data (in Python, data=[…])"
-            )
-        ctx = subject.data.tokens.shape[1]
-        wanted = self.target
-        if wanted is not None and (len(wanted) != ctx or max(wanted) >= ctx or max(wanted) < 0):
-            return (
-                f"attention.target has {len(wanted)} keys up to {max(wanted)}; expected one for "
-                f"each of {ctx} positions, at least one of them not -1"
             )
         kept = min(len(subject.data), self.examples)
         if self.example >= kept:
@@ -145,7 +135,7 @@ class Attention(Probe):
         return self.alpha
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        operands = operand_positions(subject)
+        operands = list((subject.data.reads and operand_positions(subject)) or ())
         rows = kept_rows(subject, self.examples, seed)
         patterns = collect(subject, operands, rows)
         report = Report(self, subject)
@@ -154,11 +144,6 @@ class Attention(Probe):
             self._kind(report, subject, patterns, kind, seed)
         if len(operands) >= 2:
             self._operands(report, subject, patterns, operands, seed)
-        target = self.target
-        if target is None and subject.task is not None:
-            target = subject.task.attention_target()
-        if target is not None and max(target, default=-1) >= 0:
-            self._target(report, patterns, list(target), seed)
         if not report.findings:
             report.unclear(
                 "Kinds of heads could not be told.", "the examples hold too few keys of any kind"
@@ -265,7 +250,7 @@ class Attention(Probe):
         seed: int,
     ) -> None:
         means = patterns.to_operand.astype(np.float64).mean(1)  # (head, operand)
-        values = preference(means)
+        values = scores.preference(means)
         report.metric("operand.positions", operands)
         report.metric("operand.attention", _by_name(patterns, means))
         report.metric("operand.preference", _by_name(patterns, values))
@@ -276,7 +261,10 @@ class Attention(Probe):
         part = subject.data[:: max(1, len(subject.data) // 256)]
         models = (subject.untrained(seed * self.untrained + i) for i in range(self.untrained))
         null = np.array(
-            [np.abs(preference(operand_means(model, part, operands))).max() for model in models]
+            [
+                np.abs(scores.preference(scores.operand_means(model, part, operands))).max()
+                for model in models
+            ]
         )
         how = "the largest of any head in untrained models"
         report.metric("operand.largest_preference", largest, null=null, how=how)
@@ -310,39 +298,6 @@ class Attention(Probe):
                 baseline_label="untrained",
             ),
             least=float(null.mean()) + self.least,
-            at_chance=True,
-        )
-
-    # --- a stated target --------------------------------------------------------------------------
-    def _target(
-        self, report: Report, patterns: AttentionPatterns, target: list[int], seed: int
-    ) -> None:
-        ways = scores.target_arrangements(target, patterns.causal)
-        values, best, null = scores.target_null(patterns, target, seed, self.samples)
-        report.metric("target.mass", _by_name(patterns, values))
-        report.metric("target.argmax", _by_name(patterns, best))
-        if ways * self.alpha < 1:
-            report.not_asked("stated target", f"its keys have {ways:g} orders")
-            return
-        found = self._above(values, null)
-        tested = self._excess(report, "target", values, null, "stated keys permuted among queries")
-        names = [name for name, one in zip(patterns.names, found, strict=True) if one]
-        top = int(values.argmax())
-        report.metric("target.largest", float(values.max()))
-        report.metric("target.heads", names)
-        some = _shortened(names, values, patterns)
-        report.finding(
-            f"{some} {'attends' if len(names) == 1 else 'attend'} to the stated target.",
-            no="No head attends to the stated target.",
-            holds=bool(names),
-            null=tested,
-            effect=Effect(
-                float(values[top]),
-                label=f"attention of {patterns.names[top]}",
-                baseline=float(null[:, top].mean()),
-                baseline_label="permuted targets",
-            ),
-            details={"largest weight there": f"{best[top]:.0%} of queries"},
             at_chance=True,
         )
 

@@ -209,51 +209,20 @@ def attention_on(
     return torch.cat(layers, 1).numpy()
 
 
-def target_null(
-    patterns: AttentionPatterns, target: list[int], seed: int, samples: int
-) -> tuple[
-    Float[np.ndarray, " head"], Float[np.ndarray, " head"], Float[np.ndarray, "sample head"]
-]:
-    """Mean attention (head,) on key ``target[query]``, share (head,) of queries whose largest
-    weight is there, and (sample, head) the mean attention with the stated keys permuted among the
-    queries that may attend to them. A target of -1 is none.
+# --- operands -------------------------------------------------------------------------------------
+def preference(means: Float[np.ndarray, "head operand"]) -> Float[np.ndarray, " head"]:
+    """(head,) (A_a - A_b) / (A_a + A_b) of mean attention to the first two operands: 1 attends to
+    the first alone, -1 to the second.
     """
-    queries = np.array([q for q, key in enumerate(target) if key >= 0], int)
-    keys = np.array([key for key in target if key >= 0], int)
-    ahead = patterns.causal and bool((keys <= queries).all())
-    generator = rng("target null", seed)
-    null = []
-    for _ in range(samples):
-        order = permute_allowed(queries, keys, generator) if ahead else generator.permutation(keys)
-        null.append(patterns.mean[:, queries, order].mean(1))
-    mass = patterns.mean[:, queries, keys].mean(1)
-    return mass, patterns.argmax[:, queries, keys].mean(1), np.array(null)
+    return (means[:, 0] - means[:, 1]) / np.maximum(means[:, 0] + means[:, 1], 1e-12)
 
 
-def permute_allowed(
-    queries: Int[np.ndarray, " query"],
-    keys: Int[np.ndarray, " query"],
-    generator: np.random.Generator,
-) -> Int[np.ndarray, " query"]:
-    """(query,) `keys` in random order with none after its query, every such order alike."""
-    placed, left = np.empty_like(keys), np.sort(keys)
-    for place in np.argsort(queries):  # the first queries have the fewest keys to choose from
-        chosen = generator.integers(0, np.searchsorted(left, queries[place], "right"))
-        placed[place] = left[chosen]
-        left = np.delete(left, chosen)
-    return placed
-
-
-def target_arrangements(target: list[int], causal: bool) -> float:
-    """Orders of the stated keys that `target_null` can draw, inf beyond a million.
-
-    >>> target_arrangements([0, 0, 1], True), target_arrangements([-1, 0, 0], True)
-    (2.0, 1.0)
-    """
-    queries = np.array([q for q, key in enumerate(target) if key >= 0], int)
-    keys = np.array([key for key in target if key >= 0], int)
-    causal = causal and bool((keys <= queries).all())
-    log = -sum(math.lgamma(one + 1) for one in np.unique(keys, return_counts=True)[1])
-    for place, query in enumerate(np.sort(queries)):
-        log += math.log((int((keys <= query).sum()) if causal else len(keys)) - place)
-    return float(round(math.exp(log))) if log < math.log(1e6) else math.inf
+def operand_means(
+    subject: Subject, data: Batch, operands: list[int]
+) -> Float[np.ndarray, "head operand"]:
+    """Mean attention from the answer's position to each operand, 0–1, all heads by layer."""
+    layers = [
+        subject.activation(f"blocks.{layer}.attn.hook_pattern", "answer", data)
+        for layer in range(subject.n_layers)
+    ]
+    return np.concatenate([layer.double().mean(0)[:, operands].cpu().numpy() for layer in layers])

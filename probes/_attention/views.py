@@ -20,20 +20,14 @@ PANELS, PIXELS = 8, 128
 EXAMPLES, HEADS, LONGEST = 8, 48, 64
 """Examples, heads and tokens of the attention view, at most."""
 PREFERENCE = "operand.preference"
-RANKED = (
-    "previous_token.score",
-    "same_token.score",
-    "induction.score",
-    PREFERENCE,
-    "target.mass",
-)
+RANKED = ("previous_token.score", "same_token.score", "induction.score", PREFERENCE)
 """Scores by which heads are chosen where there are too many to show."""
 
 
 def heads_table(patterns: AttentionPatterns, metrics: Mapping[str, Any]) -> Table:
     """A row per head with every score that was measured."""
     columns: dict[str, list[Any]] = {"head": patterns.names}
-    for kind in (*RANKED, "same_token.by_content", "induction.by_content", "target.argmax"):
+    for kind in (*RANKED, "same_token.by_content", "induction.by_content"):
         if kind in metrics:
             columns[kind] = [metrics[kind][name] for name in patterns.names]
     for i, position in enumerate(metrics.get("operand.positions", [])):
@@ -71,8 +65,8 @@ def chosen_heads(names: Sequence[str], metrics: Mapping[str, Any], most: int = H
     highest, taken by turns from the best of each kind.
 
     >>> scores = {"L0H0": 0.9, "L0H1": 0.8, "L0H2": 0.0}
-    >>> mass = {"L0H0": 0.1, "L0H1": 0.0, "L0H2": 0.2}
-    >>> chosen_heads(list(mass), {"induction.score": scores, "target.mass": mass}, 2)
+    >>> same = {"L0H0": 0.1, "L0H1": 0.0, "L0H2": 0.2}
+    >>> chosen_heads(list(same), {"induction.score": scores, "same_token.score": same}, 2)
     [0, 2]
     """
     if len(names) <= most:

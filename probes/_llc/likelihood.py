@@ -35,17 +35,15 @@ def example_losses(model: Any, task: Task | None, data: Batch) -> Float[Tensor, 
         return 0.5 * (answers.double() - data.targets.double()).square().flatten(1).sum(1)
     # in float32 1 − softmax of a confident right answer rounds to 0, and the gradient with it
     logits = model(data.tokens).double()  # (example, pos, d_vocab_out)
-    parts = [slice(None)] if task is None else list(task.output_slices.values())
-    total = logits.new_zeros(len(data))
-    for output, part in enumerate(parts):
-        losses = F.cross_entropy(
-            logits[..., part].flatten(0, 1),
-            data.targets[..., output].flatten(),
-            ignore_index=IGNORE,
-            reduction="none",
-        )
-        total = total + losses.reshape(len(data), -1).sum(1)
-    return total
+    parts = [slice(None)] if task is None else task.output_slices.values()
+    return torch.stack(
+        [
+            F.cross_entropy(
+                logits[..., part].transpose(1, 2), classes, ignore_index=IGNORE, reduction="none"
+            ).sum(1)
+            for part, classes in zip(parts, data.targets.unbind(-1), strict=True)
+        ]
+    ).sum(0)
 
 
 def has_targets(data: Batch) -> bool:

@@ -9,8 +9,8 @@ Chains cannot tell a direction without curvature from one whose curvature h is s
 pull, nβh < γ: it adds ½ nβh / (nβh + γ) where it should add ½. So the curvature at w* is asked for
 too: λ is at least half the number of directions along which the loss curves upward.
 
-Cost: one forward and backward on a batch per chain and step, (2 chains + 1) · (burn_in + draws) of
-them, some hundred for the size of a step and a few hundred to a few thousand for the curvature.
+Cost: one forward and backward on a batch per chain and step, (3/2 chains + 1) · (burn_in + draws)
+of them, some hundred for the size of a step and a few hundred to a few thousand for the curvature.
 Memory: four copies of the weights per chain.
 """
 
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from mechint import figures
 from mechint.config import setting
 from mechint.errors import MechintError
 from mechint.models.untouched import untouched
 from mechint.probe import Probe, Report
-from mechint.results import Effect, Null, ProbeResult
+from mechint.results import Effect, Figure, Null, ProbeResult
 from mechint.subject import Subject
-from probes._llc import drawing
 from probes._llc.curvature import FLAT, Curving
 from probes._llc.diagnostics import LOOSE, Chains
 from probes._llc.likelihood import has_targets, training_data, without_gradient
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 LEAST = 0.1
 """Share of d/2 by which a degenerate model lies below it, at least."""
+POINTS = 200
+"""Points of a chain that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class LLC(Probe):
 
     lambda = n beta (E[L_n(w)] - L_n(w*)) over SGLD chains w around the weights w*, held there by
     localization gamma, at inverse temperature n beta = n / ln n. Null: Student's t over chains. The
-    estimate is always reported; it is unclear where chains disagree, drift, diverge, depend on step
-    size or localization, leave a lower loss within reach, or are held down along curved directions.
+    estimate is always reported; it is unclear where chains disagree, drift, diverge, depend on the
+    localization, leave a lower loss within reach, or are held down along curved directions.
     """
 
     name: ClassVar[str] = "llc"
@@ -58,10 +60,7 @@ class LLC(Probe):
     )
 
     chains: int = setting(
-        6,
-        "chains; half as many run at half the step size, as many of a quarter of the localization",
-        low=2,
-        high=64,
+        6, "chains; half as many run at a quarter of the localization", low=2, high=64
     )
     draws: int = setting(1_000, "steps of a chain whose loss is used", low=8, high=1_000_000)
     burn_in: int = setting(300, "steps of a chain before that", low=0, high=1_000_000)
@@ -82,8 +81,8 @@ class LLC(Probe):
     )
     tolerance: float = setting(
         0.2,
-        "no number where the 95% interval over chains, the drift, the effect of the step size or "
-        "of the localization, or what descent gains is a larger share of it",
+        "unreliable where the 95% interval over chains, the drift, the effect of the localization, "
+        "or what descent gains is a larger share of it",
         low=0.001,
         high=1,
     )
@@ -136,22 +135,26 @@ class LLC(Probe):
         )
         report.units["loss"] = "nats per example"
         self._judge(report, chains, sampler, seed)
-        report.table("chains", drawing.table(chains, step_size))
-        report.figure("chains", drawing.figure(chains))
+        kept = np.concatenate([chains.whole, chains.loose])[:, self.burn_in :]
+        report.table(
+            "chains",
+            {
+                "localization": [1.0] * len(chains.whole) + [LOOSE] * len(chains.loose),
+                "estimate": kept.mean(1).tolist(),
+            },
+            "one row per chain; its estimate alone is no result where the chains disagree",
+            {"localization": "share of γ"},
+        )
+        report.figure("chains", _figure(chains))
         return report.result()
 
     def _chains(self, sampler: Sampler, step_size: float, seed: int) -> Chains:
-        """All chains, half as many at half the step size, as many of these held less, and descent
-        alone.
-        """
+        """All chains, half as many that are held less, and descent alone."""
         few = max(2, self.chains // 2)
-        kinds = [Chain(step_size)] * self.chains
-        kinds += [Chain(step_size / 2)] * few + [Chain(step_size, LOOSE)] * few
+        kinds = [Chain(step_size)] * self.chains + [Chain(step_size, LOOSE)] * few
         kinds += [Chain(step_size, noise=0)]
-        trace = sampler.sample(kinds, self.burn_in + self.draws, seed).numpy()
-        ends = np.cumsum([self.chains, few, few])
-        whole, half, loose, down = np.split(sampler.temperature * trace, ends)
-        return Chains(whole, half, loose, self.burn_in, down[0])
+        trace = sampler.temperature * sampler.sample(kinds, self.burn_in + self.draws, seed).numpy()
+        return Chains(trace[: self.chains], trace[self.chains : -1], self.burn_in, trace[-1])
 
     def _judge(self, report: Report, chains: Chains, sampler: Sampler, seed: int) -> None:
         """Report the estimate, and whether it is reliable and below d/2."""
@@ -172,9 +175,7 @@ class LLC(Probe):
                 "relative_interval": chains.relative_interval,
                 "fall": chains.fall,
                 "drift": chains.drift,
-                "step_change": chains.step_change,
                 "pull_change": chains.pull_change,
-                "r_hat": chains.r_hat,
             }
         )
         if reason is not None:
@@ -204,10 +205,8 @@ class LLC(Probe):
         if added <= self.tolerance:
             return None
         return (
-            f"the largest curvature is {curved.largest:.3g}, and up to {FLAT:g} of it counts as "
-            f"flat: such a direction may add {added:.0%} of what it would without localization, "
-            "and chains whose step is right for the steepest hardly move along it; weights in "
-            "which the curvature spans less would tell"
+            f"a direction of less than {FLAT:g} of the largest curvature, {curved.largest:.3g}, "
+            f"counts as flat and may add {added:.0%} of what it would without localization"
         )
 
     def _conclude(self, report: Report, chains: Chains, curved: float, parameters: int) -> None:
@@ -246,17 +245,38 @@ def _too_low(chains: Chains, found: Curving, regular: float, tolerance: float) -
         return None
     if found.asymmetry > FLAT:
         return (
-            f"chains rise by {chains.value:.4g}, {chains.without_pull:.4g} continued to no "
-            "localization, and along how many directions the loss curves upward is not known: "
-            "differences of its gradients are of no symmetric matrix, as where ReLUs switch, by "
-            f"{found.asymmetry:.2g} of the largest curvature, of which {FLAT:g} counts as flat"
+            "along how many directions the loss curves upward is not known: differences of its "
+            f"gradients are not symmetric, as where ReLUs switch, by {found.asymmetry:.2g} of the "
+            "largest curvature"
         )
     most = max(chains.interval[1], chains.without_pull)
     if curved < 1 - LEAST and (1 - tolerance) * curved * regular <= most:
         return None
     return (
-        f"the loss curves upward, by more than {FLAT:g} of its largest curvature, along "
-        f"{curved:.0%} of directions, so the coefficient is at least {curved * regular:.4g}; that "
-        f"chains rise by {chains.value:.4g} only, {chains.without_pull:.4g} continued to no "
-        "localization, is the pull's or too few steps'; set a smaller localization and more draws"
+        f"the loss curves upward along {curved:.0%} of directions, so the coefficient is at least "
+        f"{curved * regular:.4g}; chains rise by {chains.value:.4g} only: set a smaller "
+        "localization and more draws"
+    )
+
+
+def _figure(chains: Chains) -> Figure:
+    """Running estimates of every chain, from the first step, burn-in included."""
+    steps = chains.whole.shape[1]
+    at = np.unique(np.linspace(0, steps - 1, min(POINTS, steps)).round().astype(int))
+    width = max(1, steps // 20)
+    ones = np.convolve(np.ones(steps), np.ones(width))[:steps]  # fewer than width at the beginning
+    return figures.lines(
+        (at + 1).tolist(),
+        {
+            f"{kind} {i + 1}": (np.convolve(trace, np.ones(width))[:steps] / ones)[at]
+            for kind, traces in (("chain", chains.whole), ("held less", chains.loose))
+            for i, trace in enumerate(traces)
+        },
+        title="Rise of the loss along each chain",
+        x_title="step of the chain",
+        y_title="nβ (L(w) − L(w*)), running mean (nats)",
+        caption=(
+            f"Means over {width} steps. Where all chains are level and agree after "
+            f"{chains.burn_in} steps of burn-in, their height is the local learning coefficient."
+        ),
     )

@@ -8,7 +8,7 @@ of the batch falls out of the difference.
 
 All chains move together, vectorized where the model's forward allows it, one after another where it
 does not. The field's library, devinterp, would bring zarr, xarray and three more packages for what
-is here: a baseline per chain, chains at half the step size, and a reason where they disagree.
+is here: a baseline per chain, and a reason where they disagree.
 Cost: one forward and backward on a batch per chain and step. Memory: four copies of the weights
 per chain.
 """
@@ -16,11 +16,11 @@ per chain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
@@ -118,24 +118,18 @@ class Sampler:
         return True
 
     def _mapped(self, weights: Weights, rows: Tensor, share: Tensor) -> tuple[Weights, Tensor]:
-        """Gradients (chain, …) and losses (chain,) on the examples rows (chain, example), or
-        (example,) where all chains share them.
-        """
-        data = self.data[rows] if rows.dim() == 1 else None
+        """Gradients (chain, …) and losses (chain,) on the examples rows (chain, example)."""
 
-        def one(own: Weights, chosen: Tensor | None) -> Tensor:
-            return self._loss(own, self.data[chosen] if data is None else data, share)
+        def one(own: Weights, chosen: Tensor) -> Tensor:
+            return self._loss(own, self.data[chosen], share)
 
-        shared = rows.dim() == 1
-        mapped = vmap(grad_and_value(one), (0, None if shared else 0), randomness="different")
-        return mapped(weights, None if shared else rows)
+        return vmap(grad_and_value(one), randomness="different")(weights, rows)
 
     def _looped(self, weights: Weights, rows: Tensor, share: Tensor) -> tuple[Weights, Tensor]:
         """The same, one chain after another."""
         gradients: dict[str, list[Tensor]] = {name: [] for name in weights}
         losses = []
-        chains = len(next(iter(weights.values())))
-        for chain, chosen in enumerate(rows.expand(chains, -1)):
+        for chain, chosen in enumerate(rows):
             own = {name: value[chain].requires_grad_(True) for name, value in weights.items()}
             loss = self._loss(own, self.data[chosen], share)
             for name, part in zip(own, torch.autograd.grad(loss, list(own.values())), strict=True):
@@ -144,17 +138,10 @@ class Sampler:
         return {name: torch.stack(parts) for name, parts in gradients.items()}, torch.stack(losses)
 
     def gradient(
-        self, weights: Weights, rows: Tensor | None
+        self, weights: Weights, rows: Int[Tensor, "chain example"]
     ) -> tuple[Float[Tensor, " chain"], Weights]:
-        """Excess L_B(w) − L_B(w*) and ∇L_B(w) per chain.
-
-        rows: (chain, example) the batch of every chain; all examples where None.
-        """
-        chains = len(next(iter(weights.values())))
-        if rows is None:
-            rows = torch.arange(len(self.data), device=self.device)
-        call: Callable[..., tuple[Weights, Tensor]]
-        call, width = (self._mapped, chains) if self.vectorized else (self._looped, 1)
+        """Excess L_B(w) − L_B(w*) and ∇L_B(w) per chain, B the examples `rows` of each."""
+        call, width = (self._mapped, len(rows)) if self.vectorized else (self._looped, 1)
         chunk = max(1, self.chunk // width)
         excess = -self.baseline[rows].mean(-1)
         total: Weights = {}
@@ -173,14 +160,12 @@ class Sampler:
             name: value.expand(chains, *value.shape).clone() for name, value in self.center.items()
         }
 
-    def _rows(self, chains: int, generator: torch.Generator) -> Tensor | None:
+    def _rows(self, chains: int, generator: torch.Generator) -> Int[Tensor, "chain example"]:
         n = len(self.data)
         if self.batch_size >= n:
-            return None
-        drawn = torch.stack(
-            [torch.randperm(n, generator=generator)[: self.batch_size] for _ in range(chains)]
-        )
-        return drawn.to(self.device)
+            return torch.arange(n, device=self.device).expand(chains, -1)
+        drawn = [torch.randperm(n, generator=generator) for _ in range(chains)]
+        return torch.stack(drawn)[:, : self.batch_size].to(self.device)
 
     def sample(
         self, chains: Sequence[Chain], steps: int, *key: int | str
@@ -251,10 +236,13 @@ class Sampler:
         """
         generator = _generator("share curved", *key)
         n, enough = len(self.data), max(4 * self.batch_size, 2 * self.n_parameters)
-        rows = torch.randperm(n, generator=generator)[:enough].to(self.device)
-        return curvature.curving(
-            lambda at: self.gradient(at, rows)[1], self.center, self._delta(), generator
-        )
+        rows = torch.randperm(n, generator=generator)[None, :enough].to(self.device)
+
+        def gradient(weights: Weights) -> Weights:
+            starts = len(next(iter(weights.values())))
+            return self.gradient(weights, rows.expand(starts, -1))[1]
+
+        return curvature.curving(gradient, self.center, self._delta(), generator)
 
     def _delta(self) -> float:
         """Length of the steps over which gradients are compared."""

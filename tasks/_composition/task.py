@@ -211,10 +211,6 @@ class Composition(CompositionInputs):
         """The start of each query: layer and point."""
         return tuple(f"from {p // self.n}:{p % self.n}" for p in range(self.n_answers))
 
-    def attention_target(self) -> tuple[int, ...]:
-        """One hop: position (i, j) has to look at (i, π_i(j))."""
-        return tuple((self.permutations + self._offsets).flatten().tolist())
-
     @property
     def controls(self) -> tuple[Control, ...]:
         alone = {"hops": (max(self.hops),), "weights": None, "stages": None}

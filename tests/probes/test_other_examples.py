@@ -12,8 +12,8 @@ from mechint.probe import Need
 from mechint.registry import PROBES
 from mechint.subject import Subject
 from mechint.task import Batch
-from probes._attention.operands import operand_positions
 from probes._llc.likelihood import training_data
+from probes.operands import operand_positions
 
 GRID = [name for name in PROBES.names() if Need.GRID in PROBES[name].needs]
 
@@ -63,7 +63,7 @@ def test_the_rest_of_a_probe_stays_where_the_grid_is_left_out(addition: Subject)
     for one in (other, few):
         assert "logits.key_frequencies" in probes.fourier(one).metrics
         result = probes.attention(one, untrained=0)
-        assert "operands" not in result.figures and operand_positions(one) == [0, 1]
+        assert "operands" not in result.figures and operand_positions(one) == (0, 1)
     assert "operands" in probes.attention(addition, untrained=0).figures
 
 
