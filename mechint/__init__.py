@@ -42,9 +42,7 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.results import Null as Null
     from mechint.results import ProbeResult as ProbeResult
     from mechint.results import Table as Table
-    from mechint.run_table import Comparison as Comparison
     from mechint.run_table import Runs as Runs
-    from mechint.run_table import compare as compare
     from mechint.run_table import runs as runs
     from mechint.subject import Subject as Subject
     from mechint.task import Batch as Batch
@@ -76,8 +74,6 @@ _PUBLIC = {
     "Run": "mechint.training",
     "runs": "mechint.run_table",
     "Runs": "mechint.run_table",
-    "compare": "mechint.run_table",
-    "Comparison": "mechint.run_table",
     "reproduce": "studies",
     "calibrate": "mechint.calibration",
     "Subject": "mechint.subject",

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +109,13 @@ def read_json(path: str | Path, error: type[MechintError] = RunError, limit: int
 
 def parse_json(data: bytes | str, path: str | Path, error: type[MechintError] = RunError) -> Any:
     """The JSON text `data` of `path` as values; `error` where it is damaged or nested too deep."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as damaged:
-        raise error(f"{path}: cannot be read as JSON: {_line(damaged)}") from damaged
-    check_nesting(value, path, error)
-    return value
+    return _parsed(lambda: json.loads(data), path, "JSON", error)
+
+
+def read_toml(path: str | Path, error: type[MechintError] = RunError) -> Any:
+    """The TOML in `path` as values; `error` where it is damaged or nested too deep."""
+    data = read_bytes(path, MAX_JSON, error)
+    return _parsed(lambda: tomllib.loads(data.decode("utf-8")), path, "TOML", error)
 
 
 def read_yaml(path: str | Path, error: type[MechintError] = RunError) -> Any:
@@ -126,17 +127,30 @@ def read_yaml(path: str | Path, error: type[MechintError] = RunError) -> Any:
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.events.AliasEvent):
-                raise yaml.YAMLError("it uses aliases")
+                raise ValueError("it uses aliases")
             return super().compose_node(parent, index)
+
+    def read() -> Any:
+        try:
+            return Plain(data).get_single_data()
+        except yaml.YAMLError as damaged:
+            raise ValueError(str(damaged)) from damaged
 
     if not Path(path).exists():
         return None
+    data = read_bytes(path, MAX_YAML, error)
+    return _parsed(read, path, "YAML", error)
+
+
+def _parsed(read: Callable[[], Any], path: str | Path, kind: str, error: type[MechintError]) -> Any:
     try:
-        value = Plain(read_bytes(path, MAX_YAML, error)).get_single_data()
-    except (yaml.YAMLError, ValueError, RecursionError) as damaged:
-        if isinstance(damaged, MechintError):
-            raise
-        raise error(f"{path}: cannot be read as YAML: {_line(damaged)}") from damaged
+        value = read()
+    except RecursionError as damaged:
+        raise error(f"{path}: cannot be read as {kind}: nested too deep") from damaged
+    except ValueError as damaged:
+        big = "integer string conversion" in str(damaged)
+        text = "a number has thousands of digits" if big else " ".join(str(damaged).split())[:160]
+        raise error(f"{path}: cannot be read as {kind}: {text}") from damaged
     check_nesting(value, path, error)
     return value
 
@@ -167,25 +181,6 @@ def _reason(error: OSError | ValueError) -> str:
     return (
         _REASONS.get(number or 0) or (isinstance(error, OSError) and error.strerror) or f"{error}"
     )
-
-
-def read_toml(path: str | Path, error: type[MechintError] = RunError) -> Any:
-    """The TOML in `path` as values; `error` where it is damaged or nested too deep."""
-    data = read_bytes(path, MAX_JSON, error)
-    try:
-        value = tomllib.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as damaged:
-        raise error(f"{path}: cannot be read as TOML: {_line(damaged)}") from damaged
-    check_nesting(value, path, error)
-    return value
-
-
-def _line(error: BaseException) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deep"
-    big = "integer string conversion" in str(error)
-    text = "a number has thousands of digits" if big else " ".join(str(error).split())[:160]
-    return text or type(error).__name__
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -33,25 +33,3 @@ def wilson(hits: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, fl
         return 0.0, 1.0
     low, high = binomtest(hits, n).proportion_ci(confidence, method="wilson")
     return float(low), float(high)
-
-
-def paired_difference(
-    only_first: int, only_second: int, n: int, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
-    """An interval of the difference of two shares of the same n things, of which `only_first` and
-    `only_second` count for one share alone.
-
-    Of the things that count for one share alone, how many there are and how many of them are the
-    first's both have exact intervals, and each end is the furthest that both allow: wider than need
-    be, and apart from 0 exactly where McNemar's exact test decides at 1 - `confidence`.
-
-    >>> low, high = paired_difference(4, 0, 100)
-    >>> low < 0 < high
-    True
-    >>> paired_difference(0, 0, 10)[1] == clopper_pearson(0, 10)[1]
-    True
-    """
-    alone = only_first + only_second
-    fewest, most = clopper_pearson(alone, n, confidence)
-    low, high = (2 * end - 1 for end in clopper_pearson(only_first, alone, confidence))
-    return min(low * fewest, low * most), max(high * fewest, high * most)

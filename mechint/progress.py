@@ -5,6 +5,7 @@ elsewhere.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -176,77 +177,47 @@ def training_bar(title: str) -> Iterator[Callable[[Any], None]]:
     Yields the function that is told each `mechint.training.Progress`.
     """
     out = console(err=True)
-    if not out.is_terminal:
-        yield TrainingReporter(title, print_line)
+    started: dict[int, tuple[float, float]] = {}  # part, -1 for all → time and step, share then
+
+    def text(now: Any, at: float) -> str:
+        begun, done = started.setdefault(-1, (at, now.done))
+        since, step = started.setdefault(now.part, (at, now.step))
+        parts = [f"step {now.step} of {now.steps}", summary(now.metrics)]
+        if at - since > 1 and now.step > step:
+            rate, models = (now.step - step) / (at - since), f" × {now.models} models"
+            number = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+            parts.append(f"{number} steps/s{models if now.models > 1 else ''}")
+        if at - begun > 2 and done < now.done < 1:
+            parts.append(f"{in_words((at - begun) * (1 - now.done) / (now.done - done))} left")
+        return "  ".join(parts)
+
+    if out.is_terminal:
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        fields = TextColumn("{task.description}"), TextColumn("{task.fields[seen]}")
+        with Progress(fields[0], BarColumn(), TaskProgressColumn(), fields[1], console=out) as bar:
+            entry = bar.add_task(title, total=1.0, seen="")
+
+            def show(now: Any) -> None:
+                seen = text(now, time.monotonic())
+                bar.update(entry, completed=now.done)
+                if now.metrics:
+                    bar.update(entry, seen=seen)
+
+            yield show
         return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    last, ended = -math.inf, set[int]()
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[seen]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=out) as bar:
-        entry = bar.add_task(title, total=1.0, seen="")
+    def write(now: Any) -> None:
+        nonlocal last
+        at, final = time.monotonic(), now.step >= now.steps and now.part not in ended
+        line = text(now, at)
+        if now.metrics and (at - last >= EVERY or final):
+            last = at
+            ended.update({now.part} if final else ())
+            print_line(f"{title}: {line}")
 
-        def show(text: str) -> None:
-            bar.update(entry, completed=reporter.share, seen=text)
-
-        reporter = TrainingReporter("", show, every=0.0)
-        yield reporter
-
-
-class TrainingReporter:
-    """Turns the progress of ensembles into lines of text.
-
-    write: takes a line; every: seconds between two; clock: of time.
-    """
-
-    def __init__(
-        self,
-        title: str,
-        write: Callable[[str], None],
-        every: float = EVERY,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.title, self.write, self.every, self.clock = title, write, every, clock
-        self.share = 0.0
-        self.started: tuple[float, float] | None = None  # when, and what was done then
-        self.written = -float("inf")
-        self.steps: dict[int, tuple[float, int]] = {}  # part → when it was first seen, step
-        self.ended: set[int] = set()
-
-    def __call__(self, now: Any) -> None:
-        at, self.share = self.clock(), now.done
-        if self.started is None:
-            self.started = at, now.done
-        self.steps.setdefault(now.part, (at, now.step))
-        last = now.step >= now.steps and now.part not in self.ended
-        if not now.metrics or (at - self.written < self.every and not last):
-            return
-        if last:
-            self.ended.add(now.part)
-        self.written = at
-        head = f"{self.title}: " if self.title else ""
-        position = f"step {now.step} of {now.steps} {summary(now.metrics)}"
-        self.write(f"{head}{position}{self._rate(now, at)}{self._left(at)}")
-
-    def _rate(self, now: Any, at: float) -> str:
-        first, step = self.steps[now.part]
-        if at - first < 1.0 or now.step <= step:
-            return ""
-        models = f" × {now.models} models" if now.models > 1 else ""
-        rate = (now.step - step) / (at - first)
-        return f"  {f'{rate:,.0f}' if rate >= 10 else f'{rate:.2g}'} steps/s{models}"
-
-    def _left(self, at: float) -> str:
-        assert self.started is not None
-        begun, done = self.started
-        if at - begun < 2.0 or not done < self.share < 1:
-            return ""
-        return f"  {in_words((at - begun) * (1 - self.share) / (self.share - done))} left"
+    yield write
 
 
 def summary(metrics: Mapping[str, Any]) -> str:

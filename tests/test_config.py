@@ -275,7 +275,7 @@ def test_long_values_are_refused_in_short_lines(cls: type[Settings], value: obje
     [
         ("p=" + "9" * 5000, "--set 'p': a number of 5000 digits; expected fewer"),
         ("p=" + "[" * 5000 + "]" * 5000, "--set 'p': brackets nest too deep"),
-        ("p=" + "[" * 20 + "]" * 20, "--set 'p': brackets nest deeper than 16 levels"),
+        ("p=" + "[" * 70 + "]" * 70, "--set 'p': lists and mappings nest deeper than 64 levels"),
     ],
 )
 def test_numbers_and_brackets_without_end(text: str, message: str) -> None:

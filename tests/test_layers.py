@@ -35,7 +35,7 @@ LAYERS = [
     ["models"],
     ["activations", "cache", "transitions", "prompts"],
     ["components", "interventions"],
-    ["results", "claim", "similarity", "terminal"],
+    ["results", "claim", "terminal"],
     ["subject", "checkpoints", "planted", "counterfactuals", "dictionaries"],
     ["probe", "reporting", "plugins", "parallel"],
     ["account", "explain"],

@@ -43,7 +43,7 @@ REFERENCE = {
         "mechint.dictionaries._recovery",
     ),
     "contracts": ("mechint.task", "mechint.probe", "mechint.reporting", "mechint.models.protocol"),
-    "similarity and transitions": ("mechint.similarity", "mechint.transitions"),
+    "transitions": ("mechint.transitions",),
     "errors": ("mechint.errors",),
 }
 """Page of the reference → modules on it."""

@@ -18,7 +18,6 @@ from mechint.cli import (
     analyze,
     calibrate,
     checkpoint,
-    completion,
     demo,
     explain,
     gallery,
@@ -38,7 +37,6 @@ class Main(CliGroup):
         "Train": ("train", "sweep"),
         "Analyze": ("analyze", "explain", "checkpoint"),
         "Papers, calibration, pages": ("reproduce", "calibrate", "gallery"),
-        "Shell": ("completion",),
     }
 
 
@@ -70,7 +68,6 @@ for command in (
     gallery.gallery,
     calibrate.calibrate,
     demo.demo,
-    completion.completion,
 ):
     main.add_command(command)
 

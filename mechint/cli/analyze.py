@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli import complete
 from mechint.cli.common import (
+    PLUGINS,
     answer_of,
+    complete,
     examples,
     force_option,
     foreign_options,
     json_option,
     mapping_option,
+    plugin_option,
     print_error,
     print_json,
     split_commas,
 )
-from mechint.cli.opening import Opening
-from mechint.cli.plugin import PLUGINS, plugin_option
-from mechint.cli.show import warnings_of
-from mechint.cli.sorting import sort_settings
-from mechint.cli.table import TableRequest, refuse_foreign_table, show_table, wants_table
+from mechint.cli.opening import Opening, warnings_of
+from mechint.cli.table import TableRequest, show_table, wants_table
 from mechint.errors import (
     CheckpointError,
     MechintError,
@@ -72,7 +71,7 @@ if TYPE_CHECKING:
     multiple=True,
     callback=split_commas,
     metavar="NAME,…",
-    shell_complete=complete.probe_lists,
+    shell_complete=complete(PROBES, several=True),
     help="Comma-separated probes; all quick ones that apply when none is named.",
 )
 @foreign_options
@@ -195,18 +194,8 @@ def analyze(
     if out is not None and csv is not None and out.resolve() == csv.resolve():
         raise ParameterError(f"--out {out}: is the file of --csv too; expected two files")
     plugins = click.get_current_context().meta.get(PLUGINS, ())
-    opening = Opening(
-        paths[0],
-        task,
-        settings,
-        device,
-        data,
-        seed,
-        answer=which,
-        plugins=plugins,
-        probes=names,
-        mapping=mapping,
-    )
+    chosen = tuple(dict.fromkeys(names))
+    opening = Opening(paths[0], task, settings, device, data, mapping, seed, which, plugins, chosen)
     if ablated:
         return show_ablation(opening, ablated, as_json)
     table_asked = over_steps or csv is not None or transition is not None
@@ -217,9 +206,8 @@ def analyze(
             raise ParameterError(
                 "--explain: is for one model or two; of a table: mechint.runs(…).explain()"
             )
-        refuse_foreign_table(csv, force=force)
         request = TableRequest(opening, over_steps, workers, csv, out, as_json, transition)
-        return show_table(paths, request)
+        return show_table(paths, request, force)
     return analyze_one(opening, out, as_json, full, light, explained)
 
 
@@ -230,11 +218,8 @@ def show_ablation(opening: Opening, components: Sequence[str], as_json: bool) ->
     with spinner(f"opening {opening.path}"):
         from mechint.interventions import ablate
 
-        parameters, options = sort_settings(opening.settings, opening.task, ())
-        opened = opening.load(parameters, options["model"])
-        subject = opened.subject()
-        subject = subject if opening.answer is None else subject.with_answer(opening.answer)
-        found = ablate(subject, *components)
+        opened = opening.load()
+        found = ablate(opening.subject(opened), *components)
     if as_json:
         print_json(dataclasses.asdict(found))
     else:
@@ -269,17 +254,13 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
     with spinner(f"opening {opening.path}"):
         from mechint.probe import quick_probes
 
-        chosen = tuple(dict.fromkeys(opening.probes)) or tuple(quick_probes())
-        opening = dataclasses.replace(opening, probes=chosen)
-        parameters, options = sort_settings(opening.settings, opening.task, chosen)
-        model = options.pop("model")
-        opened = opening.load(parameters, model)
-        subject = opened.subject()
-        subject = subject if opening.answer is None else subject.with_answer(opening.answer)
+        if not named:
+            opening = dataclasses.replace(opening, probes=tuple(quick_probes()))
+        opened = opening.load()
+        subject = opening.subject(opened)
     audits = audits_of(opening, opened, subject, explained)
     with counting("probing") as update:
-        results, problems = run_probes(subject, chosen, options, opening.seed, update)
-    problems = problems if named or not results else []
+        results, problems = run_probes(subject, opening, update)
     account = account_of(
         subject,
         results,
@@ -287,7 +268,7 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
         next_commands=() if named else next_commands(opening, opened, written, bool(audits)),
     )
     account = account.explained(audits) if audits else account
-    return Analysis(opening, opened, subject, account, problems)
+    return Analysis(opening, opened, subject, account, problems if named or not results else [])
 
 
 def audits_of(
@@ -318,16 +299,15 @@ def next_commands(
     """
     place = shlex.quote(str(opening.path))
     fitting = opened.proposals if opened.task is None else ()
-    commands = [f"mechint analyze {place} {named}{opening.options()}" for named in fitting]
+    commands = [opening.command(places=f"{place} {named}") for named in fitting]
     if not written:
-        commands.append(f"mechint analyze {place}{opening.options()} --out report.html")
+        commands.append(opening.command("--out report.html"))
     if opened.task is not None and opened.task.own_program is not None and not explained:
-        commands.append(f"mechint explain {place}{opening.options()}")
-        return commands
-    if len(opened.series) > 1:
+        commands.append(opening.command(verb="explain"))
+    elif len(opened.series) > 1:
         commands.append(f"mechint analyze {place} --over-steps")
     elif opened.task is not None:
-        commands.append(f"mechint analyze {place}{opening.options()} --probe ablation,circuits")
+        commands.append(opening.command("--probe ablation,circuits"))
     return commands
 
 
@@ -377,22 +357,19 @@ def compare_two(
     found = [
         measure(dataclasses.replace(opening, path=path), explained=explained) for path in paths
     ]
+    accounts = [one.account for one in found]
     if out is not None:
         from mechint.report import write_comparison
 
-        places = [str(path) for path in paths]
-        probes = f" --probe {','.join(opening.probes)}" if opening.probes else ""
-        command = f"mechint analyze {shlex.join(places)}{probes}{opening.options()}"
-        command += " --explain" if explained else ""
-        command += f" --out {shlex.quote(str(out))}"
-        accounts = [one.account for one in found]
+        end = [*(["--explain"] if explained else []), f"--out {shlex.quote(str(out))}"]
+        places = shlex.join(map(str, paths))
+        command = opening.command(*end, probes=opening.probes, places=places)
         write_comparison(accounts, out, command=command, light=light)
         print_error(f"report written to {out}")
     if as_json:
-        print_json(accounts_json([one.account for one in found]))
+        print_json(accounts_json(accounts))
     else:
         screen = console()
-        accounts = [one.account for one in found]
         screen.print(comparison_text(accounts, screen.width), soft_wrap=True)
     problems = [problem for one in found for problem in one.problems]
     for problem in problems:
@@ -421,10 +398,10 @@ def report_page(
     account = dataclasses.replace(found.account, results=shown, verdict=verdict, caveat=caveat)
     account = account.explained(account.audits)
     plain = {name: name.partition(".")[0] for name in shown}  # without ".answer-0"
-    command = opening.command(path, list(dict.fromkeys(plain.values())))
-    commands = {name: opening.command(path, [plain[name]]) for name in now}
-    command += " --explain" if account.audits else ""
-    command += "" if out is None else f" --out {shlex.quote(str(out))}"
+    place, end = shlex.quote(str(path)), ["--explain"] if account.audits else []
+    commands = {name: opening.command(probes=[plain[name]], places=place) for name in now}
+    end += [] if out is None else [f"--out {shlex.quote(str(out))}"]
+    command = opening.command(*end, probes=dict.fromkeys(plain.values()), places=place)
     page = page_of(account, command=command, commands=commands)
     return dataclasses.replace(page, sections=[*page.sections, *training_section(found.opened)])
 
@@ -442,22 +419,19 @@ def write(out: Path, page: Page, light: bool) -> list[str]:
 
 
 def run_probes(
-    subject: Subject,
-    names: Sequence[str],
-    options: Mapping[str, Mapping[str, Any]],
-    seed: int,
-    update: Any,
+    subject: Subject, opening: Opening, update: Any
 ) -> tuple[dict[str, ProbeResult], list[str]]:
     """Results by probe, and a line for each probe that could not run; one that fails does not lose
     the others.
     """
-    made = {name: PROBES[name].from_dict(dict(options.get(name, {}))) for name in names}
+    options = opening.sorted[2]
+    made = {name: PROBES[name].from_dict(options.get(name, {})) for name in opening.probes}
     results: dict[str, ProbeResult] = {}
     problems: list[str] = []
     for done, (name, probe) in enumerate(made.items()):
         update(done, len(made), name)
         try:
-            results[name] = probe.run(subject, seed=seed)
+            results[name] = probe.run(subject, seed=opening.seed)
         except MechintError as error:
             problems.append(str(error))
         except Exception as error:

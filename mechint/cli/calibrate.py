@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.cli import complete
-from mechint.cli.common import examples, json_option, print_json
-from mechint.cli.plugin import plugin_option
+from mechint.cli.common import complete, examples, json_option, plugin_option, print_json
 from mechint.errors import UnknownNameError
 from mechint.progress import console, counting
 from mechint.registry import PROBES
@@ -20,7 +18,7 @@ SIZES = click.Choice(["smoke", "laptop", "full"])
     short_help="Measure the probes' power and false positives.",
     epilog=examples("mechint calibrate lens --size smoke"),
 )
-@click.argument("names", metavar="[PROBE]...", nargs=-1, shell_complete=complete.probes)
+@click.argument("names", metavar="[PROBE]...", nargs=-1, shell_complete=complete(PROBES))
 @click.option(
     "--size", type=SIZES, default="smoke", show_default=True, help="How many plants and controls."
 )

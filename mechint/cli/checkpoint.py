@@ -10,14 +10,13 @@ from mechint.cli.common import (
     CliGroup,
     json_option,
     mapping_option,
+    plugin_option,
     print_error,
     print_json,
     set_option,
     task_option,
 )
-from mechint.cli.plugin import plugin_option
-from mechint.cli.show import assumptions
-from mechint.cli.sorting import sort_settings
+from mechint.cli.opening import Opening, assumptions
 from mechint.errors import one_line
 from mechint.progress import console, spinner
 
@@ -45,12 +44,7 @@ def info(
     how well it answers.
     """
     with spinner(f"opening {path}"):
-        from mechint.checkpoints import load_checkpoint
-
-        parameters, others = sort_settings(settings, task, ())
-        opened = load_checkpoint(
-            path, task=task, parameters=parameters, model=others["model"], mapping=mapping
-        )
+        opened = Opening(path, task, settings, mapping=mapping).load()
         known = opened.provenance
         known["task"] = (
             None
@@ -116,14 +110,14 @@ def convert(
     with spinner(f"converting {path}"):
         from mechint import checkpoints
 
-        parameters, others = sort_settings(settings, task, ())
+        parameters, model, _ = Opening(path, task, settings).sorted
         written = checkpoints.convert(
             path,
             out,
             format=target,
             task=task,
             parameters=parameters,
-            model=others["model"],
+            model=model,
             mapping=mapping,
             force=force,
         )

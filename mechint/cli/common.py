@@ -1,5 +1,5 @@
 """The frame of every command: errors as one line with exit status 2, streams that may break, the
-shared options.
+shared options, completion of half-typed names.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
-from mechint.cli import complete
 from mechint.config._assign import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.plugins import load_plugin
 from mechint.progress import print_line as print_error
+from mechint.registry import TASKS
 
 INTERRUPTED = 130
 STOPS_AT_A_SIGN = ("strict", "surrogateescape")
@@ -93,8 +95,9 @@ class CliGroup(click.Group):
             click.echo(error.format_message(), err=True)
             sys.exit(2)
         except click.NoSuchOption as error:
-            given = sys.argv[1:] if args is None else args
-            fail(_as_setting(error, list(given)) or error.format_message())
+            named = {one.name for one in error.ctx.command.params} if error.ctx else set()
+            hint = " A setting is given as --set NAME=VALUE." if "settings" in named else ""
+            fail(error.format_message() + hint)
         except click.ClickException as error:
             fail(error.format_message())
         except MechintError as error:
@@ -109,29 +112,6 @@ class CliGroup(click.Group):
         except OSError as error:
             fail(f"{error.filename or 'output'}: {error.strerror or error}")
         sys.exit(status if isinstance(status, int) else 0)
-
-
-def _as_setting(error: click.NoSuchOption, arguments: list[str]) -> str | None:
-    """The ``--set`` that was meant by an option named as a setting, --lr 1e-3; None where the
-    command takes none or nothing that it sets has that name.
-    """
-    from mechint.config import ModelConfig, TrainConfig
-    from mechint.registry import PROBES, TASKS
-
-    name = error.option_name.lstrip("-").replace("-", "_")
-    takes = error.ctx is not None and any(
-        one.name == "settings" for one in error.ctx.command.params
-    )
-    if not takes or name.partition("=")[0] != name:
-        return None
-    kinds: list[Any] = [of[word] for of in (TASKS, PROBES) for word in arguments if word in of]
-    kinds += [ModelConfig, TrainConfig] if arguments[0] in ("train", "sweep") else []
-    if not any(row["name"] == name for kind in kinds for row in kind.describe()):
-        return None
-    place = next(i for i, word in enumerate(arguments) if word.startswith(error.option_name))
-    after = arguments[place].partition("=")[2] or next(iter(arguments[place + 1 :]), "--")
-    value = "…" if after.startswith("--") else after
-    return f"no such option: {error.option_name}; it is a setting: --set {name}={value}"
 
 
 def _leave_output() -> None:
@@ -218,30 +198,67 @@ def split_commas(
     return tuple(dict.fromkeys(names))
 
 
+def complete(names: Iterable[str], *, several: bool = False, paths: bool = False) -> Any:
+    """Completion of half-typed `names`, which are listed when it is asked for and not imported.
+
+    several: the last one of a list with commas; paths: of paths where no name begins like that.
+    """
+
+    def items(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
+        before, comma, last = text.rpartition(",") if several else ("", "", text)
+        found = [name for name in names if name.startswith(last) and name not in before.split(",")]
+        left = [CompletionItem(f"{before}{comma}{name}") for name in found]
+        return left or ([CompletionItem(text, type="file")] if paths else [])
+
+    return items
+
+
+LOGGERS = ("tensorboard", "wandb")
+
+
 def _loggers(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     names = split_commas(ctx, param, values)
     for name in names:
-        if name not in complete.LOGGERS:
-            raise UnknownNameError.of("logger", name, complete.LOGGERS)
+        if name not in LOGGERS:
+            raise UnknownNameError.of("logger", name, LOGGERS)
     return names
 
 
-SET_HELP = "A parameter; may be repeated. Where two share a name, write task.NAME, model.NAME …"
+PLUGINS = "mechint.plugins"
+"""Where a command finds the plug-ins that it was given, in click's context."""
+
+
+def _load_plugins(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    if not ctx.resilient_parsing:  # completion runs nobody's file
+        ctx.meta[PLUGINS] = values
+        for value in values:
+            load_plugin(value)
+
+
+plugin_option = click.option(
+    "--plugin",
+    multiple=True,
+    metavar="FILE.py:CLASS",
+    callback=_load_plugins,
+    expose_value=False,
+    is_eager=True,  # before names of tasks and probes are read
+    help="A task or probe of your own; the file is run. May be repeated.",
+)
 set_option = click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help=SET_HELP,
+    help="A parameter; may be repeated. Where two share a name, write task.NAME, model.NAME …",
 )
 task_option = click.option(
     "--task",
     "task",
     metavar="NAME",
     help="The task, where the file does not name it.",
-    shell_complete=complete.tasks,
+    shell_complete=complete(TASKS),
 )
 mapping_option = click.option(
     "--mapping",
@@ -264,7 +281,7 @@ log_option = click.option(
     multiple=True,
     callback=_loggers,
     metavar="NAME,…",
-    shell_complete=complete.loggers,
+    shell_complete=complete(LOGGERS),
     help="Send the metrics to tensorboard, wandb, or both, as they come.",
 )
 force_option = click.option(

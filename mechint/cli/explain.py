@@ -13,12 +13,11 @@ from mechint.cli.common import (
     force_option,
     foreign_options,
     json_option,
+    plugin_option,
     print_error,
     print_json,
 )
 from mechint.cli.opening import Opening
-from mechint.cli.plugin import plugin_option
-from mechint.cli.sorting import sort_settings
 from mechint.errors import ParameterError, RunError, UnknownNameError
 from mechint.progress import console, counting, spinner
 from mechint.registry import EXPLANATIONS
@@ -117,11 +116,9 @@ def explain(
         from mechint.explain import explain as propose
         from mechint.explain.claims import parse_claim
 
-        parameters, options = sort_settings(settings, task, ())
-        opening = Opening(path, task, settings, device, seed=seed)
-        opened = opening.load(parameters, options.pop("model"))
-        subject = opened.subject()
-        subject = subject if which is None else subject.with_answer(which)
+        opening = Opening(path, task, settings, device, seed=seed, answer=which)
+        opened = opening.load()
+        subject = opening.subject(opened)
         if claimed:
             parts = [part for text in claimed for part in _claims(text, subject, parse_claim)]
             found = [audit(subject, *parts, seed=seed, examples=n)]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.common import CliGroup, force_option
-from mechint.cli.plugin import plugin_option
+from mechint.cli.common import CliGroup, force_option, plugin_option
 from mechint.progress import counting
 
 

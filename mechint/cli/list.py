@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli import complete
+from mechint.cli.common import complete, json_option, plugin_option, print_json, set_option
 from mechint.cli.common import examples as command_lines
-from mechint.cli.common import json_option, print_json, set_option
-from mechint.cli.plugin import plugin_option
 from mechint.cli.train import preset_settings
 from mechint.progress import console
 from mechint.registry import PROBES, TASKS, Registry
@@ -31,7 +29,7 @@ MEANING = 30
     short_help="List the tasks, or show one.",
     epilog=command_lines("mechint tasks", "mechint tasks listops --set n=5 --examples 8"),
 )
-@click.argument("name", required=False, shell_complete=complete.tasks)
+@click.argument("name", required=False, shell_complete=complete(TASKS))
 @click.option(
     "--examples",
     type=click.IntRange(min=0),
@@ -82,7 +80,7 @@ def tasks(
     short_help="List the probes, or show one.",
     epilog=command_lines("mechint probes", "mechint probes das"),
 )
-@click.argument("name", required=False, shell_complete=complete.probes)
+@click.argument("name", required=False, shell_complete=complete(PROBES))
 @plugin_option
 @json_option
 def probes(name: str | None, as_json: bool) -> None:

@@ -1,21 +1,28 @@
-"""The options by which one model is opened and probed, and the command that repeats it."""
+"""The model that a command opens: its ``--set`` texts sorted by owner, the command that opens it
+again, and the lines that are read before its numbers.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mechint.config import assign, parse_assignment
+from mechint.config._assign import set_options
+from mechint.registry import PROBES, TASKS
+
 if TYPE_CHECKING:
     from mechint.checkpoints import Checkpoint
-    from mechint.subject import Which
+    from mechint.subject import Subject, Which
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The options that ``mechint analyze`` was given for one model.
+    """A model, how it is opened, and the probes that it is asked by.
 
     settings: the ``--set`` texts; data: a file of prompts; answer: which one probes ask about, the
     last when None; plugins: ``--plugin`` texts; probes: those that run, whose settings may stand
@@ -27,53 +34,96 @@ class Opening:
     settings: Sequence[str] = ()
     device: str = "cpu"
     data: Path | None = None
+    mapping: Path | None = None
     seed: int = 0
     answer: Which | None = None
     plugins: Sequence[str] = ()
     probes: Sequence[str] = ()
-    mapping: Path | None = None
 
-    def load(self, parameters: dict[str, Any], model: dict[str, Any]) -> Checkpoint:
+    @cached_property
+    def sorted(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
+        """Settings of the task, of the model and of each probe; without a named task, what no probe
+        has belongs to the task that the file names.
+        """
+        model, mine, parameters = dict[str, Any](), list[str](), dict[str, Any]()
+        targets: dict[str, Any] = {name: PROBES[name] for name in self.probes}
+        fields = {row["name"] for probe in targets.values() for row in probe.describe()}
+        for text in self.settings:
+            name, value = parse_assignment(text)
+            if name.startswith("model."):
+                model[name.removeprefix("model.")] = value
+            elif self.task or name in fields or name.partition(".")[0] in targets:
+                mine.append(text)
+            else:
+                parameters[name.removeprefix("task.")] = value
+        if self.task is not None:
+            targets["task"] = TASKS[self.task]
+        options = assign(mine, targets)
+        return parameters | options.pop("task", {}), model, options
+
+    def load(self) -> Checkpoint:
         """The checkpoint, with the task's and the model's own settings."""
         from mechint.checkpoints import load_checkpoint
 
         return load_checkpoint(
             self.path,
             task=self.task,
-            parameters=parameters,
+            parameters=self.sorted[0],
             device=self.device,
-            model=model,
+            model=self.sorted[1],
             data=self.data,
             mapping=self.mapping,
         )
 
-    def options(self, probes: Iterable[str] | None = None) -> str:
-        """Command-line options that reproduce this opening, with the settings of `probes` if
-        given.
+    def subject(self, opened: Checkpoint) -> Subject:
+        """The checkpoint as probes are given it, asked about the answer that is meant."""
+        subject = opened.subject()
+        return subject if self.answer is None else subject.with_answer(self.answer)
+
+    def command(
+        self, *more: str, probes: Iterable[str] = (), places: str = "", verb: str = "analyze"
+    ) -> str:
+        """The command that opens the model again, with the settings of `probes` and `more` words.
+
+        places: other paths, quoted for a shell.
         """
-        named = set(probes or ())
-        kept = [text for text in self.settings if (of := self._owners(text)) is None or of & named]
-        parts = [f"--plugin {text}" for text in map(shlex.quote, self.plugins)]
-        parts += [f"--task {self.task}"] if self.task else []
-        parts += [f"--data {shlex.quote(str(self.data))}"] if self.data else []
-        parts += [f"--mapping {shlex.quote(str(self.mapping))}"] if self.mapping else []
-        parts += [f"--set {shlex.quote(text)}" for text in kept]
-        parts += [f"--device {self.device}"] if self.device != "cpu" else []
-        parts += [f"--answer {self.answer}"] if self.answer is not None else []
-        parts += [f"--seed {self.seed}"] if self.seed else []
-        return "".join(f" {part}" for part in parts)
+        parameters, model, options = self.sorted
+        words = ["mechint", verb, places or shlex.quote(str(self.path))]
+        words += ["--probe " + ",".join(probes)] if (probes := list(probes)) else []
+        words += [f"--plugin {shlex.quote(text)}" for text in self.plugins]
+        words += [f"--task {self.task}"] if self.task else []
+        words += [f"--data {shlex.quote(str(self.data))}"] if self.data else []
+        words += [f"--mapping {shlex.quote(str(self.mapping))}"] if self.mapping else []
+        words += set_options(parameters)
+        words += set_options({f"model.{name}": value for name, value in model.items()})
+        for probe in probes:
+            given = options.get(probe, {})
+            words += set_options({f"{probe}.{name}": value for name, value in given.items()})
+        words += [f"--device {self.device}"] if self.device != "cpu" else []
+        words += [f"--answer {self.answer}"] if self.answer is not None else []
+        words += [f"--seed {self.seed}"] if self.seed else []
+        return " ".join([*words, *more])
 
-    def _owners(self, text: str) -> set[str] | None:
-        """The probes that a ``--set`` text is for; None where it is the task's or the model's."""
-        from mechint.registry import PROBES
 
-        name = text.partition("=")[0].strip()
-        if (first := name.partition(".")[0]) in PROBES:
-            return {first}
-        fields = {probe: [row["name"] for row in PROBES[probe].describe()] for probe in self.probes}
-        return {probe for probe, names in fields.items() if name in names} or None
+def assumptions(opened: Checkpoint) -> list[str]:
+    """One line per thing that the file does not state: what was assumed, why, how to set it."""
+    lines = []
+    fields = set(opened.config.to_dict()) if hasattr(opened.config, "to_dict") else set()
+    for name, item in opened.assumed.items():
+        shown = "none" if item.value is None else item.value
+        settable = f"; --set model.{name}=… sets it" if name in fields else ""
+        lines.append(f"assumed {name} = {shown}: {item.why}{settable}")
+    return lines
 
-    def command(self, path: Path, probes: Sequence[str]) -> str:
-        """The command that runs `probes` on the model in `path`."""
-        asked = f"mechint analyze {shlex.quote(str(path))} --probe {','.join(probes)}"
-        return f"{asked}{self.options(probes)}"
+
+def warnings_of(opened: Checkpoint) -> list[str]:
+    """Lines to read before the numbers: how well it answers, no task, what was assumed."""
+    lines = list(opened.warnings())
+    if opened.task is None:
+        fitting = " or ".join(opened.proposals)
+        lines.append(
+            "no task is known, so only probes that need none apply; name it with --task and --set, "
+            "or give a language model prompts with --data"
+            + (f": {fitting} fits the vocabulary" if fitting else "")
+        )
+    return [*lines, *assumptions(opened)]

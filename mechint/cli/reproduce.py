@@ -7,8 +7,14 @@ from pathlib import Path
 
 import click
 
-from mechint.cli import complete
-from mechint.cli.common import device_option, examples, json_option, print_error, print_json
+from mechint.cli.common import (
+    complete,
+    device_option,
+    examples,
+    json_option,
+    print_error,
+    print_json,
+)
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import spinner
 from mechint.registry import STUDIES
@@ -41,7 +47,7 @@ def seconds_of(text: str) -> float:
         "mechint reproduce emergence --size overnight --budget 8h",
     ),
 )
-@click.argument("study", shell_complete=complete.studies)
+@click.argument("study", shell_complete=complete(STUDIES))
 @click.option(
     "--size",
     type=SIZES,

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mechint.cli import complete
 from mechint.cli.common import (
+    complete,
     device_option,
     examples,
     json_option,
     log_option,
+    plugin_option,
     print_error,
     print_json,
     set_option,
     split_commas,
     workers_option,
 )
-from mechint.cli.plugin import plugin_option
 from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
-from mechint.config._assign import integer_range, refuse_repeated
+from mechint.config._assign import integer_range
 from mechint.errors import ParameterError, UnknownNameError, counted, percent
-from mechint.progress import console, counting, headlines, training_bar
+from mechint.progress import counting, headlines, training_bar
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ TRIALS = 20
         "mechint sweep plan.toml --executor slurm --slurm time=2:00:00",
     ),
 )
-@click.argument("what", metavar="TASK|FILE|DIR", shell_complete=complete.tasks_or_paths)
+@click.argument("what", metavar="TASK|FILE|DIR", shell_complete=complete(TASKS, paths=True))
 @click.option(
     "--over",
     multiple=True,
@@ -102,7 +102,7 @@ TRIALS = 20
     callback=split_commas,
     metavar="NAME,…",
     help="Comma-separated probes that measure every run as it finishes.",
-    shell_complete=complete.probe_lists,
+    shell_complete=complete(PROBES, several=True),
 )
 @click.option(
     "--search",
@@ -132,8 +132,9 @@ TRIALS = 20
     show_default=True,
     help="Draw from what earlier trials gave (Bayesian), or at random.",
 )
-@click.option("--minimize", is_flag=True, help="The least objective is the best one.")
-@click.option("--maximize", is_flag=True, help="The largest objective is the best one.")
+@click.option(
+    "--minimize/--maximize", default=None, help="Which end of the objective is the best one."
+)
 @log_option
 @device_option
 @json_option
@@ -145,7 +146,6 @@ def sweep(what: str, **given: Any) -> int:
     from mechint.sweeps.on_slurm import parse_options
     from mechint.training import workers_on
 
-    refuse_repeated(given["settings"])
     settings, probe_options = probe_settings(given["settings"], given["probes"])
     request = SweepRequest(
         given["executor"],
@@ -156,19 +156,19 @@ def sweep(what: str, **given: Any) -> int:
         given["loggers"],
         given["as_json"],
     )
-    place = Path(what) if (Path(what) / PLAN_FILE).is_file() else None
-    searched = Path(what) if (Path(what) / SEARCH_FILE).is_file() else None
-    _refuse(what, place or searched, given)
-    if searched is not None:
+    place = Path(what)
+    planned_here, searched = (place / PLAN_FILE).is_file(), (place / SEARCH_FILE).is_file()
+    _check_options(what, planned_here or searched, given)
+    if searched:
         if not given["resume"] and given["trials"] is None:
-            return show_search(searched, request.as_json)
-        return run_search_command(searched, given["trials"], request)
+            return show_search(place, request.as_json)
+        return run_search_command(place, given["trials"], request)
     if given["spaces"]:
         search = described_search(what, settings, given)
         out = given["out"] or Path("runs") / f"search-{what}"
         _refuse_absent(out, SEARCH_FILE, given["resume"])
         return run_search_command(out, given["trials"], request, search)
-    if place is not None:
+    if planned_here:
         from mechint.sweeps import read_plan
         from mechint.sweeps.directory import probes_of
 
@@ -199,42 +199,37 @@ class SweepRequest:
     as_json: bool
 
 
-def _refuse(what: str, place: Path | None, given: Mapping[str, Any]) -> None:
-    """ParameterError where options cannot be followed together."""
-    if place is not None:
-        planned = ("over", "settings", "preset", "out", "group_size", "spaces")
-        named = next((name for name in planned if given[name]), None)
-        source = click.get_current_context().get_parameter_source
-        of_search = ("objective", "minimize", "maximize", "sampler")  # two have a default
-        asked = (name for name in of_search if source(name) is ParameterSource.COMMANDLINE)
-        named = named or next(asked, None)
-        if named is not None and not (named == "settings" and given["probes"]):
-            option = {"settings": "set", "spaces": "search"}.get(named, named.replace("_", "-"))
-            raise ParameterError(
-                f"sweep {what}: --{option}: what a directory holds is planned already; expected a "
-                "task or a file, with another --out"
-            )
-    unknown = what not in TASKS and not what.endswith((".json", ".toml"))
-    planned_here = given["over"] or given["spaces"]
-    if place is None and unknown and (given["resume"] or "/" in what or not planned_here):
+OF_A_PLAN = {"over", "settings", "preset", "out", "group_size", "spaces"}
+OF_A_SEARCH = {"objective", "minimize", "sampler"}
+OF_A_SWEEP = {"executor", "dry_run", "only", "slurm", "group_size"}
+"""Options of what is planned once, of a search alone, and of a sweep alone."""
+
+
+def _check_options(what: str, there: bool, given: Mapping[str, Any]) -> None:
+    """ParameterError where options cannot be followed together; there: whether `what` is the
+    directory of a sweep or a search.
+    """
+    context = click.get_current_context()
+
+    def refuse(names: set[str], why: str) -> None:
+        for one in context.command.params:
+            typed = context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+            if typed and one.name in names:
+                raise ParameterError(f"sweep {what}: {one.opts[0]}: {why}")
+
+    if there:
+        mine = {"settings"} if given["probes"] else set[str]()
+        why = "what a directory holds is planned already; expected a task or a file, with another"
+        refuse((OF_A_PLAN | OF_A_SEARCH) - mine, f"{why} --out")
+    elif what not in TASKS and not what.endswith((".json", ".toml")):
         error = UnknownNameError.of("task", what, TASKS)
         raise ParameterError(f"sweep {what}: there is no such directory of a sweep, and {error}")
-    if given["minimize"] and given["maximize"]:
-        raise ParameterError("--minimize and --maximize: expected one of them")
-    if given["slurm"] and given["executor"] != "slurm" and not given["spaces"]:
-        raise ParameterError(
-            f"--slurm: is for --executor slurm, got --executor {given['executor']}"
-        )
-    of_sweep = ("dry_run", "only", "slurm", "group_size")
-    idle = [f"executor {given['executor']}"] if given["executor"] != "local" else []
-    idle += [name.replace("_", "-") for name in of_sweep if given[name]]
-    if given["spaces"] and idle:
-        raise ParameterError(f"--{idle[0]}: a search trains its trials here; leave it out")
-    if given["loggers"] and given["executor"] == "slurm":
-        raise ParameterError(
-            "--log: this command does not wait for Slurm; mechint sweep DIR --log NAME sends what "
-            "the runs in DIR have written"
-        )
+    if given["spaces"]:
+        refuse(OF_A_SWEEP, "a search trains its trials here; leave it out")
+    elif given["executor"] != "slurm":
+        refuse({"slurm"}, "is for --executor slurm")
+    elif given["loggers"]:
+        refuse({"loggers"}, "is for mechint sweep DIR; this command does not wait for Slurm")
 
 
 def _refuse_absent(out: Path, file: str, resume: bool) -> None:
@@ -336,9 +331,7 @@ def run_sweep_command(
                 print_rows(done)
     if request.as_json:
         print_json(rows)
-    counts = _report_problems(rows)
-    if not request.as_json:
-        print_summary(rows)
+    counts = _conclude(rows, request)
     if only is None and _is_whole(counts):
         measure(out, request)
     if counts["interrupted"]:
@@ -357,9 +350,7 @@ def show_sweep(groups: list[Group], out: Path, request: SweepRequest) -> int:
     Forwarder(_places(groups, out), request.loggers).close()
     rows = status(groups, out)
     (print_json if request.as_json else print_rows)(rows)
-    counts = _report_problems(rows)
-    if not request.as_json:
-        print_summary(rows)
+    counts = _conclude(rows, request)
     text = ", ".join(f"{count} {name}" for name, count in counts.items())
     left = counts["waiting"] + counts["interrupted"] + counts["failed"]
     print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
@@ -395,42 +386,32 @@ def _is_whole(counts: Mapping[str, int]) -> bool:
     return not any(counts[name] for name in ("waiting", "interrupted", "submitted", "running"))
 
 
-def _report_problems(rows: Rows) -> Counter[str]:
-    """Say which runs failed, and how many another process trains; how many have each status."""
+def _conclude(rows: Rows, request: SweepRequest) -> Counter[str]:
+    """Say on stderr which runs failed, how many another process trains, and how well the runs do;
+    how many have each status.
+    """
     for row in rows:
         if row["status"] == "failed":
             print_error(f"run {row['id']} failed: {row.get('error', 'see its directory')}")
     counts = Counter(row["status"] for row in rows)
     if counts["running"]:
         print_error(f"another process trains {counted(counts['running'], 'run')}")
+    for line in () if request.as_json else summary_lines(rows):
+        click.echo(line, err=True)
     return counts
 
 
 def print_rows(rows: Rows) -> None:
-    """A line per run on stdout: its id, its status and its main numbers, on a terminal the accuracy
-    alone.
-    """
+    """A line per run on stdout: its id, its status and its main numbers."""
     width = max((len(row["id"]) for row in rows), default=0)
     for row in rows:
-        accuracy = row["metrics"].get("test.accuracy")
-        if console().is_terminal and isinstance(accuracy, int | float):
-            click.echo(f"{row['id']:<{width}}  {row['status']:<11}  test {percent(accuracy)}")
-            continue
-        click.echo(
-            f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}".rstrip()
-        )
-
-
-def print_summary(rows: Rows) -> None:
-    """On stderr: test accuracy by each setting that was swept, every run a dot from 0 to 1, with
-    the median, and the worst run.
-    """
-    for line in summary_lines(rows):
-        click.echo(line, err=True)
+        line = f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}"
+        click.echo(line.rstrip())
 
 
 def summary_lines(rows: Rows) -> list[str]:
-    """The lines of `print_summary`; none where fewer than two runs have a test accuracy.
+    """Test accuracy by each setting that was swept, every run a dot from 0 to 1, with the median,
+    and the worst run; nothing where fewer than two runs have one.
 
     >>> held = [("seed=0,lr=1", 0.5), ("seed=1,lr=1", 0.9)]
     >>> rows = [{"id": name, "metrics": {"test.accuracy": value}} for name, value in held]
@@ -481,24 +462,16 @@ def described_search(task: str, settings: Sequence[str], given: Mapping[str, Any
     twice = next((name for name in names if names.count(name) > 1 or name in over), None)
     if twice is not None:
         raise ParameterError(f"--search {twice}: is given twice; expected once, and not in --over")
-    objective = given["objective"]
-    minimize = given["minimize"] or (not given["maximize"] and _minimized(objective))
+    objective, minimize = given["objective"], given["minimize"]
+    if minimize is None:
+        minimize = "loss" in objective
+        if minimize and objective.partition(".")[0] in PROBES:
+            raise ParameterError(
+                f"--objective {objective}: is a loss after an intervention or on a part of the "
+                "data; say --minimize or --maximize"
+            )
     texts = (*preset_settings(task, given["preset"]), *settings)
     return Search(task, texts, spaces, over, objective, minimize, given["sampler"])
-
-
-def _minimized(objective: str) -> bool:
-    """Return whether the least of a metric is the best one, where its name says it; ParameterError
-    for a loss that a probe gives, which one may want either way.
-    """
-    if objective.partition(".")[0] not in PROBES:
-        return "loss" in objective.split(".")
-    if "loss" in objective.replace("_", ".").split("."):
-        raise ParameterError(
-            f"--objective {objective}: is a loss after an intervention or on a part of the data; "
-            "say --minimize or --maximize"
-        )
-    return False
 
 
 def run_search_command(
@@ -509,14 +482,13 @@ def run_search_command(
     """
     from mechint.models import find_device
     from mechint.sweeps import keep_probes
-    from mechint.sweeps.search import check_objective, keep_search, read_search, run_search, trials
+    from mechint.sweeps.search import keep_search, read_search, run_search, trials
     from mechint.training.estimate import check_resources
     from mechint.training.loggers import forwarding
     from mechint.training.timing import announcement
 
     if search is not None:
         target, specs = find_device(request.device), search.largest_trial(out)
-        check_objective(search.objective, specs[0])
         check_resources(specs, target)
         times = n_trials or TRIALS
         print_error(announcement(specs, target, request.workers, times=times))

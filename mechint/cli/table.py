@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import print_error, print_json
 from mechint.cli.opening import Opening
-from mechint.cli.sorting import sort_settings
 from mechint.errors import ParameterError, counted, one_line
 from mechint.progress import console, counting
 
@@ -48,33 +47,16 @@ def wants_table(paths: Sequence[Path]) -> bool:
     )
 
 
-def refuse_foreign_table(path: Path | None, *, force: bool) -> None:
-    """Raise RunError where `path` is a file that does not begin as a table of models does."""
-    from mechint.report.outputs import refuse_foreign
-
-    if path is not None:
-        refuse_foreign(path, force=force, mark=b"name,path", kind="a table of mechint's")
-
-
 def _asked(paths: Sequence[Path], request: TableRequest) -> Runs:
     """The table that was asked for, of which nothing is measured yet."""
     from mechint.run_table import runs
 
     opening = request.opening
-    if opening.data is not None:
+    parameters, model, options = opening.sorted
+    if opening.data is not None or model:
         raise ParameterError(
-            f"--data {opening.data}: is for one model; a table measures every model on its own task"
-        )
-    idle = "--answer" if opening.answer is not None else "--seed" if opening.seed else None
-    if idle is not None and not opening.probes:
-        raise ParameterError(
-            f"{idle}: is for probes that measure, and without --probe a table shows what runs keep"
-        )
-    parameters, options = sort_settings(opening.settings, opening.task, opening.probes)
-    if options["model"]:
-        raise ParameterError(
-            f"--set model.{next(iter(options['model']))}: is for one checkpoint; a table reads "
-            "every model as its file states it"
+            "--data and --set model.NAME: are for one model; a table reads every model as its file "
+            "states it, on its own task"
         )
     table = runs(
         list(paths),
@@ -91,7 +73,7 @@ def _asked(paths: Sequence[Path], request: TableRequest) -> Runs:
     return table if opening.probes else table.kept()
 
 
-def show_table(paths: Sequence[Path], request: TableRequest) -> int:
+def show_table(paths: Sequence[Path], request: TableRequest, force: bool = False) -> int:
     """Measure, write what was asked for, print the rest; the exit status: 2 where a probe that was
     asked for by name gave numbers of no model.
 
@@ -100,8 +82,11 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         ParameterError: something that a table does not carry out.
     """
     from mechint.files import write_text
+    from mechint.report.outputs import refuse_foreign
     from mechint.run_table.table import csv_text
 
+    if request.csv is not None:
+        refuse_foreign(request.csv, force=force, mark=b"name,path", kind="a table of mechint's")
     table = _asked(paths, request)
     one_run = len({entry.path for entry in table.entries}) == 1 < len(table)
     if one_run and request.out is not None:
@@ -118,7 +103,14 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
 
         title = _title(rows, paths)
         figures = {name: table.figures_of(name) for name in measured} if one_run else {}
-        page = page_of_table(rows, title, figures=figures, command=_command(paths, request))
+        end = ["--over-steps"] if request.over_steps else []
+        command = request.opening.command(
+            *end,
+            f"--out {shlex.quote(str(request.out))}",
+            probes=request.opening.probes,
+            places=shlex.join(map(str, paths)),
+        )
+        page = page_of_table(rows, title, figures=figures, command=command)
         write_page(page, request.out)
         print_error(f"report written to {request.out}")
     transition = None if request.transition is None else _transition(rows, request.transition)
@@ -188,15 +180,6 @@ def _title(rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
     count = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
     of = f" of {task}" if task else ""
     return f"{count}{of}" + (f": {paths[0].name}" if len(paths) == 1 else "")
-
-
-def _command(paths: Sequence[Path], request: TableRequest) -> str:
-    """The command that makes the page again."""
-    probes = request.opening.probes
-    options = f" --probe {','.join(probes)}" if probes else ""
-    options += request.opening.options(probes) + (" --over-steps" if request.over_steps else "")
-    out = "" if request.out is None else f" --out {shlex.quote(str(request.out))}"
-    return f"mechint analyze {shlex.join(map(str, paths))}{options}{out}"
 
 
 def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:

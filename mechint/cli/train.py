@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli import complete
 from mechint.cli.common import (
+    complete,
     device_option,
     examples,
     json_option,
     log_option,
+    plugin_option,
     print_error,
     print_json,
     seeds_of,
     set_option,
     workers_option,
 )
-from mechint.cli.plugin import plugin_option
 from mechint.config import assignment
-from mechint.config._assign import refuse_repeated
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.progress import headlines, training_bar
 from mechint.registry import TASKS
@@ -48,7 +47,7 @@ preset_option = click.option(
         "mechint train listops --out runs/stopped --resume",
     ),
 )
-@click.argument("task", shell_complete=complete.tasks)
+@click.argument("task", shell_complete=complete(TASKS))
 @set_option
 @plugin_option
 @click.option(
@@ -86,9 +85,6 @@ def train(
     """
     kind = TASKS[task]
     chosen = seeds_of(seeds) if seeds is not None else None
-    refuse_repeated(settings)
-    if seeds is not None and seeds.isdigit() and int(seeds) > 1:
-        print_error(f"--seeds {seeds}: one model, of seed {seeds}; 0:{seeds} trains {seeds} models")
 
     from mechint.models import find_device
     from mechint.training import seed_specs, train_many, workers_on

@@ -7,12 +7,12 @@ import json
 import re
 import shlex
 import typing
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mechint.config.settings import shown
 from mechint.errors import ParameterError, UnknownNameError
-from mechint.registry import PROBES
+from mechint.files import check_nesting
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -44,8 +44,7 @@ def parse_value(text: str, where: str) -> Any:
         raise ParameterError(f"{where}: a number of {len(text)} digits; expected fewer") from error
     except RecursionError as error:
         raise ParameterError(f"{where}: brackets nest too deep") from error
-    if _depth(value) > DEEPEST:
-        raise ParameterError(f"{where}: brackets nest deeper than {DEEPEST} levels")
+    check_nesting(value, where, ParameterError)
     return value
 
 
@@ -102,52 +101,6 @@ def integer_range(text: str) -> range | None:
     return range(int(match[1] or 0), int(match[2])) if match else None
 
 
-DEEPEST = 16
-"""Levels of lists and mappings within each other in a value."""
-
-
-def _depth(value: Any) -> int:
-    """The depth to which lists and mappings nest in `value`, counted up to one beyond `DEEPEST`."""
-    level, depth = [value], 0
-    while depth <= DEEPEST:
-        inner = [v for v in level if isinstance(v, list | dict)]
-        if not inner:
-            break
-        level = [w for v in inner for w in (v.values() if isinstance(v, dict) else v)]
-        depth += 1
-    return depth
-
-
-ALIASES = {
-    "learning_rate": "lr",
-    "wd": "weight_decay",
-    "l2": "weight_decay",
-    "epochs": "steps",
-    "n_steps": "steps",
-    "batch": "batch_size",
-    "hidden_size": "d_model",
-    "n_layer": "n_layers",
-    "layers": "n_layers",
-    "heads": "n_heads",
-    "n_head": "n_heads",
-    "activation": "act_fn",
-    "eval_every": "evaluate_every",
-}
-"""Names that other programs have for our settings."""
-
-
-def refuse_repeated(texts: Iterable[str]) -> None:
-    """Raise ParameterError where two of the ``--set`` texts set one name."""
-    seen: dict[str, str] = {}
-    for text in texts:
-        name = text.partition("=")[0].strip()
-        if name in seen:
-            raise ParameterError(
-                f"--set {shown(seen[name])} and --set {shown(text)}: expected each setting once"
-            )
-        seen[name] = text
-
-
 def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[str, Any]]:
     """Sort ``--set`` assignments by the configuration they reach.
 
@@ -169,7 +122,6 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
     for text in texts:
         name, value = parse_assignment(text)
         target, rest = _target_of(name, targets)
-        refuse_idle_probe(text, targets)
         if rest and target in fields:
             if rest not in fields[target]:
                 raise UnknownNameError.of(f"{target} parameter", rest, fields[target])
@@ -178,10 +130,6 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
         owners = [target for target, names in fields.items() if name in names]
         if not owners:
             known = {field for names in fields.values() for field in names}
-            if ALIASES.get(name) in known:
-                raise UnknownNameError(
-                    f"unknown parameter {name!r}; did you mean {ALIASES[name]!r}?"
-                )
             raise UnknownNameError.of("parameter", name, known)
         if len(owners) > 1:
             raise ParameterError(
@@ -190,19 +138,6 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
             )
         result[owners[0]][name] = _listed(targets[owners[0]], name, value)
     return result
-
-
-def refuse_idle_probe(text: str, running: Container[str]) -> None:
-    """Raise ParameterError where the assignment `text` is for a probe that is not among
-    `running`.
-    """
-    name = parse_assignment(text)[0]
-    target, rest = _target_of(name, PROBES)
-    if rest and target in PROBES and target not in running:
-        raise ParameterError(
-            f"--set {name}: the probe {target} does not run; mechint analyze and mechint sweep run "
-            f"it with --probe {target}"
-        )
 
 
 def _target_of(name: str, targets: Iterable[str]) -> tuple[str, str]:

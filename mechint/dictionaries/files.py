@@ -123,17 +123,6 @@ def _at_inference(
 BATCH_TOPK = ("batchtopk", "matryoshka_batchtopk")
 """Architectures that SAELens runs as jumprelu once they are trained."""
 
-REFUSED = {
-    "transcoder": "it maps one activation to another",
-    "skip_transcoder": "it maps one activation to another",
-    "jumprelu_transcoder": "it maps one activation to another",
-    "jumprelu_skip_transcoder": "it maps one activation to another",
-    "matching_pursuit": "it picks latents one after the other",
-    "temporal": "it reads earlier positions",
-    "abstopk": "its latents may be negative",
-}
-"""Architectures of SAELens that are not read → the reason."""
-
 
 def _settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the configuration under the names of `Dictionary`; of SAELens 6 or before."""
@@ -151,11 +140,6 @@ def _settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     k = config.get("k", arguments.get("k") if isinstance(arguments, Mapping) else None)
     if architecture == "standard" and function == "topk":
         architecture = "topk"
-    if isinstance(architecture, str) and architecture in REFUSED:
-        raise CheckpointError(
-            f"{path}: architecture={architecture!r}: {REFUSED[architecture]}, which mechint's "
-            f"dictionaries do not; read are {', '.join((*ARCHITECTURES, *BATCH_TOPK))}"
-        )
     architecture = "jumprelu" if architecture in BATCH_TOPK else architecture
     normalization = config.get("normalize_activations") or "none"
     for name, value, known in (

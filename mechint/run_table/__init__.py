@@ -1,6 +1,5 @@
 """Many models as one table; ``mechint.runs(paths)`` makes it."""
 
-from mechint.run_table._compare import Comparison, compare
 from mechint.run_table.dynamics import (
     EmergenceTime,
     FirstTest,
@@ -13,14 +12,12 @@ from mechint.run_table.measuring import Measurement, columns_of, measure
 from mechint.run_table.table import Runs, runs
 
 __all__ = [
-    "Comparison",
     "EmergenceTime",
     "Entry",
     "FirstTest",
     "Measurement",
     "Runs",
     "columns_of",
-    "compare",
     "emergence_times",
     "find_entries",
     "measure",

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mechint
 from mechint.errors import MechintError, RunError
@@ -27,6 +27,9 @@ from mechint.locks import is_ours
 from mechint.registry import TASKS
 from mechint.results import Figure
 from mechint.run_table.entries import CONFIG, Entry
+
+if TYPE_CHECKING:
+    from mechint.run_table.measuring import Measurement
 
 FOLDER = "probes/table"
 LEFT_OUT = {"calibration", "cli", "report", "studies", "sweeps"}
@@ -51,12 +54,11 @@ def place_of(entry: Entry, key: Mapping[str, Any]) -> Path | None:
     return (own if is_ours(entry.path) else cache_directory() / "tables") / name
 
 
-def read(entry: Entry, key: Mapping[str, Any], stamp: str | None) -> dict[str, Any] | None:
-    """Read what is kept under `key`: "columns", "figures" (None where none were kept) and
-    "current", whether everything that they depend on is as it was; None where nothing, or something
-    else, is.
+def read(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:
+    """Read what the measurement gave on a run: "columns" and "figures" (None where none were kept);
+    None where nothing is kept, or something that the numbers depend on has changed.
     """
-    file = place_of(entry, key)
+    key, file = measurement.key, place_of(entry, measurement.key)
     try:
         if file is None:
             return None
@@ -64,12 +66,13 @@ def read(entry: Entry, key: Mapping[str, Any], stamp: str | None) -> dict[str, A
         kept = read_json(file)
         columns, figures = kept["columns"], kept["figures"]
         own = all(name.startswith(f"{key['probe']}.") for name in columns)
-        if kept["key"] != json.loads(json.dumps(key)) or not own or not _are_cells(columns):
+        stamp = stamp_of(entry, type(measurement.probe))
+        same = kept["key"] == json.loads(json.dumps(key)) and kept["stamp"] == stamp is not None
+        if not same or not own or not _are_cells(columns):
             return None
         if figures is not None:
             figures = {name: Figure.from_dict(one) for name, one in figures.items()}
-        current = stamp is not None and kept["stamp"] == stamp
-        return {"columns": columns, "figures": figures, "current": current}
+        return {"columns": columns, "figures": figures}
     except (MechintError, OSError, KeyError, TypeError, AttributeError, ValueError):
         return None
 
@@ -77,19 +80,19 @@ def read(entry: Entry, key: Mapping[str, Any], stamp: str | None) -> dict[str, A
 def keep(
     file: Path | None,
     entry: Entry,
-    key: Mapping[str, Any],
+    measurement: Measurement,
     columns: Mapping[str, Any],
     figures: Mapping[str, Figure] | None,
-    stamp: str,
 ) -> None:
     """Keep numbers in `file`, the `place_of` the weights that were measured. Where it cannot be
     written, one warning says so.
     """
     global _warned
-    if file is None:
+    stamp = stamp_of(entry, type(measurement.probe)) if entry.is_run else None
+    if file is None or stamp is None:
         return
     drawn = None if figures is None else {name: one.to_dict() for name, one in figures.items()}
-    kept = {"key": dict(key), "stamp": stamp, "columns": dict(columns), "figures": drawn}
+    kept = {"key": measurement.key, "stamp": stamp, "columns": dict(columns), "figures": drawn}
     within = entry.path if entry.path in file.parents else None
     try:
         write_text(file, json.dumps(kept), within=within)

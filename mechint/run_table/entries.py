@@ -241,25 +241,17 @@ def _names(config: Path) -> Collection[str]:
 
 
 def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:
-    """`entries` with names that differ: where several models have one name, the shortest ends of
-    their paths that distinguish them.
+    """`entries`, those of several models of one name called by their paths.
 
     >>> files = [Entry(Path("a/model.pt"), "model.pt"), Entry(Path("b/model.pt"), "model.pt")]
     >>> [one.name for one in with_distinct_names(files)]
     ['a/model.pt', 'b/model.pt']
     """
-    places: dict[str, set[tuple[str, ...]]] = {}
+    places: dict[str, set[Path]] = {}
     for one in entries:
-        places.setdefault(one.name, set()).add(one.path.absolute().parts)
-    named = [_named_by_end(one, places[one.name]) for one in entries]
-    return named if named == list(entries) else with_distinct_names(named)
-
-
-def _named_by_end(entry: Entry, places: Collection[tuple[str, ...]]) -> Entry:
-    """`entry` named by that end of its path which no other of `places` has; as it is when alone."""
-    if len(places) == 1:
-        return entry
-    length = 1
-    while len({place[-length:] for place in places}) < len(places):
-        length += 1
-    return dataclasses.replace(entry, name=str(Path(*entry.path.absolute().parts[-length:])))
+        places.setdefault(one.name, set()).add(one.path)
+    alone = {name for name, paths in places.items() if len(paths) == 1}
+    return [
+        one if one.name in alone else dataclasses.replace(one, name=str(one.path))
+        for one in entries
+    ]

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 12
 """Members of a metric that is a mapping, up to which each becomes a column of its own."""
-OUTDATED = "{name}: kept from another version of the probe; --probe {name} measures it again"
 CHANGING = "its run goes on and its weights changed while they were measured; ask again later"
 
 
@@ -96,17 +95,10 @@ def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | Non
     """Kept columns of one probe on one model; None if it must be measured, because nothing is kept
     or something that the numbers depend on has changed.
     """
-    name = measurement.probe.name
-    if not entry.is_run:
+    kept = cache.read(entry, measurement)
+    if kept is None or (measurement.figures and kept["figures"] is None):
         return {} if measurement.kept_only else None
-    kept = cache.read(entry, measurement.key, cache.stamp_of(entry, type(measurement.probe)))
-    if kept is None:
-        return {} if measurement.kept_only else None
-    if not kept["current"]:
-        old = {f"{name}.verdict": "outdated", f"{name}.error": OUTDATED.format(name=name)}
-        return old if measurement.kept_only else None
-    lacks_figures = measurement.figures and kept["figures"] is None
-    return None if lacks_figures else kept["columns"]
+    return kept["columns"]
 
 
 def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
@@ -116,8 +108,8 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
     columns = kept_columns(entry, measurement)
     if columns is not None:
         return columns
-    name, key = measurement.probe.name, measurement.key
-    place = cache.place_of(entry, key)
+    name = measurement.probe.name
+    place = cache.place_of(entry, measurement.key)
     try:
         subject = entry.subject()
         result = measurement.probe.run(subject, seed=measurement.seed, answer=measurement.answer)
@@ -125,13 +117,10 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
         return {f"{name}.error": " ".join(str(error).split())}
     except Exception as error:  # of a plug-in: it does not lose the rest of the table
         return {f"{name}.error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-    if place != cache.place_of(entry, key):
+    if place != cache.place_of(entry, measurement.key):
         return {f"{name}.error": CHANGING}
     columns = columns_of(name, result)
-    stamp = cache.stamp_of(entry, type(measurement.probe)) if entry.is_run else None
-    if stamp is not None:
-        figures = result.figures if measurement.figures else None
-        cache.keep(place, entry, key, columns, figures, stamp)
+    cache.keep(place, entry, measurement, columns, result.figures if measurement.figures else None)
     return columns
 
 

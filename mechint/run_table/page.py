@@ -54,8 +54,8 @@ def page_of_table(
     sections = [_models(rows, probes)]
     sections += [_measured(rows, probe, stepped.get(probe)) for probe in probes]
     columns = [name for probe in probes for name in main_columns(rows, probe, MAX_FIGURES)]
-    if steps and (table := transition_table(rows, columns)) is not None:
-        sections.insert(0, _transitions(table))
+    if steps and (changes := transitions_section(rows, columns)) is not None:
+        sections.insert(0, changes)
     drawn = {} if steps or len(rows) < 3 else _over_setting(rows, ["test.accuracy"])
     return Page(
         title,
@@ -170,11 +170,14 @@ def over_steps(rows: Sequence[Row]) -> bool:
     return len({(row.get("path"), row.get("step")) for row in rows}) > len(runs)
 
 
-def _transitions(table: Table) -> Section:
-    columns = table.columns
+def transitions_section(rows: Sequence[Row], columns: Sequence[str]) -> Section | None:
+    """When accuracy, loss and `columns` change; None where nothing does."""
+    table = transition_table(rows, columns)
+    if table is None:
+        return None
     texts = [
         f"{in_words(name)} at step {step:.0f}"
-        for name, step in zip(columns["number"], columns["half way"], strict=True)
+        for name, step in zip(table.columns["number"], table.columns["half way"], strict=True)
     ]
     return Section(
         "Transitions",
@@ -236,46 +239,54 @@ def _drawn_columns(rows: Sequence[Row], probe: str) -> list[str]:
 
 
 def _over_setting(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, Figure]:
-    """`columns` over the setting that differs; models that differ in their seed alone are points
-    without an order, models of different tasks bars.
+    """`columns` over the setting that differs, every model a dot; models of different tasks by
+    their names.
     """
     columns = [name for name in columns if sum(is_number(row.get(name)) for row in rows) > 1]
     settings = [name for name in settings_of(rows) if name != "step"]
     axes = [name for name in settings if all_numbers(rows, name)]
     axis = next((name for name in axes if name != "seed"), "seed" if "seed" in axes else None)
-    if "task" in settings:
-        return {name: by_model(rows, name) for name in columns}
-    if axis is None:
-        return {}
     color = next((name for name in settings if name not in (axis, "seed")), None)
-    if axis == "seed":
-        return {name: figure_of(rows, axis, [name], color) for name in columns}
-    return {name: _dots(rows, axis, name, color) for name in columns}
+    if "task" in settings:
+        axis, color = "name", None
+    return {} if axis is None else {name: dots(rows, axis, name, color) for name in columns}
 
 
-def _dots(rows: Sequence[Row], x: str, y: str, color: str | None) -> Figure:
-    """Every model as a dot; the caption has the medians."""
-    held = [row for row in rows if is_number(row.get(y))]
-    values = [float(row[x]) for row in held]
-    medians = ""
-    if (places := sorted(set(values))) and len(places) <= MAX_SETTINGS:
-        middle = [
-            f"{statistics.median(row[y] for row in held if row[x] == at):.3g} at {at:g}"
-            for at in places
-        ]
-        medians = f" Medians: {', '.join(middle)}."
+def dots(rows: Sequence[Row], x: str, y: str, color: str | None = None) -> Figure:
+    """Every model as a dot; the caption has the medians over few sizes, or mean and spread.
+
+    x: a setting with an order, or "seed" or "name", which have none.
+
+    Raises:
+        ParameterError: no row has numbers there.
+    """
+    held = [row for row in rows if is_number(row.get(y)) and row.get(x) is not None]
+    if not held:
+        raise ParameterError(f"figure: columns {x} and {y} share no row with numbers")
+    ordered, values = x not in ("seed", "name"), [float(row[y]) for row in held]
+    places = [float(row[x]) if ordered else str(row[x]) for row in held]
+    groups: dict[Any, list[float]] = defaultdict(list)
+    for place, value in zip(places, values, strict=True):
+        groups[place].append(value)
+    said = ""
+    if ordered and len(groups) <= MAX_SETTINGS:
+        middle = [f"{statistics.median(groups[at]):.3g} at {at:g}" for at in sorted(groups)]
+        said = f" Medians: {', '.join(middle)}."
+    elif not ordered and len(values) > 1:
+        said = f" Their mean is {statistics.fmean(values):.4g}, their standard deviation "
+        said += f"{statistics.stdev(values):.2g}."
     name = x.partition(".")[2] or x
     return figures.scatter(
+        places,
         values,
-        [float(row[y]) for row in held],
         title=f"{in_words(y)} by {name}",
-        x_title=name,
+        x_title="model" if x == "name" else name,
         y_title=in_words(y),
         groups=[f"{color.partition('.')[2] or color} = {row.get(color)}" for row in held]
         if color
         else None,
         text=[str(row.get("name")) for row in held],
-        caption=f"One dot per model.{medians}",
+        caption=f"One dot per model.{said}",
     )
 
 
@@ -300,7 +311,7 @@ def figure_of(
             curve = curves.setdefault(", ".join(parts), defaultdict(list))
             curve[row[x]].append(float(row[column]))
     if x == "seed" and len(y) == 1 and not color:
-        return _strip(rows, y[0])
+        return dots(rows, x, y[0])
     if not curves:
         raise ParameterError(f"figure: columns {x} and {', '.join(y)} share no row with numbers")
     places = {name: sorted(curve) for name, curve in curves.items()}
@@ -323,38 +334,6 @@ def figure_of(
         caption=text if bands else "One point per model.",
         bands=bands,
         markers=True,
-    )
-
-
-def _strip(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
-    """A number of models that differ in their seed alone: points, and their mean."""
-    held = [row for row in rows if is_number(row.get(column)) and is_number(row.get("seed"))]
-    if not held:
-        raise ParameterError(f"figure: columns seed and {column} share no row with numbers")
-    values = [float(row[column]) for row in held]
-    return figures.scatter(
-        [str(row["seed"]) for row in held],
-        values,
-        title=f"{in_words(column)}, by seed",
-        x_title="seed",
-        y_title=in_words(column),
-        text=[str(row.get("name", row["seed"])) for row in held],
-        caption=f"One point per model; their mean is {statistics.fmean(values):.4g}, their "
-        f"standard deviation {statistics.stdev(values) if len(values) > 1 else 0.0:.2g}.",
-        height=300,
-    )
-
-
-def by_model(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
-    """A number of models that no one setting orders: a bar per model."""
-    held = [row for row in rows if is_number(row.get(column))]
-    return figures.bars(
-        [str(row.get("name")) for row in held],
-        {in_words(column): [float(row[column]) for row in held]},
-        title=in_words(column),
-        x_title="model",
-        y_title=in_words(column),
-        caption="One bar per model; they differ in their task.",
     )
 
 

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
     from mechint.task import Task
 
-TRIES = 3
-"""How often a table is made of runs whose weights change meanwhile."""
-
 
 @dataclass(frozen=True)
 class Runs:
@@ -94,7 +91,7 @@ class Runs:
         """The table with the probes that its runs were measured by before; nothing is measured.
 
         Where a probe was run with several settings, those that most runs share. What another
-        version of a probe gave is not shown: its status is "outdated".
+        version of a probe gave is left out.
         """
         counts: Counter[str] = Counter()
         for entry in {entry.path: entry for entry in self.entries}.values():
@@ -140,7 +137,7 @@ class Runs:
         known = {one.probe.name: one for one in self.measurements}  # the last one of a name
         if name not in known:
             raise UnknownNameError.of("measured probe", name, known)
-        kept = [cache.read(entry, known[name].key, None) for entry in self.entries]
+        kept = [cache.read(entry, known[name]) for entry in self.entries]
         return [(one or {}).get("figures") or {} for one in kept]
 
     def with_workers(self, workers: int) -> Runs:
@@ -155,23 +152,17 @@ class Runs:
 
         progress: called with how many models are done, how many there are, and the latest name.
 
-        A model that a probe refuses has the reason under ``NAME.error``; the others go on.
+        A model that a probe refuses, or whose weights change meanwhile because its run goes on, has
+        the reason under ``NAME.error``; the others go on.
         """
-        told = progress or (lambda done, of, name: None)
-        for left in reversed(range(TRIES)):
-            before = [entry.weights_changed() for entry in self.entries]
-            measured = self._measured(told)
-            rows = [entry.describe() for entry in self.entries]
-            # no row has the step of other weights than those that were measured
-            changed = [
-                then != entry.weights_changed()
-                for then, entry in zip(before, self.entries, strict=True)
-            ]
-            if not any(changed):
-                break
-            if not left:
-                columns = zip(measured, changed, strict=True)
-                measured = [_changing(own) if other else own for own, other in columns]
+        # no row has the step of other weights than those that were measured
+        before = [entry.weights_changed() for entry in self.entries]
+        rows = [entry.describe() for entry in self.entries]
+        measured = self._measured(progress or (lambda done, of, name: None))
+        for place, (entry, then) in enumerate(zip(self.entries, before, strict=True)):
+            if entry.weights_changed() != then:
+                names = {column.partition(".")[0] for column in measured[place]}
+                measured[place] = {f"{name}.error": CHANGING for name in names}
         rows = [row | columns for row, columns in zip(rows, measured, strict=True)]
         return [_without_constants(row, rows) for row in rows]
 
@@ -215,11 +206,6 @@ class Runs:
             columns[index].update(found)
             progress(done, len(jobs), self.entries[index].name)
         return columns
-
-
-def _changing(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a row in place of columns of other weights than its own."""
-    return {f"{name.partition('.')[0]}.error": CHANGING for name in columns}
 
 
 def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

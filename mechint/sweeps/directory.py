@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mechint.errors import MechintError, RunError
+from mechint.errors import MechintError, RunError, counted
 from mechint.files import make_directory, parse_json, read_bytes, write_text
 from mechint.locks import BusyError, is_locked, locked
 from mechint.run_table import Entry, Measurement, measure
@@ -28,7 +28,7 @@ PLAN, PROBES_FILE = "sweep.json", "probes.json"
 # --- its plan -------------------------------------------------------------------------------------
 def keep_plan(groups: Sequence[Group], out: Path) -> None:
     """Write the plan into `out`; RunError if `out` belongs to another sweep or to a run."""
-    file = make_directory(out) / PLAN
+    file, entries = make_directory(out) / PLAN, [dataclasses.asdict(group) for group in groups]
     # list before looking for the plan: another process sharing the sweep may be writing it now
     others = [path for path in out.iterdir() if path.name not in (".lock", PLAN)]
     if not file.exists():
@@ -36,13 +36,13 @@ def keep_plan(groups: Sequence[Group], out: Path) -> None:
             raise RunError(f"{out}: holds something else; choose an empty directory for the sweep")
         with locked(out, wait=True):  # of two sweeps that begin here at once, one is refused
             if not file.exists():
-                entries = [dataclasses.asdict(group) for group in groups]
                 write_text(file, json.dumps(entries, indent=1))
     there = read_plan(out)
-    if there != _from_json(json.loads(json.dumps([dataclasses.asdict(one) for one in groups]))):
+    if there != _from_json(json.loads(json.dumps(entries))):
+        count = counted(sum(len(one.runs) for one in there), "run")
         raise RunError(
-            f"{out}: holds another sweep ({_difference(there, groups)}); choose another --out, or "
-            "give the directory itself to see it"
+            f"{out}: holds another sweep, of {count}; choose another --out, or give the directory "
+            "itself to see it"
         )
 
 
@@ -59,21 +59,6 @@ def _from_json(entries: Any) -> list[Group]:
         Group(one["name"], one["task"], tuple(one["settings"]), tuple(one["runs"]))
         for one in entries
     ]
-
-
-def _difference(there: Sequence[Group], here: Sequence[Group]) -> str:
-    """The first thing in which two plans differ, in words."""
-    a, b = there[:1], here[:1]
-    if a and b and a[0].task != b[0].task:
-        return f"of {a[0].task} there, of {b[0].task} here"
-    if a and b and a[0].settings != b[0].settings:
-        both = set(a[0].settings) & set(b[0].settings)
-        said = [", ".join(sorted(set(one.settings) - both)) or "nothing" for one in (a[0], b[0])]
-        return f"{said[0]} is set there, {said[1]} here"
-    runs = [{run for group in some for run in group.run_ids} for some in (there, here)]
-    if runs[0] != runs[1]:
-        return f"{len(runs[0])} runs there, {len(runs[1])} here, {len(runs[0] & runs[1])} of both"
-    return "in other groups"
 
 
 # --- its runs -------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from mechint.registry import PROBES
 from mechint.run_table import Entry, Measurement, measure
 from mechint.sweeps.directory import probes_of
 from mechint.sweeps.planning import Row, make_spec, run_name
+from mechint.task import SPLITS
 
 if TYPE_CHECKING:
     from mechint.training import Run, Spec
@@ -121,6 +122,12 @@ class Search:
     def __post_init__(self) -> None:
         if self.sampler not in SAMPLERS:
             raise ParameterError(f"--sampler {self.sampler}: expected {' or '.join(SAMPLERS)}")
+        first = self.objective.partition(".")[0]
+        if first not in SPLITS and first not in PROBES:
+            raise ParameterError(
+                f"--objective {self.objective}: expected PROBE.METRIC, or a metric of a split such "
+                "as test.accuracy"
+            )
         if not self.spaces:
             raise ParameterError("search: expected a space, such as --search lr=1e-4..1e-2:log")
         first = {name: values[0] for name, values in self.over.items()}
@@ -266,30 +273,6 @@ def _check_there(
         known = ", ".join(dict.fromkeys(key for one in held for key in one if key != "step"))
         raise ParameterError(
             f"--objective {name}: no run has it; expected one of {known[:400]}, with another --out"
-        )
-
-
-def check_objective(name: str, spec: Spec) -> None:
-    """Raise ParameterError, before anything is trained, where runs such as `spec` have no metric
-    `name`: one step is trained. Of PROBE.METRIC the probe alone is looked up.
-    """
-    from mechint.training import Run
-    from mechint.training.part import as_planned
-    from mechint.training.trainer import Ensemble
-
-    if name.partition(".")[0] in PROBES:
-        return
-    import torch
-
-    few = {"steps": 1, "evaluate_every": 1, "checkpoints": None, "eval_examples": 2}
-    run = Run(dataclasses.replace(spec, train=dataclasses.replace(spec.train, **few), out=None))
-    with as_planned(torch.device("cpu")):
-        Ensemble([run], torch.device("cpu")).train()
-    if name not in {"step", *run.final}:
-        # those over all outputs first
-        known = sorted(set(run.final) - {"step"}, key=lambda one: (one.count("."), one))
-        raise ParameterError(
-            f"--objective {name}: expected PROBE.METRIC, or one of {', '.join(known)[:200]}"
         )
 
 

@@ -11,7 +11,7 @@ from mechint.checkpoints import configurations, load_checkpoint
 from mechint.checkpoints.formats import transformer_lens
 from mechint.checkpoints.mapping import load_mapping
 from mechint.checkpoints.open import format_names
-from mechint.cli.sorting import sort_settings
+from mechint.cli.opening import Opening
 from mechint.files import MAX_DEPTH, MAX_VALUES
 from tests.checkpoints.bases import BASES
 
@@ -76,8 +76,8 @@ def test_the_commands_set_what_they_seem_to():
     assert len(commands) == 2
     for command in commands:
         settings = tuple(re.findall(r"--set (\S+)", command))
-        parameters, others = sort_settings(settings, None, ())
-        assert others["model"] and set(parameters) <= {"p"}
+        parameters, model, _ = Opening(Path(), None, settings).sorted
+        assert model and set(parameters) <= {"p"}
 
 
 def test_the_mapping_of_the_page_can_be_used(tmp_path):

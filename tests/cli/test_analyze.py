@@ -15,7 +15,7 @@ from click.testing import Result
 
 import probes
 from mechint.checkpoints import load_checkpoint, save_checkpoint
-from mechint.cli.sorting import sort_settings
+from mechint.cli.opening import Opening
 from mechint.config import ModelConfig
 from mechint.locks import locked
 from mechint.models import build
@@ -151,13 +151,17 @@ def test_settings_reach_the_probe_and_the_task(mechint: Command, planted: Path) 
 
 
 def test_settings_are_sorted_by_their_owner() -> None:
-    assert sort_settings(["p=7", "lens.permutations=20", "permutations=30"], None, ["lens"]) == (
+    texts = ("p=7", "lens.permutations=20", "permutations=30")
+    assert Opening(Path(), None, texts, probes=("lens",)).sorted == (
         {"p": 7},
-        {"lens": {"permutations": 30}, "model": {}},
+        {},
+        {"lens": {"permutations": 30}},
     )
-    assert sort_settings(["task.p=7", "model.act_fn=gelu"], "modular-arithmetic", ["lens"]) == (
+    texts = ("task.p=7", "model.act_fn=gelu")
+    assert Opening(Path(), "modular-arithmetic", texts, probes=("lens",)).sorted == (
         {"p": 7},
-        {"lens": {}, "model": {"act_fn": "gelu"}},
+        {"act_fn": "gelu"},
+        {"lens": {}},
     )
 
 
@@ -268,7 +272,7 @@ def test_the_page_of_a_run_names_the_answer_that_each_part_asked_about(
     page = json.loads((tmp_path / "page.json").read_text())
     opens = f"mechint analyze {tmp_path / 'ckpt.pt'} --probe lens"
     assert {part["title"]: part["command"] for part in page["sections"]} == {
-        "lens": f"{opens} --set permutations=29",
+        "lens": f"{opens} --set lens.permutations=29",
         "lens.answer-0": f"{opens} --set lens.permutations=19 --seed 2 --answer 0",
     }
 

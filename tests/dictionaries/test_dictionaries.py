@@ -495,9 +495,3 @@ def test_gated_dictionaries_are_saved_under_saelens_names(tmp_path: Path) -> Non
     again = load_dictionary(tmp_path)
     np.testing.assert_allclose(again.encode(torch.tensor(x).float()), latents, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(again.reconstruct(torch.tensor(x).float()), rebuilt, atol=1e-4)
-
-
-@pytest.mark.parametrize("architecture", ["transcoder", "skip_transcoder", "matching_pursuit"])
-def test_other_architectures_are_refused_by_name(tmp_path: Path, architecture: str) -> None:
-    with pytest.raises(CheckpointError, match=f"architecture='{architecture}': it "):
-        load_dictionary(saved_as(tmp_path, architecture))

@@ -53,9 +53,9 @@ def test_a_run_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     keep_plan(plan(TASK, SMALL, {"d_mlp": [8]}), tmp_path / "a")
-    with pytest.raises(RunError, match=r"holds another sweep \(1 runs there, 1 here, 0 of both"):
+    with pytest.raises(RunError, match="holds another sweep, of 1 run;"):
         keep_plan(plan(TASK, SMALL, {"d_mlp": [16]}), tmp_path / "a")
-    with pytest.raises(RunError, match="nothing is set there, n_layers=2 here"):
+    with pytest.raises(RunError, match="holds another sweep"):
         keep_plan(plan(TASK, (*SMALL, "n_layers=2"), {"d_mlp": [8]}), tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thing").touch()
