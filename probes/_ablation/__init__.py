@@ -1,6 +1,6 @@
-"""Ablation: which layers, heads, neurons and directions does each answer need?"""
+"""Ablation: the layers, heads and neurons that each answer needs."""
 
-from probes._ablation.measures import AblatedScores, neuron_importance
+from probes._ablation.measures import neuron_importance
 from probes._ablation.probe import Ablation
 
-__all__ = ["AblatedScores", "Ablation", "neuron_importance"]
+__all__ = ["Ablation", "neuron_importance"]

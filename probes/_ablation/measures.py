@@ -11,16 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.components import DEFAULT, list_components
 from mechint.counterfactuals import partners
 from mechint.errors import DataError, MechintError
 from mechint.interventions import (
     Intervention,
     Mean,
-    ProjectOut,
     RecordedForward,
     Replace,
-    ResidSite,
     Site,
     Zero,
     activation_gradients,
@@ -36,37 +33,8 @@ from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-KINDS = (*DEFAULT, "direction")
-"""Kinds of components that may be ablated, beside neurons."""
 NEURON_EXAMPLES = 128
 """Examples on which sets of neurons are compared."""
-
-
-@dataclass(frozen=True)
-class AblatedScores:
-    """An ablated activation, or one direction of it, basis (d_model, 1), by number."""
-
-    site: Site
-    basis: Tensor | None = None
-    number: int = 0
-
-    def __str__(self) -> str:
-        if self.basis is None:
-            return str(self.site)
-        return f"L{self.site.layer} direction {self.number}"
-
-    @property
-    def kind(self) -> str:
-        """head, MLP, attention layer, neuron or direction: what it is compared with."""
-        if self.basis is not None:
-            return "direction"
-        return {"mlp": "MLP", "attention": "attention layer"}.get(self.site.kind, self.site.kind)
-
-    def intervention(self, toward: Float[Tensor, " ..."] | None) -> Intervention:
-        """Removes it: to zero where `toward` is None, else to that value of the site's part."""
-        if self.basis is not None:
-            return ProjectOut(self.site, self.basis, toward)
-        return Zero(self.site) if toward is None else Replace(self.site, toward)
 
 
 @dataclass(frozen=True)
@@ -137,43 +105,13 @@ def most_important(importance: Float[Tensor, "layer neuron"], n: int) -> tuple[i
     return layer, importance[layer].topk(min(n, importance.shape[1])).indices.tolist()
 
 
-def list_ablated(
-    subject: Subject, data: Batch, kinds: Sequence[str] | None, directions: int
-) -> tuple[list[AblatedScores], str]:
-    """All components of these kinds, layer by layer, and what a finding says of those that a model
-    has and gives no hook for.
-
-    Raises:
-        NotApplicableError: a kind that was asked for and cannot be reached.
-    """
-    named = None if kinds is None else [kind for kind in kinds if kind != "direction"]
-    listed = list_components(subject, named)
-    result = [AblatedScores(site) for site in listed.sites]
-    for layer in range(subject.n_layers) if kinds and "direction" in kinds else ():
-        result += _directions(subject, data, layer, directions)
-    return result, listed.caveat
-
-
-def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[AblatedScores]:
-    """The first `n` principal components of the residual stream before a block, at the answer."""
-    parts = []
-    for part, positions, _ in chunks(subject, data):
-        recorded = RecordedForward(subject.model, part.tokens, positions)
-        residual = recorded.residual(ResidSite.pre(layer))
-        parts.append(select_positions(residual, recorded.answer_positions))
-    rows = torch.cat(parts)
-    axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)[2][:n]
-    site = Site.resid_pre(layer)
-    return [AblatedScores(site, axis[:, None], number) for number, axis in enumerate(axes)]
-
-
 def ablations(
-    subject: Subject, examples: Examples, ablated: Sequence[AblatedScores], mode: str
+    subject: Subject, examples: Examples, ablated: Sequence[Site], mode: str
 ) -> Iterator[tuple[Int[Tensor, "_example output"], RecordedForward, list[Intervention]]]:
     """Chunk by chunk: the targets, the recorded forward, and the interventions that ablate each
     component.
     """
-    data, hooks = examples.data, list(dict.fromkeys(one.site.hook for one in ablated))
+    data, hooks = examples.data, list(dict.fromkeys(site.hook for site in ablated))
     means = _means(subject, hooks, data) if mode == "mean" else {}
     other: dict[str, Tensor] = {}
     sources = (data.tokens if examples.others is None else examples.others).split(subject.chunk)
@@ -183,19 +121,20 @@ def ablations(
             other = RecordedForward(subject.model, source, positions, hooks).activations
         if not all(map(all_finite, recorded.activations.values())):
             raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
-        chosen = []
-        for one in ablated:
-            toward = None
-            if mode == "mean":
-                toward = one.site.select(means[one.site.hook][None], positions)
-            elif mode == "resample":
-                toward = one.site.select(other[one.site.hook], positions)
-            chosen.append(one.intervention(toward))
-        yield targets, recorded, chosen
+        if mode == "mean":
+            other = {hook: mean[None] for hook, mean in means.items()}
+        yield (
+            targets,
+            recorded,
+            [
+                Replace(site, site.select(other[site.hook], positions)) if other else Zero(site)
+                for site in ablated
+            ],
+        )
 
 
 def scores(
-    subject: Subject, examples: Examples, ablated: Sequence[AblatedScores], mode: str
+    subject: Subject, examples: Examples, ablated: Sequence[Site], mode: str
 ) -> tuple[Float[Tensor, "example output 2"], Float[Tensor, "component example output 2"]]:
     """(example, output, 2) accuracy and loss as the model is, (component, example, output, 2) with
     each component alone ablated.
@@ -252,7 +191,7 @@ def compare_neurons(
     drawn = [generator.choice(width, len(neurons), replace=False).tolist() for _ in range(n)]
     sets = [tuple(sorted(one)) for one in [neurons, *drawn]]
     row = {one: index for index, one in enumerate(dict.fromkeys(sets))}
-    groups = [AblatedScores(Site.neurons(layer, one)) for one in row]
+    groups = [Site.neurons(layer, one) for one in row]
     base, ablated = scores(subject, examples, groups, mode)
     increase = (ablated - base)[..., LOSS].flatten(1).nanmean(-1)[[row[one] for one in sets]]
     return Null.sampled(

@@ -11,28 +11,26 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from mechint import figures
+from mechint.components import DEFAULT, list_components
 from mechint.config import setting
 from mechint.errors import UnknownNameError, counted
 from mechint.interventions import Site
 from mechint.null import least_signs, sign_flips
 from mechint.probe import Need, Probe, Report, performance, unmet_need
-from mechint.results import Effect, ProbeResult
+from mechint.results import Effect, ProbeResult, Table
 from mechint.task import ACCURACY, LOSS
 from probes._ablation.measures import (
-    KINDS,
     NEURON_EXAMPLES,
-    AblatedScores,
     Examples,
     Harm,
     compare_neurons,
-    list_ablated,
     most_important,
     neuron_importance,
     scores,
     with_answer,
     with_others,
 )
-from probes._ablation.views import effects_figures, effects_table
 from probes.ties import tied
 from probes.words import listed
 
@@ -41,10 +39,14 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 
+KIND = {"mlp": "MLP", "attention": "attention layer"}
+"""Kind of a site → what it is called."""
+
+
 @dataclass(frozen=True)
 class Ablation(Probe):
-    """Which ablation breaks which answer: what does every output lose without a layer, head, neuron
-    or direction?
+    """Which ablation breaks which answer: what does every output lose without a layer, head or
+    neuron?
 
         harm(c) = mean over examples of  loss(c ablated) − loss
 
@@ -62,15 +64,11 @@ class Ablation(Probe):
 
     components: tuple[str, ...] | None = setting(
         None,
-        "what is ablated: attention, head, mlp, direction; when none, all but directions that the "
-        "model gives",
+        "what is ablated: attention, head, mlp; when none, all that the model gives",
     )
     mode: str = setting("mean", "what replaces an activation", choices=("zero", "mean", "resample"))
     neurons: int = setting(
         16, "neurons with the largest first-order estimates, ablated one by one and together", low=0
-    )
-    directions: int = setting(
-        4, "principal components per block, where directions are ablated", low=1
     )
     examples: int = setting(1024, "examples, of the subject's that have the answer", low=2)
     least: float = setting(
@@ -82,8 +80,8 @@ class Ablation(Probe):
     def __post_init__(self) -> None:
         super().__post_init__()
         for kind in self.components or ():
-            if kind not in KINDS:
-                raise UnknownNameError.of("ablation component", kind, KINDS)
+            if kind not in DEFAULT:
+                raise UnknownNameError.of("ablation component", kind, DEFAULT)
 
     def unmet(self, subject: Subject) -> str | None:
         asked = self.components is None or self.components
@@ -116,9 +114,9 @@ class Ablation(Probe):
         if self.mode == "resample":
             examples = with_others(subject, every, seed)
         examples = examples.sample(self.examples, seed)
-        ablated, caveat = list_ablated(subject, examples.data, self.components, self.directions)
+        given = list_components(subject, self.components)
         importance, layer, chosen = self._rank(subject, examples)
-        ablated += [AblatedScores(Site.neurons(layer, [one])) for one in chosen]
+        ablated = [*given.sites, *(Site.neurons(layer, [one]) for one in chosen)]
         plain, changed = scores(subject, examples, ablated, self.mode)
         base, effect = plain.nanmean(0), (changed - plain).nanmean(1)  # (output, 2), (component, …)
         change = (changed - plain).nanmean(2).numpy()  # (component, example, 2)
@@ -148,7 +146,7 @@ class Ablation(Probe):
         for name, figure in effects_figures(ablated, outputs, effect, self.mode).items():
             report.figure(name, figure)
         report.hero("loss_components" if len(outputs) == 1 else "accuracy_components")
-        self._say(report, harm, caveat)
+        self._say(report, harm, given.caveat)
         self._say_neurons(report)
         return report.result()
 
@@ -197,7 +195,7 @@ class Ablation(Probe):
     def _metrics(
         self,
         subject: Subject,
-        ablated: Sequence[AblatedScores],
+        ablated: Sequence[Site],
         base: Tensor,
         effect: Tensor,
         harm: Harm,
@@ -220,7 +218,7 @@ class Ablation(Probe):
             "harm_in": harm.unit,
             "share_of_advantage": float(harm.share[top]),
             "others_median": float(np.median(harm.total[alike])) if alike else math.nan,
-            "others": kind,
+            "others": KIND.get(kind, kind),
             "mode": self.mode,
             "accuracy": float(base[:, ACCURACY].nanmean()),
             "loss": float(base[:, LOSS].nanmean()),
@@ -307,3 +305,74 @@ def _needed(result: ProbeResult) -> list[str]:
         for name, change in zip(columns["component"], columns["loss_change"], strict=True)
         if "H" in name and change > 0.5
     ]
+
+
+# --- table and figures ----------------------------------------------------------------------------
+def effects_table(
+    ablated: Sequence[Site],
+    outputs: Sequence[str],
+    base: Float[Tensor, "output 2"],
+    effect: Float[Tensor, "component output 2"],
+    p_values: Float[np.ndarray, " component"],
+) -> Table:
+    """A row per component and output: change of accuracy and loss (nats), and the p-value."""
+    rows = [(one, i) for one in range(len(ablated)) for i in range(len(outputs))]
+    columns: dict[str, Sequence[Any]] = {
+        "component": [str(ablated[one]) for one, _ in rows],
+        "output": [outputs[i] for _, i in rows],
+        "accuracy_change": [float(effect[one, i, 0]) for one, i in rows],
+        "loss_change": [float(effect[one, i, 1]) for one, i in rows],
+        "accuracy": [float(base[i, 0] + effect[one, i, 0]) for one, i in rows],
+        "p_value": [float(p_values[one]) for one, _ in rows],
+    }
+    return Table(
+        columns,
+        (
+            "One row per component and output: with the ablation minus without; p_value against "
+            "no effect, family-wise over the components, each on its own scale, for the mean over "
+            "outputs."
+        ),
+        {"loss_change": "nats", "accuracy_change": "share", "accuracy": "share"},
+    )
+
+
+def effects_figures(
+    ablated: Sequence[Site],
+    outputs: Sequence[str],
+    effect: Float[Tensor, "component output 2"],
+    mode: str,
+) -> dict[str, Any]:
+    """Loss and accuracy by component; a matrix per number where there are several outputs."""
+    names = [str(component) for component in ablated]
+    neurons = [i for i, name in enumerate(names) if "MLP[" in name]
+    others = [i for i in range(len(names)) if i not in neurons]
+    title = f"{mode.capitalize()} ablation"
+    shown: dict[str, Any] = {}
+    for kind, part in (("components", others), ("neurons", neurons)):
+        if not part:
+            continue
+        words = {
+            "x": [names[i] for i in part],
+            "title": f"{title} of {kind}",
+            "x_title": kind[:-1],
+        }
+        if len(outputs) == 1:
+            shown[f"loss_{kind}"] = figures.bars(
+                series={"ablated": effect[part, 0, 1].tolist()},
+                y_title="loss increase (nats)",
+                caption="How much the loss grows without it: bars to the right are needed.",
+                horizontal=True,
+                **words,
+            )
+        else:
+            shown[f"accuracy_{kind}"] = figures.heatmap(
+                effect[part][..., 0].T.tolist(),
+                y=list(outputs),
+                y_title="output",
+                z_title="accuracy change (share)",
+                diverging=True,
+                limits=(-1.0, 1.0),
+                caption="Which ablation breaks which output: the bluer, the more it falls.",
+                **words,
+            )
+    return shown

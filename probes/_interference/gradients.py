@@ -53,52 +53,28 @@ def groups_of(task: Task, data: Batch) -> Weights:
 
 
 class TaskGradients:
-    """Gradients of one model's loss with respect to all its parameters, or to those of some
-    neurons, as flat vectors.
+    """Gradients of one model's loss with respect to all its parameters, as flat vectors.
 
     Vectorized over examples and groups where the model's mathematics is ours, one backward each,
     a chunk of examples at a time, on any other model.
-
-    Args:
-        neurons: (layer, indices) restricts to the columns of W_in, entries of b_in and rows of
-            W_out of these neurons; of models that resume only.
     """
 
-    def __init__(self, subject: Subject, neurons: tuple[int, Sequence[int]] | None = None) -> None:
+    def __init__(self, subject: Subject) -> None:
         assert subject.task is not None
         self.task, self.model = subject.task, subject.model
         self.memory, self.chunk = subject.memory, subject.chunk
-        self.neurons, self.vectorized = neurons, resumes(subject.model)
+        self.vectorized = resumes(subject.model)
         if not self.vectorized:
             # frozen ones too: `untouched` gives them back as they were
             self.free = {
                 name: value.requires_grad_(True) for name, value in subject.model.named_parameters()
             }
             return
-        self.config, self.p = subject.model.config, detached_weights(subject.model)
-        if neurons is None:
-            self.free = dict(self.p)
-        else:
-            layer = f"blocks.{neurons[0] % self.config.n_layers}.mlp"
-            names = (f"{layer}.W_in", f"{layer}.b_in", f"{layer}.W_out")
-            self.free = {name: value for name, value in self.p.items() if name in names}
+        self.config, self.free = subject.model.config, dict(detached_weights(subject.model))
 
     def _loss(self, free: Weights, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        logits = Forward({**self.p, **free}, self.config).logits(RowLayout.dense(tokens))
+        logits = Forward(free, self.config).logits(RowLayout.dense(tokens))
         return weighted_loss(self.task, logits, targets, weights)
-
-    def _flat(self, gradient: Mapping[str, Tensor]) -> Tensor:
-        """(row, parameter) of gradients with a leading axis."""
-        if self.neurons is None:
-            return torch.cat([part.flatten(1) for part in gradient.values()], 1)
-        index = list(self.neurons[1])
-        return torch.cat(
-            [
-                (part[:, index] if name.endswith("W_out") else part[..., index]).flatten(1)
-                for name, part in gradient.items()
-            ],
-            1,
-        )
 
     def _backward(self, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """(1, parameter) by forward and backward of the model itself, summed over chunks."""
@@ -138,10 +114,10 @@ class TaskGradients:
                     loss, list(free.values()), allow_unused=True, materialize_grads=True
                 )
             rows = {name: row[None] for name, row in zip(free, found, strict=True)}
-            return _finite(self._flat(rows))
+            return _finite(_flat(rows))
         function = vmap(grad(self._loss), in_dims=(None, None, None, 0))
         parts = [
-            self._flat(function(self.free, data.tokens, data.targets, part))
+            _flat(function(self.free, data.tokens, data.targets, part))
             for part in weights.split(self._rows())
         ]
         return _finite(torch.cat(parts))
@@ -165,7 +141,7 @@ class TaskGradients:
         parts: list[Tensor] = []
         for some in targets.split(max(1, self._rows() // len(weights))):
             found = function(self.free, tokens, some, weights)
-            rows = self._flat({name: part.flatten(0, 1) for name, part in found.items()})
+            rows = _flat({name: part.flatten(0, 1) for name, part in found.items()})
             parts.append(cosines(_finite(rows), direction)[:, 0].view(len(some), -1))
         return torch.cat(parts)
 
@@ -182,7 +158,12 @@ class TaskGradients:
             return
         function = vmap(grad(self._loss), in_dims=(None, 0, 0, 0))
         for part in zip(*(tensor.split(self._rows()) for tensor in columns), strict=True):
-            yield _finite(self._flat(function(self.free, *part)))
+            yield _finite(_flat(function(self.free, *part)))
+
+
+def _flat(gradient: Mapping[str, Tensor]) -> Tensor:
+    """(row, parameter) of gradients with a leading axis."""
+    return torch.cat([part.flatten(1) for part in gradient.values()], 1)
 
 
 def _finite(gradients: Tensor) -> Tensor:

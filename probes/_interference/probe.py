@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from mechint import figures
 from mechint.config import setting
 from mechint.errors import ParameterError
-from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import Effect, ProbeResult
+from mechint.probe import Need, Probe, Report
+from mechint.results import Effect, Figure, Null, ProbeResult, Table
 from mechint.task import Batch, rng
-from probes._ablation import neuron_importance
 from probes._interference.gradients import (
     TaskGradients,
     cosines,
@@ -25,7 +26,6 @@ from probes._interference.gradients import (
     mean_weights,
     with_whole,
 )
-from probes._interference.views import batches_table, interference_figures
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -37,8 +37,8 @@ class Interference(Probe):
     r"""Are batch gradients aligned with, opposed to, or orthogonal to the task's gradient?
 
     cos(g_batch, g_task) = <g_batch, g_task> / (|g_batch| |g_task|), with g_task the gradient of the
-    mean loss over instances of the task, for all parameters or those of its most important neurons,
-    and g_batch that of training batches, whole and by output or by task and background tokens.
+    mean loss over instances of the task, and g_batch that of training batches, whole and by output
+    or by task and background tokens.
     Null: the batches' labels permuted within each group. Over training: `--over-steps`.
 
     Cost: a forward, and a backward per group, for the reference and every batch; as much per sample
@@ -49,25 +49,10 @@ class Interference(Probe):
     source: ClassVar[str] = "Yu et al. 2020, Gradient Surgery for Multi-Task Learning"
     needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS,)
 
-    neurons: int | None = setting(
-        None,
-        "only the parameters of so many most important neurons of one layer; all when none",
-        low=1,
-    )
-    layer: int | None = setting(
-        None, "the layer of these neurons; where they matter most when none", low=0
-    )
     examples: int = setting(512, "instances of the task in the reference", low=2)
     batches: int = setting(8, "training batches", low=1)
     batch_size: int = setting(32, "examples per batch", low=2)
     null_samples: int = setting(99, "permutations of the labels", low=1)
-
-    def unmet(self, subject: Subject) -> str | None:
-        if not self.neurons:
-            return None
-        if unmet := unmet_need(Need.RESUME, subject):  # its neurons' parameters are known by name
-            return f"{unmet}; or leave interference.neurons"
-        return unmet_need(Need.MLP, subject)
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -92,8 +77,7 @@ class Interference(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         reference, batches = self._data(subject, seed)
-        neurons = self._neurons(subject, reference)
-        gradients = TaskGradients(subject, neurons)
+        gradients = TaskGradients(subject)
         direction = gradients.of_groups(reference, mean_weights(reference)[None])
         found, together, groups, rows = self._batches(gradients, direction, batches)
         report = Report(self, subject)
@@ -109,8 +93,6 @@ class Interference(Probe):
         coherence = torch.cat([cosines(rows, direction)[:, 0] for rows in examples]).cpu()
         report.metric("coherence", float(coherence.nanmean()))
         report.update({"parameters": direction.shape[1], "batches": len(batches)})
-        if neurons is not None:
-            report.update({"neurons_layer": neurons[0], "neurons": list(neurons[1])})
         matrix = group_matrix(gradients, subject.task, batches)
         if len(matrix) > 1:
             off = matrix[~torch.eye(len(matrix), dtype=torch.bool)]
@@ -203,19 +185,6 @@ class Interference(Probe):
             subject.data[part] for part in used.split(size)
         ]
 
-    def _neurons(self, subject: Subject, reference: Batch) -> tuple[int, list[int]] | None:
-        if self.neurons is None:
-            return None
-        importance = neuron_importance(subject, reference)
-        layer = int(importance.sum(1).argmax()) if self.layer is None else self.layer
-        if layer >= len(importance):
-            raise ParameterError(
-                f"interference: layer={layer}: the model has blocks 0 to {len(importance) - 1}"
-            )
-        return layer, importance[layer].topk(
-            min(self.neurons, importance.shape[1])
-        ).indices.tolist()
-
     def _batches(
         self, gradients: TaskGradients, direction: Tensor, batches: Sequence[Batch]
     ) -> tuple[Tensor, float, list[str], list[int]]:
@@ -256,3 +225,65 @@ class Interference(Probe):
         return gradients.cosines_of_targets(
             batch.tokens, torch.stack(every), asked, direction
         ).cpu()
+
+
+# --- table and figures ----------------------------------------------------------------------------
+def batches_table(
+    groups: Sequence[str], counts: Sequence[int], found: Float[Tensor, "group batch"]
+) -> Table:
+    """A row per batch: the cosine of each group's gradient with the reference."""
+    columns: dict[str, Sequence[Any]] = {
+        "batch": list(range(len(counts))),
+        "task_positions": list(counts),
+    }
+    columns |= {name: found[i].tolist() for i, name in enumerate(groups)}
+    return Table(
+        columns,
+        (
+            "One row per batch: cosine of its gradient, whole and by part, with the reference; "
+            "task_positions says where instances are."
+        ),
+    )
+
+
+def interference_figures(
+    groups: Sequence[str],
+    found: Float[Tensor, "group batch"],
+    matrix: Float[Tensor, "part part"],
+    null: Mapping[str, Null],
+) -> dict[str, Figure]:
+    """Cosines by batch, and between the groups."""
+    shown, axis, whole = (
+        dict(enumerate(groups[:6])),
+        "cosine with the reference (−1 to 1)",
+        null["cosine.batch"],
+    )
+    result = {
+        "batches": figures.lines(
+            list(range(found.shape[1])),
+            {name: found[i].tolist() for i, name in shown.items()},
+            title="Batch gradients along the task's direction",
+            x_title="batch (number)",
+            y_title=axis,
+            null=(whole.mean, whole.mean - 2 * whole.std, whole.mean + 2 * whole.std),
+            markers=True,
+            caption=(
+                "Above zero a batch teaches the task, below it unlearns it. Gray: labels permuted."
+            ),
+        )
+    }
+    if len(matrix) > 1:
+        result["groups"] = figures.heatmap(
+            matrix.tolist(),
+            x=list(groups[1:]),
+            y=list(groups[1:]),
+            title="Gradients of the parts against each other",
+            x_title="part of the loss",
+            y_title="part of the loss",
+            z_title="cosine (−1 to 1)",
+            diverging=True,
+            limits=(-1, 1),
+            square=True,
+            caption="Red: the parts help each other; blue: they collide.",
+        )
+    return result

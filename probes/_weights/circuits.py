@@ -87,12 +87,6 @@ def embedding(subject: Subject) -> Float[Tensor, "d_vocab d_model"]:
     return _plain(subject.model.W_E)
 
 
-def positions(subject: Subject) -> Float[Tensor, "n_ctx d_model"] | None:
-    """The position embedding; None where positions are told otherwise."""
-    weight = getattr(subject.model, "W_pos", None)
-    return None if weight is None else _plain(weight)
-
-
 def unembedding(subject: Subject) -> Float[Tensor, "d_model d_vocab_out"] | None:
     """The unembedding with the final norm folded in; None where the model shows none."""
     weight = getattr(subject.model, "W_U", None)

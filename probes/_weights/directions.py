@@ -5,8 +5,7 @@ writes to the residual stream; with W_Q W_Kᵀ = U S Vᵀ, direction i of the QK
 column of U, along which its queries read the stream. The coordinate along the direction is set to
 its mean over examples and the positions that they have, without padding. The control makes the same
 change, example by example and position by position, along a random direction of the residual
-stream: a change of the same size. A head of blocks that are passed through repeatedly is edited in
-every pass, its coordinate set to its mean there.
+stream: a change of the same size.
 
 Cost: one forward per direction, and one per direction and random direction; those that fit
 `subject.memory` share one.
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +22,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mechint.activations import select_positions
 from mechint.interventions import Add, Intervention, RecordedForward, Site
 from mechint.interventions.resuming import asked
 from mechint.null import family_wise
@@ -119,10 +116,7 @@ def removals(
             random = F.normalize(
                 torch.from_numpy(draw.standard_normal((draws, heads.o.shape[-1]))), dim=1
             )
-            if heads.n_loops > 1:
-                logits = _in_every_pass(recorded, heads, one, random, own)
-            else:
-                logits = _logits(recorded, list(_changes(recorded, heads, one, random, own)))
+            logits = _logits(recorded, list(_changes(recorded, heads, one, random, own)))
             rises[row] = [removal.mean_loss(subject, each, targets) - base for each in logits]
     return Removals(directions, rises[:, 0], rises[:, 1:], base, len(subject.data))
 
@@ -162,56 +156,6 @@ def _changes(
             asked_by = direction.to(away) @ heads.q[one.head].to(away)  # (d_head,)
             delta = away[..., None, None] * asked_by
             yield Add(Site(name, units=(head,)), delta.to(activation.dtype))
-
-
-def _in_every_pass(
-    recorded: RecordedForward,
-    heads: Heads,
-    one: Direction,
-    random: Tensor,
-    own: Bool[Tensor, "example pos"] | None = None,
-) -> Iterator[Tensor]:
-    """Logits with the direction at its mean in all passes, then under the same changes along each
-    of random (draw, d_model). Copies of the examples go through one forward: what is taken away of
-    the first of them, pass by pass, is what the others are changed by.
-    """
-    layer, head = heads.places[one.head]
-    tokens, n_layers = recorded.tokens, 1 + heads.places[-1][0]
-    along, out = _coordinate(heads, one)
-    along, changes = along.to(tokens.device), torch.stack([out, *random]).to(tokens.device)
-    if one.circuit == "QK":
-        changes = changes @ heads.q[one.head].to(tokens.device)  # (copy, d_head)
-    numbers = recorded.shape.width(tokens.shape[1]) + recorded.logits.shape[-1]  # per position
-    at_once = max(1, min(AT_ONCE, recorded.memory // (4 * tokens.numel() * numbers) - 1))
-    for start in range(1, len(changes), at_once):
-        copies = torch.cat([changes[:1], changes[start : start + at_once]])
-        away: list[Tensor] = []  # of the pass that is computed, last
-
-        def read(activation: Tensor, hook: Any, away: list[Tensor] = away) -> None:
-            coordinate = activation[: len(tokens), :, head].double() @ along  # (example, pos)
-            away.append((coordinate if own is None else coordinate[own]).mean() - coordinate)
-
-        def write(x: Tensor, hook: Any, away: list[Tensor] = away, by: Tensor = copies) -> Tensor:
-            delta = (away[-1][..., None] * by[:, None, None]).flatten(0, 1).to(x.dtype)
-            if one.circuit == "OV":
-                return x + delta
-            x = x.clone()
-            x[:, :, head] += delta
-            return x
-
-        reads, writes = ("z", "hook_attn_out") if one.circuit == "OV" else ("q", "attn.hook_q")
-        hooks = [
-            edit
-            for at in range(layer, n_layers * heads.n_loops, n_layers)
-            for edit in (
-                (f"blocks.{at}.attn.hook_{reads}", read),
-                (f"blocks.{at}.{writes}", write),
-            )
-        ]
-        with torch.no_grad():
-            logits = recorded.model.run_with_hooks(tokens.repeat(len(copies), 1), fwd_hooks=hooks)
-        each = select_positions(logits, recorded.answer_positions.repeat(len(copies)))
-        yield from each.unflatten(0, (len(copies), -1))[int(start > 1) :]
 
 
 def _coordinate(heads: Heads, one: Direction) -> tuple[Tensor, Tensor]:

@@ -172,6 +172,9 @@ class Weights(Probe):
         subject = report.subject
         if not self.directions or subject.task is None or not len(subject.answers):
             return
+        if heads.n_loops > 1:
+            report.not_asked("singular directions", "its blocks are passed through repeatedly")
+            return
         skill = best_output(report.performance)
         if report.nulls and (skill is None or not skill.beats_chance):
             report.not_asked("singular directions", AT_CHANCE)

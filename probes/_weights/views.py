@@ -13,7 +13,7 @@ from probes._weights.composition import KINDS, HeadComposition
 from probes._weights.directions import Removals
 
 MOST_DRAWN = 128
-"""Tokens and positions that are drawn."""
+"""Tokens that are drawn."""
 
 
 def sizes(heads: Heads) -> dict[str, list[float]]:
@@ -44,23 +44,16 @@ def draw_circuits(report: Report, heads: Heads, composed: HeadComposition | None
     tokens = circuits.embedding(subject)[:MOST_DRAWN]
     full = tokens @ heads.q[asking] @ heads.k[asking].T @ tokens.T
     report.figure("qk", _circuit(full, f"QK circuit of {heads.names[asking]}", "key's token"))
-    places = circuits.positions(subject)
-    if places is not None:
-        first = composed.best("K")[0] if composed is not None else head
-        places = places[:MOST_DRAWN]
-        full = places @ heads.q[first] @ heads.k[first].T @ places.T
-        title = f"QK circuit of {heads.names[first]} between positions"
-        report.figure("qk_positions", _circuit(full, title, "key's position", "query's position"))
     if composed is not None:
         report.figure("composition", _composition(heads, composed))
 
 
-def _circuit(full: Tensor, title: str, columns: str, rows: str = "token") -> figures.Figure:
+def _circuit(full: Tensor, title: str, columns: str) -> figures.Figure:
     return figures.heatmap(
         full,
         title=title,
         x_title=columns,
-        y_title=rows,
+        y_title="token",
         z_title="entry (score or logit, up to the norms' scale)",
         diverging=True,
         caption="A bright diagonal is a head that copies, or matches, what it reads.",

@@ -23,7 +23,7 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, Task, answer_scores
 from probes._ablation import Ablation, neuron_importance
-from probes._ablation.measures import AblatedScores, Harm
+from probes._ablation.measures import Harm
 
 FAST: dict[str, Any] = {"null_samples": 5}
 
@@ -81,28 +81,22 @@ def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
         subject,
         mode=mode,
         neurons=0,
-        components=("attention", "head", "mlp", "direction"),
-        directions=2,
+        components=("attention", "head", "mlp"),
     )
     order = partners(torch.full((64,), 1), 0)
     for component, loss in found.items():
-        if "direction" in component:
-            kind, layer, members = "direction", int(component[1]), [int(component.split()[-1])]
-        else:
-            site = site_of(component)
-            kind, layer, members = site.kind, site.layer, list(site.units)
+        site = site_of(component)
+        kind, layer, members = site.kind, site.layer, list(site.units)
         name = {
             "attention": "hook_attn_out",
             "head": "attn.hook_z",
             "mlp": "hook_mlp_out",
-            "direction": "hook_resid_pre",
         }[kind]
 
         def ablate(
             value: torch.Tensor,
             hook: Any,
             kind: str = kind,
-            layer: int = layer,
             members: list[int] = members,
         ) -> torch.Tensor:
             new = {
@@ -114,10 +108,6 @@ def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
                 value = value.clone()
                 value[:, :, members[0]] = new[:, :, members[0]]
                 return value
-            if kind == "direction":
-                read = value[:, -1] - value[:, -1].mean(0)
-                axis = torch.linalg.svd(read, full_matrices=False)[2][members[0]]
-                return value + ((new - value) @ axis)[..., None] * axis
             return new
 
         logits = subject.logits(hooks=[(f"blocks.{layer}.{name}", ablate)])
@@ -267,11 +257,7 @@ def test_components_that_tie_are_not_named_again_as_larger_without_a_p_value() -
     ablation, subject = Ablation(), planted.comparison(n=8).subject
     first, needed = ablation._first(subject, harm, sign_flips(changes, 999, 0).p_values)
     assert (first, sorted(needed)) == ([0, 1], [0, 1])
-    ablated = [
-        AblatedScores(Site.attention(0)),
-        AblatedScores(Site.mlp(0)),
-        AblatedScores(Site.head(0, 1)),
-    ]
+    ablated = [Site.attention(0), Site.mlp(0), Site.head(0, 1)]
     base, effect = torch.zeros(1, 2), torch.zeros(3, 1, 2)
     effect[:, 0, 1] = torch.from_numpy(harm.total)
     metrics = ablation._metrics(subject, ablated, base, effect, harm, first, needed)
@@ -279,8 +265,8 @@ def test_components_that_tie_are_not_named_again_as_larger_without_a_p_value() -
     assert metrics["larger_not_told"] == ["L0H1"]
 
 
-def test_others_examples_and_directions_are_those_of_all_chunks() -> None:
-    probe = Ablation(components=("head", "direction"), mode="resample", neurons=0, **FAST)
+def test_others_and_examples_are_those_of_all_chunks() -> None:
+    probe = Ablation(components=("head",), mode="resample", neurons=0, **FAST)
     whole, parts = made(4), made(4).with_limits(chunk=5)
     first, second = (probe.run(one, seed=0) for one in (whole, parts))
     assert np.allclose(first.arrays["loss_change"], second.arrays["loss_change"], atol=1e-9)

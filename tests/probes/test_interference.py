@@ -94,18 +94,6 @@ def test_task_and_background_add_up_to_the_batch() -> None:
     assert logits.shape[:2] == outside.shape
 
 
-def test_neurons_are_rows_of_the_whole_gradient() -> None:
-    subject = made(TASKS["comparison"](n=6), n_layers=2)
-    data = subject.data
-    part = torch.cat([*TaskGradients(subject, (1, [3, 7])).of_examples(data[:4])])
-    loss = F.cross_entropy(subject.model(data.tokens[:1])[:, -1], data.targets[:1, -1, 0])
-    block = subject.model.blocks[1].mlp
-    w_in, b_in, w_out = torch.autograd.grad(loss, [block.W_in, block.b_in, block.W_out])
-    expected = torch.cat([w_in[:, [3, 7]].flatten(), b_in[[3, 7]], w_out[[3, 7]].flatten()])
-    assert part.shape == (4, 2 * (8 + 1 + 8))
-    assert torch.allclose(part[0].sort().values, expected.sort().values, atol=1e-10)
-
-
 def test_cosines_by_numpy() -> None:
     a, b = (
         torch.randn(3, 5, generator=torch.Generator().manual_seed(0)),
@@ -157,8 +145,6 @@ def test_silent_on_shuffled_labels_and_bad_input() -> None:
     assert probe.run(subject, seed=0).verdict != "yes"
     with pytest.raises(ParameterError, match="are too few for 200 batches"):
         Interference(batches=200).run(subject)
-    with pytest.raises(ParameterError, match="layer=5: the model has blocks 0 to 0"):
-        Interference(neurons=2, layer=5, batches=2).run(subject)
 
 
 def test_a_model_that_cannot_resume_has_the_same_gradients(monkeypatch: Any) -> None:

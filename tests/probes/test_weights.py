@@ -5,13 +5,11 @@ TransformerLens's, directions against edited forwards, planted heads.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
@@ -22,7 +20,6 @@ from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from mechint.task import rng
 from probes._weights import circuits, composition, directions
 from probes._weights.circuits import Heads
 from tests.conformance.test_models import NATIVE, made
@@ -250,6 +247,8 @@ def test_repeated_blocks_can_read_themselves() -> None:
     heads = Heads.of(subject_of(n_layers=1, n_loops=2))
     assert heads.before(0, 0) and heads.before(1, 0)
     assert composition.compose(Heads.of(subject_of(n_layers=1)), 1, 0) is None
+    result = probe.run("weights", subject_of(n_layers=1, n_loops=2), **QUICK)
+    assert ("singular directions", "its blocks are passed through repeatedly") in result.not_asked
 
 
 # --- directions -----------------------------------------------------------------------------------
@@ -290,61 +289,6 @@ def test_a_direction_at_its_mean_is_an_edited_forward(norm: str | None) -> None:
         logits = subject.logits(hooks=[(f"blocks.1.attn.{name}", edit)])
         rise = subject.loss(logits)["answer"] - base
         assert found.rise[row] == pytest.approx(rise, abs=2e-5)
-
-
-@pytest.mark.parametrize("n_layers, n_loops, norm", [(1, 3, None), (2, 2, "LN")])
-def test_a_head_of_repeated_blocks_is_edited_in_every_pass(
-    n_layers: int, n_loops: int, norm: str | None
-) -> None:
-    """By plain hooks at the head's inputs: each pass has a mean of its own, after the edits before
-    it. The random change of every pass is as large, along another direction.
-    """
-    subject = subject_of(n_layers=n_layers, n_loops=n_loops, normalization_type=norm)
-    random_norms(subject.model)
-    heads, layer = Heads.of(subject), n_layers - 1
-    chosen = [one for one in directions.leading(heads, 1) if one.head == 2 * layer + 1]
-    assert [one.circuit for one in chosen] == ["OV", "QK"]
-    found = directions.removals(subject, heads, chosen, 40, P * P, 0)
-    base = subject.loss()["answer"]
-    weights = {name: value.detach() for name, value in subject.model.weights().items()}
-    w_o, w_q = weights[f"blocks.{layer}.attn.W_O"][1], heads.q[2 * layer + 1].float()
-    v, u = (matrix[2 * layer + 1, :, 0].float() for matrix in (heads.ov.V, heads.qk.U))
-    draw = rng("weights directions", 0)
-    draw.permutation(P * P)
-    blocks = range(layer, n_layers * n_loops, n_layers)
-
-    def rise_under(hook: str, edit: Any) -> float:
-        logits = subject.logits(hooks=[(f"blocks.{block}.{hook}", edit) for block in blocks])
-        return subject.loss(logits)["answer"] - base
-
-    def project(x: torch.Tensor, hook: Any, along: Any, change: Any, taken: list[Any]) -> Any:
-        coordinate = x[:, :, 1] @ along
-        taken.append(coordinate.mean() - coordinate)
-        x = x.clone()
-        x[:, :, 1] += taken[-1][..., None] * change
-        return x
-
-    def add(x: torch.Tensor, hook: Any, left: list[Any], change: Any, head: Any) -> torch.Tensor:
-        x = x.clone()
-        x[:, :, head] += left.pop(0)[..., None] * change
-        return x
-
-    inverse = torch.linalg.pinv
-    for row, (name, along, change) in enumerate(
-        [("z", w_o @ v, v @ inverse(w_o)), ("q", inverse(w_q) @ u, u @ w_q)]
-    ):
-        taken: list[torch.Tensor] = []
-        edit = partial(project, along=along, change=change, taken=taken)
-        rise = rise_under(f"attn.hook_{name}", edit)
-        assert len(taken) == n_loops and abs(rise) > 1e-4
-        assert found.rise[row] == pytest.approx(rise, abs=2e-5)
-        several = F.normalize(torch.from_numpy(draw.standard_normal((40, 8))), dim=1).float()
-        for index in (0, 39):
-            hook, change, head = "hook_attn_out", several[index], slice(None)
-            if name == "q":
-                hook, change, head = "attn.hook_q", change @ w_q, 1
-            edit = partial(add, left=list(taken), change=change, head=head)
-            assert found.random[row, index] == pytest.approx(rise_under(hook, edit), abs=2e-5)
 
 
 def test_the_mean_of_a_direction_leaves_padding_out() -> None:
