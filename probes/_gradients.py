@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mechint import figures
@@ -17,7 +16,7 @@ from mechint.config import setting
 from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, Figure, ProbeResult, Table
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch, rng
+from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
 from probes._llc.likelihood import training_data
 
 if TYPE_CHECKING:
@@ -146,33 +145,20 @@ class Gradients(Probe):
         return total
 
     def _losses(self, subject: Subject, data: Batch) -> Iterator[Tensor]:
-        """The loss in chunks of examples; they add up to it."""
-        assert subject.task is not None
-        slices = list(subject.task.output_slices.values())
-        read = (data.targets != IGNORE).sum((0, 1))
-        outputs = int((read > 0).sum())
+        """The loss in chunks of examples; they add up to it. In float64: in float32 1 − softmax of
+        a confident right answer rounds to 0, and the gradient with it.
+        """
+        task = subject.task
+        assert task is not None
+        read = (data.targets != IGNORE).sum((0, 1))  # (output,)
+        classes = torch.tensor([output.n_classes for output in task.outputs], device=read.device)
+        scale = 1 / (read > 0).sum() if self.weights == "equal" else 1 / classes.double().log()
         for start in range(0, len(data), subject.chunk):
             part = data[start : start + subject.chunk]
-            # in float32 1 − softmax of a confident right answer rounds to 0, and the gradient with
-            # it
-            logits = subject.model(part.tokens).double()
-            loss = logits.new_zeros(())
-            for i, columns in enumerate(slices):
-                if not read[i]:
-                    continue
-                scale = (
-                    1 / outputs
-                    if self.weights == "equal"
-                    else 1 / math.log(columns.stop - columns.start)
-                )
-                summed = F.cross_entropy(
-                    logits[..., columns].flatten(0, 1),
-                    part.targets[..., i].flatten(),
-                    ignore_index=IGNORE,
-                    reduction="sum",
-                )
-                loss = loss + scale * summed / read[i]
-            yield loss
+            logits = subject.model(part.tokens)
+            scores = answer_scores(task, logits.flatten(0, 1), part.targets.flatten(0, 1))
+            summed = scores[..., LOSS].nan_to_num().sum(0)  # (output,)
+            yield (scale * summed / read.clamp_min(1)).sum()
 
     def _mean_loss(self, subject: Subject, data: Batch) -> Tensor:
         with torch.no_grad():

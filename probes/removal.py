@@ -21,10 +21,11 @@ from torch import Tensor
 
 from mechint.activations import slices
 from mechint.errors import DataError
+from mechint.groups.spectrum import Harmonics, Label
 from mechint.reporting import Report
-from mechint.results import Effect
+from mechint.results import Effect, Null
 from mechint.subject import Subject
-from mechint.task import mean_scores
+from mechint.task import mean_scores, rng
 from probes.words import in_words, named
 
 ALPHA = 0.01
@@ -190,16 +191,15 @@ def against_random(
     others: Float[np.ndarray, "other element"],
     samples: int,
     generator: np.random.Generator,
-    targets: Int[Tensor, "row output"] | None = None,
 ) -> tuple[float, Float[np.ndarray, " sample"]] | None:
     """The rise of the loss without `directions`, and without as many random directions in the span
     of `others`, sample by sample; None where these have no more directions than that.
     """
     if not len(directions) or len(directions) >= len(others):
         return None
-    base = mean_loss(edited.subject, None, targets)
+    base = mean_loss(edited.subject)
     drawn = random_directions(others, len(directions), samples, generator)
-    return edited.loss(directions, targets) - base, edited.losses(drawn, targets) - base
+    return edited.loss(directions) - base, edited.losses(drawn) - base
 
 
 # --- the unembedding and neurons ------------------------------------------------------------------
@@ -207,7 +207,6 @@ def loss_without_classes(
     subject: Subject,
     directions: Float[np.ndarray, "direction element"],
     columns: Sequence[int],
-    targets: Int[Tensor, "row output"] | None = None,
 ) -> float:
     """`mean_loss` with orthonormal directions over the classes projected out of the unembedding,
     its bias too; `columns` are the logits of the elements in the order of the directions' columns.
@@ -216,9 +215,8 @@ def loss_without_classes(
     chosen = torch.tensor(columns, device=subject.device)
     logits = subject.logits().double()
     ordered = logits.index_select(1, chosen)
-    return mean_loss(
-        subject, logits.index_copy(1, chosen, ordered - (ordered @ basis.T) @ basis), targets
-    )
+    left = ordered - (ordered @ basis.T) @ basis
+    return mean_loss(subject, logits.index_copy(1, chosen, left))
 
 
 def losses_at_mean(
@@ -246,6 +244,77 @@ def losses_at_mean(
         each = torch.cat(parts).unflatten(0, (len(held), -1))
         losses += [mean_loss(subject, logits) for logits in each]
     return np.array(losses)
+
+
+@dataclass(frozen=True)
+class Removals:
+    """The rises of the loss, in nats, without components of the embedding and the unembedding, as
+    metrics of a report; components are labels of `harmonics`.
+
+    samples: random directions in the null.
+    """
+
+    report: Report
+    edited: EmbeddingRemoval
+    harmonics: Harmonics
+    samples: int
+    seed: int
+
+    @cached_property
+    def base(self) -> float:
+        """The loss with nothing removed."""
+        return mean_loss(self.edited.subject)
+
+    def rise(self, labels: Sequence[Label]) -> float:
+        """The rise without all of `labels` in the embedding."""
+        return self.edited.loss(self.harmonics.rows(labels)) - self.base if labels else 0.0
+
+    def add(
+        self, key: Sequence[Label], others: Sequence[Label], alone: Sequence[Label], examples: int
+    ) -> None:
+        """Without each of `alone`, without all `others`, and without the keys together, these
+        beside random directions of the others on so many examples.
+        """
+        report, subject = self.report, self.edited.subject
+        report.metric("loss", self.base, unit="nats")
+        report.metric("embedding.removal", {k: self.rise([k]) for k in alone}, unit="nats")
+        report.metric("embedding.removal_unnamed", self.rise(others), unit="nats")
+        if not key:
+            return
+        name = "embedding.removal_named"
+        without = self.edited.logits(self.harmonics.rows(key)[None])[0]
+        report.metric(name, mean_loss(subject, without) - self.base, unit="nats")
+        report.metric("embedding.accuracy_without", float(subject.correct(without).double().mean()))
+        self.test(name, key, others, examples)
+
+    def test(
+        self, name: str, labels: Sequence[Label], others: Sequence[Label], examples: int
+    ) -> None:
+        """The null of the metric `name`: as many random directions in the span of `others`; none
+        where these have no more directions than that.
+        """
+        probe, rows = self.report.probe.name, self.harmonics.rows(labels)
+        draw = rng(f"{probe} removal examples", self.seed)
+        few = sample_examples(self.edited.subject, examples, draw)
+        found = against_random(
+            EmbeddingRemoval(few, self.edited.operands),
+            rows,
+            self.harmonics.rows(others),
+            self.samples,
+            rng(f"{probe} removal null", self.seed),
+        )
+        if found is not None:
+            how = "as many random directions of the others removed"
+            self.report.nulls[name] = Null.sampled(name, *found, how)
+
+    def add_unembedding(self, labels: Sequence[Label], columns: Sequence[int]) -> None:
+        """Without each of `labels` in the unembedding, `columns` those of the elements."""
+        subject = self.edited.subject
+        rises = {
+            k: loss_without_classes(subject, self.harmonics.rows([k]), columns) - self.base
+            for k in labels
+        }
+        self.report.metric("unembedding.removal", rises, unit="nats")
 
 
 def add_finding(

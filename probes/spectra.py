@@ -25,11 +25,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mechint.activations import LOGITS
+from mechint.errors import plural
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, Label
-from mechint.results import Null
+from mechint.reporting import Report
+from mechint.results import Effect, Null
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
+from probes.words import in_words, named
 
 Array = NDArray[Any]
 PERMUTED_CLASSES = "the largest cosine with permuted classes, with and without the answers"
@@ -363,3 +366,61 @@ def value_tokens(subject: Subject) -> list[int] | None:
     if symmetry is None or not symmetry.group.is_cyclic or symmetry.group.order < 2:
         return None
     return [symmetry.tokens[i] for i in np.argsort(symmetry.group.logarithms)]
+
+
+# --- findings -------------------------------------------------------------------------------------
+def add_logits_finding(report: Report, found: Spectrum, noun: str, keys: Sequence[Label]) -> None:
+    """The largest cosine of the logits beside its null, and the finding and the lead on the key
+    ones, named in the order of `keys`; noun: of one.
+    """
+    name = "logits.largest_cosine"
+    null = found.test(name, PERMUTED_CLASSES)
+    report.metric(name, found.observed, null=null)
+    these = f"{in_words(len(keys), noun)}: {named(keys)}"
+    unseen = found.unseen is not None and found.observed > null.mean and not keys
+    where = f" on {found.unseen.where}" if unseen and found.unseen else ""
+    verdict = report.finding(
+        f"The logits use {these}.",
+        no=f"The logits use no {noun}{where}.",
+        unclear=f"Key {plural(noun)} of the logits are unclear.",
+        holds=bool(keys),
+        null=name,
+        effect=Effect(
+            found.explained,
+            "",
+            "share of the logits' variance",
+            null.mean**2,
+            "permuted classes",
+        )
+        if keys
+        else None,
+        details={
+            "largest cosine": found.observed,
+            "a key exceeds": float(found.thresholds.max()),
+            "keys": ", ".join(map(str, found.strongest)),
+        },
+    )
+    if verdict == "yes":
+        report.lead(f"Its logits use {these}.")
+
+
+def add_embedding_finding(
+    report: Report, found: Spectrum, harmonics: Harmonics, noun: str, whose: str, null: str
+) -> None:
+    """The finding on the energy that the key ones hold of an embedding; null: the metric's name."""
+    flat = dict(zip(harmonics.labels, harmonics.flat.tolist(), strict=True))
+    held = sum(found.by_label[k] for k in found.keys)
+    report.finding(
+        f"The {whose} holds {held:.0%} of its energy at {in_words(len(found.keys), noun)}.",
+        no=f"No {noun} of the {whose} is key.",
+        unclear=f"Key {plural(noun)} of the {whose} are unclear.",
+        holds=bool(found.keys),
+        null=null,
+        effect=Effect(
+            held, "", "share of the energy", sum(flat[k] for k in found.keys), "flat spectrum"
+        )
+        if found.keys
+        else None,
+        details={str(k): f"{found.by_label[k]:.1%}" for k in found.strongest},
+        at_chance=True,
+    )

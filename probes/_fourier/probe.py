@@ -18,12 +18,18 @@ from mechint.null import family_wise
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
-from mechint.task import rng
 from probes import removal, spectra
 from probes.operands import embedding_rows, own_orders
-from probes.removal import EmbeddingRemoval
-from probes.spectra import PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum
-from probes.words import in_words, named
+from probes.removal import EmbeddingRemoval, Removals
+from probes.spectra import (
+    Array,
+    Cycle,
+    KeyRule,
+    Spectrum,
+    add_embedding_finding,
+    add_logits_finding,
+)
+from probes.words import named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -170,53 +176,20 @@ class Fourier(Probe):
         key = sorted({*embedding.keys, *keys})
         if edited is None:
             return
-        base = removal.mean_loss(subject)
         others = [k for k in harmonics.labels if k not in key]
-        doubled = second_harmonics(n, keys)
-
-        def rise(labels: Sequence[Any]) -> float:
-            return edited.loss(harmonics.rows(labels)) - base if labels else 0.0
-
-        report.metric("loss", base, unit="nats")
-        report.metric("embedding.removal", {k: rise([k]) for k in key}, unit="nats")
-        report.metric("embedding.removal_unnamed", rise(others), unit="nats")
+        removals = Removals(report, edited, harmonics, self.removal_samples, seed)
+        removals.add(key, others, key, self.removal_examples)
         if not key:
             return
-        without = edited.logits(harmonics.rows(key)[None])[0]
-        together = removal.mean_loss(subject, without) - base
-        report.metric("embedding.removal_named", together, unit="nats")
-        report.metric("embedding.accuracy_without", float(subject.correct(without).double().mean()))
-        few = EmbeddingRemoval(
-            removal.sample_examples(
-                subject, self.removal_examples, rng("fourier removal examples", seed)
-            ),
-            edited.operands,
-        )
-
-        def test(name: str, labels: Sequence[Any], left: Sequence[Any]) -> None:
-            found = removal.against_random(
-                few,
-                harmonics.rows(labels),
-                harmonics.rows(left),
-                self.removal_samples,
-                rng("fourier removal null", seed),
-            )
-            if found is not None:
-                how = "as many random directions of the other frequencies removed"
-                report.nulls[name] = Null.sampled(name, *found, how)
-
-        test("embedding.removal_named", key, others)
+        doubled = second_harmonics(n, keys)
         if doubled:
+            name = "embedding.removal_harmonics"
             report.metric("embedding.harmonics", doubled)
-            report.metric("embedding.removal_harmonics", rise(doubled), unit="nats")
-            test("embedding.removal_harmonics", doubled, [k for k in others if k not in doubled])
+            report.metric(name, removals.rise(doubled), unit="nats")
+            left = [k for k in others if k not in doubled]
+            removals.test(name, doubled, left, self.removal_examples)
         if own is not None and keys:
-            columns = own.columns(subject)
-            unembedding = {
-                k: removal.loss_without_classes(subject, harmonics.rows([k]), columns) - base
-                for k in keys
-            }
-            report.metric("unembedding.removal", unembedding, unit="nats")
+            removals.add_unembedding(keys, own.columns(subject))
         add_removals(report, key, others, doubled, self.least_rise)
 
 
@@ -314,26 +287,7 @@ def add_embedding(report: Report, spectrum: Spectrum, harmonics: Harmonics) -> N
     report.array("strip", strip, f"energy of the embedding by frequency, 1 … {len(strip)}")
     report.metric("embedding.threshold", float(spectrum.thresholds.max()))
     report.metric(name, float(spectrum.values.max()), null=null)
-    held = sum(spectrum.by_label[k] for k in spectrum.keys)
-    details: dict[Any, str] = {k: f"{spectrum.by_label[k]:.1%}" for k in spectrum.strongest}
-    report.finding(
-        f"The embedding holds {held:.0%} of its energy at "
-        f"{in_words(len(spectrum.keys), 'frequency')}.",
-        no="No frequency of the embedding is key.",
-        unclear="Key frequencies of the embedding are unclear.",
-        holds=bool(spectrum.keys),
-        null=name,
-        effect=Effect(
-            held,
-            label="share of the energy",
-            baseline=flat * len(spectrum.keys),
-            baseline_label="flat spectrum",
-        )
-        if spectrum.keys
-        else None,
-        details=details,
-        at_chance=True,
-    )
+    add_embedding_finding(report, spectrum, harmonics, "frequency", "embedding", name)
 
 
 def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:
@@ -344,7 +298,6 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
         "share": lambda one: {k: v**2 for k, v in one.by_label.items()},
         "threshold": lambda one: float(one.thresholds.max()),
         "explained": lambda one: one.explained,
-        "largest_cosine": lambda one: float(one.values.max()),
     }
     for name, value in of.items():
         values = {output: value(one) for output, one in logits.items()}
@@ -353,38 +306,13 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
     if unseen:
         report.metric("logits.unseen_cosine", one_or_all(unseen))
     if len(logits) > 1:
+        largest = {output: float(one.values.max()) for output, one in logits.items()}
+        report.metric("logits.largest_cosine", largest)
         add_outputs(report, cycles, logits)
         return
     (one,) = logits.values()
-    report.nulls[LARGEST] = null = one.test(LARGEST, PERMUTED_CLASSES)
     report.metric("frequencies", " ".join(map(str, one.keys)) or "none")
-    on = (
-        f" on {one.unseen.where}"
-        if one.unseen and one.observed > null.mean and not one.keys
-        else ""
-    )
-    verdict = report.finding(
-        f"The logits use {in_words(len(one.keys), 'frequency')}: {named(one.keys)}.",
-        no=f"The logits use no frequency{on}.",
-        unclear="Key frequencies of the logits are unclear.",
-        holds=bool(one.keys),
-        null=LARGEST,
-        effect=Effect(
-            one.explained,
-            label="share of the logits' variance",
-            baseline=null.mean**2,
-            baseline_label="permuted classes",
-        )
-        if one.keys
-        else None,
-        details={
-            "largest cosine": one.observed,
-            "a key exceeds": float(one.thresholds.max()),
-            "keys": ", ".join(map(str, one.strongest)),
-        },
-    )
-    if verdict == "yes":
-        report.lead(f"Its logits use {in_words(len(one.keys), 'frequency')}: {named(one.keys)}.")
+    add_logits_finding(report, one, "frequency", one.keys)
 
 
 def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:

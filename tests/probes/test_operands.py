@@ -94,17 +94,6 @@ def test_operands_without_a_named_order_stand_as_in_the_grid() -> None:
         assert element_places(subject).tolist() == list(range(7))
 
 
-def test_representations_are_those_of_the_twin(twins: tuple[Subject, Subject]) -> None:
-    settings = {"permutations": 499, "removal_samples": 9, "removal_examples": 64}
-    settings["table"] = "model"
-    plain, hidden = (probe.run("irreps", subject, **settings) for subject in twins)
-    assert plain.metrics["embedding.key_irreps"] == ["2", "5"]
-    for name, value in plain.metrics.items():
-        exact = isinstance(value, (str, list))
-        expected = value if exact else pytest.approx(value, rel=1e-6, abs=1e-6)
-        assert hidden.metrics[name] == expected, name
-
-
 def test_clusters_of_neurons_are_those_of_the_twin(twins: tuple[Subject, Subject]) -> None:
     plain, hidden = (probe.run("neurons", subject) for subject in twins)
     assert set(plain.metrics["clusters"]) == {"2", "5"}
