@@ -17,9 +17,7 @@ models = {
 }
 
 # %% Which heads read what another wrote
-results = {
-    name: probes.run("weights", one, directions=0, examples=32) for name, one in models.items()
-}
+results = {name: probes.run("weights", one) for name, one in models.items()}
 pairs = {name: result.metrics["composition.pairs"] for name, result in results.items()}
 pairs
 

@@ -39,13 +39,3 @@ def listed(items: Iterable[object]) -> str:
     """
     words = [str(item) for item in items]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def first_of(items: Sequence[object]) -> str:
-    """The first `MAX_LISTED` words with "and", and how many more there are.
-
-    >>> first_of(range(11))
-    '0, 1, 2, 3, 4, 5, 6, 7 and 3 others'
-    """
-    more = [counted(len(items) - MAX_LISTED, "other")] if len(items) > MAX_LISTED else []
-    return listed([*items[:MAX_LISTED], *more])

@@ -112,7 +112,7 @@ def test_the_script_compiles_what_is_recorded() -> None:
 @pytest.mark.parametrize(("program", "head"), [("reverse", "L3H0"), ("sort", "L2H0")])
 def test_the_head_that_writes_the_answer_copies_tokens(program: str, head: str) -> None:
     plant = rasp_program(program, noise=0.001, rotation_seed=1)
-    metrics = probe.run("weights", plant.subject, draws=19, directions=0).metrics
+    metrics = probe.run("weights", plant.subject, draws=19).metrics
     assert metrics["copying.head"] == head and metrics["copying"] > 0.99
     assert plant.truth["heads"][program] == (int(head[1]), 0)
 

@@ -1,4 +1,4 @@
-"""The probe of weights: copying heads, composition of heads, and singular directions."""
+"""The probe of weights: copying heads and composition of heads."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
-from mechint.reporting import AT_CHANCE, best_output
 from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
-from probes._weights import circuits, composition, directions, own_tokens, views
+from probes._weights import circuits, composition, own_tokens, views
 from probes._weights.circuits import Heads
 from probes._weights.composition import KINDS, HeadComposition
-from probes.words import first_of
 
 if TYPE_CHECKING:
     from mechint.planted.assembly import Planted
@@ -28,35 +26,25 @@ TURNED = "what is read turned at random within what all heads share; the largest
 
 @dataclass(frozen=True)
 class Weights(Probe):
-    r"""Which heads copy tokens, read what another head wrote, or hold a direction the loss needs?
+    r"""Which heads copy tokens, and which read what another head wrote?
 
     OV = W_E W_V W_O W_U and QK = W_E W_Q W_K' W_E', norms folded in. Copying: the eigenvalue share
     sum(lambda) / sum(|lambda|) of OV between tokens that can be answers and their classes; null:
     classes renamed. Composition: |A B| / (|A| |B|) of what a head reads with what an earlier head
-    writes; null: heads turned within the subspace all heads share. Directions: rise of the loss
-    with a singular direction at its mean; null: random directions.
+    writes; null: heads turned within the subspace all heads share.
     """
 
     name: ClassVar[str] = "weights"
-    source: ClassVar[str] = (
-        "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; Millidge & Black "
-        "2022, The Singular Value Decompositions of Transformer Weight Matrices are Highly "
-        "Interpretable"
-    )
+    source: ClassVar[str] = "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits"
     needs: ClassVar[tuple[Need, ...]] = (
         Need.ATTENTION,
         Need.EMBEDDING,
         Need.RESIDUAL,
         Need.HEAD_WEIGHTS,
     )
-    intervenes: ClassVar[bool] = True
     lead_rank: ClassVar[int] = 15
 
     draws: int = setting(199, "samples of the nulls of copying and composition", low=1)
-    directions: int = setting(2, "singular directions of each circuit that are tested", low=0)
-    removals: int = setting(99, "random directions beside each", low=1)
-    examples: int = setting(64, "examples on which the loss is taken", low=1)
-    rise: float = setting(0.01, "rise of the loss in nats from which a direction counts", low=0)
     tokens: int = setting(512, "tokens whose own logit is looked up", low=1)
     most: int = setting(1024, "largest width of the residual stream", low=1)
 
@@ -72,8 +60,8 @@ class Weights(Probe):
         if len(subject.data) and not circuits.describes(subject, heads):
             return "its queries and outputs are not its first norm, W_Q and W_O alone"
         one_layer = heads.n_loops == 1 and heads.places[-1][0] == 0
-        if one_layer and not len(subject.answers) and circuits.same_tokens(subject) is None:
-            return "it has one layer of heads, no class that is a token, and no answers"
+        if one_layer and circuits.same_tokens(subject) is None:
+            return "it has one layer of heads, and no class that is a token"
         return None
 
     @classmethod
@@ -90,7 +78,6 @@ class Weights(Probe):
                     result.metrics[f"composition.{kind}.pair"] not in _planted_pairs(one)
                 ),
                 "whether the pair is another",
-                settings={"directions": 0},
                 detects=lambda result: result.null[f"composition.{kind}"].p_value <= 0.01,
             )
 
@@ -99,7 +86,7 @@ class Weights(Probe):
             trial("induction head", "K", induction, library.another("pointer doubling", doubling)),
             trial("pointer doubling", "Q", doubling, library.another("induction head", induction)),
         )
-        return Calibration(trials, {"draws": 99, "directions": 1, "examples": 16})
+        return Calibration(trials, {"draws": 99})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         report, heads = Report(self, subject), Heads.of(subject)
@@ -113,7 +100,10 @@ class Weights(Probe):
             self._composition(report, heads, composed)
             if np.nanmin(composed.p_values("K")) <= self.significance:
                 own_tokens.add_matching(report, heads, composed, **sizes, seed=seed)
-        self._directions(report, heads, seed)
+        if not report.findings:
+            report.unclear(
+                "Whether heads copy tokens is unclear.", "no two of its tokens can be answers"
+            )
         views.draw_circuits(report, heads, composed)
         return report.result()
 
@@ -167,51 +157,6 @@ class Weights(Probe):
             caveat="overlap of weights; no path was cut",
             at_chance=True,  # of the weights
         )
-
-    def _directions(self, report: Report, heads: Heads, seed: int) -> None:
-        subject = report.subject
-        if not self.directions or subject.task is None or not len(subject.answers):
-            return
-        if heads.n_loops > 1:
-            report.not_asked("singular directions", "its blocks are passed through repeatedly")
-            return
-        skill = best_output(report.performance)
-        if report.nulls and (skill is None or not skill.beats_chance):
-            report.not_asked("singular directions", AT_CHANCE)
-            return
-        chosen = directions.leading(heads, self.directions)
-        if not chosen:
-            return
-        found = directions.removals(subject, heads, chosen, self.removals, self.examples, seed)
-        top = int(found.rise.argmax())
-        one, rise = chosen[top], float(found.rise[top])
-        beyond = (found.p_values <= self.significance) & (found.rise > self.rise)
-        sensitive = int(beyond.sum())
-        how = "as much taken away along random directions, the largest rise of all directions"
-        report.metric("directions.tested", len(chosen))
-        report.metric("directions.sensitive", sensitive)
-        report.metric("loss", found.loss, unit="nats")
-        report.metric("directions.largest", rise, null=found.null, how=how, unit="nats")
-        name = f"singular direction {one.index} of the {one.circuit} circuit of "
-        name += heads.names[one.head]
-        ties = directions.as_large(heads, one)
-        report.finding(
-            f"The loss needs {name}.",
-            no="The loss needs no single singular direction of a head.",
-            null="directions.largest",
-            effect=Effect(
-                rise, "nats", "loss with it at its mean", float(found.null.mean()), "random ones"
-            ),
-            least=self.rise,
-            details={
-                "sensitive directions": f"{sensitive} of {len(chosen)}",
-                "singular value ties with": first_of(ties) if ties else "none",
-            },
-            caveat="one choice of basis: its singular value ties with others" if ties else "",
-            n=found.examples,
-            causal=True,
-        )
-        views.add_directions(report, heads, found)
 
 
 def _planted_pairs(plant: Planted) -> set[str]:

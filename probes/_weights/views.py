@@ -10,7 +10,6 @@ from mechint.probe import Report
 from probes._weights import circuits
 from probes._weights.circuits import Heads
 from probes._weights.composition import KINDS, HeadComposition
-from probes._weights.directions import Removals
 
 MOST_DRAWN = 128
 """Tokens that are drawn."""
@@ -80,38 +79,3 @@ def _composition(heads: Heads, composed: HeadComposition) -> figures.Figure:
 def _column(composed: HeadComposition, index: int) -> float:
     column = composed.z["K"][:, index]
     return float(np.nanmax(column)) if bool(np.isfinite(column).any()) else float("nan")
-
-
-def add_directions(report: Report, heads: Heads, found: Removals) -> None:
-    """A row and a bar per singular direction."""
-    names = [f"{heads.names[one.head]} {one.circuit}{one.index}" for one in found.directions]
-    report.table(
-        "directions",
-        {
-            "head": [heads.names[one.head] for one in found.directions],
-            "circuit": [one.circuit for one in found.directions],
-            "direction": [one.index for one in found.directions],
-            "singular value": [one.value for one in found.directions],
-            "share": [one.share for one in found.directions],
-            "loss rise": found.rise.tolist(),
-            "largest random rise": found.random.max(1).tolist(),
-            "p corrected": found.p_values.tolist(),
-        },
-        "one row per singular direction of a head's circuit",
-        {"share": "0–1", "loss rise": "nats", "largest random rise": "nats"},
-    )
-    order = np.argsort(-found.rise)[:24]
-    report.figure(
-        "directions",
-        figures.bars(
-            [names[index] for index in order],
-            {
-                "at its mean": found.rise[order],
-                "largest of the random ones": found.random.max(1)[order],
-            },
-            title="Rise of the loss without a singular direction",
-            x_title="head, circuit and direction",
-            y_title="rise of the loss (nats)",
-            caption="Directions that the answer is sensitive to rise above their random ones.",
-        ),
-    )

@@ -16,7 +16,7 @@ from mechint.results import Finding, ProbeResult
 from mechint.subject import Subject
 
 N = 10
-SETTINGS = {"draws": 99, "directions": 0}
+SETTINGS = {"draws": 99}
 WRITES, READS = {"W_E", "W_pos", "W_O"}, {"W_Q", "W_K", "W_V", "W_U"}
 
 Weights = Mapping[str, torch.Tensor]

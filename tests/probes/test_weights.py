@@ -1,10 +1,9 @@
 """The probe of weights: circuits by brute force, composition scores against closed forms and
-TransformerLens's, directions against edited forwards, planted heads.
+TransformerLens's, planted heads.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,17 @@ import torch
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
-from mechint.interventions import RecordedForward
 from mechint.models import bridge, build
 from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes._weights import circuits, composition, directions
+from probes._weights import circuits, composition
 from probes._weights.circuits import Heads
 from tests.conformance.test_models import NATIVE, made
 
 P = 7
-QUICK = {"draws": 99, "directions": 1, "removals": 99, "examples": 8}
+QUICK = {"draws": 99}
 
 
 def subject_of(**changes: Any) -> Subject:
@@ -247,100 +245,6 @@ def test_repeated_blocks_can_read_themselves() -> None:
     heads = Heads.of(subject_of(n_layers=1, n_loops=2))
     assert heads.before(0, 0) and heads.before(1, 0)
     assert composition.compose(Heads.of(subject_of(n_layers=1)), 1, 0) is None
-    result = probe.run("weights", subject_of(n_layers=1, n_loops=2), **QUICK)
-    assert ("singular directions", "its blocks are passed through repeatedly") in result.not_asked
-
-
-# --- directions -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("norm", [None, "LN"])
-def test_a_direction_at_its_mean_is_an_edited_forward(norm: str | None) -> None:
-    subject = subject_of(normalization_type=norm)
-    random_norms(subject.model)
-    heads = Heads.of(subject)
-    chosen = [one for one in directions.leading(heads, 2) if one.head == 3 and one.index == 1]
-    assert [one.circuit for one in chosen] == ["OV", "QK"]
-    found = directions.removals(subject, heads, chosen, 3, P * P, 0)
-    base = subject.loss()["answer"]
-    assert found.loss == pytest.approx(base, rel=1e-5) and found.examples == P * P
-    weights = {name: value.detach() for name, value in subject.model.weights().items()}
-    out = heads.ov.V[3, :, 1].float()
-
-    def write(z: torch.Tensor, hook: Any) -> torch.Tensor:  # head 1 of layer 1, in W_O's inputs
-        w_o = weights["blocks.1.attn.W_O"][1]
-        along = z[:, :, 1] @ w_o @ out
-        change = (along.mean() - along)[..., None] * out
-        z = z.clone()
-        z[:, :, 1] += change @ torch.linalg.pinv(w_o)  # out is one of the rows' combinations
-        return z
-
-    u = heads.qk.U[3, :, 1].float()
-    x = subject.activation("blocks.1.hook_resid_pre")
-    if norm:
-        x = x - x.mean(-1, keepdim=True)
-        x = x / (x.square().mean(-1, keepdim=True) + subject.model.cfg.eps).sqrt()
-    along = x @ u
-
-    def ask(q: torch.Tensor, hook: Any) -> torch.Tensor:
-        q = q.clone()
-        q[:, :, 1] += (along.mean() - along)[..., None] * (u @ heads.q[3].float())
-        return q
-
-    for row, (name, edit) in enumerate([("hook_z", write), ("hook_q", ask)]):
-        logits = subject.logits(hooks=[(f"blocks.1.attn.{name}", edit)])
-        rise = subject.loss(logits)["answer"] - base
-        assert found.rise[row] == pytest.approx(rise, abs=2e-5)
-
-
-def test_the_mean_of_a_direction_leaves_padding_out() -> None:
-    """By plain hooks on texts of many lengths, and with any other tokens as padding."""
-    task = TASKS["listops"].from_dict({})
-    sizes: dict[str, Any] = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_head": 8}
-    sizes |= {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
-    subject = Subject(build(ModelConfig(**sizes), seed=0).eval(), task, n_examples=16)
-    own, heads = subject.data.own_positions(), Heads.of(subject)
-    assert own is not None and 0.2 < float(own.float().mean()) < 0.9
-    chosen = [one for one in directions.leading(heads, 1) if one.circuit == "OV"]
-    found = directions.removals(subject, heads, chosen, 1, 16, 0)
-    w_o = subject.model.weights()["blocks.0.attn.W_O"].detach()
-    for one, rise in zip(chosen, found.rise, strict=True):
-        out = heads.ov.V[one.head, :, 0].float()
-
-        def write(z: torch.Tensor, hook: Any, head: int = one.head, out: Any = out) -> torch.Tensor:
-            along = z[:, :, head] @ w_o[head] @ out
-            mean = torch.stack([a[o].sum() for a, o in zip(along, own, strict=True)]).sum()
-            z = z.clone()
-            change = (mean / own.sum() - along)[..., None] * out
-            z[:, :, head] += change @ torch.linalg.pinv(w_o[head])
-            return z
-
-        logits = subject.logits(hooks=[("blocks.0.attn.hook_z", write)])
-        change = np.nanmean(list(subject.loss(logits).values())) - found.loss
-        assert rise == pytest.approx(change, abs=2e-6)
-    tokens = torch.where(own, subject.data.tokens, (subject.data.tokens + 3) % task.d_vocab)
-    other = subject.with_data(replace(subject.data, tokens=tokens))
-    again = directions.removals(other, heads, chosen, 1, 16, 0)
-    assert again.rise == pytest.approx(found.rise, abs=1e-6)
-
-
-def test_random_changes_are_of_the_same_size() -> None:
-    subject = subject_of()
-    heads = Heads.of(subject)
-    one = directions.leading(heads, 1)[0]
-    recorded = RecordedForward(
-        subject.model, subject.data.tokens, subject.answer_positions, ["blocks.0.attn.hook_z"]
-    )
-    random = torch.nn.functional.normalize(torch.randn(4, 8).double(), dim=1)
-    first, *others = directions._changes(recorded, heads, one, random)
-    for other in others:
-        assert torch.allclose(first.delta.norm(dim=-1), other.delta.norm(dim=-1), atol=1e-5)  # type: ignore[attr-defined]
-
-
-def test_corrected_p_values_are_of_the_largest_of_each_draw() -> None:
-    found = directions.Removals(
-        [], np.array([0.5, 2.0]), np.array([[0.1, 0.2, 0.9], [1.5, 0.1, 3.0]]), 0.0, 1
-    )
-    assert found.null.tolist() == [1.5, 0.2, 3.0]
-    assert found.p_values.tolist() == [0.75, 0.5]
 
 
 # --- the probe ------------------------------------------------------------------------------------
@@ -365,39 +269,6 @@ def test_pointer_doubling_is_composition_of_queries_and_values() -> None:
     result = probe.run("weights", library.pointer_doubling(0.0, 1).subject, **QUICK)
     pairs = {f"{kind} L{i}H0→L{i + 1}H0" for kind in "QV" for i in range(2)}
     assert set(result.metrics["composition.pairs"]) == pairs
-
-
-def test_a_written_direction_that_the_answer_hangs_on_is_found() -> None:
-    """Addition by one frequency: every head moves one wave, so two directions carry all."""
-    subject = planted.modular_addition(11, (3,), noise=0.01).subject
-    result = probe.run("weights", subject, **{**QUICK, "examples": 121})
-    rows = result.tables["directions"].columns
-    ov = [i for i, circuit in enumerate(rows["circuit"]) if circuit == "OV"]
-    assert max(rows["loss rise"][i] for i in ov) > 0.05
-    assert result.metrics["loss"] < 0.01
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.08])
-def test_a_direction_of_a_tie_is_said_to_be_one_choice_of_basis(noise: float) -> None:
-    """Without noise the circuits of a planted induction head are multiples of projections."""
-    subject = planted.induction_head(6, 4, 2, noise=noise, rotation_seed=1).subject
-    heads = Heads.of(subject)
-    for one in directions.leading(heads, 2):
-        circuit = heads.ov if one.circuit == "OV" else heads.qk
-        s = circuit.S[one.head]
-        close = (s - one.value).abs() < 1e-3 * one.value
-        expected = [i for i in close.nonzero().flatten().tolist() if i != one.index]
-        assert directions.as_large(heads, one) == expected
-        if expected:  # another basis of the tie gives the same circuit
-            both = [one.index, *expected]
-            turn = torch.linalg.qr(torch.randn(len(both), len(both), dtype=s.dtype))[0]
-            u, v = circuit.U[one.head].clone(), circuit.V[one.head].clone()
-            u[:, both], v[:, both] = u[:, both] @ turn, v[:, both] @ turn
-            whole = circuit.U[one.head] * s @ circuit.V[one.head].T
-            assert torch.allclose(u * s @ v.T, whole, atol=1e-3 * float(s.max()))
-    result = probe.run("weights", subject, **QUICK)
-    (said,) = [one for one in result.findings if one.tested == ("directions.largest",)]
-    assert (said.details["singular value ties with"] != "none") == (noise == 0)
 
 
 def test_what_has_no_heads_by_name_is_refused_in_one_line() -> None:
