@@ -31,9 +31,6 @@ MAX_PICKLE = 64 << 20
 MAX_MEMBERS = 100_000
 """Members of a PyTorch file, one per tensor and a few more."""
 
-LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-"""The first value of a file that PyTorch wrote before version 1.6."""
-
 
 def read_content(path: Path) -> Any:
     """Return the content of the file, on the CPU: the object that was saved, or `SafeTensors`.
@@ -139,8 +136,7 @@ def _load(path: Path) -> Any:
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(numpy_globals()):
             warnings.simplefilter("ignore")  # advice on pickle protocols; errors come as errors
-            mapped = zipfile.is_zipfile(path)
-            content = torch.load(path, weights_only=True, map_location="cpu", mmap=mapped)
+            content = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"{path}: {_refusal(str(error))}") from error
     except (MemoryError, KeyboardInterrupt):
@@ -194,7 +190,10 @@ def check_file(path: Path) -> None:
         if head.startswith(b"PK\x03\x04"):
             _check_archive(path)
         elif head.startswith(b"\x80"):
-            _check_legacy(path)
+            raise CheckpointError(
+                f"{path}: refused: a bare pickle, or of PyTorch before version 1.6; write it again "
+                "with torch.save of a newer PyTorch"
+            )
         else:
             raise CheckpointError(
                 f"{path}: not a checkpoint: neither a PyTorch nor a safetensors file"
@@ -245,39 +244,6 @@ def _check_archive(path: Path) -> None:
         raise
     except Exception as error:  # a damaged archive or pickle breaks its reader in many ways
         raise CheckpointError(f"{damaged}: {first_line(error, 160)}") from error
-
-
-def _check_legacy(path: Path) -> None:
-    """Check that a file of the older format holds as much as its pickle asks for.
-
-    It is five pickles (magic number, version, system, the object, the keys of its storages), then
-    every storage with its number of items before it.
-    """
-    try:
-        # in memory, where a false length in the file cannot reserve what it asks for
-        with path.open("rb") as file:
-            start = io.BytesIO(file.read(MAX_PICKLE))
-        if InertUnpickler(start).load() != LEGACY_MAGIC:
-            raise CheckpointError(
-                f"{path}: refused: a pickle that PyTorch did not write, or one that would run "
-                "pickled code; save the state_dict with torch.save"
-            )
-        readers = [InertUnpickler(start) for _ in range(4)]
-        for reader in readers:
-            reader.load()
-    except (KeyboardInterrupt, CheckpointError, OSError):
-        raise
-    except Exception as error:
-        raise CheckpointError(
-            f"{path}: the file is truncated or damaged, or not a PyTorch checkpoint"
-        ) from error
-    needed = sum(size + 8 for size in readers[2].storages.values())
-    there = path.stat().st_size - start.tell()
-    if needed > there:
-        raise CheckpointError(
-            f"{path}: the file is truncated or damaged: its tensors need {needed:,} bytes, "
-            f"{there:,} are there"
-        )
 
 
 def _refusal(message: str) -> str:

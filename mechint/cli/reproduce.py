@@ -98,11 +98,11 @@ def reproduce(
     if left:
         from mechint.models import find_device
         from mechint.training.estimate import check_resources
-        from mechint.training.timing import announcement
+        from mechint.training.plan import announcement, partition
 
         target = find_device(device)
         check_resources(left, target)
-        print_error(announcement(left, target, workers_on(device)))
+        print_error(announcement(left, partition(left, target.type), workers_on(device)))
         cost = STUDIES[study].costs.get(size, 0.0)
         if cost > ASKED_FROM and device == "cpu":
             known = "measured" if size in STUDIES[study].measured else "estimated"

@@ -296,8 +296,7 @@ def run_sweep_command(
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
     from mechint.training.estimate import check_resources
     from mechint.training.loggers import forwarding
-    from mechint.training.plan import part_of
-    from mechint.training.timing import announcement
+    from mechint.training.plan import announcement, part_of
 
     chosen = groups if only is None else _only(groups, only)
     if out.exists():
@@ -308,7 +307,7 @@ def run_sweep_command(
         check_resources(specs, target)
         places = iter(range(len(specs)))
         parts = [part_of(specs, [next(places) for _ in group.runs]) for group in groups]
-        print_error(announcement(specs, target, request.workers, parts))
+        print_error(announcement(specs, parts, request.workers))
     keep_plan(groups, out)
     keep_probes(out, request.probes)
     rows: Rows = []
@@ -485,13 +484,14 @@ def run_search_command(
     from mechint.sweeps.search import keep_search, read_search, run_search, trials
     from mechint.training.estimate import check_resources
     from mechint.training.loggers import forwarding
-    from mechint.training.timing import announcement
+    from mechint.training.plan import announcement, partition
 
     if search is not None:
         target, specs = find_device(request.device), search.largest_trial(out)
         check_resources(specs, target)
         times = n_trials or TRIALS
-        print_error(announcement(specs, target, request.workers, times=times))
+        parts = partition(specs, target.type)
+        print_error(announcement(specs, parts, request.workers, times))
         keep_search(search, out)
     else:
         search = read_search(out)

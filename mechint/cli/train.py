@@ -86,13 +86,11 @@ def train(
     kind = TASKS[task]
     chosen = seeds_of(seeds) if seeds is not None else None
 
-    from mechint.models import find_device
     from mechint.training import seed_specs, train_many, workers_on
     from mechint.training.api import assign_run
     from mechint.training.loggers import forwarding
-    from mechint.training.timing import announcement
+    from mechint.training.plan import announcement
 
-    target = find_device(device)
     values = assign_run(task, [*preset_settings(task, preset), *settings])
     specs = seed_specs(
         kind.from_dict(values["task"]),
@@ -110,7 +108,7 @@ def train(
             device=device,
             progress=report,
             workers=workers,
-            announce=lambda parts, some: print_error(announcement(some, target, workers, parts)),
+            announce=lambda parts, some: print_error(announcement(some, parts, workers)),
             on_interrupt="return",  # its lines are printed first
         )
     if as_json:

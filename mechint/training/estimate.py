@@ -16,7 +16,7 @@ import torch
 from mechint.config import ModelConfig, Settings
 from mechint.errors import MechintError
 from mechint.files import check_space
-from mechint.models.initial import parameter_shapes
+from mechint.models import parameter_shapes
 from mechint.task import IGNORE, FiniteTask, memory
 from mechint.training.run import Spec
 from mechint.training.schedule import kept_steps
@@ -31,22 +31,7 @@ def parameter_count(config: Settings) -> int:
     >>> parameter_count(ModelConfig(d_model=128, d_vocab=114, d_vocab_out=113))
     227313
     """
-    if isinstance(config, ModelConfig):
-        per_block = 4 * config.n_heads * (config.d_head or 0) * config.d_model
-        per_block += 0 if config.attn_only else 2 * config.d_model * (config.d_mlp or 0)
-        rough = config.n_layers * per_block
-        if rough > 1 << 40:  # not even the list of their shapes is worth making
-            return rough
-        return sum(math.prod(shape) for shape in parameter_shapes(config).values())
-    from mechint.models.linear_bottleneck import LinearBottleneckConfig
-    from mechint.models.two_layer import TwoLayerConfig
-
-    if isinstance(config, LinearBottleneckConfig):
-        columns = config.columns or config.width
-        decoders = 0 if config.decoder == "optimal" else config.n_tasks * columns * config.n_out
-        return config.n * columns + decoders
-    assert isinstance(config, TwoLayerConfig)
-    return (config.neurons or config.width) * config.d
+    return sum(math.prod(shape) for shape in parameter_shapes(config).values())
 
 
 def weight_bytes(spec: Spec) -> int:
@@ -59,15 +44,6 @@ def weight_bytes(spec: Spec) -> int:
 def disk_bytes(spec: Spec) -> int:
     """Bytes that the directory of one run grows to, estimated from above: its checkpoints, the last
     weights, the state to resume from with the one that replaces it, and the rows of metrics.
-
-    >>> from mechint.training import spec
-    >>> import tasks
-    >>> task = tasks.make("modular-arithmetic", p=5)
-    >>> model = {"d_model": 8, "n_heads": 1}
-    >>> few, many = ({"steps": 64, "checkpoints": "linear", "n_checkpoints": n} for n in (1, 33))
-    >>> weights = 4 * parameter_count(spec(task, model, few).model)
-    >>> disk_bytes(spec(task, model, many)) - disk_bytes(spec(task, model, few)) > 32 * weights
-    True
     """
     train, numbers = spec.train, parameter_count(spec.model)
     kept = len(kept_steps(train, numbers)) + 1
@@ -77,15 +53,6 @@ def disk_bytes(spec: Spec) -> int:
         + 2 * (weight_bytes(spec) + FILE_BYTES)
         + evaluations * ROW_BYTES * (1 + len(spec.task.outputs))
     )
-
-
-def batch_numbers(spec: Spec) -> int:
-    """Numbers in the tokens of one training batch, at most."""
-    task, size = spec.task, spec.train.batch_size
-    if isinstance(task, FiniteTask):
-        whole = math.prod(task.grid)
-        return (whole if size is None else min(size, whole)) * task.n_ctx
-    return (size or 1) * max(1, task.n_ctx)
 
 
 def model_bytes(spec: Spec) -> int:
@@ -136,7 +103,10 @@ def check_resources(specs: Sequence[Spec], device: torch.device) -> None:
     """
     free = free_memory(device)
     for spec in specs:
-        needed = weight_bytes(spec) + 8 * batch_numbers(spec)
+        task, size = spec.task, spec.train.batch_size
+        if size is None:  # all examples, or the exact population loss
+            size = math.prod(task.grid) if isinstance(task, FiniteTask) else 1
+        needed = weight_bytes(spec) + 8 * size * max(1, task.n_ctx)
         if needed > free:
             raise does_not_fit(spec, needed, free)
     room: dict[Path, int] = {}
@@ -146,11 +116,6 @@ def check_resources(specs: Sequence[Spec], device: torch.device) -> None:
             room[place] = room.get(place, 0) + max(0, disk_bytes(spec) - _size_of(spec.out))
     for place, size in room.items():
         check_space(place, size)
-
-
-def disk_needed(specs: Sequence[Spec]) -> int:
-    """Bytes that the directories of these runs grow to, at most."""
-    return sum(disk_bytes(spec) for spec in specs if spec.out is not None)
 
 
 def _size_of(directory: Path) -> int:

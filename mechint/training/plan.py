@@ -14,9 +14,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mechint.errors import ParameterError
+from mechint.errors import ParameterError, counted
 from mechint.task import FiniteTask
-from mechint.training.estimate import does_not_fit, model_bytes
+from mechint.training.estimate import disk_bytes, does_not_fit, model_bytes, parameter_count
 from mechint.training.optimizer import PER_MODEL_FIELDS
 from mechint.training.run import Spec
 
@@ -112,3 +112,21 @@ def _split_sizes(spec: Spec) -> list[int]:
     """
     split = spec.task.split(spec.data_seed) if isinstance(spec.task, FiniteTask) else {}
     return [len(split[name]) for name in ("train", "test") if name in split]
+
+
+def announcement(
+    specs: Sequence[Spec], parts: Sequence[EnsemblePart], workers: int = 1, times: int = 1
+) -> str:
+    """Memory and disk that runs will take, in a line.
+
+    parts: their ensembles; workers: ensembles in training at once; times: how often as much is
+    trained, for the trials of a search.
+    """
+    at_once = sorted((part.bytes * len(part.members) for part in parts), reverse=True)[:workers]
+    disk = times * sum(disk_bytes(spec) for spec in specs if spec.out is not None)
+    models, ensembles = times * len(specs), times * len(parts)
+    several = f"{counted(models, 'model')} in {counted(ensembles, 'ensemble')} of "
+    text = several if models > 1 else ""
+    text += f"{max(parameter_count(spec.model) for spec in specs):,} parameters: "
+    text += f"about {max(sum(at_once) / 2**30, 0.01):.2g} GiB of memory"
+    return text + (f", {max(disk / 1e6, 1):,.0f} MB of disk" if disk else "")

@@ -54,12 +54,6 @@ def transformer_lens(folder: Path) -> Path:
     return folder / "model.pt"
 
 
-def legacy(folder: Path) -> Path:
-    state = build(CONFIG, seed=1).transformer_lens_state()
-    torch.save(state, folder / "old.pt", _use_new_zipfile_serialization=False)
-    return folder / "old.pt"
-
-
 def _transposed(n_ctx: int, d_vocab: int) -> dict[str, torch.Tensor]:
     d, heads, d_head, d_mlp = 4, 2, 2, 6
     shapes = {"embed.W_E": (d, d_vocab), "pos_embed.W_pos": (n_ctx, d), "unembed.W_U": (d, d_vocab)}
@@ -134,7 +128,6 @@ BASES: dict[str, Callable[[Path], Any]] = {
         native,
         safetensors,
         transformer_lens,
-        legacy,
         progress_measures,
         pizza,
         pizza_linear,

@@ -259,14 +259,8 @@ def hostile_pickle(path: Path, chance: random.Random, marker: Path) -> None:
     name = next((name for name in members if name.endswith("data.pkl")), None)
     if name is not None and chance.random() < 0.6:
         _write_members(path, members | {name: chosen})
-    elif chance.random() < 0.5:
-        path.write_bytes(_legacy_head() + chosen + pickle.dumps([], 2))
     else:
         path.write_bytes(chosen)
-
-
-def _legacy_head() -> bytes:
-    return b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {}))
 
 
 def _members(path: Path) -> dict[str, bytes]:

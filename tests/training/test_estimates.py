@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import tasks
 from mechint.errors import MechintError, RunError
-from mechint.training import estimate, seed_specs, spec, timing, train
+from mechint.training import estimate, seed_specs, spec, train
 from mechint.training.api import threads_of
 from mechint.training.estimate import disk_bytes
-from mechint.training.plan import partition
-from mechint.training.timing import announcement
+from mechint.training.plan import announcement, partition
 
 TASK = tasks.make("modular-arithmetic", p=7)
 SMALL = {"d_model": 16, "n_heads": 1, "d_mlp": 64}
-CPU = torch.device("cpu")
 Usage = namedtuple("Usage", "total used free")
 
 
@@ -60,16 +57,18 @@ def test_runs_that_the_disk_or_the_memory_cannot_hold_do_not_start(
         train(TASK, SMALL, settings)
 
 
-def test_the_line_that_is_announced_is_of_all_that_is_trained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(timing, "WORTH_TIMING", 0.0)
-    monkeypatch.setattr(timing, "estimate_seconds", lambda *_: 120.0)
-    specs = seed_specs(TASK, SMALL, {"steps": 4}, seeds=range(4))
-    assert announcement(specs, CPU).startswith("4 models in 1 ensemble of 3,")
-    assert "about 2 min for the steps alone on idle cores" in announcement(specs, CPU)
-    search = announcement(specs, CPU, workers=2, times=20)
-    assert search.startswith("80 models in 20 ensembles of ") and "about 20 min" in search
+def test_the_line_that_is_announced_is_of_all_that_is_trained(tmp_path: Path) -> None:
+    specs = seed_specs(TASK, SMALL, {"steps": 4}, seeds=range(4), out=tmp_path)
+    parts = partition(specs)
+    said = announcement(specs, parts)
+    disk = sum(map(disk_bytes, specs)) / 1e6
+    assert (
+        said.startswith("4 models in 1 ensemble of 3,")
+        and f"{max(disk, 1):,.0f} MB of disk" in said
+    )
+    search = announcement(specs, parts, workers=2, times=20)
+    assert search.startswith("80 models in 20 ensembles of ")
+    assert f"{20 * disk:,.0f} MB of disk" in search
 
 
 def test_one_large_ensemble_has_two_threads() -> None:

@@ -10,7 +10,6 @@ import torch
 import tasks
 from mechint.models import build
 from mechint.training import spec
-from mechint.training.timing import estimate_seconds
 from tests.torch_settings import MODES
 from tests.training.conftest import files_of, tiny
 
@@ -49,11 +48,3 @@ def test_initial_weights_are_float32_of_the_seed(kind: str, mode: str) -> None:
         got = build(config, seed=3).state_dict()
     for key, value in expected.items():
         assert got[key].dtype == torch.float32 and torch.equal(got[key], value), key
-
-
-@pytest.mark.parametrize("mode", ["no_grad", "inference_mode", "float64"])
-def test_steps_are_timed(mode: str) -> None:
-    task = tasks.make("modular-arithmetic", p=5)
-    with MODES[mode]():
-        made = spec(task, {"d_model": 8, "n_heads": 1}, {"steps": 2})
-        assert estimate_seconds([made], torch.device("cpu")) > 0

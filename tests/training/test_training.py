@@ -573,17 +573,6 @@ def test_kept_steps_are_evenly_apart_in_steps_or_in_their_logarithm(n: int) -> N
     assert kept_steps(TrainConfig(steps=steps, checkpoints="last", n_checkpoints=n)) == set()
 
 
-def test_the_time_of_every_kind_is_estimated_by_steps_that_are_timed() -> None:
-    """The estimate that is said before a long training starts, here of short ones."""
-    from mechint.training import spec
-    from mechint.training.timing import estimate_seconds
-
-    model = {"d_model": 8, "n_heads": 1, "d_mlp": 8}
-    specs = [spec(TASK, {**model, "n_layers": n}, {"steps": 50}, seed=n) for n in (1, 2)]
-    one, both = (estimate_seconds(some, torch.device("cpu")) for some in (specs[:1], specs))
-    assert 0 < one < 600 and 0 < both < 600
-
-
 @pytest.mark.full
 def test_progress_of_several_tasks_has_the_scores_of_each() -> None:
     """The first model has scores of operations that the second does not know."""
