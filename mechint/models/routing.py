@@ -41,13 +41,9 @@ def register(
     name: str,
     point: nn.Module,
     tokens: Tensor,
-    square: bool,
 ) -> RemovableHandle:
-    """A hook on `submodule` that passes its first output, or input, through `point`, once.
-
-    square: whether its axes may be (pos, batch) though their lengths do not tell.
-    """
-    route = _once(name, partial(_through, point, name, tokens, square))
+    """A hook on `submodule` that passes its first output, or input, through `point`, once."""
+    route = _once(name, partial(_through, point, name, tokens))
     if takes_input:
         return submodule.register_forward_pre_hook(
             partial(_route_input, name, route), with_kwargs=True
@@ -85,19 +81,19 @@ def _route_input(
     return args, {**kwargs, first: route(kwargs[first])}
 
 
-def _through(point: nn.Module, name: str, tokens: Tensor, square: bool, value: Any) -> Any:
+def _through(point: nn.Module, name: str, tokens: Tensor, value: Any) -> Any:
     """`value`, a tensor or a tuple or list that begins with one, with the tensor passed through
     `point`.
     """
     if isinstance(value, tuple | list) and value:
-        rest = [_through(point, name, tokens, square, value[0]), *value[1:]]
+        rest = [_through(point, name, tokens, value[0]), *value[1:]]
         return getattr(value, "_make", type(value))(rest)
     if not isinstance(value, Tensor):
         raise ParameterError(
             f"wrap: the activation of hook {name} is a {type(value).__name__}; expected a tensor, "
             "or a tuple that begins with one: hook a submodule within that returns it"
         )
-    check_batch(name, value, tokens, square and value.dim() > 2)
+    check_batch(name, value, tokens)
     check_heads(name, value)
     # copies: what hooks keep is not what the module may write over, before or after
     if value.dim() != 2 or tokens.dim() != 2:
@@ -106,11 +102,9 @@ def _through(point: nn.Module, name: str, tokens: Tensor, square: bool, value: A
     return point(F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0)))[:, -1].clone()
 
 
-def check_batch(
-    name: str, value: Shaped[Tensor, " ..."], tokens: Shaped[Tensor, " ..."], square: bool = False
-) -> None:
-    """ParameterError where the first axis of `value` is not, or may not be, the batch."""
-    if square or value.dim() == 0 or len(value) != len(tokens):
+def check_batch(name: str, value: Shaped[Tensor, " ..."], tokens: Shaped[Tensor, " ..."]) -> None:
+    """ParameterError where the first axis of `value` is not the batch."""
+    if value.dim() == 0 or len(value) != len(tokens):
         raise ParameterError(
             f"wrap: {name} has shape {tuple(value.shape)} for tokens {tuple(tokens.shape)}; "
             "expected (batch, pos, …) or (batch, d): make its module with batch_first=True, or "
@@ -149,19 +143,3 @@ def sizes_of(activations: Mapping[str, Shaped[Tensor, " ..."]]) -> dict[str, tup
         elif name.endswith("mlp.hook_post"):
             found.setdefault("d_mlp", (name, value.shape[-1]))
     return found
-
-
-def positions_first(module: nn.Module, submodule: nn.Module) -> bool:
-    """Return whether `submodule` of `module`, or a layer of PyTorch that it is a part of, is made
-    for (pos, batch, …). A transformer's layer says so at its attention alone.
-    """
-    path = next((path for path, one in module.named_modules() if one is submodule), "")
-    parts = path.split(".")
-    around = [module.get_submodule(".".join(parts[:end])) for end in range(1, len(parts))]
-    layers: list[Any] = [submodule, *around]
-    layers += [one.layers[0] for one in layers if isinstance(one, STACKS) and len(one.layers)]
-    layers += [one.self_attn for one in layers if hasattr(one, "self_attn")]
-    return any(getattr(one, "batch_first", True) is False for one in layers)
-
-
-STACKS = (nn.TransformerEncoder, nn.TransformerDecoder)

@@ -26,7 +26,7 @@ from transformer_lens.hook_points import HookPoint
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.models.capability import Capability
 from mechint.models.protocol import ModelDescription, n_blocks, size_of
-from mechint.models.routing import check_batch, logits_of, positions_first, register, sizes_of
+from mechint.models.routing import check_batch, logits_of, register, sizes_of
 from mechint.models.stacks import HEAD_WEIGHTS
 from mechint.models.untouched import evaluating
 
@@ -160,11 +160,14 @@ class WrappedModule(HookedRootModule):
             return
 
     def check_forward(self, tokens: Shaped[Tensor, "batch ..."]) -> None:
-        """Learn sizes from two forwards in evaluation mode, which have to be equal.
+        """Learn sizes from two forwards in evaluation mode, which have to be equal; of one example
+        less, where that tells axes apart that are as long as each other.
 
         Raises:
             ParameterError: as of `wrap`, of a forward.
         """
+        if len(tokens) == tokens.shape[-1]:
+            tokens = tokens[1:] if len(tokens) > 1 else tokens.expand(2, *tokens.shape[1:])
         with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(self):
             logits, kept = self.run_with_cache(tokens)
             again = self(tokens)
@@ -248,10 +251,7 @@ class WrappedModule(HookedRootModule):
         try:
             for name in self.places:
                 submodule, given = self._find(name)
-                # as many examples as positions: only the module itself tells which axis is which
-                square = len(tokens) == tokens.shape[-1] and positions_first(self.module, submodule)
-                point = self.hook_dict[name]
-                handles.append(register(submodule, given, name, point, tokens, square))
+                handles.append(register(submodule, given, name, self.hook_dict[name], tokens))
             yield
         finally:
             for handle in handles:

@@ -450,29 +450,6 @@ def test_a_function_is_no_module() -> None:
         mechint.wrap(given, {"hook_embed": "embedding"})
 
 
-class Encoder(nn.Module):
-    """PyTorch's encoder, its positions first or second."""
-
-    def __init__(self, batch_first: bool) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=batch_first)
-        self.first, self.embedding = batch_first, nn.Embedding(P + 1, 8)
-        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        return self.encoder(x) if self.first else self.encoder(x.transpose(0, 1)).transpose(0, 1)
-
-
-@pytest.mark.parametrize("place", ["encoder", "encoder.layers.0", "encoder.layers.0.linear1"])
-def test_an_encoder_says_which_axis_is_which_where_lengths_do_not(place: str) -> None:
-    tokens = inputs("wrapped module", n=3)  # three examples of three positions
-    name = "blocks.0.hook_resid_post"
-    assert mechint.wrap(Encoder(True), {name: place})(tokens).shape == (3, 3, 8)
-    with pytest.raises(ParameterError, match="batch_first=True"):
-        mechint.wrap(Encoder(False), {name: place})(tokens)
-
-
 def test_a_module_that_answers_once_gives_that_answer_wherever_it_is_asked() -> None:
     """As a bracket classifier whose target stands at the first position."""
     model, task = made("wrapped module"), tasks.modular_arithmetic(p=P)
