@@ -228,5 +228,5 @@ def _work(job: bytes) -> Any:
     from mechint.plugins import load_given_plugins
 
     load_given_plugins()  # before the job is read: it may hold a plug-in's task
-    function, arguments = pickle.loads(job)
+    function, arguments = pickle.loads(job)  # noqa: S301
     return function(*arguments)

@@ -92,7 +92,7 @@ class Code:
     def answers(self, tokens: Int[Tensor, "n pos"]) -> Int[np.ndarray, "n output"]:
         """What the file answers."""
         names: dict[str, Any] = {"__name__": "explanation"}
-        exec(compile(self.text, "explanation", "exec"), names)
+        exec(compile(self.text, "explanation", "exec"), names)  # noqa: S102
         return names["answers"](tokens.cpu().numpy())
 
 

@@ -16,18 +16,13 @@ models, B sequences, T slots of a sequence, Q queries of a sequence, R rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mechint.config import ModelConfig
-
-FULL = 0.9
-"""From this share of filled slots on, padding is computed along: that is less than gathering the
-filled slots.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +68,6 @@ class RowLayout:
     reads: Tensor | None = None
     entering: tuple[Tensor, ...] = ()
 
-    @property
-    def rows(self) -> int:
-        """Rows of the residual stream that the widest block computes, of one model."""
-        residuals = [block.residual for block in self.blocks or ()]
-        sizes = [each.shape[-1] for each in residuals if each is not None]
-        return max(self.tokens.shape[-1], *sizes, 0)
-
     @classmethod
     def dense(cls, tokens: Int[Tensor, "*batch pos"]) -> RowLayout:
         """Every position of `tokens`, in TransformerLens's shapes."""
@@ -105,12 +93,7 @@ class RowLayout:
         """
         grid = Grid.of(tokens, reads, lengths)
         filled = grid.filled
-        if bool(filled.float().mean() >= FULL):
-            slots = torch.arange(filled[0].numel(), device=tokens.device)
-            number, every = slots.view(filled[0].shape).expand_as(filled), slots[None]
-            every = every.expand(len(filled), -1)
-        else:
-            number, (every, _) = _count_before(filled), select_flat(filled)
+        number, (every, _) = _count_before(filled), select_flat(filled)
         mask, staged = _mask(config, grid), config.read_layers is not None
         first = [each.flatten(1).gather(1, every) for each in (grid.tokens, grid.positions)]
         distinct, shared = False, number
@@ -146,26 +129,6 @@ class RowLayout:
         """The layout of one model that is read at one position of each example."""
         first = tokens.shape[1] * torch.arange(len(tokens), device=tokens.device)
         return cls.of(config, tokens[None], (first + positions)[None], embedded=embedded)
-
-    def expand(self, models: int) -> RowLayout:
-        """The layout of one model, for every model of a stack of `models`; nothing is copied."""
-
-        def expanded(rows: RowLayout | BlockRows) -> dict[str, Tensor]:
-            values = {field.name: getattr(rows, field.name) for field in fields(rows)}
-            return {
-                name: value.expand(models, *value.shape[1:])
-                for name, value in values.items()
-                if isinstance(value, Tensor)
-            }
-
-        blocks = []
-        for block in self.blocks or ():
-            tensors = expanded(block)
-            if block.queries is block.keys:
-                tensors["queries"] = tensors["keys"]
-            blocks.append(replace(block, **tensors))
-        entering = tuple(each.expand(models, -1) for each in self.entering)
-        return replace(self, **expanded(self), blocks=tuple(blocks), entering=entering)
 
 
 def gather_rows(

@@ -210,7 +210,7 @@ def example_page(name: str, runs: Path, *, folder: Path = Path("examples")) -> P
         for cell in cells:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(cell.code, script.name, "exec"), names)
+                exec(compile(cell.code, script.name, "exec"), names)  # noqa: S102
             said = printed.getvalue().replace(f"{Path.cwd()}/", "").rstrip()
             drawn, findings = _new(names, known, accounts)
             code: dict[str, Any] = {"code": cell.code, "output": said[:LONGEST]}
