@@ -13,7 +13,7 @@ from torch import Tensor
 from mechint.activations import select_positions
 from mechint.errors import ParameterError
 from mechint.interventions.sites import ResidSite
-from mechint.interventions.values import Intervention, hooks_of
+from mechint.interventions.values import Intervention
 from mechint.models.capability import Capability
 from mechint.models.protocol import capabilities, check_edits
 from mechint.progress import counting_within
@@ -81,21 +81,6 @@ def check_adds(model: Any, tokens: Int[Tensor, "example pos"], layer: int) -> No
                     "there is not their sum; choose a site before or after the block"
                 )
     _added.setdefault(model, set()).add(layer)
-
-
-def change(
-    model: Any,
-    tokens: Int[Tensor, "example pos"],
-    answer_positions: Int[Tensor, " example"],
-    intervention: Intervention,
-    name: str,
-) -> Float[Tensor, "example ..."]:
-    """Change that an intervention makes at hook `name`, by the difference of two forwards."""
-    check_edits(model, [intervention.site.hook])
-    edits = hooks_of([intervention], answer_positions)
-    _, before = record(model, tokens, [name])
-    _, after = record(model, tokens, [name], edits)
-    return after[name] - before[name]
 
 
 def logits_under_each(

@@ -44,15 +44,11 @@ from mechint.models.rows import RowLayout
 
 @dataclass(frozen=True)
 class _Edit:
-    """Add delta (example, [pos,] d_model) to the residual stream at `site`.
-
-    read_first: output groups that are read off at `site` are read before.
-    """
+    """Add delta (example, [pos,] d_model) to the residual stream at `site`."""
 
     site: ResidSite
     delta: Tensor
     pos: Position
-    read_first: bool = False
 
 
 class RecordedForward:
@@ -95,7 +91,7 @@ class RecordedForward:
     @cached_property
     def logits(self) -> Float[Tensor, "example d_vocab_out"]:
         """At the answers, without an intervention."""
-        start = ResidSite.pre(0) if self.config.read_layers is not None else max(self._residual)
+        start = max(self._residual)
         with torch.no_grad():
             return self._resume(self._residual[start], start, self.answer_positions)
 
@@ -173,23 +169,6 @@ class RecordedForward:
             )
         return result
 
-    def written(
-        self, intervention: Intervention
-    ) -> tuple[str, Float[Tensor, "example pos d_model"]]:
-        """The hook of the residual stream's writer, and what the intervention adds there: (example,
-        pos, d_model). For sites at every position.
-
-        On a model that cannot resume, by the difference of two forwards.
-        """
-        site = intervention.site
-        assert site.resid is not None and site.pos is None
-        name = site.resid.writer(self.depth)
-        if self.resumes:
-            return name, self._edit(intervention).delta
-        return name, hooked.change(
-            self.model, self.tokens, self.answer_positions, intervention, name
-        )
-
     def _edit(self, intervention: Intervention) -> _Edit:
         site = intervention.site
         assert site.resid is not None
@@ -198,7 +177,7 @@ class RecordedForward:
         pos = pos if pos is None or pos == "answer" else pos % n_ctx
         change = self._change(intervention, resid)
         delta = site.write(change, self.weights, self.config.n_layers)
-        return _Edit(resid, delta, pos, read_first=site.kind == "resid_pre")
+        return _Edit(resid, delta, pos)
 
     def _change(self, intervention: Intervention, resid: ResidSite) -> Tensor:
         """Change that the intervention makes to its part of the activation."""
@@ -219,14 +198,14 @@ class RecordedForward:
     def _edited(self, edits: Sequence[_Edit]) -> Tensor:
         """Logits (edit, example, d_vocab_out) under each edit alone."""
         result = self.logits.new_empty(len(edits), *self.logits.shape)
-        by_site: dict[tuple[ResidSite, bool], list[int]] = defaultdict(list)
+        by_site: dict[ResidSite, list[int]] = defaultdict(list)
         for index, edit in enumerate(edits):
             if self._idle(edit):
                 result[index] = self.logits
             else:
-                by_site[edit.site, edit.read_first].append(index)
+                by_site[edit.site].append(index)
         with torch.no_grad():
-            for (site, _), members in by_site.items():
+            for site, members in by_site.items():
                 for start in range(0, len(members), self._stack(site)):
                     part = members[start : start + self._stack(site)]
                     result[part] = self._branch(site, [edits[index] for index in part])
@@ -243,11 +222,7 @@ class RecordedForward:
 
     def _only_answers(self, site: ResidSite) -> bool:
         """Return whether positions no longer mix after `site`."""
-        return (
-            self.resumes
-            and self.config.read_layers is None
-            and site > ResidSite.pre(self.depth - 1)
-        )
+        return self.resumes and site > ResidSite.pre(self.depth - 1)
 
     def _idle(self, edit: _Edit) -> bool:
         """Return whether the edited position cannot reach any answer."""
@@ -272,10 +247,7 @@ class RecordedForward:
                 else:
                     (row if edit.pos is None else row[:, edit.pos]).add_(edit.delta)
         logits = self._resume(x.flatten(0, 1), site, positions.repeat(len(edits)))
-        logits = logits.unflatten(0, (len(edits), -1))
-        if self.config.read_layers is not None:
-            logits = torch.where(self._left_before(edits[0]), self.logits, logits)
-        return logits
+        return logits.unflatten(0, (len(edits), -1))
 
     def _delta_at_answer(self, edit: _Edit) -> Tensor:
         """(example, d_model) what the edit adds at the answer: nothing where it edits another
@@ -286,14 +258,3 @@ class RecordedForward:
         if edit.pos == "answer":
             return edit.delta
         return edit.delta * (self.answer_positions == edit.pos)[:, None]
-
-    def _left_before(self, edit: _Edit) -> Tensor:
-        """(d_vocab_out,) True for the output groups that are read off before the edit."""
-        assert self.config.read_layers is not None and self.config.output_sizes is not None
-        left = [
-            ResidSite.pre(after) < edit.site
-            or (edit.read_first and ResidSite.pre(after) == edit.site)
-            for after in self.config.read_layers
-        ]
-        sizes = torch.tensor(self.config.output_sizes, device=self.tokens.device)
-        return torch.tensor(left, device=self.tokens.device).repeat_interleave(sizes)

@@ -33,9 +33,12 @@ Parameters = Mapping[str, Tensor]
 
 def resumes(model: Any) -> bool:
     """Return whether forwards of `model` can be computed from a site on: by its mathematics, past
-    its hook points, so not while hooks are attached.
+    its hook points, so not while hooks are attached, nor where an output group is read before the
+    last block.
     """
-    return Capability.RESUME in capabilities(model) and not has_hooks_attached(model)
+    if Capability.RESUME not in capabilities(model) or has_hooks_attached(model):
+        return False
+    return model.config.read_layers is None
 
 
 def detached_weights(model: Any) -> dict[str, Tensor]:
@@ -74,8 +77,6 @@ def resume(
     weights: Parameters | None = None,
 ) -> Float[Tensor, "example d_vocab_out"]:
     """Logits at the answers when the residual stream at `site` is x; differentiable in x.
-
-    Output groups that left the stream before `site` (`config.read_layers`) are not to be used.
 
     Args:
         tokens: the inputs; needed where the model cannot resume.
@@ -122,7 +123,7 @@ def resume_by_weights(
 ) -> Float[Tensor, "example d_vocab_out"]:
     """`resume` by `mechint.models.forward`: p the parameters by name."""
     site = site.at_depth(config.depth)
-    if config.read_layers is None and site > ResidSite.pre(config.depth - 1):
+    if site > ResidSite.pre(config.depth - 1):
         rows, forward = select_positions(x, answer_positions), Forward(p, config)
         return forward.unembed(
             forward.feed_forward(site.layer, rows) if site.after_attention else rows
