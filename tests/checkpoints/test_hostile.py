@@ -4,7 +4,6 @@ the terminal, or be replaced by mistake.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from mechint.errors import CheckpointError, RunError
 from mechint.files import read_json, read_yaml
 from mechint.models import build
 from tests.checkpoints.bases import CONFIG, native
-from tests.checkpoints.mutations import cyclic, deep, shared
+from tests.checkpoints.mutations import _members, _write_members, cyclic, deep, shared
 
 
 def refused(path: Path, error: type[Exception] = CheckpointError) -> str:
@@ -47,38 +46,25 @@ def changed(path: Path, **changes) -> Path:
 def test_a_pickle_that_asks_for_20_gb(tmp_path, name):
     asks = b"\x80\x02c" + name + b"\nI20000000000\n\x85R."
     path = native(tmp_path)
-    rewrite(path, members_of(path) | {"archive/data.pkl": asks})
+    _write_members(path, _members(path) | {"archive/data.pkl": asks})
     assert "would run pickled code" in refused(path)
 
 
 def test_a_storage_larger_than_its_member(tmp_path):
     path = native(tmp_path)
-    members = members_of(path)
+    members = _members(path)
     name = next(name for name in members if "/data/" in name)
     members[name] = members[name][:-4]
-    rewrite(path, members)
+    _write_members(path, members)
     assert "storage" in refused(path)
-
-
-def members_of(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def rewrite(path: Path, members: dict[str, bytes], kind: int = zipfile.ZIP_STORED) -> None:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", kind) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    path.write_bytes(buffer.getvalue())
 
 
 def test_a_zip_bomb(tmp_path):
     path = tmp_path / "bomb.pt"
-    rewrite(path, {"x/data.pkl": bytes(200 << 20)}, zipfile.ZIP_DEFLATED)
+    _write_members(path, {"x/data.pkl": bytes(200 << 20)}, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 1 << 20
     assert "its members are larger than the file" in refused(path)
-    rewrite(path, {"x/data.pkl": b"N."}, zipfile.ZIP_DEFLATED)
+    _write_members(path, {"x/data.pkl": b"N."}, zipfile.ZIP_DEFLATED)
     assert "compressed" in refused(path)
 
 
