@@ -8,18 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
 from mechint.checkpoints.fitting import propose
 from mechint.checkpoints.performance import SplitPerformance, measure
-from mechint.checkpoints.reader import Assumption, Recorded
-from mechint.checkpoints.splits import SplitRule, recognize_split
+from mechint.checkpoints.reader import Recorded
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.subject import Subject
-from mechint.task import IGNORE, FiniteTask, Task
+from mechint.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,37 +124,3 @@ READINGS = {
     "act_fn": ("relu", "gelu", "gelu_new", "silu"),
 }
 """Assumptions that are tried where the loss shows that a file is read wrongly."""
-
-RECOGNIZABLE = {
-    f"python-shuffle, seed {seed}": SplitRule("python-shuffle", seed, 0.3) for seed in range(10)
-}
-"""Splits of files that state none: the progress-measures code trains on 30% and its users keep
-seeds below ten.
-"""
-
-
-def with_recognized_split(opened: Checkpoint) -> Checkpoint:
-    """`opened` with the split that its losses give away, listed as assumed, where it is a file of
-    the progress-measures code that states none.
-    """
-    task = opened.task
-    if opened.split is not None or opened.format != "progress-measures":
-        return opened
-    if not isinstance(task, FiniteTask) or len(task.outputs) != 1:
-        return opened
-    subject = opened.subject()
-    targets = subject.targets[:, 0]
-    losses = F.cross_entropy(
-        subject.logits().double(), targets, reduction="none", ignore_index=IGNORE
-    )
-    found = recognize_split(losses.cpu(), RECOGNIZABLE)
-    if found is None:
-        return opened
-    rule, distance = found
-    why = (
-        "the file does not say; the log loss of this split's train part is lower than that of the "
-        f"rest by {distance:.1f} standard errors"
-    )
-    value = f"Python's random.seed({rule.seed}) and shuffle, first {rule.fraction:.0%} trained on"
-    assumed = {**opened.assumed, "split": Assumption(value, why)}
-    return dataclasses.replace(opened, split=rule, seed=rule.seed, assumed=assumed)

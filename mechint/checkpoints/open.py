@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from mechint.checkpoints.checkpoint import Checkpoint, with_recognized_split
+from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
 from mechint.checkpoints.formats.huggingface import read_through_bridge
@@ -110,10 +110,9 @@ def load_checkpoint(
         "series": {step: _weights_at(at, chosen, changes, mapped) for step, at in series.items()}
         or within,
     }
-    opened = Checkpoint(
+    return Checkpoint(
         path=file, format=name, model=network, config=fitted.config, task=chosen, **recorded
     )
-    return with_recognized_split(opened)
 
 
 def load(

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import ParameterError
 from mechint.task import FiniteTask, Task
-
-RECOGNIZED_AT = 8.0
-"""Standard errors by which the log loss must be lower on a split's train part to recognize it."""
 
 
 def _python_shuffle(n: int, seed: int) -> Tensor:
@@ -86,33 +83,3 @@ def known_split(
     own = type(task).from_dict(parameters)
     same = own.fractions == task.fractions and own.grid == task.grid
     return rule if same else None
-
-
-def recognize_split(
-    losses: Float[Tensor, " example"], rules: Mapping[str, SplitRule]
-) -> tuple[SplitRule, float] | None:
-    """The rule on whose train part a trained model's loss is clearly lower, with by how much.
-
-    A model fits what it was trained on better, so the mean log loss of the train part lies below
-    that of the rest. Under a wrong permutation the difference is that of a random subset.
-
-    Args:
-        losses: of every example in grid order, nats; rules: the candidates by name.
-
-    Returns:
-        The rule and its difference in standard errors, where that exceeds `RECOGNIZED_AT`; None
-        where no rule does.
-    """
-    logs = losses.double().clamp_min(1e-30).log()
-    best: tuple[SplitRule, float] | None = None
-    for rule in rules.values():
-        train = torch.zeros(len(logs), dtype=torch.bool)
-        train[rule.indices(len(logs))["train"]] = True
-        n_train, n_rest = int(train.sum()), int((~train).sum())
-        if not n_train or not n_rest or not float(logs.std()) > 0:
-            continue
-        error = float(logs.std()) * (1 / n_train + 1 / n_rest) ** 0.5
-        distance = float(logs[~train].mean() - logs[train].mean()) / error
-        if distance > max(RECOGNIZED_AT, best[1] if best else 0.0):
-            best = (rule, distance)
-    return best

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -46,20 +45,6 @@ class RegressionTruth(Protocol):
     def bases(self) -> Float[Tensor, "task feature n"]:
         """(task, feature, n) orthonormal eigenvectors."""
         ...
-
-
-@dataclass(frozen=True)
-class PlacedMixture:
-    """A mixture of regressions with its tensors where, and as precise as, they are used."""
-
-    priors: Float[Tensor, " task"]
-    spectra: Float[Tensor, "task feature"]
-    bases: Float[Tensor, "task feature n"]
-
-
-def placed(task: RegressionTruth, like: Tensor) -> PlacedMixture:
-    """Values of `task` that the losses read, in the type and on the device of `like`."""
-    return PlacedMixture(task.priors.to(like), task.spectra.to(like), task.bases.to(like))
 
 
 @dataclass(frozen=True)
@@ -169,35 +154,9 @@ def forward(
 def losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Float[Tensor, "*model"]:
     """Squared error of every model, (...,): summed over outputs, mean over the batch; weights
     multiply, they do not renormalize.
-
-    A batch that all models share (expanded along `model`, so of stride zero) enters by its moments
-    alone, which is as exact and costs what a few examples cost.
     """
-    if p["W_enc"].dim() == 3 and batch.tokens.stride(0) == 0 and batch.masks["task"].stride(0) == 0:
-        return _shared_losses(p, config, batch[0])
     error = (forward(p, config, batch.tokens, batch.masks["task"]) - batch.targets).square().sum(-1)
     return (error if batch.weights is None else error * batch.weights).mean(-1)
-
-
-def _shared_losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Tensor:
-    """Σ_t ⟨V_t, S_t V_t⟩ - 2 ⟨V_t, R_t⟩ + mean |y|², with V_t = E W_t and the batch's moments S_t =
-    x xᵀ, R_t = x yᵀ by task.
-    """
-    weight = (
-        torch.full_like(batch.tokens[:, :1], 1 / len(batch))
-        if batch.weights is None
-        else batch.weights.unsqueeze(-1) / len(batch)
-    )
-    of_task = F.one_hot(batch.masks["task"], config.n_tasks).to(batch.tokens) * weight
-    by_task = torch.einsum("bt,bi->tib", of_task, batch.tokens)
-    student = p["W_enc"] @ p["W_dec"].transpose(1, 2).flatten(2)  # (model, n, task * n_out)
-    by_model = student.unflatten(2, (config.n_tasks, config.n_out))
-    by_model = by_model.permute(2, 1, 0, 3)  # (task, n, model, n_out)
-    flat = by_model.flatten(2)
-    each = ((by_task @ batch.tokens) @ flat * flat).sum((0, 1))  # (model * n_out,)
-    quadratic = each.unflatten(0, (-1, config.n_out)).sum(-1)
-    cross = (by_model * (by_task @ batch.targets).unsqueeze(2)).sum((0, 1, 3))
-    return quadratic - 2 * cross + (weight * batch.targets.square()).sum()
 
 
 class _Projector(torch.autograd.Function):
@@ -240,25 +199,27 @@ def task_losses(p: Parameters, task: RegressionTruth) -> Float[Tensor, "*model t
     The learned decoder W_t leaves ‖readout_t - W_tᵀ Eᵀ‖²_F, the inputs being isotropic.
     """
     encoder = p["W_enc"]
-    true = placed(task, encoder)
     if "W_dec" not in p:
-        return (true.spectra * (1 - captured(p, task))).sum(-1)
-    readouts = true.spectra.sqrt().unsqueeze(-1) * true.bases
+        return (task.spectra.to(encoder) * (1 - captured(p, task))).sum(-1)
     student = (encoder.unsqueeze(-3) @ p["W_dec"]).mT
-    return (readouts - student).square().sum((-2, -1))
+    return (_readouts(task, encoder) - student).square().sum((-2, -1))
 
 
 def population_loss(
     p: Parameters, config: LinearBottleneckConfig, task: RegressionTruth
 ) -> Float[Tensor, "*model"]:
     """Exact mixture loss Σ_t p_t L_t; its gradient is what stochastic training estimates."""
-    true = placed(task, p["W_enc"])
+    priors = task.priors.to(p["W_enc"])
     if "W_dec" in p:
-        return task_losses(p, true) @ true.priors
-    shares = (true.priors.unsqueeze(-1) * true.spectra).sqrt()
-    features = (shares.unsqueeze(-1) * true.bases).flatten(0, 1)
-    mixture = features.mT @ features
+        return task_losses(p, task) @ priors
+    features = priors.sqrt().view(-1, 1, 1) * _readouts(task, priors)
+    mixture = features.flatten(0, 1).mT @ features.flatten(0, 1)
     return mixture.diagonal().sum() - (mixture * projector(p["W_enc"])).sum((-2, -1))
+
+
+def _readouts(task: RegressionTruth, like: Tensor) -> Float[Tensor, "task feature n"]:
+    """The true readouts, in the type and on the device of `like`."""
+    return (task.spectra.sqrt().unsqueeze(-1) * task.bases).to(like)
 
 
 def features_held(p: Parameters, task: RegressionTruth) -> Float[Tensor, "*model task"]:
@@ -287,7 +248,5 @@ def with_decoders(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
     answers with P.
     """
     encoder = p["W_enc"]
-    true = placed(task, encoder)
-    readouts = true.spectra.sqrt().unsqueeze(-1) * true.bases
     inverse = torch.linalg.pinv(encoder.double()).to(encoder)
-    return {"W_enc": encoder, "W_dec": inverse.unsqueeze(-3) @ readouts.mT}
+    return {"W_enc": encoder, "W_dec": inverse.unsqueeze(-3) @ _readouts(task, encoder).mT}

@@ -6,8 +6,7 @@ Their mathematics lives in `linear_bottleneck` and `two_layer`, as the transform
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
@@ -117,36 +116,10 @@ class TwoLayerStudent(_Student):
         return two_layer.forward(self.weights(), self.config, x, self._through)
 
 
-@dataclass(frozen=True)
-class Student:
-    """The functions of one architecture on plain or stacked parameters that training calls.
+STUDENTS: Mapping[str, Any] = {"linear-bottleneck": linear_bottleneck, "two-layer": two_layer}
+"""Kind → the module whose functions training calls, on plain or stacked parameters.
 
-    initialize(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
-    population_loss(parameters, config, task) -> (model,), exact; measures(parameters, task) -> name
-    → (model,), what has been learned so far, for the metrics log; placed(task, like) -> what the
-    last two read of the task, in the type and on the device of the tensor `like`.
-    """
-
-    initialize: Callable[..., dict[str, Tensor]]
-    losses: Callable[..., Tensor]
-    population_loss: Callable[..., Tensor]
-    measures: Callable[..., dict[str, Tensor]]
-    placed: Callable[..., Any]
-
-
-STUDENTS: Mapping[str, Student] = {
-    "linear-bottleneck": Student(
-        linear_bottleneck.initialize,
-        linear_bottleneck.losses,
-        linear_bottleneck.population_loss,
-        linear_bottleneck.measures,
-        linear_bottleneck.placed,
-    ),
-    "two-layer": Student(
-        two_layer.initialize,
-        two_layer.losses,
-        two_layer.population_loss,
-        two_layer.measures,
-        two_layer.placed,
-    ),
-}
+initialize(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
+population_loss(parameters, config, task) -> (model,), exact; measures(parameters, task) -> name →
+(model,), what has been learned so far, for the metrics log.
+"""

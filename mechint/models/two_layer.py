@@ -48,20 +48,6 @@ class SingleIndexTruth(Protocol):
 
 
 @dataclass(frozen=True)
-class PlacedSum:
-    """A sum of single-index functions with its tensors where, and as precise as, they are used."""
-
-    amplitudes: Float[Tensor, " direction"]
-    directions: Float[Tensor, "direction d"]
-    link: tuple[float, ...]
-
-
-def placed(task: SingleIndexTruth, like: Tensor) -> PlacedSum:
-    """Values of `task` that the losses read, in the type and on the device of `like`."""
-    return PlacedSum(task.amplitudes.to(like), task.directions.to(like), task.link)
-
-
-@dataclass(frozen=True)
 class TwoLayerConfig(Settings):
     """Shape of a two-layer student; `d` and `hermite` follow from the task unless given.
 

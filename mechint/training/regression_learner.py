@@ -45,10 +45,6 @@ class RegressionLearner:
                 f"{tasks[0].name}: one ensemble of students shares its task; got different "
                 "parameters"
             )
-        self.truth, self.exact_truth = (
-            self.student.placed(tasks[0], torch.empty(0, dtype=dtype, device=device))
-            for dtype in (self.dtype, torch.float64)
-        )
 
     def keep(self, index: Sequence[int]) -> None:
         """Drop all models but those at `index`."""
@@ -62,12 +58,8 @@ class RegressionLearner:
         """The stacked batch; None, when there is none, stands for the whole distribution."""
         if not batches:
             return None
-        shared = all(batch is batches[0] for batch in batches)
-        if shared and self.device.type != "cpu":
-            # a cast makes what is shared a copy a model; on a CPU it does, since the moments that
-            # then stand for the batch are other sums, and a training in float64 keeps its bits
-            batches = [self._placed(batches[0])] * len(batches)
-        return self._placed(stack(batches))
+        placed = {id(batch): self._placed(batch) for batch in batches}  # what is shared stays so
+        return stack([placed[id(batch)] for batch in batches])
 
     def _placed(self, batch: Batch) -> Batch:
         """The batch on the device, its numbers as precise as the weights."""
@@ -90,7 +82,7 @@ class RegressionLearner:
     ) -> Float[Tensor, " model"]:
         """(model,) losses that training descends."""
         if prepared is None:
-            return self.student.population_loss(weights, self.configs[0], self.truth)
+            return self.student.population_loss(weights, self.configs[0], self.tasks[0])
         return self.student.losses(weights, self.configs[0], prepared)
 
     @torch.no_grad()
@@ -100,8 +92,8 @@ class RegressionLearner:
         """The exact population loss of every model, and what it has learned so far."""
         exact = {name: value.double() for name, value in weights.items()}
         measured = {
-            "loss": self.student.population_loss(exact, self.configs[0], self.exact_truth),
-            **self.student.measures(exact, self.exact_truth),
+            "loss": self.student.population_loss(exact, self.configs[0], self.tasks[0]),
+            **self.student.measures(exact, self.tasks[0]),
         }
         columns = {name: values.tolist() for name, values in measured.items()}
         return [

@@ -10,7 +10,7 @@ import torch
 
 from mechint.checkpoints import load_checkpoint
 from mechint.checkpoints.formats.transformer_lens import UNSEEN
-from mechint.checkpoints.splits import SplitRule, known_split, recognize_split
+from mechint.checkpoints.splits import SplitRule, known_split
 from mechint.registry import TASKS
 from tests.checkpoints.bases import native, pizza, progress_measures
 from tests.checkpoints.test_pair_networks import rep_theory
@@ -72,17 +72,6 @@ def test_the_files_seed_is_its_own(tmp_path):
     assert len(opened.subject().split["train"]) == int(0.4 * 49)
 
 
-def test_a_split_is_recognized_by_the_losses_it_leaves_and_not_without_them():
-    rules = {str(seed): SplitRule("python-shuffle", seed, 0.3) for seed in range(5)}
-    generator = torch.Generator().manual_seed(0)
-    losses = torch.exp(torch.randn(900, generator=generator))
-    assert recognize_split(losses, rules) is None
-    losses[rules["3"].indices(900)["train"]] *= 0.2
-    found, distance = recognize_split(losses, rules)
-    assert found == rules["3"] and distance > 8
-    assert recognize_split(torch.ones(900), rules) is None
-
-
 # --- published files ------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "name",
@@ -105,17 +94,6 @@ def test_a_published_model_that_is_not_perfect_still_tells_its_group(published):
     assert opened.task.symmetry.group.order == 60
     wrong = round((1 - opened.performance.accuracy["answer"]) * 3600)
     assert wrong == 37 and f"{wrong} of its answers" in opened.assumed["task"].why
-
-
-def test_the_split_of_the_published_bare_model_is_recognized(published):
-    opened = load_checkpoint(
-        published / "bare-progress-measures" / "baseline.pt",
-        task="modular-arithmetic",
-        parameters={"p": 113},
-    )
-    assert opened.split == SplitRule("python-shuffle", 0, 0.3) and "split" in opened.assumed
-    splits = opened.performance.splits
-    assert splits["train"]["loss"]["answer"] < 1e-3 * splits["test"]["loss"]["answer"]
 
 
 def test_the_published_rib_model_says_task_and_split_beside_it(published):

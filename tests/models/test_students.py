@@ -150,26 +150,6 @@ def test_the_batch_loss_estimates_the_population_loss():
     )
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_shared_batch_gives_the_losses_and_gradients_of_its_copies(weighted):
-    config = bottleneck_config()
-    p = {
-        name: value.double().requires_grad_()
-        for name, value in stack([bottleneck.initialize(config, seed) for seed in (0, 1)]).items()
-    }
-    one = MIXTURE.sample(50, seed=0)
-    weights = torch.rand(50, dtype=torch.float64) if weighted else None
-    shared = expand(Batch(one.tokens.double(), one.targets.double(), weights, masks=one.masks), 2)
-    copied = shared._map(torch.clone)
-    results = []
-    for batch in (shared, copied):
-        losses = bottleneck.losses(p, config, batch)
-        results.append((losses, *torch.autograd.grad(losses.sum(), list(p.values()))))
-    assert shared.tokens.stride(0) == 0 != copied.tokens.stride(0)
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_the_population_gradient_is_that_of_theorem_4():
     p = bottleneck.initialize(bottleneck_config(decoder="optimal"), 5)
     encoder = p["W_enc"].double().requires_grad_()

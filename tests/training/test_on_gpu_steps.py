@@ -7,7 +7,6 @@ import torch
 
 import tasks
 from mechint.training import spec, trainer
-from mechint.training.batches import stack
 from mechint.training.regression_learner import RegressionLearner
 from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
@@ -22,37 +21,15 @@ def test_students_train_in_float64(name):
     assert trained.advance().dtype == torch.float64
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_batch_that_students_share_is_moved_once(precision):
-    """On another device than the CPU, here one without numbers; and what its moments give is what
-    every model alone gives.
-    """
-    made = spec(
-        tasks.make("regression-mixture", n=8, n_tasks=2, rank=2),
-        {"width": 4},
-        {"steps": 5, "precision": precision},
-    )
-    batch = next(made.task.stream("train", 0, 16))
-    here, there = (
-        RegressionLearner(3 * [made.model], 3 * [made.task], made.train, torch.device(device))
-        for device in ("cpu", "meta")
-    )
-    moved = there.prepare(3 * [batch])
-    assert moved.tokens.dtype == there.dtype and moved.tokens.device.type == "meta"
+def test_a_batch_that_students_share_is_moved_once():
+    """On another device than the CPU, here one without numbers."""
+    task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
+    made = spec(task, {"width": 4}, {"steps": 5, "precision": "float64"})
+    there = RegressionLearner(3 * [made.model], 3 * [task], made.train, torch.device("meta"))
+    moved = there.prepare(3 * [next(task.stream("train", 0, 16))])
     for tensor in (moved.tokens, moved.targets, moved.masks["task"]):
-        assert tensor.stride(0) == 0 and len(tensor) == 3
-
-    each = [here.initial(0, seed) for seed in range(3)]
-    weights = {name: torch.stack([one[name] for one in each]).to(here.dtype) for name in each[0]}
-    together = here.losses(weights, stack(3 * [here._placed(batch)]))
-    one = stack([here._placed(batch)])  # of a lone model, so not by its moments
-    assert one.tokens.stride(0) > 0
-    alone = [
-        here.losses({name: value[i : i + 1] for name, value in weights.items()}, one)
-        for i in range(3)
-    ]
-    tolerance = {"float32": 1e-5, "float64": 1e-12}[precision]
-    torch.testing.assert_close(together, torch.cat(alone), rtol=tolerance, atol=0)
+        assert tensor.stride(0) == 0 and len(tensor) == 3 and tensor.device.type == "meta"
+    assert moved.tokens.dtype == torch.float64
 
 
 def diverging(
