@@ -18,7 +18,7 @@ from torch import Tensor
 
 import mechint.explain.claims as claims
 from mechint.explain.explanation import Explanation, Part, Route, Values, program_text
-from mechint.explain.measure import Bench, Fit, centered, r2
+from mechint.explain.measure import MIN_INPUTS, Bench, Fit, centered, r2
 from mechint.intervals import wilson
 from mechint.interventions import Replace, Site
 from mechint.results import to_jsonable
@@ -36,8 +36,6 @@ PARTIAL = 0.5
 """R² of the predicted change of the logits when one block alone is exchanged."""
 LEVEL = 0.05
 """Level of the rank test of each block against spare blocks of equal dimension."""
-MIN_INPUTS = 24
-"""Judged inputs, at least."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from mechint.task import IGNORE, Batch, GeneratedTask, Program, rng
 
 SOURCE_DRAWS = 16
 """Sources that are tried for each input, until one changes the answer."""
+MIN_INPUTS = 24
+"""Judged inputs, at least; of few in all, so many are judged, and a third or more fitted."""
 MAX_EXAMPLES, FEW_EXAMPLES = 3000, 512
 """Distinct inputs that an audit looks at, half of them judged; and so few that more are drawn."""
 
@@ -61,7 +63,7 @@ class Bench:
         tokens = self.subject.data.tokens.cpu().numpy()
         _, first = np.unique(tokens, axis=0, return_index=True)
         rows = rng("explain halves", self.seed).permutation(np.sort(first))[: self.examples]
-        half = len(rows) // 2
+        half = min(len(rows) // 2, max(len(rows) - MIN_INPUTS, len(rows) // 3))
         self.fitted, self.judged = torch.from_numpy(rows[:half]), torch.from_numpy(rows[half:])
 
     # --- program ----------------------------------------------------------------------------------

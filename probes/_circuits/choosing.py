@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
@@ -12,7 +13,16 @@ from mechint.config import setting
 from mechint.counterfactuals import answered, asked_answer, choose_variable, pair_all, unpaired
 from mechint.errors import DataError, counted
 from mechint.pairs import Pairs
-from mechint.task import FiniteTask, Variable, choose_answer, sides
+from mechint.task import (
+    SPLITS,
+    Batch,
+    FiniteTask,
+    GeneratedTask,
+    Task,
+    Variable,
+    choose_answer,
+    sides,
+)
 from probes._circuits.graph import Graph
 from probes._circuits.scoring import ABLATIONS, Ablation
 
@@ -22,6 +32,8 @@ if TYPE_CHECKING:
 
 ALL_INPUTS = 1 << 14
 """A circuit of a finite task with no more inputs is judged on all of them."""
+FEW_INPUTS = 512
+"""So few different inputs to probe that those of the other splits are taken, too."""
 
 
 def variable_setting() -> Any:
@@ -78,7 +90,7 @@ def paired(
     assert task is not None
     data = subject.data
     if not isinstance(task, FiniteTask) and not subject.data_given:
-        data = task.sample(2 * wanted, seed=seed + 1, split=task.probe_split).to(subject.device)
+        data = _drawn(task, 2 * wanted, seed + 1).to(subject.device)
     parts = []
     for answer in _asked(subject, variable):
         if ablation == "mean":
@@ -103,6 +115,19 @@ def paired(
             )
         )
     return chosen, share
+
+
+def _drawn(task: Task, n: int, seed: int) -> Batch:
+    """`n` examples; where few of them differ, of all splits alike: what a model computes does not
+    depend on what it was trained on, and a circuit that was searched on eight inputs fails others.
+    """
+    drawn = task.sample(n, seed=seed, split=task.probe_split)
+    few = len(drawn.tokens.unique(dim=0)) < FEW_INPUTS
+    if not few or not isinstance(task, GeneratedTask):
+        return drawn
+    every = Batch.cat([drawn, *(task.sample(n, seed, split) for split in SPLITS)])
+    first = np.unique(every.tokens.cpu().numpy(), axis=0, return_index=True)[1]
+    return every[torch.from_numpy(np.resize(np.sort(first), n))]  # each again, for other sources
 
 
 def _asked(subject: Subject, variable: Variable | None) -> list[int | None]:

@@ -4,6 +4,7 @@ in untrained models, and what reads the site.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.interventions import ResidSite
@@ -42,14 +43,46 @@ def random_accuracies(
 
 def arbitrary_accuracy(
     subject: Subject, variable: Variable, best: SiteCell, drawn: Drawn, fitting: dict[str, Any]
-) -> float:
-    """Interchange accuracy of the same search for arbitrary labels."""
+) -> tuple[float, int]:
+    """Interchange accuracy of the same search for arbitrary labels, and the pairs that it is of."""
     assert subject.task is not None
     parts = (drawn.train, drawn.test)
-    train, test = (SwapSite(subject, part, *best.place) for part in parts)
-    labels, asked = arbitrary_labels(variable, parts, fitting["seed"])
-    subspace, _ = fit(train, subject.task, best.dimension, **fitting, labels=labels)
-    return mean(interchange_accuracy(subject, test, subspace, asked))
+    labels = arbitrary_labels(variable, parts, fitting["seed"])
+    train, test = (
+        SwapSite(subject, as_varied(part, new), *best.place)
+        for part, new in zip(parts, labels, strict=True)
+    )
+    subspace, _ = fit(train, subject.task, best.dimension, **fitting)
+    return mean(interchange_accuracy(subject, test, subspace)), len(test.pairs)
+
+
+def as_varied(pairs: Pairs, labels: Int[Tensor, "pair output"]) -> Pairs:
+    """Pairs with these labels, as many left out as keep the answer, and as have the commonest
+    label, above the shares that do so in `pairs`: a search that answers alike whatever it swaps is
+    right of most pairs where most labels are alike, and is no control.
+    """
+    own, made = pairs.changed.any(-1), dataclasses.replace(pairs, labels=labels)
+    made = made[_at_most(~made.changed.any(-1), 1 - float(own.double().mean()))]
+    return made[_at_most(_commonest(made.labels), float(_commonest(pairs.labels).double().mean()))]
+
+
+def _commonest(labels: Int[Tensor, "pair output"]) -> Bool[Tensor, " pair"]:
+    """(pair,) which have the commonest label."""
+    found, index, counts = labels.unique(dim=0, return_inverse=True, return_counts=True)
+    return index == counts.argmax() if len(found) else index.bool()
+
+
+def _at_most(marked: Bool[Tensor, " pair"], share: float) -> Bool[Tensor, " pair"]:
+    """(pair,) which to keep for at most this share of marked ones: all others, and the first
+    marked; all where no other is left.
+
+    >>> _at_most(torch.tensor([True, True, False, True, False]), 1 / 3).tolist()
+    [True, False, True, False, True]
+    """
+    others = int((~marked).sum())
+    if not others or share >= 1:
+        return torch.ones_like(marked)
+    return ~marked | (marked.cumsum(0) <= round(others * share / (1 - share)))
 
 
 def untrained_accuracy(
@@ -165,18 +198,26 @@ def _read_by_heads(p: Mapping[str, Tensor], attn: str) -> Float[Tensor, "d_model
 
 
 def difference(
-    metric: str, observed: float, control: float, n: int, how: str, *, few: bool = False
+    metric: str,
+    observed: float,
+    control: float,
+    n: int,
+    how: str,
+    *,
+    of_control: int | None = None,
+    few: bool = False,
 ) -> Null:
-    """Two shares of the same `n` pairs against each other, as if they were independent (which is
-    on the safe side); a normal approximation.
+    """A share of `n` pairs and one of `of_control` pairs, the same ones when None, against each
+    other, as if they were independent (which is on the safe side); a normal approximation.
 
     few: with Yates's correction for continuity, by which it stays close to the exact test.
 
     >>> round(difference("iia", 1.0, 0.0, 5, "", few=True).p_value, 3), round(1 / 252, 3)
     (0.006, 0.004)
     """
-    share = (observed + control) / 2
-    std = math.sqrt(max(2 * share * (1 - share), 1 / n) / n)
-    excess = observed - control - (1 / n if few else 0)
+    m = n if of_control is None else of_control
+    share = (n * observed + m * control) / (n + m)
+    std = math.sqrt(max(share * (1 - share) * (1 / n + 1 / m), 1 / min(n, m) ** 2))
+    excess = observed - control - ((1 / n + 1 / m) / 2 if few else 0)
     p_value = 0.5 * math.erfc(excess / std / math.sqrt(2))
     return Null(metric, observed - control, 0.0, std, p_value, how)

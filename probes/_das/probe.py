@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 MOST_VARIABLES = 3
 """Variables that are asked about where none is named."""
+UNDECODED = "its value is not decoded on other inputs, from the coordinates of any place tried"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Alignment:
 
     random: interchange accuracies of random subspaces; arbitrary, untrained: of the same search for
     arbitrary labels and in untrained models, one per seed, none where there are no such models.
+    arbitrary_pairs: the fewest that one of those for arbitrary labels is of.
     """
 
     variable: Variable
@@ -53,6 +55,7 @@ class Alignment:
     random: Sequence[float]
     arbitrary: Sequence[float]
     untrained: Sequence[float]
+    arbitrary_pairs: int
     readers: controls.ReaderSplit | None = field(default=None)
 
 
@@ -187,7 +190,11 @@ class DAS(Probe):
         report.hero("sweep")
         said = [self._say(report, one, nulls) for one, nulls in zip(aligned, names, strict=True)]
         report.metric("found", said[0] == "yes")
-        held = [one for one, verdict in zip(aligned, said, strict=True) if verdict == "yes"]
+        held = [
+            one
+            for one, said_of_it in zip(aligned, said, strict=True)
+            if said_of_it == "yes" and one.best.verdict(self.rule) == "variable"
+        ]
         report.metric("variables_held", [one.variable.name for one in held])
         if held:
             report.lead(f"{_subspace(held[0].best)} holds {held[0].variable.name}.")
@@ -226,7 +233,10 @@ class DAS(Probe):
         if unmet_need(Need.REINITIALIZE, subject) is None:
             untrained = [controls.untrained_accuracy(subject, best, drawn, one) for one in seeds]
         readers = controls.reader_split(subject, test, best.subspace)
-        return Alignment(variable, drawn, cells, best, random, arbitrary, untrained, readers)
+        accuracies, pairs = zip(*arbitrary, strict=True)
+        return Alignment(
+            variable, drawn, cells, best, random, accuracies, untrained, min(pairs), readers
+        )
 
     def _places(self, subject: Subject, variable: Variable, drawn: Drawn) -> list[Place]:
         if self.hook is None:
@@ -250,9 +260,9 @@ class DAS(Probe):
         report.metric(f"iia{ending}", best.iia, null=one.random, how=how)
         names = [f"iia{ending}"]
         pairs = len(one.drawn.test) if examples is None else examples // 2
-        for name, found, control in (
-            ("arbitrary", one.arbitrary, "arbitrary labels"),
-            ("untrained", one.untrained, "untrained models"),
+        for name, found, control, its_pairs in (
+            ("arbitrary", one.arbitrary, "arbitrary labels", min(pairs, one.arbitrary_pairs)),
+            ("untrained", one.untrained, "untrained models", pairs),
         ):
             if not found:
                 continue
@@ -261,7 +271,13 @@ class DAS(Probe):
             how += f", corrected for {pairs} pairs that share no example" * (examples is not None)
             # of a sample, pairs that share an example are not told apart by chance
             null: Null = controls.difference(
-                f"iia_above_{name}{ending}", best.iia, max(found), pairs, how, few=bool(examples)
+                f"iia_above_{name}{ending}",
+                best.iia,
+                max(found),
+                pairs,
+                how,
+                of_control=its_pairs,
+                few=bool(examples),
             )
             report.metric(null.metric, null.observed, null=null)
             names.append(null.metric)
@@ -324,20 +340,23 @@ class DAS(Probe):
                 f"{examples} examples are held out, and pairs are told from chance by "
                 f"{MIN_EXAMPLES} of them: give more, a third is held out",
             )
+        # what no place decodes may be held in a code that nothing decodes but the model
+        or_inputs = verdict == "inputs" and self.hook is None
+        held = f"{name} or its inputs" if or_inputs else name
         denied = f"No subspace tried holds {name}."
         if verdict == "inputs":
             denied = f"{best.where} carries the inputs of {name}, not {name} itself."
         elif verdict == "inconsistent":
             denied = f"Swapping all of {best.where} does not swap {name}."
-        elif verdict == "variable":
+        if verdict == "variable" or or_inputs:
             denied = f"Controls swap {name} as well as {best.where} does."
             if unused:
                 denied = f"{best.where} swaps {name} through directions that nothing reads."
         return report.finding(
-            f"{_subspace(best)} holds {name}.",
+            f"{_subspace(best)} holds {held}.",
             no=denied,
             unclear=f"A subspace that holds {name} cannot be told.",
-            holds=verdict == "variable" and not unused,
+            holds=(verdict == "variable" or or_inputs) and not unused,
             null=nulls,
             effect=Effect(
                 best.iia,
@@ -348,7 +367,7 @@ class DAS(Probe):
             ),
             least=self.threshold - 1e-9,
             details=self._details(one),
-            caveat=_caveat(one),
+            caveat=UNDECODED if or_inputs else _caveat(one),
             n=len(one.drawn.test),
             causal=True,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -20,7 +22,10 @@ MAX_VALUES, MAX_VARIABLES = 64, 12
 """Values of a variable, and variables, that are searched at most."""
 FOUND = 0.9
 """Share of the model's accuracy from which a site counts as holding a variable."""
-MIN_CHANGED = 16
+SPARE = 2.0
+"""Standard errors of a share of the searched pairs above that share."""
+MIN_CHANGED, MIN_PAIRS = 16, 64
+"""Pairs whose answer changes, and pairs in all, on which a variable is searched at least."""
 MAX_POSITIONS = 8
 """Positions up to which every one is searched, and not the answer alone."""
 
@@ -30,41 +35,71 @@ class Variables(Family):
 
     For every variable, residual streams (by one feature per value) and heads (whole), at the answer
     and at other positions where there are few, are interchanged on half of the fitting half; the
-    narrowest and earliest that gives the program's counterfactual answers is claimed.
+    narrowest and earliest that gives the program's counterfactual answers is claimed. A variable
+    that is one token is looked for in heads and MLPs alone, whole: the stream has its embedding.
     """
 
     name: ClassVar[str] = "variables"
 
     def applies(self, subject: Subject) -> bool:
         program = None if subject.task is None else subject.task.own_program
-        return (
-            program is not None
-            and any(map(is_derived, program.steps))
-            and f"blocks.{subject.n_layers - 1}.hook_resid_post" in subject.hooks
+        return program is not None and f"blocks.{subject.n_layers - 1}.hook_resid_post" in (
+            subject.hooks
         )
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         answers = {name for row in bench.program.answers for name in row if name is not None}
-        inner, parts, notes = inner_bench(bench), list[Part](), list[str]()
-        steps = [s for s in bench.program.steps if is_derived(s) and s.n_values <= MAX_VALUES]
-        for step in steps[:MAX_VARIABLES]:
-            scores = list(searched(inner, step.name))
-            best = max((score for _, score in scores), default=0.0)
-            held = [part for part, score in scores if score >= FOUND * inner.accuracy]
-            if held:
-                parts.append(held[0])
-            elif scores:
-                notes.append(f"{step.name} is at no site: {best:.2f} at most")
+        steps = [step for step in bench.program.steps if step.n_values <= MAX_VALUES]
+        derived = [step.name for step in steps if is_derived(step)]
+        tokens = [step.name for step in steps if not is_derived(step)]
+        parts, notes = self._found(bench, derived[:MAX_VARIABLES])
         if any(part.name not in answers for part in parts):
-            words = ", ".join(map(str, parts))
-            yield Explanation(
-                f"{bench.program.name}: {words}",
-                bench.program,
-                tuple(parts),
-                family=self.name,
-                spare=lambda sample: permuted(bench, parts, sample),
-                notes=tuple(notes),
-            )
+            yield self._of(bench, parts, notes)
+        copied, missing = self._found(bench, tokens[:MAX_VARIABLES])
+        if copied:
+            yield self._of(bench, [*copied, *parts], [*notes, *missing])
+
+    def _found(self, bench: Bench, names: Sequence[str]) -> tuple[list[Part], list[str]]:
+        """The site of each variable that has one, and a note for each that has none."""
+        inner, parts, notes = inner_bench(bench), list[Part](), list[str]()
+        for name in names:
+            scores = list(searched(inner, name))
+            if (held := chosen(scores, FOUND * inner.accuracy)) is not None:
+                parts.append(held)
+            elif scores:
+                best = max(score.share for score in scores)
+                notes.append(f"{name} is at no site: {best:.2f} at most")
+        return parts, notes
+
+    def _of(self, bench: Bench, parts: list[Part], notes: Sequence[str]) -> Explanation:
+        return Explanation(
+            f"{bench.program.name}: {', '.join(map(str, parts))}",
+            bench.program,
+            tuple(parts),
+            family=self.name,
+            spare=lambda sample: permuted(bench, parts, sample),
+            notes=tuple(notes),
+        )
+
+
+@dataclass(frozen=True)
+class Score:
+    """A part with the share of `n` counterfactual answers that its interchange gives."""
+
+    part: Part
+    share: float
+    n: int
+
+
+def chosen(scores: Sequence[Score], threshold: float) -> Part | None:
+    """The first part above the threshold, with `SPARE` standard errors to spare or else as much as
+    any: other inputs judge it, on which one at the threshold falls below it. None where none is.
+    """
+    best = max((score.share for score in scores), default=0.0)
+    if best < threshold:
+        return None
+    spare = SPARE * math.sqrt(threshold * (1 - threshold) / scores[0].n)
+    return next(one.part for one in scores if one.share >= min(threshold + spare, best))
 
 
 def is_derived(step: Step) -> bool:
@@ -74,27 +109,32 @@ def is_derived(step: Step) -> bool:
 
 def candidates(bench: Bench, name: str) -> Iterator[Part]:
     """Parts that may hold a variable: layer by layer heads, whole, then the residual stream by one
-    feature per value; at the answer first, and at every position where there are few.
+    feature per value, or, of one token, the MLP, whole; at the answer first, and at every position
+    where there are few.
     """
-    subject = bench.subject
+    subject, step = bench.subject, bench.program.variables[name]
     ctx = subject.data.tokens.shape[1]
     places: list[Position] = ["answer", *(range(ctx) if ctx <= MAX_POSITIONS else ())]
-    features = one_hot(name, bench.program.variables[name].n_values)
+    features = one_hot(name, step.n_values)
     for layer in range(subject.n_layers):
         if f"blocks.{layer}.attn.hook_z" in subject.hooks:
             for head in range(subject.model_description.n_heads or 0):
                 for place in places:
                     yield Part(name, Site.of("head", layer, place, (head,)), (name,))
         for place in places:
-            yield Part(name, Site(f"blocks.{layer}.hook_resid_post", place), (name,), features)
+            if is_derived(step):
+                yield Part(name, Site(f"blocks.{layer}.hook_resid_post", place), (name,), features)
+            elif f"blocks.{layer}.hook_mlp_out" in subject.hooks:
+                yield Part(name, Site.mlp(layer, place), (name,))
 
 
-def searched(bench: Bench, name: str) -> Iterator[tuple[Part, float]]:
-    """Candidates with the share of counterfactual answers that interchanging the variable there
-    gives, where they differ from the own.
+def searched(bench: Bench, name: str) -> Iterator[Score]:
+    """Candidates with what interchanging the variable there gives, where this changes the answers;
+    few inputs are taken with several others each.
     """
-    base, own = bench.judged, bench.values(bench.judged)
-    rows = bench.sources([name], base)
+    rounds = math.ceil(MIN_PAIRS / max(len(bench.judged), 1))
+    base = bench.judged.repeat(rounds)
+    own, rows = bench.values(base), bench.sources([name], base)
     new = bench.values(base, {name: bench.values(rows)[name]})
     changed = (bench.labels(new) != bench.labels(own)).any(1)
     if int(changed.sum()) < MIN_CHANGED:
@@ -106,7 +146,7 @@ def searched(bench: Bench, name: str) -> Iterator[tuple[Part, float]]:
             else bench.edit(bench.fit(part), own, new)
         )
         right = bench.right(bench.logits(base, [edit]), bench.labels(new))
-        yield part, float(right[changed].double().mean())
+        yield Score(part, float(right[changed].double().mean()), int(changed.sum()))
 
 
 def permuted(bench: Bench, parts: list[Part], sample: int) -> Explanation:

@@ -544,13 +544,16 @@ def test_circuits_are_written_and_read_as_mib_does(groups: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("variable", "head"), [("pair_1", "L0H0"), ("pair_0", "L0H1")])
 def test_a_mechanism_enforced_by_training_is_found(variable: str, head: str) -> None:
-    """Equality of a pair, held by one head of the first layer (strict interchange training)."""
+    """Equality of a pair, held by one head of the first layer (strict interchange training), at
+    default settings: of the test split only 17 different inputs change their answer with a pair.
+    """
     if not SIIT.exists():
         pytest.skip("the checkpoint siit/palindromes.pt is not beside the repository")
     subject = mechint.load(SIIT, task="palindromes", n=6, half_length=2)
-    result = probe.run("circuits", subject, variable=variable, pairs=64, held_out=128)
+    result = probe.run("circuits", subject, variable=variable)
     first = {one for one in result.metrics["components"] if one.startswith("L0H")}
-    assert first == {head}
+    assert first == {head} and result.verdict == "yes" and result.metrics["accuracy"] == 1.0
+    assert result.metrics["examples_judged"] > 48
     whole = probe.run("circuits", subject, pairs=64, held_out=128)
     assert whole.verdict == "yes" and 0.8 < whole.metrics["faithfulness"] < 1.1
     assert {"L0H0", "L0H1"} <= set(whole.metrics["components"])

@@ -25,10 +25,11 @@ from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import DataError, ParameterError, UnknownNameError
 from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes._das import DAS, SwapSite, fit, interchange, interchange_accuracy, random_subspace, swap
-from probes._das.controls import reader_split
+from probes._das.controls import as_varied, reader_split
 from probes._das.search import Rule, SiteCell, choose_cell, decode, share_within_values
 
 SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"
@@ -326,7 +327,7 @@ def test_a_layer_norm_reads_no_mean(deep: Subject, normalization: str | None, ho
 
 # --- the variable, or the inputs that it is computed from? ----------------------------------------
 @pytest.mark.full
-def test_inputs_that_are_carried_are_not_the_variable() -> None:
+def test_inputs_that_are_carried_are_not_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the MLP the answer's position holds both operands, and the MLP computes their sum: a
     subspace that swaps the operands swaps the sum, and holds no sum.
     """
@@ -336,9 +337,33 @@ def test_inputs_that_are_carried_are_not_the_variable() -> None:
     assert before.metrics["iia"] > 0.9 and before.metrics["input_share"] > 0.8
     assert before.metrics["decoded"] < 0.3
     assert (before.verdict, before.metrics["verdict"]) == ("no", "inputs")
+    # where no place was named, none that decodes it is behind this one: it is one or the other
+    only: Any = lambda *_, **__: [("blocks.0.hook_resid_mid", None)]  # noqa: E731
+    monkeypatch.setattr("probes._das.probe.default_places", only)
+    either = DAS(**settings, dimensions=(12,)).run(subject)
+    assert (either.verdict, either.metrics["verdict"]) == ("yes", "inputs")
+    assert "holds answer or its inputs" in either.headline
+    assert either.metrics["variables_held"] == [] and "not decoded" in either.findings[0].caveat
     after = DAS(**settings, dimensions=(6,), hook="blocks.0.hook_resid_post").run(subject)
     assert after.metrics["input_share"] < 0.2
     assert (after.verdict, after.metrics["verdict"]) == ("yes", "variable")
+
+
+def test_arbitrary_labels_are_as_varied_as_the_own() -> None:
+    """Half of the pairs change their answer, and half have either label. Arbitrary labels that are
+    mostly 0 would be right of most pairs whatever is swapped.
+    """
+    answers = torch.tensor([0, 0, 1, 1] * 10)[:, None]
+    labels = torch.tensor([0, 1, 0, 1] * 10)[:, None]
+    at, tokens = torch.zeros(40, dtype=torch.int64), torch.zeros(40, 2, dtype=torch.int64)
+    pairs = Pairs(tokens, tokens, at, at, answers, answers, labels)
+    mostly = torch.tensor([0, 0, 0, 0] * 9 + [0, 1, 0, 1])[:, None]
+    kept = as_varied(pairs, mostly)
+    assert kept.labels.flatten().bincount().tolist() == [2, 2]
+    same = as_varied(pairs, labels)
+    assert len(same) == 40 and torch.equal(same.labels, labels)
+    # none changes and all are alike: nothing is left out
+    assert len(as_varied(pairs[:2], answers[:2])) == 2
 
 
 def test_share_within_values_by_hand() -> None:
