@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -48,14 +47,13 @@ class Neurons(Probe):
         share(i) = (E_ii + E_i0 + E_0i) / Σ E          phases: h ~ cos(wx + φx), cos(wy + φy)
 
     Neurons of which one holds `own` are its cluster. Source: Nanda et al. 2023, Sec. 4.2; Chughtai
-    et al. 2023, Sec. 5; Stander et al. 2024 (cosets).
+    et al. 2023, Sec. 5.
     """
 
     name: ClassVar[str] = "neurons"
     source: ClassVar[str] = (
         "Nanda et al. 2023, Progress measures for grokking, Sec. 4.2; Chughtai et al. 2023, A Toy "
-        "Model of Universality, Sec. 5; Stander et al. 2024, Grokking Group Multiplication with "
-        "Cosets"
+        "Model of Universality, Sec. 5"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.GRID, Need.ANSWERS, Need.MLP)
     intervenes: ClassVar[bool] = True
@@ -125,8 +123,6 @@ class Neurons(Probe):
         }
         if group.is_cyclic:
             table |= self._phases(report, group, values, which, clusters)
-        else:
-            table |= self._cosets(report, group, values, seed)
         report.table("neurons", table, "one row per neuron of the last layer", {"share": "0–1"})
         self._ablate(report, hook, clusters, alive, noun, seed)
         draw(report, largest[alive], clusters, noun)
@@ -206,58 +202,6 @@ class Neurons(Probe):
                 unit="mean cosine, −1 … 1",
             )
         return {name: column.tolist() for name, column in found.items()}
-
-    def _cosets(
-        self, report: Report, group: FiniteGroup, values: Array, seed: int
-    ) -> dict[str, list[Any]]:
-        """Columns of the table: the partition into cosets that says most of a neuron as a function
-        of one operand; nothing of a neuron that varies with neither alone.
-        """
-        cosets = partitions(group)
-        if not cosets:
-            return {}
-        means = values.mean(1, dtype=np.float64), values.mean(0, dtype=np.float64)
-        sides = [side * (side.std(0) > VARIES) for side in means]  # (element, neuron)
-        varies = np.logical_or(*(side.any(0) for side in sides))
-        if not varies.any():
-            report.not_asked("cosets", "no neuron varies with one operand alone")
-            return {}
-        sides = [side[:, varies] for side in sides]
-        shares = np.maximum(*(coset_shares(cosets, side) for side in sides))
-        best, largest = shares.argmax(0), shares.max(0)
-        draw = rng("neurons cosets", seed)
-        some = draw.permutation(len(largest))[: self.sample]
-        null = []
-        for order in permuted(draw, self.permutations, group.order):
-            mixed = (coset_shares(cosets, side[order][:, some]) for side in sides)
-            null.append(float(np.maximum(*mixed).max(0).mean()))
-        report.metric("coset_share", float(largest.mean()), unit="adjusted share of variance, ≤ 1")
-        one = Null.sampled(
-            "coset_share.sample",
-            float(largest[some].mean()),
-            null,
-            "the elements permuted, over the same subgroups",
-            element_orders(group),
-        )
-        report.metric("coset_share.sample", one.observed, null=one)
-        report.finding(
-            "The neurons vary between cosets of one subgroup each.",
-            no="The neurons do not vary between cosets of one subgroup each.",
-            unclear="Whether the neurons vary between cosets is unclear.",
-            null="coset_share.sample",
-            effect=Effect(
-                one.observed,
-                label="variance between cosets",
-                baseline=one.mean,
-                baseline_label="permuted elements",
-            ),
-        )
-        every = list(zip(varies, np.cumsum(varies) - 1, strict=True))
-        return {
-            "subgroup order": [cosets[best[i]].order if ok else 0 for ok, i in every],
-            "cosets": [cosets[best[i]].side if ok else "" for ok, i in every],
-            "coset share": [float(largest[i]) if ok else 0.0 for ok, i in every],
-        }
 
     # --- what clusters are worth ----------------------------------------------------------------
     def _ablate(
@@ -409,80 +353,6 @@ def phases(
     """
     angles = 2 * np.pi * frequency * group.logarithms / group.order
     return np.arctan2(-(np.sin(angles) @ values), np.cos(angles) @ values)
-
-
-# --- cosets ---------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Cosets:
-    """The partition of a group into the cosets of one subgroup: which coset each element is in."""
-
-    order: int
-    side: str
-    index: Int[np.ndarray, " n"]
-
-    @cached_property
-    def members(self) -> Float[np.ndarray, "n coset"]:
-        """1 where an element is in a coset."""
-        return np.eye(int(self.index.max()) + 1)[self.index]
-
-
-def subgroups(group: FiniteGroup) -> list[tuple[int, ...]]:
-    """The proper subgroups of at least two elements that two elements generate, sorted.
-
-    >>> from mechint.groups.named import symmetric
-    >>> [len(members) for members in subgroups(symmetric(3))]
-    [2, 2, 2, 3]
-    """
-    classes = group.classes
-    firsts = [int(np.flatnonzero(classes == c)[0]) for c in range(classes.max() + 1)]
-    found: set[tuple[int, ...]] = set()
-    for a in firsts:
-        for b in range(group.order):
-            members = _closure(group, {a, b})
-            if 1 < len(members) < group.order:
-                found |= {_conjugate(group, members, g) for g in range(group.order)} - found
-    return sorted(found, key=lambda members: (len(members), members))
-
-
-def _closure(group: FiniteGroup, generators: set[int]) -> tuple[int, ...]:
-    members, new = {group.identity}, {group.identity}
-    while new:
-        new = {int(group.table[a, b]) for a in new for b in generators} - members
-        members |= new
-    return tuple(sorted(members))
-
-
-def _conjugate(group: FiniteGroup, members: tuple[int, ...], g: int) -> tuple[int, ...]:
-    left = group.table[g, list(members)]
-    return tuple(sorted(group.table[left, group.inverses[g]].tolist()))
-
-
-def partitions(group: FiniteGroup) -> list[Cosets]:
-    """Left (gH) and right (Hg) cosets of all `subgroups`, each partition once."""
-    found: dict[bytes, Cosets] = {}
-    for members in subgroups(group):
-        chosen = list(members)
-        for side, table in (("left", group.table[:, chosen]), ("right", group.table[chosen].T)):
-            index = np.unique(table.min(1), return_inverse=True)[1].astype(np.int64)
-            found.setdefault(index.tobytes(), Cosets(len(members), side, index))
-    return list(found.values())
-
-
-def coset_shares(
-    cosets: list[Cosets], values: Float[np.ndarray, "n neuron"]
-) -> Float[np.ndarray, "partition neuron"]:
-    """Share of each column's variance that lies between cosets, corrected for their number
-    (adjusted R²): 0 on average where cosets say nothing, 1 where the column is constant on each
-    (coset concentration, Stander et al. 2024).
-    """
-    n, centered = len(values), values - values.mean(0)
-    total = np.maximum((centered**2).sum(0), 1e-20)
-    shares = np.empty((len(cosets), values.shape[1]))
-    for row, partition in enumerate(cosets):
-        counts = partition.members.sum(0)
-        between = ((partition.members.T @ centered) ** 2 / counts[:, None]).sum(0) / total
-        shares[row] = 1 - (1 - between) * (n - 1) / max(n - len(counts), 1)
-    return shares
 
 
 # --- the task and the weights ---------------------------------------------------------------------
