@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.func import grad, vmap
 
 from mechint.errors import MechintError
-from mechint.interventions import detached_weights, resumes
-from mechint.models.forward import Forward
-from mechint.models.rows import RowLayout
 from mechint.models.untouched import all_finite
 from mechint.task import IGNORE, LOSS, Batch, Task, answer_scores
 
@@ -53,123 +49,44 @@ def groups_of(task: Task, data: Batch) -> Weights:
 
 
 class TaskGradients:
-    """Gradients of one model's loss with respect to all its parameters, as flat vectors.
-
-    Vectorized over examples and groups where the model's mathematics is ours, one backward each,
-    a chunk of examples at a time, on any other model.
+    """Gradients of one model's loss with respect to all its parameters, as flat vectors: a backward
+    each, a chunk of examples at a time.
     """
 
     def __init__(self, subject: Subject) -> None:
         assert subject.task is not None
-        self.task, self.model = subject.task, subject.model
-        self.memory, self.chunk = subject.memory, subject.chunk
-        self.vectorized = resumes(subject.model)
-        if not self.vectorized:
-            # frozen ones too: `untouched` gives them back as they were
-            self.free = {
-                name: value.requires_grad_(True) for name, value in subject.model.named_parameters()
-            }
-            return
-        self.config, self.free = subject.model.config, dict(detached_weights(subject.model))
+        self.task, self.model, self.chunk = subject.task, subject.model, subject.chunk
+        # frozen ones too: `untouched` gives them back as they were
+        self.free = {
+            name: value.requires_grad_(True) for name, value in subject.model.named_parameters()
+        }
 
-    def _loss(self, free: Weights, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        logits = Forward(free, self.config).logits(RowLayout.dense(tokens))
-        return weighted_loss(self.task, logits, targets, weights)
-
-    def _backward(self, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """(1, parameter) by forward and backward of the model itself, summed over chunks."""
-        columns = (tokens, targets, weights)
-        total: Tensor | None = None
+    def _backward(self, data: Batch, weights: Float[Tensor, "example pos output"]) -> Tensor:
+        """(1, parameter) of the loss under the weights."""
+        parameters = list(self.free.values())
+        total = torch.cat([torch.zeros_like(value).flatten() for value in parameters])[None]
+        columns = (data.tokens, data.targets, weights.to(parameters[0]))
         for part in zip(*(column.split(self.chunk) for column in columns), strict=True):
             with torch.enable_grad():
                 loss = weighted_loss(self.task, self.model(part[0]), *part[1:])
                 found = torch.autograd.grad(
-                    loss,
-                    list(self.free.values()),
-                    allow_unused=True,
-                    materialize_grads=True,
+                    loss, parameters, allow_unused=True, materialize_grads=True
                 )
-            row = torch.cat([gradient.flatten() for gradient in found])[None]
-            total = row if total is None else total.add_(row)
-        assert total is not None
+            total.add_(torch.cat([gradient.flatten() for gradient in found]))
+        if not all_finite(total):
+            raise MechintError("interference: a gradient is not finite")
         return total
-
-    def _rows(self) -> int:
-        """Gradients held at a time."""
-        return max(1, self.memory // (16 * sum(value.numel() for value in self.free.values())))
 
     def of_groups(
         self, data: Batch, weights: Float[Tensor, "group example pos output"]
     ) -> Float[Tensor, "group parameter"]:
         """The gradient under each row of weights."""
-        weights = weights.to(next(iter(self.free.values())))
-        if not self.vectorized:
-            rows = [self._backward(data.tokens, data.targets, part) for part in weights]
-            return _finite(torch.cat(rows))
-        if len(weights) == 1:  # one backward costs less than a vectorized one of one row
-            free = {name: value.detach().requires_grad_(True) for name, value in self.free.items()}
-            with torch.enable_grad():
-                loss = self._loss(free, data.tokens, data.targets, weights[0])
-                found = torch.autograd.grad(
-                    loss, list(free.values()), allow_unused=True, materialize_grads=True
-                )
-            rows = {name: row[None] for name, row in zip(free, found, strict=True)}
-            return _finite(_flat(rows))
-        function = vmap(grad(self._loss), in_dims=(None, None, None, 0))
-        parts = [
-            _flat(function(self.free, data.tokens, data.targets, part))
-            for part in weights.split(self._rows())
-        ]
-        return _finite(torch.cat(parts))
+        return torch.cat([self._backward(data, part) for part in weights])
 
-    def cosines_of_targets(
-        self,
-        tokens: Tensor,
-        targets: Int[Tensor, "sample example pos output"],
-        weights: Float[Tensor, "group example pos output"],
-        direction: Tensor,
-    ) -> Float[Tensor, "sample group"]:
-        """Cosines with `direction` (1, parameter) of the gradients under each row of weights, for
-        many other targets of the same examples.
-        """
-        weights = weights.to(next(iter(self.free.values())))
-        if not self.vectorized:
-            every = [self.of_groups(Batch(tokens, one), weights) for one in targets]
-            return torch.stack([cosines(rows, direction)[:, 0] for rows in every])
-        of_groups = vmap(grad(self._loss), in_dims=(None, None, None, 0))
-        function = vmap(of_groups, in_dims=(None, None, 0, None))
-        parts: list[Tensor] = []
-        for some in targets.split(max(1, self._rows() // len(weights))):
-            found = function(self.free, tokens, some, weights)
-            rows = _flat({name: part.flatten(0, 1) for name, part in found.items()})
-            parts.append(cosines(_finite(rows), direction)[:, 0].view(len(some), -1))
-        return torch.cat(parts)
-
-    def of_examples(self, data: Batch) -> Iterator[Float[Tensor, "example parameter"]]:
-        """The gradient of every example's own mean loss, as many examples at a time as the memory
-        holds.
-        """
-        read = (data.targets != IGNORE).to(next(iter(self.free.values())))
-        weights = read / read.sum((1, 2), keepdim=True).clamp_min(1)
-        columns = [tensor.unsqueeze(1) for tensor in (data.tokens, data.targets, weights)]
-        if not self.vectorized:
-            for one in zip(*columns, strict=True):
-                yield _finite(self._backward(*one))
-            return
-        function = vmap(grad(self._loss), in_dims=(None, 0, 0, 0))
-        for part in zip(*(tensor.split(self._rows()) for tensor in columns), strict=True):
-            yield _finite(_flat(function(self.free, *part)))
-
-
-def _flat(gradient: Mapping[str, Tensor]) -> Tensor:
-    """(row, parameter) of gradients with a leading axis."""
-    return torch.cat([part.flatten(1) for part in gradient.values()], 1)
-
-
-def _finite(gradients: Tensor) -> Tensor:
-    if not all_finite(gradients):
-        raise MechintError("interference: a gradient is not finite")
-    return gradients
+    def of_examples(self, data: Batch) -> Iterator[Float[Tensor, "1 parameter"]]:
+        """The gradient of every example's own mean loss, one after another."""
+        for i in range(len(data)):
+            yield self._backward(data[i : i + 1], mean_weights(data[i : i + 1]))
 
 
 def cosines(

@@ -212,19 +212,18 @@ class Interference(Probe):
         permuted within every group.
         """
         _, weights = with_whole(gradients.task, batch)
-        every = []
+        # the whole batch, and the task's part where there is a background
+        asked = weights[: 1 + ("task" in batch.masks)]
+        found = []
         for generator in generators:
             targets = batch.targets.clone()
             for group in weights[1:] if len(weights) > 1 else weights:
                 where = group.nonzero(as_tuple=True)
                 order = torch.from_numpy(generator.permutation(len(where[0]))).to(targets.device)
                 targets[where] = targets[where][order]
-            every.append(targets)
-        # the whole batch, and the task's part where there is a background
-        asked = weights[: 1 + ("task" in batch.masks)]
-        return gradients.cosines_of_targets(
-            batch.tokens, torch.stack(every), asked, direction
-        ).cpu()
+            rows = gradients.of_groups(Batch(batch.tokens, targets), asked)
+            found.append(cosines(rows, direction)[:, 0].cpu())
+        return torch.stack(found)
 
 
 # --- table and figures ----------------------------------------------------------------------------

@@ -63,8 +63,6 @@ def test_example_gradients_equal_one_backward_each() -> None:
     for row, tokens, targets in zip(ours, data.tokens, data.targets, strict=True):
         loss = F.cross_entropy(subject.model(tokens[None])[0, -1:], targets[-1])
         assert torch.allclose(row, backward(subject, loss), atol=1e-10)
-    one_at_a_time = TaskGradients(subject.with_limits(memory=1))
-    assert torch.allclose(torch.cat([*one_at_a_time.of_examples(data)]), ours, atol=1e-12)
 
 
 def test_group_gradients_equal_one_backward_each() -> None:
@@ -147,30 +145,11 @@ def test_silent_on_shuffled_labels_and_bad_input() -> None:
         Interference(batches=200).run(subject)
 
 
-def test_a_model_that_cannot_resume_has_the_same_gradients(monkeypatch: Any) -> None:
-    """One backward each, through the model itself."""
-    subject = made(TASKS["remainders"](p=5))
-    data = subject.data[:7]
-    _, weights = with_whole(subject.task, data)
-    ours = TaskGradients(subject)
-    monkeypatch.setattr("probes._interference.gradients.resumes", lambda model: False)
-    plain = TaskGradients(subject)
-    assert not plain.vectorized
-    order = [list(ours.free).index(name) for name in plain.free]
-    assert order == sorted(order)  # parameters stand in one order
-    assert torch.allclose(plain.of_groups(data, weights), ours.of_groups(data, weights), atol=1e-9)
-    assert torch.allclose(
-        torch.cat([*plain.of_examples(data)]), torch.cat([*ours.of_examples(data)]), atol=1e-9
-    )
-
-
 @pytest.mark.parametrize("frozen", ["blocks.0.attn.W_Q", ""])
 def test_frozen_weights_are_asked_like_others(frozen: str) -> None:
-    """A hook that changes nothing keeps the model from resuming."""
 
     def measured(freeze: bool) -> tuple[dict[str, Any], list[bool]]:
         subject = planted.modular_addition(11, (2, 5), noise=0.05).subject
-        subject.model.add_hook("blocks.0.hook_resid_post", lambda activation, hook: activation)
         for name, weight in subject.model.named_parameters():
             weight.requires_grad_(not (freeze and name.startswith(frozen)))
         before = [weight.requires_grad for weight in subject.model.parameters()]
@@ -200,14 +179,10 @@ def test_labels_like_permuted_ones_teach_as_often_as_p_says(monkeypatch: Any) ->
     assert hits <= 11  # 4 expected
 
 
-@pytest.mark.parametrize("resumes", [True, False])
-def test_a_float32_model_at_a_small_loss_has_the_cosines_of_its_double(
-    monkeypatch: Any, resumes: bool
-) -> None:
+def test_a_float32_model_at_a_small_loss_has_the_cosines_of_its_double() -> None:
     """In float32 1 − softmax of a right answer is a multiple of 6e-8: gradients at a loss of 1e-7
     were rounding, and batches that teach were said to teach nothing.
     """
-    monkeypatch.setattr("probes._interference.gradients.resumes", lambda model: resumes)
     subject = planted.modular_addition(11, (2, 5), noise=0.1).subject
     with torch.no_grad():
         subject.model.unembed.W_U.mul_(11 / float(margins(subject).min()))
