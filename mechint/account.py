@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import NUMBERS
+from mechint.errors import NUMBERS, NotApplicableError
 from mechint.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
 from mechint.task import FiniteTask
 from mechint.terminal import account_text, quality_text
@@ -314,21 +314,15 @@ def analyze(
     >>> sorted(account.results)
     ['norms']
     """
-    from mechint.errors import NotApplicableError
-    from mechint.probe import quick_probes
-    from mechint.registry import PROBES
+    from mechint.probe import run_all
     from mechint.subject import Subject
 
     if not isinstance(subject, Subject):
         import mechint
 
         subject = mechint.load(subject)
-    results: dict[str, ProbeResult] = {}
-    for name in probes or quick_probes():
-        probe = PROBES[name].from_dict(dict(settings.get(name, {})))
-        try:
-            results[name] = probe.run(subject, seed=seed)
-        except NotApplicableError:
-            if probes:
-                raise
+    results, errors = run_all(subject, probes, settings, seed=seed)
+    for error in errors:
+        if probes or not isinstance(error, NotApplicableError):
+            raise error
     return account_of(subject, results)

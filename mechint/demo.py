@@ -4,7 +4,6 @@ reported.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint import figures
-from mechint.errors import NotApplicableError
 from mechint.figures import Figure
 from mechint.files import write_text
 from mechint.groups.spectrum import Harmonics
 from mechint.progress import Count
-from mechint.registry import PROBES, TASKS
+from mechint.registry import TASKS
 from mechint.report import Section
 from mechint.run_table import Runs, runs
 from mechint.run_table.page import dynamics_figure, transitions_section
@@ -42,18 +40,6 @@ MEASURES = ("restricted_loss.all", "excluded_loss.train", "trigonometric_share",
 """Numbers of the probe progress that are drawn over the steps."""
 
 
-def settings_of(quick: bool) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Settings of the task, the model and the training; `quick`: those of the preset "fast"."""
-    if not quick:
-        return dict(PARAMETERS), {}, dict(TRAIN)
-    parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "train": {}}
-    for name, value in TASKS[TASK].presets["fast"].items():
-        part, _, field = name.partition(".")
-        parts[part][field] = value
-    kept = {name: TRAIN[name] for name in ("checkpoints", "n_checkpoints")}
-    return parts["task"], parts["model"], parts["train"] | kept
-
-
 def train_demo(
     out: Path, progress: Callable[[Any], None] | None = None, *, quick: bool = False
 ) -> None:
@@ -67,9 +53,12 @@ def train_demo(
     """
     from mechint.training import train
 
-    parameters, model, settings = settings_of(quick)
-    task = TASKS[TASK].from_dict(parameters)
-    train(task, model, settings, seeds=(0,), out=out, resume=out.exists(), progress=progress)
+    more: dict[str, Any] = {"out": out, "resume": out.exists(), "progress": progress}
+    if quick:
+        kept = {name: TRAIN[name] for name in ("checkpoints", "n_checkpoints")}
+        train(TASK, None, kept, preset="fast", **more)
+    else:
+        train(TASKS[TASK].from_dict(PARAMETERS), None, TRAIN, **more)
 
 
 def report_demo(
@@ -82,16 +71,12 @@ def report_demo(
     """
     from mechint.account import account_of
     from mechint.checkpoints import load_checkpoint
-    from mechint.probe import quick_probes
+    from mechint.probe import quick_probes, run_all
     from mechint.report import PAGE, page_of, write_page
 
     subject = load_checkpoint(out).subject()
-    results = {}
     names = list(dict.fromkeys([*quick_probes(), "progress"]))
-    for place, name in enumerate(names):
-        progress(place, len(names), name)
-        with contextlib.suppress(NotApplicableError):
-            results[name] = PROBES[name].from_dict({}).run(subject, seed=0)
+    results, _ = run_all(subject, names, told=progress)
     next_commands = [f"mechint analyze {out} --over-steps", f"mechint analyze {out} --probe das"]
     account = account_of(subject, results, next_commands=next_commands)
     command = f"mechint demo{' --quick' if quick else ''} --report {report}"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 import inspect
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from mechint.config import Settings
@@ -297,6 +299,46 @@ def run(
     return PROBES[name].from_dict(settings).run(subject, seed=seed, answer=answer)
 
 
+def run_all(
+    subject: Subject,
+    names: Sequence[str] = (),
+    settings: Mapping[str, Mapping[str, Any]] = {},
+    *,
+    seed: int = 0,
+    told: Callable[[int, int, str], None] = lambda done, of, name: None,
+) -> tuple[dict[str, ProbeResult], list[MechintError]]:
+    """Results by probe, and the error of each probe that could not run; one that fails does not
+    lose the others.
+
+    Args:
+        names: of probes; all quick ones when there are none.
+        settings: probe → its settings; told: called before each one.
+    """
+    names = names or quick_probes()
+    made = {name: PROBES[name].from_dict(settings.get(name, {})) for name in names}
+    results: dict[str, ProbeResult] = {}
+    errors: list[MechintError] = []
+    for done, (name, probe) in enumerate(made.items()):
+        told(done, len(made), name)
+        try:
+            results[name] = probe.run(subject, seed=seed)
+        except MechintError as error:
+            errors.append(error)
+        except Exception as error:
+            if name in PROBES.builtins:
+                raise
+            errors.append(_failure(name, type(probe), error))
+    return results, errors
+
+
+def _failure(name: str, kind: type, error: Exception) -> MechintError:
+    """The error of a probe that a plug-in brings, with the last line of its file that ran."""
+    file = inspect.getfile(kind)
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
+    place = f"{Path(file).name}, line {frames[-1].lineno}: " if frames else ""
+    return MechintError(f"probe {name} failed: {place}{type(error).__name__}: {error}")
+
+
 def quick_probes() -> list[str]:
     """Names of the probes that say `quick`, plug-ins included; one that is broken warns."""
     names: list[str] = []
@@ -309,4 +351,14 @@ def quick_probes() -> list[str]:
     return names
 
 
-__all__ = ["NEEDS", "Need", "Probe", "Report", "performance", "quick_probes", "run", "unmet_need"]
+__all__ = [
+    "NEEDS",
+    "Need",
+    "Probe",
+    "Report",
+    "performance",
+    "quick_probes",
+    "run",
+    "run_all",
+    "unmet_need",
+]

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.durations import in_words, per_time
-from mechint.errors import one_line
+from mechint.errors import in_words, one_line, per_time
 
 if TYPE_CHECKING:
     from rich.console import Console

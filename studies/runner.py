@@ -22,8 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from mechint.claim import Claim
-from mechint.durations import in_words
-from mechint.errors import MechintError, NonFiniteError, RunError, UnknownNameError, counted
+from mechint.errors import (
+    MechintError,
+    NonFiniteError,
+    RunError,
+    UnknownNameError,
+    counted,
+    in_words,
+)
 from mechint.files import make_directory, read_json, write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page

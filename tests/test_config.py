@@ -282,13 +282,3 @@ def test_numbers_and_brackets_without_end(text: str, message: str) -> None:
     with pytest.raises(ParameterError) as error:
         parse_assignment(text)
     assert str(error.value) == message
-
-
-@pytest.mark.parametrize("name", sorted(TASKS))
-def test_presets_fit_their_task(name: str) -> None:
-    from mechint.cli.train import preset_settings
-    from mechint.sweeps.planning import make_spec
-
-    for preset in TASKS[name].presets:
-        spec = make_spec(name, preset_settings(name, preset), {})
-        assert spec.task.name == name

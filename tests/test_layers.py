@@ -20,7 +20,6 @@ LAYERS = [
     ["registry", "config", "files", "locks", "namespace"],
     [
         "data",
-        "durations",
         "hermite",
         "hub",
         "intervals",

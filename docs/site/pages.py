@@ -40,7 +40,6 @@ REFERENCE = {
         "mechint.dictionaries.dictionary",
         "mechint.dictionaries.files",
         "mechint.dictionaries.export",
-        "mechint.dictionaries._recovery",
     ),
     "contracts": ("mechint.task", "mechint.probe", "mechint.reporting", "mechint.models.protocol"),
     "transitions": ("mechint.transitions",),

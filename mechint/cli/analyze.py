@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import shlex
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +33,6 @@ from mechint.errors import (
     ParameterError,
     RunError,
     UnknownNameError,
-    one_line,
 )
 from mechint.hub import from_the_hub
 from mechint.progress import console, counting, spinner
@@ -199,16 +196,49 @@ def analyze(
     if ablated:
         return show_ablation(opening, ablated, as_json)
     table_asked = over_steps or csv is not None or transition is not None
-    if len(paths) == 2 and not table_asked and all(map(_is_one_model, paths)):
-        return compare_two(paths, opening, out, as_json, light, explained)
-    if table_asked or wants_table(paths):
+    two = len(paths) == 2 and not table_asked and all(map(_is_one_model, paths))
+    if not two and (table_asked or wants_table(paths)):
         if explained:
             raise ParameterError(
                 "--explain: is for one model or two; of a table: mechint.runs(…).explain()"
             )
         request = TableRequest(opening, over_steps, workers, csv, out, as_json, transition)
         return show_table(paths, request, force)
-    return analyze_one(opening, out, as_json, full, light, explained)
+    found = [
+        measure(
+            dataclasses.replace(opening, path=path), written=out is not None, explained=explained
+        )
+        for path in paths
+    ]
+    # files first: whoever reads our output may close it early
+    problems = [problem for one in found for problem in one.problems]
+    first = found[0]
+    if not two and (opening.path / "config.json").is_file() and first.opened.path != opening.path:
+        keep(first)
+    if out is not None and (two or first.account.results):
+        problems += write(found, out, light)
+    show_models([one.account for one in found], as_json, full)
+    for problem in problems:
+        print_error(problem)
+    return 2 if problems else 0
+
+
+def show_models(accounts: Sequence[Account], as_json: bool, full: bool) -> None:
+    """Print one model, or two side by side: verdicts first, then what differs."""
+    from mechint.account import accounts_json
+    from mechint.terminal import account_text, comparison_text, full_text
+
+    if as_json:
+        print_json(accounts_json(accounts))
+        return
+    screen = console()
+    width = screen.width
+    if len(accounts) > 1:
+        screen.print(comparison_text(accounts, width), soft_wrap=True)
+        return
+    screen.print(account_text(accounts[0], width), soft_wrap=True)
+    if full:
+        screen.print(full_text(accounts[0].results, width), soft_wrap=True)
 
 
 def show_ablation(opening: Opening, components: Sequence[str], as_json: bool) -> int:
@@ -252,7 +282,7 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
 
     named = bool(opening.probes)
     with spinner(f"opening {opening.path}"):
-        from mechint.probe import quick_probes
+        from mechint.probe import quick_probes, run_all
 
         if not named:
             opening = dataclasses.replace(opening, probes=tuple(quick_probes()))
@@ -260,7 +290,8 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
         subject = opening.subject(opened)
     audits = audits_of(opening, opened, subject, explained)
     with counting("probing") as update:
-        results, problems = run_probes(subject, opening, update)
+        options = opening.sorted[2]
+        results, errors = run_all(subject, opening.probes, options, seed=opening.seed, told=update)
     account = account_of(
         subject,
         results,
@@ -268,7 +299,8 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
         next_commands=() if named else next_commands(opening, opened, written, bool(audits)),
     )
     account = account.explained(audits) if audits else account
-    return Analysis(opening, opened, subject, account, problems if named or not results else [])
+    problems = [str(error) for error in errors] if named or not results else []
+    return Analysis(opening, opened, subject, account, problems)
 
 
 def audits_of(
@@ -311,72 +343,6 @@ def next_commands(
     return commands
 
 
-def analyze_one(
-    opening: Opening,
-    out: Path | None,
-    as_json: bool,
-    full: bool,
-    light: bool = False,
-    explained: bool = False,
-) -> int:
-    """Open one model, run the probes, keep and show what they found; the exit status."""
-    from mechint.account import accounts_json
-    from mechint.terminal import account_text, full_text
-
-    found = measure(opening, written=out is not None, explained=explained)
-    results, problems = found.account.results, found.problems
-    # files first: whoever reads our output may close it early
-    if (opening.path / "config.json").is_file() and found.opened.path != opening.path:
-        keep(found)
-    if out is not None and results:
-        problems = [*problems, *write(out, report_page(found, out), light)]
-    if as_json:
-        print_json(accounts_json([found.account]))
-    else:
-        screen = console()
-        screen.print(account_text(found.account, screen.width), soft_wrap=True)
-        if full:
-            screen.print(full_text(results, screen.width), soft_wrap=True)
-    for problem in problems:
-        print_error(problem)
-    return 2 if problems else 0
-
-
-def compare_two(
-    paths: Sequence[Path],
-    opening: Opening,
-    out: Path | None,
-    as_json: bool,
-    light: bool = False,
-    explained: bool = False,
-) -> int:
-    """Two models side by side: verdicts first, then what differs; the exit status."""
-    from mechint.account import accounts_json
-    from mechint.terminal import comparison_text
-
-    found = [
-        measure(dataclasses.replace(opening, path=path), explained=explained) for path in paths
-    ]
-    accounts = [one.account for one in found]
-    if out is not None:
-        from mechint.report import write_comparison
-
-        end = [*(["--explain"] if explained else []), f"--out {shlex.quote(str(out))}"]
-        places = shlex.join(map(str, paths))
-        command = opening.command(*end, probes=opening.probes, places=places)
-        write_comparison(accounts, out, command=command, light=light)
-        print_error(f"report written to {out}")
-    if as_json:
-        print_json(accounts_json(accounts))
-    else:
-        screen = console()
-        screen.print(comparison_text(accounts, screen.width), soft_wrap=True)
-    problems = [problem for one in found for problem in one.problems]
-    for problem in problems:
-        print_error(problem)
-    return 2 if problems else 0
-
-
 def report_page(
     found: Analysis,
     out: Path | None = None,
@@ -406,49 +372,26 @@ def report_page(
     return dataclasses.replace(page, sections=[*page.sections, *training_section(found.opened)])
 
 
-def write(out: Path, page: Page, light: bool) -> list[str]:
-    """Write the report; a line for what went wrong, so that the findings are still shown."""
-    from mechint.report import write_page
+def write(found: Sequence[Analysis], out: Path, light: bool) -> list[str]:
+    """Write the report of one model or of two; a line for what went wrong, so that the findings are
+    still shown.
+    """
+    from mechint.report import write_comparison, write_page
 
     try:
-        write_page(page, out, light=light)
+        if len(found) == 1:
+            write_page(report_page(found[0], out), out, light=light)
+        else:
+            opening, places = found[0].opening, shlex.join(str(one.opening.path) for one in found)
+            end = ["--explain"] if found[0].account.audits else []
+            end.append(f"--out {shlex.quote(str(out))}")
+            command = opening.command(*end, probes=opening.probes, places=places)
+            accounts = [one.account for one in found]
+            write_comparison(accounts, out, command=command, light=light)
     except RunError as error:
         return [str(error)]
     print_error(f"report written to {out}")
     return []
-
-
-def run_probes(
-    subject: Subject, opening: Opening, update: Any
-) -> tuple[dict[str, ProbeResult], list[str]]:
-    """Results by probe, and a line for each probe that could not run; one that fails does not lose
-    the others.
-    """
-    options = opening.sorted[2]
-    made = {name: PROBES[name].from_dict(options.get(name, {})) for name in opening.probes}
-    results: dict[str, ProbeResult] = {}
-    problems: list[str] = []
-    for done, (name, probe) in enumerate(made.items()):
-        update(done, len(made), name)
-        try:
-            results[name] = probe.run(subject, seed=opening.seed)
-        except MechintError as error:
-            problems.append(str(error))
-        except Exception as error:
-            if name in PROBES.builtins:
-                raise
-            problems.append(failure_of(name, type(probe), error))
-    return results, problems
-
-
-def failure_of(name: str, kind: type, error: Exception) -> str:
-    """The error of a probe that a plug-in brings, with the last line of its file that ran."""
-    file = inspect.getfile(kind)
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
-    ]
-    place = f"{Path(file).name}, line {frames[-1].lineno}: " if frames else ""
-    return one_line(f"probe {name} failed: {place}{type(error).__name__}: {error}")
 
 
 def keep(found: Analysis) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
 import statistics
 from collections import Counter
@@ -29,7 +28,6 @@ from mechint.cli.common import (
 )
 from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
-from mechint.config._assign import integer_range
 from mechint.errors import ParameterError, UnknownNameError, counted, percent
 from mechint.progress import counting, headlines, training_bar
 from mechint.registry import PROBES, TASKS
@@ -94,7 +92,6 @@ TRIALS = 20
     help="The sweep's directory; a stopped sweep goes on there.  [default: runs/sweep-TASK]",
 )
 @click.option("--resume", is_flag=True, help="Go on with the sweep in DIR.")
-@click.option("--only", metavar="I|A:B", help="Run only these groups of runs, here.")
 @click.option(
     "--probe",
     "probes",
@@ -174,7 +171,7 @@ def sweep(what: str, **given: Any) -> int:
 
         groups, out = read_plan(place), place
         probes_of(out)  # a damaged file is said before anything else
-        if not given["resume"] and given["only"] is None and not given["dry_run"]:
+        if not given["resume"] and not given["dry_run"]:
             return show_sweep(groups, out, request)
     else:
         groups, out = planned(what, settings, given)
@@ -183,7 +180,7 @@ def sweep(what: str, **given: Any) -> int:
         for group in groups:
             click.echo(f"group {group.name}: {', '.join(group.run_ids)}")
         return 0
-    return run_sweep_command(groups, out, request, given["only"])
+    return run_sweep_command(groups, out, request)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +198,7 @@ class SweepRequest:
 
 OF_A_PLAN = {"over", "settings", "preset", "out", "group_size", "spaces"}
 OF_A_SEARCH = {"objective", "minimize", "sampler"}
-OF_A_SWEEP = {"executor", "dry_run", "only", "slurm", "group_size"}
+OF_A_SWEEP = {"executor", "dry_run", "slurm", "group_size"}
 """Options of what is planned once, of a search alone, and of a sweep alone."""
 
 
@@ -275,30 +272,14 @@ def planned(
     return groups, given["out"] or Path("runs") / f"sweep-{task}"
 
 
-def _only(groups: list[Group], only: str) -> list[Group]:
-    """The groups ``I`` or ``A:B``."""
-    chosen = integer_range(only)
-    if chosen is None and re.fullmatch(r"\d{1,12}", only):
-        chosen = range(int(only), int(only) + 1)
-    if chosen is None or chosen.start < 0:
-        raise ParameterError(f"--only {only[:40]}: expected a group, such as 3, or several, 0:4")
-    if not chosen or chosen.start >= len(groups):
-        there = f"groups from 0 to {len(groups) - 1}" if len(groups) > 1 else "0, the only group"
-        raise ParameterError(f"--only {only}: expected {there}")
-    return groups[chosen.start : chosen.stop]
-
-
-def run_sweep_command(
-    groups: list[Group], out: Path, request: SweepRequest, only: str | None = None
-) -> int:
-    """Run what is not finished, of the groups `only` where they are named; the exit status."""
+def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> int:
+    """Run what is not finished; the exit status."""
     from mechint.models import find_device
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
     from mechint.training.estimate import check_resources
     from mechint.training.loggers import forwarding
     from mechint.training.plan import announcement, part_of
 
-    chosen = groups if only is None else _only(groups, only)
     if out.exists():
         keep_plan(groups, out)  # what stands there is refused first
     specs = [spec for group in groups for spec in group.specs(out)]
@@ -316,14 +297,13 @@ def run_sweep_command(
         forwarding(_places(groups, out), request.loggers, bar) as report,
     ):
         for done in run_sweep(
-            chosen,
+            groups,
             out,
             request.executor,
             request.device,
             report,
             workers=request.workers,
             options=request.options,
-            whole=only is None,
         ):
             rows += done
             if not request.as_json:
@@ -331,7 +311,7 @@ def run_sweep_command(
     if request.as_json:
         print_json(rows)
     counts = _conclude(rows, request)
-    if only is None and _is_whole(counts):
+    if _is_whole(counts):
         measure(out, request)
     if counts["interrupted"]:
         raise KeyboardInterrupt

@@ -9,8 +9,7 @@
 mechint trains no sparse autoencoders and does not import SAELens: files and tensors are exchanged.
 """
 
-from mechint.dictionaries._recovery import Recovery, recovery
-from mechint.dictionaries.dictionary import Dictionary, Reconstruct
+from mechint.dictionaries.dictionary import Dictionary, Reconstruct, Recovery, recovery
 from mechint.dictionaries.export import activation_batches, export_activations
 from mechint.dictionaries.files import load_dictionary
 

@@ -16,8 +16,7 @@ from mechint.config import setting
 from mechint.errors import DataError, counted
 from mechint.files import read_json
 from mechint.models.bridge import has_tokenizer, load_tokenizer
-from mechint.prompts.names import token_names
-from mechint.prompts.reading import Example, PromptReader, opening_of, rows_text
+from mechint.prompts.reading import Example, PromptReader, opening_of, rows_text, token_names
 from mechint.task import (
     IGNORE,
     Batch,
@@ -287,4 +286,4 @@ class Prompts(FiniteTask):
             found = [self._places[tuple(row)] for row in tokens.tolist()]
         except KeyError as error:
             raise DataError(f"{self.path}: tokens {error} are not a prompt of the file") from error
-        return torch.tensor(found, device=tokens.device)
+        return torch.tensor(found, dtype=torch.int64, device=tokens.device)

@@ -16,8 +16,7 @@ import numpy as np
 
 from mechint.errors import DataError, ParameterError
 from mechint.files import read_json_lines
-from mechint.run_table.entries import METRICS, is_setting
-from mechint.run_table.numbers import Row, check_column, is_number
+from mechint.run_table.entries import METRICS, Row, check_column, is_number, is_setting
 from mechint.transitions import Transition, fit_transition
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import CheckpointError, MechintError
+from mechint.errors import CheckpointError, MechintError, UnknownNameError
 from mechint.files import parse_json, read_bytes, read_json, read_json_lines
 from mechint.locks import is_locked
-from mechint.run_table.numbers import is_number
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -255,3 +255,41 @@ def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:
         one if one.name in alone else dataclasses.replace(one, name=str(one.path))
         for one in entries
     ]
+
+
+# --- cells that count as numbers -----------------------------------------------------------------
+Row = Mapping[str, Any]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a cell holds a finite number; a truth value, a text, NaN and ∞ are none.
+
+    >>> [is_number(value) for value in (1, 0.5, True, float("nan"), float("inf"), "1", None)]
+    [True, True, False, False, False, False, False]
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def in_words(column: str) -> str:
+    """A column of measured numbers as a title: the probe, and what it measured.
+
+    >>> in_words("norms.norms.L0 MLP"), in_words("lens.final_accuracy"), in_words("test.loss")
+    ('norms: L0 MLP', 'lens: final accuracy', 'test loss')
+    """
+    first, dot, rest = column.partition(".")
+    words = rest.removeprefix(f"{first}.").replace("_", " ").replace(".", " ")
+    if first in ("train", "test"):
+        return f"{first} {words}"
+    return f"{first}: {words}" if dot else column
+
+
+def all_numbers(rows: Sequence[Row], column: str) -> bool:
+    """Return whether every row holds a number in `column`."""
+    return all(is_number(row.get(column)) for row in rows)
+
+
+def check_column(rows: Sequence[Row], column: str) -> None:
+    """Raise UnknownNameError where no row has `column`."""
+    names = {name for row in rows for name in row}
+    if column not in names:
+        raise UnknownNameError.of("column", column, names)

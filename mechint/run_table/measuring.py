@@ -75,20 +75,17 @@ def measure_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, dict[s
             left.append((index, entry, measurement))
         else:
             yield index, columns
-    elsewhere = [job for job in left if job[1].source is None] if workers > 1 else []
-    here = [job for job in left if job not in elsewhere]
-    if len(elsewhere) < 2:
-        here, elsewhere = left, []
-    for index, entry, measurement in here:
-        yield index, measure(entry, measurement)
-    pairs = [(entry, measurement) for _, entry, measurement in elsewhere]
+    if workers == 1 or len(left) < 2 or any(entry.source is not None for _, entry, _ in left):
+        yield from ((index, measure(entry, measurement)) for index, entry, measurement in left)
+        return
+    pairs = [(entry, measurement) for _, entry, measurement in left]
     for place, outcome in run_jobs(measure, pairs, workers):
         if isinstance(outcome, MechintError):
             raise MechintError(
                 f"measuring: {outcome}; what was measured is kept, and the same command goes on, "
                 "with a smaller --workers where it was memory"
             )
-        yield elsewhere[place][0], outcome
+        yield left[place][0], outcome
 
 
 def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:

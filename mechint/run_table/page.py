@@ -16,8 +16,14 @@ from mechint.registry import PROBES
 from mechint.report.page import Page, Section
 from mechint.results import Table
 from mechint.run_table.dynamics import evaluations_of, first_passages
-from mechint.run_table.entries import is_setting
-from mechint.run_table.numbers import Row, all_numbers, check_column, in_words, is_number
+from mechint.run_table.entries import (
+    Row,
+    all_numbers,
+    check_column,
+    in_words,
+    is_number,
+    is_setting,
+)
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
@@ -301,29 +307,21 @@ def figure_of(
     """
     for name in (x, *y, *([color] if color else [])):
         check_column(rows, name)
-    curves: dict[str, dict[float, list[float]]] = {}
-    for column in y:
-        for row in rows:
-            if not is_number(row.get(x)) or not is_number(row.get(column)):
-                continue
-            parts = [column] if len(y) > 1 or not color else []
-            parts += [f"{color} = {row.get(color)}"] if color else []
-            curve = curves.setdefault(", ".join(parts), defaultdict(list))
-            curve[row[x]].append(float(row[column]))
     if x == "seed" and len(y) == 1 and not color:
         return dots(rows, x, y[0])
+    curves: dict[str, Curve] = {}
+    for column in y:
+        for value in dict.fromkeys(row.get(color) for row in rows) if color else (None,):
+            some = [row for row in rows if not color or row.get(color) == value]
+            parts = [column] if len(y) > 1 or not color else []
+            curve = _curve(some, x, column)
+            if curve[0]:
+                curves[", ".join([*parts, *([f"{color} = {value}"] if color else [])])] = curve
     if not curves:
         raise ParameterError(f"figure: columns {x} and {', '.join(y)} share no row with numbers")
-    places = {name: sorted(curve) for name, curve in curves.items()}
-    bands = {
-        name: ([min(curve[at]) for at in places[name]], [max(curve[at]) for at in places[name]])
-        for name, curve in curves.items()
-        if any(len(values) > 1 for values in curve.values())
-    }
-    means = {
-        name: [sum(curve[at]) / len(curve[at]) for at in places[name]]
-        for name, curve in curves.items()
-    }
+    places = {name: curve[0] for name, curve in curves.items()}
+    means = {name: curve[1] for name, curve in curves.items()}
+    bands = {name: curve[2:] for name, curve in curves.items() if curve[2] != curve[3]}
     text = "Mean over the models that share a point; the band spans the smallest and largest one."
     return figures.lines(
         places,
@@ -335,6 +333,20 @@ def figure_of(
         bands=bands,
         markers=True,
     )
+
+
+Curve = tuple[list[float], list[float], list[float], list[float]]
+
+
+def _curve(rows: Sequence[Row], x: str, y: str) -> Curve:
+    """Places along `x`, and there the mean, the smallest and the largest `y`."""
+    held: dict[float, list[float]] = defaultdict(list)
+    for row in rows:
+        if is_number(row.get(x)) and is_number(row.get(y)):
+            held[row[x]].append(float(row[y]))
+    places = sorted(held)
+    means, low, high = ([take(held[at]) for at in places] for take in (statistics.fmean, min, max))
+    return places, means, low, high
 
 
 # --- over steps -----------------------------------------------------------------------------------
@@ -479,13 +491,8 @@ def _panel(
     """`columns` (name → label) over the steps: means over the runs, with their range."""
     series, bands = {}, {}
     for column, label in columns.items():
-        curve: dict[float, list[float]] = defaultdict(list)
-        for row in rows:
-            if is_number(row.get(column)) and is_number(row.get("step")):
-                curve[row["step"]].append(float(row[column]))
-        steps = sorted(curve)
-        series[label] = (steps, [statistics.fmean(curve[step]) for step in steps])
-        if any(len(values) > 1 for values in curve.values()):
-            edges = [[edge(curve[step]) for step in steps] for edge in (min, max)]
-            bands[label] = (steps, *edges)
+        steps, means, low, high = _curve(rows, "step", column)
+        series[label] = (steps, means)
+        if low != high:
+            bands[label] = (steps, low, high)
     return Panel(title, series, bands, log=log, y_range=y_range)

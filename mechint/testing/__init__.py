@@ -4,8 +4,7 @@
 `calibration_checks` those of a probe's plants and controls.
 """
 
-from mechint.testing.calibrated import calibration_checks
-from mechint.testing.probes import Check, check_probe, probe_checks
+from mechint.testing.probes import Check, calibration_checks, check_probe, probe_checks
 from mechint.testing.tasks import check_task
 
 __all__ = ["Check", "calibration_checks", "check_probe", "check_task", "probe_checks"]

@@ -6,7 +6,9 @@
         check()
 
 Cost: seven measurements of the probe, one more at its default settings where the settings given
-have too few null samples to decide.
+have too few null samples to decide; of `calibration_checks` one measurement a plant and one a seed
+and control. How often a probe is right is what `mechint calibrate` measures, on hundreds; this asks
+whether it is right at all.
 """
 
 from __future__ import annotations
@@ -14,23 +16,25 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import numbers
+import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mechint.errors import NotApplicableError
 from mechint.null import samples_needed, why_undecidable
+from mechint.planted import Trial
 from mechint.probe import Probe
 from mechint.registry import unfinished
-from mechint.results import VERDICTS, ProbeResult
+from mechint.results import VERDICTS, Figure, ProbeResult
 from mechint.subject import Subject
-from mechint.testing.differences import differences
-from mechint.testing.figures import check_figure
-from mechint.testing.state import LargestTensor, unchanged
 
 CAUSAL = re.compile(
     r"\b(uses?|used|needs?|needed|relies|rely|depends?|causes?|drives?|because|responsible|"
@@ -284,4 +288,211 @@ def _check_complete(probe: Probe, result: ProbeResult) -> None:
         )
 
 
-__all__ = ["CAUSAL", "Check", "check_figure", "check_probe", "probe_checks"]
+# --- state of model and program ------------------------------------------------------------------
+def _state(subject: Subject) -> dict[str, Any]:
+    model = subject.model
+    return {
+        "weights": {name: value.detach().clone() for name, value in model.state_dict().items()},
+        "gradients": {
+            name: (value.requires_grad, value.grad) for name, value in model.named_parameters()
+        },
+        "hooks": {
+            name: (len(point.fwd_hooks), len(point.bwd_hooks), len(point._forward_hooks))
+            for name, point in model.hook_dict.items()
+        },
+        "training mode": [module.training for module in model.modules()],
+        "use_attn_result": getattr(model, "use_attn_result", None),
+        "torch's random state": torch.get_rng_state(),
+        "numpy's random state": np.random.get_bit_generator().state["state"],  # pyright: ignore[reportAttributeAccessIssue]
+        "python's random state": random.getstate(),
+    }
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.shape == b.shape and torch.equal(a, b)
+    if isinstance(a, Mapping):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
+    return np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+
+
+@contextlib.contextmanager
+def unchanged(subject: Subject) -> Iterator[None]:
+    """Assert that what runs inside leaves the model and the program as they were."""
+    before = _state(subject)
+    yield
+    after = _state(subject)
+    changed = [name for name in before if not _equal(before[name], after[name])]
+    assert not changed, (
+        f"the probe changes the model's or the program's state: {', '.join(changed)}"
+    )
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the size in bytes of the largest tensor that any operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, list | tuple) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
+        return result
+
+
+# --- differences between two results -------------------------------------------------------------
+def differences(expected: ProbeResult, got: ProbeResult, tolerance: float) -> Iterator[str]:
+    """Say what differs, one line each: "`name` is a and b", a of `expected`.
+
+    Real numbers may differ by `tolerance`, relative to 1 or to themselves; whole numbers, texts,
+    statuses, names and lengths may not. A number that is not finite is like itself alone. Columns
+    of p-values are left out; what they are made of is compared.
+    """
+    parts = zip(_parts(expected), _parts(got), strict=True)
+    for (name, value), (_, other) in parts:
+        yield from _walk(name, value, other, tolerance)
+
+
+def _parts(result: ProbeResult) -> Iterator[tuple[str, Any]]:
+    """The parts that are compared, with their names; metrics by their own."""
+    yield "", result.metrics
+    yield "status", result.verdict
+    yield "status of sentence", [finding.verdict for finding in result.findings]
+    yield "null of ", {name: [null.observed, null.mean] for name, null in result.null.items()}
+    yield (
+        "table ",
+        {
+            # a p-value is a rank among the null's samples: at a tie the last bit decides it
+            name: {key: cells for key, cells in table.columns.items() if "p_value" not in key}
+            for name, table in result.tables.items()
+        },
+    )
+    yield "array ", result.arrays
+
+
+def _walk(name: str, value: Any, other: Any, tolerance: float) -> Iterator[str]:
+    value, other = _plain(value), _plain(other)
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        if list(value) != list(other):
+            yield f"{name or 'the metrics'} has {list(value)} and {list(other)}"
+            return
+        for key, item in value.items():
+            inner = f"{name}{key}" if not name or name.endswith(" ") else f"{name}[{key}]"
+            yield from _walk(inner, item, other[key], tolerance)
+    elif isinstance(value, list) and isinstance(other, list):
+        if len(value) != len(other):
+            yield f"{name} has {len(value)} and {len(other)} entries"
+            return
+        for index, (item, its) in enumerate(zip(value, other, strict=True)):
+            yield from _walk(f"{name}[{index}]", item, its, tolerance)
+    elif not _close(value, other, tolerance):
+        yield f"{name} is {value} and {other}"
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python's own: arrays, tensors and tuples as lists, NumPy's numbers as numbers."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _close(value: Any, other: Any, tolerance: float) -> bool:
+    real = isinstance(value, numbers.Real) and isinstance(other, numbers.Real)
+    if not real or isinstance(value, numbers.Integral):
+        return bool(value == other)
+    a, b = float(value), float(other)
+    if not (np.isfinite(a) and np.isfinite(b)):
+        return a == b or (np.isnan(a) and np.isnan(b))
+    return abs(a - b) <= tolerance * max(1.0, abs(a))
+
+
+# --- figures -------------------------------------------------------------------------------------
+UNITLESS = ("activation", "coordinate", "singular value")
+"""Quantities in the model's own arbitrary units, which need no brackets."""
+
+
+def check_figure(where: str, figure: Figure) -> None:
+    """A figure has a title, a caption, names on its axes, and a unit in brackets on one of them.
+
+    Raises:
+        AssertionError: with what is missing.
+    """
+    assert figure.title.strip(), f"{where} has no title"
+    assert figure.caption.strip(), f"{where} has no caption"
+    plots = [plot for plot in figure.plots if not plot.bare]
+    for axis in ("x", "y"):
+        named = all(getattr(plot, axis).title.strip() for plot in plots)
+        assert named, f"{where}: no name on its {axis} axis"
+    scales = [layer.scale.title for plot in plots for layer in plot.layers if layer.scale]
+    titles = [*scales, *(axis.title for plot in plots for axis in (plot.x, plot.y))]
+    united = not plots or any("(" in name or name in UNITLESS for name in titles)
+    assert united, f"{where}: no axis or color bar says its unit in brackets"
+
+
+# --- plants and controls -------------------------------------------------------------------------
+SEEDS = (0, 1, 2)
+
+
+def calibration_checks(probe: type[Probe], seeds: Sequence[int] = SEEDS) -> Iterator[Check]:
+    """The checks of what `probe.calibration()` says, each named: that it has a plant and a control,
+    that every plant is found with the right number, and that on every control, built with each of
+    `seeds`, most of the time nothing is found.
+    """
+    trials = probe.calibration().trials
+    yield Check("has a plant and a control", partial(_has_both, probe, trials))
+    for trial in trials:
+        yield Check(f"finds {trial.mechanism}", partial(_found, probe, trial, seeds[0]))
+        for kind, build in trial.controls.items():
+            silent = partial(_silent, probe, trial, kind, build, seeds)
+            yield Check(f"{trial.mechanism}: silent on {kind}", silent)
+
+
+def _has_both(probe: type[Probe], trials: Sequence[Trial]) -> None:
+    assert trials, f"{probe.name} has no calibration(): nothing says that it finds anything"
+    assert any(trial.controls for trial in trials), (
+        f"{probe.name} has no control: nothing says that it is ever silent"
+    )
+
+
+def _found(probe: type[Probe], trial: Trial, seed: int) -> None:
+    chosen = probe.from_dict(dict(trial.settings))
+    plant = trial.plant(0.0, seed)
+    result = chosen.run(plant.subject, seed=seed)
+    detects = trial.detects or chosen.detects
+    assert detects(result), f"{probe.name} misses {trial.mechanism}: {result.headline}"
+    error = trial.error(result, plant)
+    assert error <= trial.tolerance, (
+        f"{probe.name} on {trial.mechanism}: {trial.estimate} is {error:g}; expected at most "
+        f"{trial.tolerance:g}: {result.headline}"
+    )
+
+
+def _silent(
+    probe: type[Probe],
+    trial: Trial,
+    kind: str,
+    build: Callable[[int], Subject],
+    seeds: Sequence[int],
+) -> None:
+    """A level of 0.01 speaks once in a hundred on what is not there, and not on most seeds."""
+    chosen = probe.from_dict({**trial.settings, **trial.control_settings})
+    detects, said = trial.detects or chosen.detects, list[str]()
+    for seed in seeds:
+        subject = build(seed)
+        try:
+            result = chosen.run(subject, seed=seed)
+        except NotApplicableError as error:
+            raise AssertionError(f"the control {kind!r} tests nothing: {error}") from error
+        if detects(result):
+            said.append(result.headline)
+    assert 2 * len(said) < len(seeds), (
+        f"{probe.name} finds {trial.mechanism} on {len(said)} of {len(seeds)} controls {kind!r}: "
+        f"{said[0]}"
+    )

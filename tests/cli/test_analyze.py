@@ -19,7 +19,7 @@ from mechint.cli.opening import Opening
 from mechint.config import ModelConfig
 from mechint.locks import locked
 from mechint.models import build
-from mechint.planted import composition
+from mechint.planted import composition, modular_addition
 from mechint.probe import quick_probes
 from mechint.report.page import command_of
 from mechint.results import VERDICTS, ProbeResult, short
@@ -298,3 +298,39 @@ def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None
     assert table.exit_code == 0 and "lens.final_accuracy" in (tmp_path / "all.csv").read_text()
     assert "answer=7: " in one_line(mechint(*asked, "--answer", "7"))
     assert "--answer last: expected a number" in one_line(mechint(*asked, "--answer", "last"))
+
+
+# --- a task that nobody names ---------------------------------------------------------------------
+@pytest.fixture
+def unnamed(tmp_path: Path) -> Path:
+    """The weights of an addition modulo 23 without the task's name."""
+    model = modular_addition(p=23, frequencies=(3, 7, 10)).subject.model
+    save_checkpoint(
+        tmp_path / "bare.pt",
+        config=model.config,
+        weights=model.weights(),
+        task=None,
+        step=0,
+        metrics={},
+    )
+    return tmp_path / "bare.pt"
+
+
+def test_analyze_opens_with_what_a_task_would_add(mechint: Command, unnamed: Path) -> None:
+    shown = mechint("analyze", unnamed, "--probe", "embedding").stdout
+    opening = " ".join(shown.partition("Language model")[0].split())  # lines are wrapped
+    assert opening.startswith("warning: no task is known, so only probes that need none apply; ")
+    assert "--task modular-arithmetic --set p=23" in opening
+    named = mechint(
+        "analyze", unnamed, "--probe", "embedding", "--task", "modular-arithmetic", "--set", "p=23"
+    )
+    assert "no task is known" not in named.output
+
+
+@pytest.mark.full
+def test_the_first_next_step_names_the_task_that_fits(mechint: Command, unnamed: Path) -> None:
+    found = json.loads(mechint("analyze", unnamed, "--seed", 3, "--json").stdout)["accounts"][0]
+    task = "--task modular-arithmetic --set p=23"
+    assert found["next"][0] == f"mechint analyze {unnamed} {task} --seed 3"
+    again = mechint("analyze", unnamed, "--probe", "norms", *task.split())
+    assert again.exit_code == 0 and again.stdout.startswith("Addition mod 23, one layer")

@@ -14,7 +14,6 @@ from mechint.errors import CheckpointError, ParameterError
 from mechint.plugins import PLUGINS, given_plugins, load_plugin
 from mechint.registry import PROBES, TASKS
 from mechint.sweeps import keep_plan, on_ray, plan
-from mechint.training import spec, train_many
 from tests.cli.conftest import Command, one_line
 
 SMALL = ("n=5", "steps=5", "d_model=8", "n_heads=2")
@@ -134,36 +133,6 @@ def test_the_workers_of_a_sweep_have_them(
     (own / "here" / "own_parity.py").touch()  # the file that was named counts, not this one
     again = mechint(*swept, *plugins, "--out", "T")
     assert [line.split()[1] for line in again.stdout.splitlines()] == ["finished"] * 2
-
-
-@pytest.mark.full
-def test_the_workers_of_a_training_have_them(own: Path) -> None:
-    load_plugin(f"{own / 'own_parity.py'}:Parity")
-    task = TASKS["parity"](n=5)
-    specs = [
-        spec(task, {"d_model": width, "n_heads": 2}, {"steps": 3}, out=own / f"{width}")
-        for width in (8, 16)
-    ]
-    assert [run.status for run in train_many(specs, workers=2)] == ["finished"] * 2
-
-
-@pytest.mark.full
-def test_the_workers_of_a_table_have_them(own: Path) -> None:
-    load_plugin(f"{own / 'own_parity.py'}:Parity")
-    load_plugin(f"{own / 'own_norms.py'}:EmbeddingNorms")
-    asked = [
-        spec(
-            TASKS["parity"](n=5),
-            {"d_model": 8, "n_heads": 2},
-            {"steps": 3},
-            seed=i,
-            out=own / f"{i}",
-        )
-        for i in range(2)
-    ]
-    train_many(asked)
-    table = library.runs([own / "0", own / "1"], workers=2).probe("embedding-norms", models=99)
-    assert [row["embedding-norms.verdict"] for row in table.rows()] == ["no"] * 2
 
 
 def test_a_task_of_ray_has_them(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,33 +31,11 @@ def test_the_command(mechint: Command, tmp_path: Path) -> None:
     assert {row["status"] for row in rows} == {"finished"}
     assert "4 finished" in stands.stderr
     assert mechint("sweep", out, "--resume").exit_code == 0
-    some = mechint("sweep", out, "--only", "1", "--json")
-    assert json.loads(some.stdout) == rows[2:]
-    assert json.loads(mechint("sweep", out, "--only", "0:9", "--json").stdout) == rows
-    assert "expected groups from 0 to 1" in one_line(mechint("sweep", out, "--only", "2"))
-    assert "expected a group" in one_line(mechint("sweep", out, "--only", "x"))
-
-
-def test_some_groups_of_a_new_sweep_leave_a_sweep(mechint: Command, tmp_path: Path) -> None:
-    """Its plan and its probes are there, so that the rest goes on, and no other sweep may come."""
-    out = tmp_path / "sweep"
-    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--group-size", 1, "--out", out]
-    assert "expected groups from 0 to 1" in one_line(mechint(*swept, "--only", 2))
-    assert not out.exists()
-    some = mechint(*swept, "--probe", "embedding", "--only", 0)
-    assert some.exit_code == 0 and some.stdout.startswith("seed=0  finished"), some.output
-    status = out / "seed=0" / "status.json"
-    first = status.read_bytes()
-    other = ["sweep", TASK, *SETTINGS, "--over", "lr=1e-3,2e-3", "--out", out, "--only", 0]
-    assert "holds another sweep" in one_line(mechint(*other))
-    assert status.read_bytes() == first
-    assert mechint(*swept).exit_code == 0
-    assert len((out / "sweep.csv").read_text().splitlines()) == 3, "both runs, measured"
+    other = ["sweep", TASK, *SETTINGS, "--over", "lr=1e-3,2e-3"]
+    assert "holds another sweep" in one_line(mechint(*other, "--out", out))
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").touch()
-    assert "holds something else" in one_line(
-        mechint(*swept, "--out", tmp_path / "notes", "--only", 0)
-    )
+    assert "holds something else" in one_line(mechint(*other, "--out", tmp_path / "notes"))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +53,7 @@ def test_the_plan_of_a_directory_stands(
     mechint: Command, tmp_path: Path, options: list[object]
 ) -> None:
     (tmp_path / "sweep.json").write_text("[]")
-    for more in ([], ["--resume"], ["--only", 0], ["--dry-run"]):
+    for more in ([], ["--resume"], ["--dry-run"]):
         line = one_line(mechint("sweep", tmp_path, *options, *more))
         assert f"{options[0]}: what a directory holds is planned already" in line
 

@@ -14,7 +14,7 @@ import pytest
 from mechint.probe import Probe
 from mechint.registry import PROBES
 from mechint.subject import Subject
-from mechint.testing.state import unchanged
+from mechint.testing.probes import unchanged
 from tests import campaigns
 from tests.conformance.test_probes import SUBJECTS, UNSUITED
 

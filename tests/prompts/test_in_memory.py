@@ -14,7 +14,7 @@ from torch import nn
 import mechint
 from mechint import planted
 from mechint.errors import CheckpointError, DataError, ParameterError
-from mechint.prompts.names import byte_name, token_names
+from mechint.prompts.reading import byte_name, token_names
 
 PAIR = {"prompt": "The capital of France is", "answer": " Paris"}
 PAIR["counterfactual"] = {"prompt": "The capital of Italy is", "answer": " Rome"}  # type: ignore[assignment]
