@@ -152,9 +152,11 @@ class Account:
     def hero(self) -> Figure | None:
         """The one figure to show first: that of the leading result, else the first there is."""
         shown = [self.leading, *self.results.values()]
-        heroes = [one.figures.get(one.hero) for one in shown if one is not None and one.hero]
-        others = [figure for one in shown if one is not None for figure in one.figures.values()]
-        return next((one for one in [*heroes, *others] if one is not None and one.plots), None)
+        held = [one for one in shown if one is not None]
+        order = [(one, one.figures.get(one.hero)) for one in held]
+        order += [(one, figure) for one in held for figure in one.figures.values()]
+        told = (f.for_verdict(one.verdict) for one, f in order if f is not None and f.plots)
+        return next(told, None)
 
     @property
     def mechanisms(self) -> dict[str, str]:

@@ -149,6 +149,7 @@ class Probe(Settings, abc.ABC):
 
     Class attributes:
         name: of the registry.
+        topic: heading under which ``mechint probes`` lists it.
         source: the paper (section, equation) that the method is from.
         needs: what it asks of a subject, members of `Need`; checked when the class is made.
         lead_rank: how early its lead becomes the verdict of an account, 0 (last) to 100.
@@ -158,6 +159,7 @@ class Probe(Settings, abc.ABC):
     """
 
     name: ClassVar[str]
+    topic: ClassVar[str] = "other"
     source: ClassVar[str]
     needs: ClassVar[tuple[Need, ...]] = ()
     quick: ClassVar[bool] = False

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import mechint
 
 T = TypeVar("T")
+OTHER = "other"
+"""The topic of what names none."""
 OWN = "mechint"
 """The distribution whose entry points are the built-ins."""
 
@@ -148,19 +150,41 @@ class Registry(Generic[T]):
         del self._entries[name]
 
     def describe(self, name: str) -> str:
-        """Summary of the docstring of the object behind `name`, read without importing it where
-        the module of its target defines it.
+        """Summary of the docstring of the object behind `name`."""
+        return self._read(name)[0]
+
+    def topics(self) -> dict[str, list[str]]:
+        """Topic → names, in alphabetical order."""
+        topics: dict[str, list[str]] = {}
+        for name in self:
+            topics.setdefault(self._read(name)[1], []).append(name)
+        return dict(sorted(topics.items()))
+
+    def _read(self, name: str) -> tuple[str, str]:
+        """Summary and topic of the object behind `name`, read without importing it where the module
+        of its target defines it; its class attribute `topic` is a text written there.
         """
         target, owner = self._entry(name)
         module, _, attribute = target.partition(":")
         try:
             for node in ast.parse(_source(module).read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
-                    return summary(ast.get_docstring(node))
-            return summary(_load(target).__doc__)
+                    return summary(ast.get_docstring(node)), _topic(node)
+            found = _load(target)
+            return summary(found.__doc__), getattr(found, "topic", OTHER)
         except Exception as error:  # a broken plug-in must not break the list
             warnings.warn(f"{self.kind} {name!r} of {owner} cannot be read: {error}", stacklevel=2)
-            return ""
+            return "", OTHER
+
+
+def _topic(node: ast.ClassDef | ast.FunctionDef) -> str:
+    """The text that a class body assigns to `topic`."""
+    for line in node.body:
+        if isinstance(line, ast.Assign | ast.AnnAssign) and isinstance(line.value, ast.Constant):
+            names = line.targets if isinstance(line, ast.Assign) else [line.target]
+            if any(isinstance(one, ast.Name) and one.id == "topic" for one in names):
+                return str(line.value.value)
+    return OTHER
 
 
 @cache

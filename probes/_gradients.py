@@ -44,6 +44,7 @@ class Gradients(Probe):
     """
 
     name: ClassVar[str] = "gradients"
+    topic: ClassVar[str] = "learning and capacity"
     source: ClassVar[str] = (
         "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Fig. "
         "18 and Eq. 12"

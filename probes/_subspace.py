@@ -35,6 +35,7 @@ class Subspace(Probe):
     """
 
     name: ClassVar[str] = "subspace"
+    topic: ClassVar[str] = "learning and capacity"
     source: ClassVar[str] = (
         "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
         "Retention, Sec. 3, Theorems 3 and 4"

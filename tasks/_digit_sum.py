@@ -19,7 +19,7 @@ from tasks.sequences import SequenceTask
 
 @dataclass(frozen=True)
 class DigitSum(SequenceTask):
-    """a + b of two numbers of the same number of digits, a character each: ``1234+2345=3579``.
+    """The sum of two numbers of as many digits, a character each: ``1234+2345=3579``.
 
     The digits of the sum are read from the ``=`` on, each from the digit before it. Places count
     from 0, the least significant. Variables: "sum_i", the two digits at place i added; "carry_i",
@@ -33,6 +33,7 @@ class DigitSum(SequenceTask):
     """
 
     name: ClassVar[str] = "digit-sum"
+    topic: ClassVar[str] = "arithmetic"
     source: ClassVar[str] = (
         "Nanda et al. 2023, Progress measures for grokking, 5-digit addition; Quirke & Barez 2024, "
         "Understanding Addition in Transformers; ARENA monthly problem, September 2023"
@@ -287,7 +288,7 @@ def _looked_ahead(tokens: Tensor, *signals: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TenDigitAddition(DigitSum):
-    """a + b of two numbers of ten digits, the sum written from its least significant digit on.
+    """The sum of two numbers of ten digits, written from its least significant digit on.
 
     `verification` has the cases on which small models of it are compared.
 
@@ -297,6 +298,7 @@ class TenDigitAddition(DigitSum):
     """
 
     name: ClassVar[str] = "ten-digit-addition"
+    topic: ClassVar[str] = "arithmetic"
     source: ClassVar[str] = "AdderBoard 2026, the smallest transformer that adds ten-digit numbers"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"task.digits": 3, "train.steps": 1500, "train.lr": 3e-3},

@@ -19,7 +19,7 @@ from tasks.sequences import SequenceTask
 
 @dataclass(frozen=True)
 class FirstUnique(SequenceTask):
-    """At every position, the first of the letters so far that occurred once; ``?`` where none did.
+    """The first letter so far that occurred once, at every position; ``?`` where none did.
 
     Letter i is token i + 1; token 0, ``?``, opens the sequence. Variables: "answer_k", what is
     right at position k; "repeated_a", whether that letter occurs twice or more by the last
@@ -31,6 +31,7 @@ class FirstUnique(SequenceTask):
     """
 
     name: ClassVar[str] = "first-unique"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "ARENA monthly problem, August 2023"
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 2,

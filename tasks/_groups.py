@@ -36,6 +36,7 @@ class Groups(TwoOperandTask):
     """
 
     name: ClassVar[str] = "groups"
+    topic: ClassVar[str] = "groups"
     source: ClassVar[str] = (
         "Chughtai et al. 2023, A Toy Model of Universality, Sec. 3; Power et al. 2022"
     )

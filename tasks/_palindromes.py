@@ -19,7 +19,7 @@ from tasks.sequences import SequenceTask
 
 @dataclass(frozen=True)
 class Palindromes(SequenceTask):
-    """Whether 2 · half_length values are the same backwards: class 1 if so, read at the end.
+    """Symmetry of 2 · half_length values: class 1 where they are the same backwards.
 
     Value i is token i, then come the tokens of the start and of the end. Half of the examples are
     palindromes, of few short ones not half of every split; the others differ in one pair or more.
@@ -32,6 +32,7 @@ class Palindromes(SequenceTask):
     """
 
     name: ClassVar[str] = "palindromes"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "ARENA monthly problem, July 2023"
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 2,

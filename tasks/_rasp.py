@@ -33,6 +33,7 @@ class Rasp(SequenceTask):
     """
 
     name: ClassVar[str] = "rasp"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = (
         "Weiss et al. 2021, Thinking Like Transformers; Lindner et al. 2023, Tracr: Compiled "
         "Transformers as a Laboratory for Interpretability"

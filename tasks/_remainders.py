@@ -31,6 +31,7 @@ class Remainders(TwoOperandTask):
     """
 
     name: ClassVar[str] = "remainders"
+    topic: ClassVar[str] = "arithmetic"
     source: ClassVar[str] = (
         "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Sec. 3"
     )

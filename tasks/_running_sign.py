@@ -20,7 +20,7 @@ from tasks.sequences import SequenceTask
 
 @dataclass(frozen=True)
 class RunningSign(SequenceTask):
-    """At every position, whether the sum so far is negative, zero or positive: classes 0, 1, 2.
+    """The sign of the sum so far at every position: class 0 below zero, 1 at zero, 2 above.
 
     Token i is the number i - largest. Variables: "total_k", the sum after position k, counted from
     its smallest possible value, and "element_k", the number there.
@@ -31,6 +31,7 @@ class RunningSign(SequenceTask):
     """
 
     name: ClassVar[str] = "running-sign"
+    topic: ClassVar[str] = "arithmetic"
     source: ClassVar[str] = "ARENA monthly problem, November 2023"
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 1,

@@ -41,6 +41,7 @@ class SingleIndex(RegressionTask):
     """
 
     name: ClassVar[str] = "single-index"
+    topic: ClassVar[str] = "regression"
     source: ClassVar[str] = (
         "Ren, Nichani, Wu, Lee 2025, Emergence and scaling laws for SGD learning"
     )

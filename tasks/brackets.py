@@ -24,7 +24,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Brackets(SequenceTask):
-    """Whether a string of brackets is balanced, read at its start or its end: class 1 when it is.
+    """Balance of a string of brackets, read at its start or its end: class 1 where it is balanced.
 
     Tokens: start 0, padding 1, end 2, ( 3, ) 4. Half of the examples are drawn balanced; the others
     have equally many of both in random order, a single bracket turned round, or brackets at random,
@@ -39,6 +39,7 @@ class Brackets(SequenceTask):
     """
 
     name: ClassVar[str] = "balanced-brackets"
+    topic: ClassVar[str] = "languages"
     source: ClassVar[str] = "ARENA, Balanced bracket classifier; Nanda et al. 2023; Yao et al. 2021"
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 3,

@@ -38,8 +38,8 @@ PAIRS = ("()", "[]", "{}", "<>")
 
 @dataclass(frozen=True)
 class FormalLanguage(SequenceTask):
-    """Whether each prefix of a string is in a formal language: Tomita 1 to 7, or Dyck-k, balanced
-    brackets of k kinds at most `depth` deep.
+    """Membership of each prefix of a string in a formal language: Tomita 1 to 7, or Dyck-k,
+    balanced brackets of k kinds at most `depth` deep.
 
     Variables: "state_i", the state of the automaton after symbol i. Of Dyck-k a state is the stack
     of open brackets, and the last state is that of strings that cannot be completed. The first
@@ -52,6 +52,7 @@ class FormalLanguage(SequenceTask):
     """
 
     name: ClassVar[str] = "formal-language"
+    topic: ClassVar[str] = "languages"
     source: ClassVar[str] = (
         "Tomita 1982; Weiss et al. 2018, Extracting Automata from Recurrent Neural Networks; "
         "Hewitt et al. 2020, RNNs can generate bounded hierarchical languages"

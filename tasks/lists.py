@@ -51,6 +51,7 @@ class MaxOfList(ListTask):
     """
 
     name: ClassVar[str] = "max-of-list"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = (
         "Gross et al. 2024, Compact Proofs of Model Performance via Mechanistic Interpretability"
     )
@@ -178,6 +179,7 @@ class SecondLargest(ListTask):
     """
 
     name: ClassVar[str] = "second-largest"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "Alignment Research Center 2026, AlgZoo (second argmax)"
     model_defaults: ClassVar[Mapping[str, Any]] = MaxOfList.model_defaults
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -280,6 +282,7 @@ class SortedList(ListTask):
     """
 
     name: ClassVar[str] = "sorted-list"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "ARENA monthly problem, October 2023; Weiss et al. 2021, RASP"
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 1,

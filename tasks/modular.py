@@ -49,6 +49,7 @@ class ModularArithmetic(TwoOperandTask):
     """
 
     name: ClassVar[str] = "modular-arithmetic"
+    topic: ClassVar[str] = "arithmetic"
     source: ClassVar[str] = (
         "Power et al. 2022, Grokking; Nanda et al. 2023, Progress measures for grokking, Sec. "
         "3; Zhong et al. 2023, The Clock and the Pizza"

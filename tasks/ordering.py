@@ -58,8 +58,7 @@ class HiddenOrder(TwoOperandTask):
 
 @dataclass(frozen=True)
 class HiddenComparison(HiddenOrder):
-    """Whether a comes before b in a hidden order of the tokens: class 1 when rank a < rank b, else
-    0.
+    """Comparison of two tokens by a hidden order: class 1 where rank a < rank b, else 0.
 
     >>> task = HiddenComparison(n=10)
     >>> a, b = (int(task.ranks.argsort()[rank]) for rank in (2, 7))
@@ -68,6 +67,7 @@ class HiddenComparison(HiddenOrder):
     """
 
     name: ClassVar[str] = "comparison"
+    topic: ClassVar[str] = "arithmetic"
     train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 2000, "lr": 1e-3, "weight_decay": 0.1}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {
@@ -116,6 +116,7 @@ class HiddenAddition(HiddenOrder):
     """
 
     name: ClassVar[str] = "hidden-addition"
+    topic: ClassVar[str] = "arithmetic"
     train_defaults: ClassVar[Mapping[str, Any]] = {
         "steps": 15_000,
         "lr": 1e-3,

@@ -45,6 +45,7 @@ class RegressionMixture(RegressionTask):
     """
 
     name: ClassVar[str] = "regression-mixture"
+    topic: ClassVar[str] = "regression"
     source: ClassVar[str] = (
         "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
         "Retention, Sec. 3"

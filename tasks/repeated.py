@@ -38,6 +38,7 @@ class RepeatedTokens(SequenceTask):
     """
 
     name: ClassVar[str] = "repeated-tokens"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "Olsson et al. 2022, In-context Learning and Induction Heads"
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 2,

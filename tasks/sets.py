@@ -19,7 +19,7 @@ from tasks.sequences import SequenceTask
 
 @dataclass(frozen=True)
 class CountDistinct(SequenceTask):
-    """How many different numbers a list has, read at the = behind it.
+    """The count of different numbers in a list, read at the = behind it.
 
     Programs: by "present_v", whether number v occurs; by "new_i", whether number i of the list has
     not occurred before.
@@ -30,6 +30,7 @@ class CountDistinct(SequenceTask):
     """
 
     name: ClassVar[str] = "count-distinct"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "Weiss et al. 2021, Thinking Like Transformers (histograms)"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"model.d_model": 32, "train.steps": 1000, "train.lr": 3e-3},
@@ -122,7 +123,7 @@ class CountDistinct(SequenceTask):
 
 @dataclass(frozen=True)
 class SetDifference(SequenceTask):
-    """Which numbers of a list are left without those of another, which is read first.
+    """The numbers of a list that are not in another, which is read first.
 
     ``3 5 - 5 1 3 5`` removes 3 and 5 from the list behind the -: each of its positions answers
     whether its number is kept. Variables: "removed_v" for each number v, "kept_i" for each answer.
@@ -133,6 +134,7 @@ class SetDifference(SequenceTask):
     """
 
     name: ClassVar[str] = "set-difference"
+    topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "Weiss et al. 2021, Thinking Like Transformers (selection by equality)"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"model.d_model": 32, "train.steps": 800, "train.lr": 3e-3},

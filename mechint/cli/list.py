@@ -113,15 +113,18 @@ def probes(name: str | None, as_json: bool) -> None:
 
 
 def _list(registry: Registry, as_json: bool) -> None:
+    """Names and summaries under their topics."""
     described = {name: registry.describe(name) for name in registry}
     if as_json:
         print_json(described)
         return
     width, out = max(map(len, described), default=0), console()
-    for name, line in described.items():
-        text = f"{name:<{width}}  {line.replace('`', '')}".rstrip()
-        for part in hanging(text, out.width if out.is_terminal else 10_000, width + 2):
-            click.echo(part)
+    for place, (topic, names) in enumerate(registry.topics().items()):
+        out.print("\n" * bool(place) + topic.upper(), style="bold", markup=False)
+        for name in names:
+            text = f"  {name:<{width}}  {described[name].replace('`', '')}".rstrip()
+            for part in hanging(text, out.width, width + 4):
+                click.echo(part)
 
 
 def hanging(text: str, width: int, indent: int) -> list[str]:

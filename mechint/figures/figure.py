@@ -108,19 +108,22 @@ class Plot:
     equal: bool = False
     bare: bool = False
 
+    def share(self, line: Line) -> float:
+        """The place of `line` on its axis, from 0 to 1."""
+        axis: Axis = getattr(self, line.axis)
+        values = [*(axis.span or ()), *(one.at for one in self.lines if one.axis == line.axis)]
+        for layer in self.layers if axis.span is None else ():
+            values += finite(list(getattr(layer, line.axis)))
+        at, *all_ = (math.log10(v) if axis.log and v > 0 else v for v in (line.at, *values))
+        return (at - min(all_)) / ((max(all_) - min(all_)) or 1.0)
+
     def crowded(self, line: Line) -> int:
         """Number of named lines before `line` whose name would stand on its own: those on the same
         axis within a twelfth of its span.
         """
-        values = [one.at for one in self.lines if one.axis == line.axis]
-        for layer in self.layers:
-            values += finite(list(getattr(layer, line.axis)))
-        log = getattr(self, line.axis).log
-        at = {value: math.log10(value) if log and value > 0 else value for value in values}
-        span = (max(at.values()) - min(at.values())) or 1.0
         before = self.lines[: list(self.lines).index(line)]
         same = [one for one in before if one.text and one.axis == line.axis]
-        return sum(abs(at[one.at] - at[line.at]) < span / 12 for one in same)
+        return sum(abs(self.share(one) - self.share(line)) < 1 / 12 for one in same)
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,9 +175,10 @@ class Figure:
         first = dataclasses.replace(first, layers=[*first.layers, *layers])
         return dataclasses.replace(self, plots=[first, *rest])
 
-    def caption_for(self, verdict: str | None) -> str:
-        """The caption where the finding's verdict is `verdict`."""
-        return self.captions.get(verdict or "", self.caption)
+    def for_verdict(self, verdict: str) -> Figure:
+        """The figure with the caption that stands where the finding's verdict is `verdict`."""
+        caption = self.captions.get(verdict, self.caption)
+        return dataclasses.replace(self, caption=caption, captions={})
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -256,6 +260,12 @@ class Figure:
         layers = [layer for panel in self.plots for layer in panel.layers]
         many = any(max((len(row) for row in one.z or ()), default=0) > 150 for one in layers)
         return many or any(layer.lying for layer in layers)
+
+    @property
+    def all_matrices(self) -> bool:
+        """True if the figure shows matrices alone, a cell a pixel."""
+        layers = [layer for panel in self.plots for layer in panel.layers]
+        return all(one.kind == "matrix" and not len(one.x) for one in layers)
 
     def __repr__(self) -> str:
         return f"Figure({self.title}: {self.caption})"

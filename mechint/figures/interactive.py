@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,8 @@ def _colors(scale: Scale, letter: str) -> dict[str, Any]:
 
 def _layout(figure: Figure) -> dict[str, Any]:
     named = [one for p in figure.plots for one in p.layers if one.name and one.legend]
+    over = [plot.crowded(one) for plot in figure.plots for one in plot.lines if one.text]
+    above = 13 * (1 + max(over)) if over and len(named) > 1 else 0  # names of lines, then series
     layout: dict[str, Any] = {
         "title": {"text": _plain(figure.title), "x": 0, "xref": "container", "font": {"size": 15}},
         "font": {"family": FONT, "size": 12},
@@ -187,7 +190,7 @@ def _layout(figure: Figure) -> dict[str, Any]:
         "showlegend": len(named) > 1,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "xanchor": "left"},
         "meta": {
-            "top": 52 if figure.kind == "panels" and figure.plots[0].lines else 30,
+            "top": 52 if figure.kind == "panels" and figure.plots[0].lines else 30 + above,
             "columns": figure.columns,
         },
         "hovermode": "x" if figure.kind in ("lines", "panels", "histogram") else "closest",
@@ -222,8 +225,8 @@ def _layout(figure: Figure) -> dict[str, Any]:
             head = {"text": _plain(title), "showarrow": False, "font": {"size": 11}}
             at = {"x": domains[0][0], "y": domains[1][1], "xref": "paper", "yref": "paper"}
             layout["annotations"].append({**head, **at, "xanchor": "left", "yanchor": "bottom"})
-    if figure.kind == "panels":
-        layout["legend"]["y"] = 1 + 26 / layout["height"]
+    lift = 26 if figure.kind == "panels" else above
+    layout["legend"]["y"] = 1 + lift / layout["height"]
     return layout
 
 
@@ -264,7 +267,9 @@ def _axis(axis: Axis, plot: Plot, letter: str) -> dict[str, Any]:
     }
     matrix = any(layer.kind == "matrix" for layer in plot.layers)
     if axis.log:
-        style |= {"type": "log", "exponentformat": "power", "dtick": 1}
+        seen = [v for one in plot.layers for v in finite(list(getattr(one, letter))) if v > 0]
+        decades = math.log10(max(seen, default=1.0) / min(seen, default=1.0))
+        style |= {"type": "log", "exponentformat": "power", "dtick": 1 + int(decades / 8)}
     if plot.bare:
         style["visible"] = False
     if matrix:
@@ -281,8 +286,6 @@ def _axis(axis: Axis, plot: Plot, letter: str) -> dict[str, Any]:
     if axis.span is not None:
         low, high = axis.span
         if axis.log:
-            import math
-
             low, high = math.log10(low), math.log10(high)
         style["range"] = [high, low] if axis.reverse else [low, high]
         style.pop("autorange", None)
@@ -293,8 +296,6 @@ def _line(
     line: Line, y_number: str, x_number: str, plot: Plot
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A layout's shape across a panel, and the annotation with its name."""
-    import math
-
     own, number, log = (
         ("x", x_number, plot.x.log) if line.axis == "x" else ("y", y_number, plot.y.log)
     )
@@ -330,6 +331,8 @@ def _line(
         "yanchor": "bottom",
         "xanchor": "center" if own == "x" else "right",
     }
+    if own == "x" and not 0.1 <= (place := plot.share(line)) <= 0.9:
+        note["xanchor"] = "left" if place < 0.1 else "right"
     crowded = plot.crowded(line)
     if crowded and own == "y":
         note |= {"x": 0, "xanchor": "left"}
@@ -388,8 +391,8 @@ def element(figure: Figure, name: str) -> str:
         data = _json(figure.view)
         held = f'<script type="application/json" data-view="view-{name}">{data}</script>'
         return f'{drawn}<div class="view" id="view-{name}"></div>{held}'
-    spec = packed(figure.spec)
-    held = f'<script type="application/json" data-plot="plot-{name}">{_json(spec)}</script>'
+    data = _json(packed(figure))
+    held = f'<script type="application/json" data-plot="plot-{name}">{data}</script>'
     label = html.escape(figure.caption)
     plot = f'<div class="plot" id="plot-{name}" role="img" aria-label="{label}" hidden></div>'
     return f"{drawn}{plot}{held}"
@@ -400,24 +403,40 @@ def _json(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-PACKED, MANY = 1500, 50_000
-"""Cells from which a matrix is written as bytes: 65,536 levels, or 256 in a step's frame and in a
-figure of many cells.
-"""
+PACKED = 1500
+"""Cells from which a matrix is read from its drawing, or is written as bytes of 256 levels."""
 
 
-def packed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The specification with large matrices as base64 of whole numbers between their ends."""
+def packed(figure: Figure) -> dict[str, Any]:
+    """The specification with large matrices as the place of their image in the drawing, else as
+    base64 of whole numbers between their ends.
+    """
+    spec = figure.spec
+    data = [
+        {**trace, "z": {"image": place, "low": trace["zmin"], "high": trace["zmax"]}}
+        if figure.all_matrices and _spans(trace)
+        else _packed_trace(trace)
+        for place, trace in enumerate(spec["data"])
+    ]
     frames = [
-        {**frame, "data": [_packed_trace(trace, 1) for trace in frame["data"]]}
+        {**frame, "data": [_packed_trace(trace) for trace in frame["data"]]}
         for frame in spec.get("frames", ())
     ]
-    cells = sum(len(trace["z"]) * len(trace["z"][0]) for trace in spec["data"] if trace.get("z"))
-    data = [_packed_trace(trace, 1 if cells > MANY else 2) for trace in spec["data"]]
     return {**spec, "data": data, **({"frames": frames} if frames else {})}
 
 
-def _packed_trace(trace: Mapping[str, Any], size: int) -> dict[str, Any]:
+def _spans(trace: Mapping[str, Any]) -> bool:
+    """True if a large matrix lies within its scale and takes half of it, so that its drawing shows
+    each number to 1% of their range.
+    """
+    z = trace["z"]
+    held, least, most = finite(z), trace["zmin"], trace["zmax"]
+    if not held or len(z) * len(z[0]) < PACKED:
+        return False
+    return least <= min(held) and max(held) <= most and max(held) - min(held) > (most - least) / 2
+
+
+def _packed_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
     import base64
 
     import numpy as np
@@ -427,10 +446,9 @@ def _packed_trace(trace: Mapping[str, Any], size: int) -> dict[str, Any]:
         return dict(trace)
     held = finite(z) or [0.0]
     low, high = min(held), max(held)
-    top = 256**size - 2  # the last value is a hole
+    top = 254  # the last value is a hole
     values = np.array([[np.nan if one is None else one for one in row] for row in z])
     whole = np.round((values - low) / ((high - low) or 1.0) * top)
-    whole = np.where(np.isnan(whole), top + 1, whole).astype(f"<u{size}")
+    whole = np.where(np.isnan(whole), top + 1, whole).astype(np.uint8)
     text = base64.b64encode(whole.tobytes()).decode()
-    shape = {"low": low, "high": high, "columns": len(z[0]), "size": size}
-    return {**trace, "z": {"packed": text, **shape}}
+    return {**trace, "z": {"packed": text, "low": low, "high": high, "columns": len(z[0])}}

@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 
 HALF, WHOLE = 440, 800
 """Pixels of a figure beside another in a page, and of one that needs the whole width."""
-PANEL, TALL, NARROWEST = 110, 290, 130
-"""Pixels: height of a stacked panel, of an ordinary figure; least width of a panel in a grid."""
+PANEL, SHORTEST, TALL, NARROWEST = 110, 190, 290, 130
+"""Pixels: height of a stacked panel, least one of lying bars, beside which a title stands, that of
+an ordinary figure; least width of a panel in a grid.
+"""
 DASHES = {"": "-", "dash": (0, (4, 2)), "dot": (0, (1, 2))}
 END_LABELS = 16
 """Curves that are labeled at their ends; more are named in a legend."""
+LEVELS = 254
+"""Colors of a scale; with a hole one byte holds them."""
 PAGE_COLORS = {
     INK: "--ink,currentColor",
     QUIET: "--quiet,currentColor",
@@ -85,7 +89,7 @@ def height_of(figure: Figure, width: int) -> int:
     bars = [layer for layer in plot.layers if layer.lying]
     if bars:
         rows = len(bars[0].y) * (1 if bars[0].kind == "points" else len(bars))
-        return min(1100, 80 + (20 if rows == len(bars[0].y) else 12) * rows)
+        return min(1100, max(SHORTEST, 80 + (20 if rows == len(bars[0].y) else 12) * rows))
     if plot.equal:  # the color bar takes a part of the width
         return min(figure.size or width, round(0.8 * width))
     return figure.size or TALL
@@ -125,10 +129,10 @@ def inline_svg(figure: Figure, name: str, width: int | None = None) -> str:
         drawn = draw(figure, width / DPI, height_of(figure, width) / DPI)
         held = io.BytesIO()
         drawn.savefig(held, format="svg", metadata={"Date": None, "Creator": None})
-    return _embedded(held.getvalue().decode(), figure.caption)
+    return _embedded(held.getvalue().decode(), figure)
 
 
-def _embedded(svg: str, label: str) -> str:
+def _embedded(svg: str, figure: Figure) -> str:
     """An SVG document as an element without what a page does not need."""
     import html
 
@@ -136,14 +140,54 @@ def _embedded(svg: str, label: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     used = set(re.findall(r"[(\"]#([\w-]+)", svg))
     svg = re.sub(r' id="([\w.-]+)"', lambda m: m[0] if m[1] in used else "", svg)
-    svg = re.sub(r"font: [^;\"]*?([\d.]+)px [^;\"]*", r"font-size:\1px", svg)
+    svg = re.sub(r"font-family: [^;\"]*;? ?| transform=\"rotate\(-0 [^\"]*\"", "", svg)
     for color, variable in PAGE_COLORS.items():
         svg = svg.replace(color, f"var({variable})")
+    if figure.all_matrices:  # one image each, then that of the color bar
+        images = iter([image_of(layer) for plot in figure.plots for layer in plot.layers])
+        svg = re.sub(r"data:image/png;[^\"]*", lambda held: next(images, held[0]), svg)
     svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), svg)
-    svg = re.sub(r"\n\s*", " ", svg).replace("> <", "><")
+    svg = re.sub(r"([:;]) | +(?=\")", r"\1", re.sub(r"\s+", " ", svg)).replace("> <", "><")
     view = re.search(r'viewBox="[^"]*"', svg)
-    head = f'<svg {view[0] if view else ""} role="img" aria-label="{html.escape(label)}">'
-    return head + svg[svg.index(">") + 1 :].strip()
+    head = f'<svg {view[0] if view else ""} role="img" aria-label="{html.escape(figure.caption)}">'
+    return head + _ungrouped(svg[svg.index(">") + 1 :].strip())
+
+
+def _ungrouped(svg: str) -> str:
+    """The elements without groups that say nothing.
+
+    >>> _ungrouped('<g><g clip="a"><g/><g><path/></g></g></g>')
+    '<g clip="a"><path/></g>'
+    """
+    kept: list[bool] = []
+
+    def keep(tag: re.Match[str]) -> str:
+        if tag[0] != "</g>":
+            kept.append(tag[0] != "<g>")
+            return tag[0] if kept[-1] else ""
+        return tag[0] if kept.pop() else ""
+
+    return re.sub(r"<g>|<g [^>]*(?<!/)>|</g>", keep, svg.replace("<g/>", ""))
+
+
+def image_of(layer: Layer) -> str:
+    """A matrix as the address of a PNG with a pixel a number, which names the level of its color
+    scale, or a hole; a page reads the numbers from it again.
+    """
+    import base64
+
+    from PIL import Image
+
+    scale = layer.scale
+    assert scale is not None, "a matrix without a scale"
+    z = np.array([_values(row) for row in layer.z or ()])
+    share = (z - scale.low) / ((scale.high - scale.low) or 1.0)
+    levels = np.where(np.isnan(z), LEVELS, np.clip(np.floor(share * LEVELS), 0, LEVELS - 1))
+    drawn = Image.fromarray(levels.astype(np.uint8))
+    drawn.putpalette(_map(scale)(np.arange(LEVELS), bytes=True)[:, :3].tobytes() + bytes(3))
+    held = io.BytesIO()
+    drawn.save(held, "png", transparency=LEVELS, optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
 
 
 def draw(
@@ -153,7 +197,8 @@ def draw(
     from matplotlib.figure import Figure as Drawing
 
     height = height or height_of(figure, round(width * DPI)) / DPI * (1.05 if titled else 1.0)
-    made = Drawing(figsize=(width, height), layout="constrained")
+    square = any(plot.equal for plot in figure.plots)  # whose labels "constrained" would cut
+    made = Drawing(figsize=(width, height), layout="compressed" if square else "constrained")
     made.patch.set_visible(False)
     made.get_layout_engine().set(w_pad=0.03, h_pad=0.03, hspace=0.02, wspace=0.02)  # type: ignore[union-attr]
     if titled:
@@ -347,7 +392,9 @@ def _draw_line(axes: Axes, line: Line, plot: Plot, lift: int) -> None:
     style: dict[str, Any] = {"fontsize": 7.5, "color": line.color, "textcoords": "offset points"}
     crowded = plot.crowded(line)
     if line.axis == "x":
-        style |= {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+        place = plot.share(line)  # a name at an end of the axis stays within the figure
+        side = "left" if place < 0.1 else "right" if place > 0.9 else "center"
+        style |= {"xycoords": axes.get_xaxis_transform(), "ha": side, "va": "bottom"}
         axes.annotate(line.text, (at, 1), (0, lift + 9 * crowded), **style)
     else:
         style |= {"xycoords": axes.get_yaxis_transform(), "ha": "left" if crowded else "right"}
@@ -432,7 +479,7 @@ def _color_bar(made: Drawing, axes: Sequence[Axes], scale: Scale) -> None:
 def _map(scale: Scale) -> Any:
     from matplotlib.colors import LinearSegmentedColormap
 
-    made = LinearSegmentedColormap.from_list(scale.colors, list(SCALES[scale.colors]))
+    made = LinearSegmentedColormap.from_list(scale.colors, list(SCALES[scale.colors]), LEVELS)
     return made.with_extremes(bad=(0, 0, 0, 0))
 
 

@@ -50,7 +50,7 @@ def stepped(steps: Mapping[float, Figure]) -> Figure:
     cells = max(_cells(figure) for figure in drawn.values())
     every = max(1, math.ceil(cells * len(drawn) / MAX_WEIGHTS))
     kept = dict(list(drawn.items())[::-1][::every][::-1])
-    shown = _on_one_scale(list(kept.values()))
+    shown = on_one_scale(list(kept.values()))
     named = {f"{step:g}": one for step, one in zip(kept, shown, strict=True)}
     return dataclasses.replace(shown[-1], steps=named)
 
@@ -91,7 +91,7 @@ def _view_through(steps: Mapping[float, Figure]) -> Figure:
     return dataclasses.replace(last, view=view)
 
 
-def _on_one_scale(figures: Sequence[Figure]) -> list[Figure]:
+def on_one_scale(figures: Sequence[Figure]) -> list[Figure]:
     """The figures with equal ends of the axes and color scales that show one quantity."""
     spans: dict[str, list[float]] = {}
     colors: dict[str, list[float]] = {}

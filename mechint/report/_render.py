@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
-from mechint.figures.theme import COLORS, NULL, numbers
+from mechint.figures.theme import COLORS, NULL, finite, numbers
 from mechint.report.page import Page
 from mechint.results import MARKS, Effect, Null, Table, to_jsonable
 
@@ -290,13 +290,16 @@ def _held(text: str) -> str:
 
 
 def _rows(table: Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(map(_cell, column) for column in table.columns.values()), strict=True))
+    return list(zip(*map(_cells, table.columns.values()), strict=True))
 
 
-def _cell(value: Any) -> Any:
-    """A cell with short floats; one that is not finite stays as it is, and `show` names it."""
-    short = numbers(value)
-    return value if short is None else short
+def _cells(column: Sequence[Any]) -> list[Any]:
+    """Cells with short floats, 0 where they are rounding beside the largest of the column; one that
+    is not finite stays as it is, and `show` names it.
+    """
+    least = 1e-9 * max(map(abs, finite(list(column))), default=0.0)
+    cells = [0 if isinstance(one, float) and abs(one) < least else one for one in column]
+    return [one if (short := numbers(one)) is None else short for one in cells]
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

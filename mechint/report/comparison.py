@@ -31,15 +31,15 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
             values[place] for _, values in rows
         ]
     heroes = {letter: _heroes(account) for letter, account in named}
-    figures = {  # those of one probe beside each other
+    figures = {  # those of one probe beside each other, where every model has it
         f"{letter} {name}": replace(held[name], title=f"{letter}: {held[name].title}")
-        for name in dict.fromkeys(name for held in heroes.values() for name in held)
+        for name in heroes[letters[0]]
         for letter, held in heroes.items()
-        if name in held
+        if all(name in other for other in heroes.values())
     }
     answers = [
         Section(
-            f"{letter}: {account.title}",
+            f"{letter}: {PurePath(account.path).stem or account.title}",
             lead=account.verdict,
             paragraphs=[account.path, *(quality_line(one) for one in account.quality)],
             findings=[finding for _, finding in account.evidence],
@@ -74,7 +74,7 @@ def _heroes(account: Account) -> dict[str, Figure]:
     """The hero of each result, that of the leading one first."""
     order = sorted(account.results.values(), key=lambda one: -one.lead_rank)
     return {
-        one.probe: one.figures[one.hero]
+        one.probe: one.figures[one.hero].for_verdict(one.verdict)
         for one in order
         if one.hero in one.figures and one.figures[one.hero].plots
     }

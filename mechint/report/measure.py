@@ -27,6 +27,7 @@ from mechint.account import Account, account_of
 from mechint.checkpoints import load_checkpoint
 from mechint.config._assign import set_options
 from mechint.errors import MechintError, NotApplicableError, ParameterError
+from mechint.figures.steps import on_one_scale
 from mechint.files import make_directory, read_json, write_text
 from mechint.jsonable import to_jsonable
 from mechint.probe import quick_probes
@@ -144,20 +145,18 @@ def probe_page(name: str, runs: Path) -> Page:
     sections = []
     for title, result in ((trial.mechanism, plant), (f"Control: {control}", absent)):
         section = section_of(name, result)
-        shown = dataclasses.replace(section, title=title, question="", verdict="")
-        sections.append(dataclasses.replace(shown, figures={}, tables={}, metrics={}))
+        told = dataclasses.replace(section, title=title, question="", verdict="")
+        sections.append(dataclasses.replace(told, figures={}, tables={}, metrics={}))
+    shown = {
+        title: result.figures[plant.hero].for_verdict(result.verdict)
+        for title, result in ((trial.mechanism, plant), (f"control, {control}", absent))
+        if plant.hero in result.figures
+    }
     heroes = {
-        f"{word}-{name}": dataclasses.replace(
-            figure,
-            title=f"{title}: {figure.title}",
-            caption=figure.caption_for(result.verdict),
-            captions={},
+        f"{word}-{name}": dataclasses.replace(figure, title=f"{title}: {figure.title}")
+        for word, title, figure in zip(
+            ("yes", "no"), shown, on_one_scale(list(shown.values())), strict=False
         )
-        for word, title, result in (
-            ("yes", trial.mechanism, plant),
-            ("no", f"control, {control}", absent),
-        )
-        if (figure := result.figures.get(result.hero)) is not None
     }
     curve = power_figure(name)
     method = inspect.getdoc(kind) or ""

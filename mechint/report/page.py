@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from mechint.config import assignment
@@ -252,10 +252,7 @@ def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
     """One probe's section: its question, findings, numbers with their null, figures and tables;
     `command` makes them again.
     """
-    figures = {
-        key: replace(figure, caption=figure.caption_for(result.verdict), captions={})
-        for key, figure in result.figures.items()
-    }
+    figures = {key: one.for_verdict(result.verdict) for key, one in result.figures.items()}
     return Section(
         title=name,
         question=result.question,

@@ -27,15 +27,17 @@ class Task(Settings, abc.ABC):
     """Base of all tasks; derive from FiniteTask or GeneratedTask.
 
     The docstring's first line is what ``mechint tasks`` prints. Class attributes: `name` (of the
-    registry), `source` (paper and section), `model_defaults` and `train_defaults` (fields of
-    ModelConfig and TrainConfig that suit the task; d_vocab, n_ctx, d_vocab_out follow from the
-    task), `presets` (name → settings for ``mechint train --preset``, keys as in ``--set``:
-    "task.p", "model.d_model", "train.lr"), `preset_results` (name of a preset → what models trained
-    with it reached, over which seeds), `without_variables` (what a probe of causal variables says
-    where there are none), `when_wrong` (what to do where a model answers too few examples right).
+    registry), `topic` (heading of that list), `source` (paper and section), `model_defaults` and
+    `train_defaults` (fields of ModelConfig and TrainConfig that suit the task; d_vocab, n_ctx,
+    d_vocab_out follow from the task), `presets` (name → settings for ``mechint train --preset``,
+    keys as in ``--set``: "task.p", "model.d_model", "train.lr"), `preset_results` (name of a preset
+    → what models trained with it reached, over which seeds), `without_variables` (what a probe of
+    causal variables says where there are none), `when_wrong` (what to do where a model answers too
+    few examples right).
     """
 
     name: ClassVar[str]
+    topic: ClassVar[str] = "other"
     source: ClassVar[str]
     model_kind: ClassVar[str] = "transformer"
     model_defaults: ClassVar[Mapping[str, Any]] = {}

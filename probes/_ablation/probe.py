@@ -57,6 +57,7 @@ class Ablation(Probe):
     """
 
     name: ClassVar[str] = "ablation"
+    topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = "Nanda et al. 2023, Sec. 4; Chan et al. 2022 (resampling ablation)"
     needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS, Need.RESIDUAL)
     lead_rank: ClassVar[int] = 50

@@ -51,6 +51,7 @@ class Attention(Probe):
     """
 
     name: ClassVar[str] = "attention"
+    topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = (
         "Olsson et al. 2022, In-context Learning and Induction Heads; Elhage et al. 2021, A "
         "Mathematical Framework for Transformer Circuits"

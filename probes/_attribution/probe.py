@@ -44,6 +44,7 @@ class Attribution(Probe):
     """
 
     name: ClassVar[str] = "attribution"
+    topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = (
         "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits (direct logit "
         "attribution); Nanda 2023, Attribution Patching; Syed et al. 2023, Attribution Patching "

@@ -60,6 +60,7 @@ class Circuits(Probe):
     """
 
     name: ClassVar[str] = "circuits"
+    topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = (
         "Wang et al. 2023, Interpretability in the Wild (faithfulness, completeness, minimality); "
         "Goldowsky-Dill et al. 2023, Localizing Model Behavior with Path Patching; Syed et al. "

@@ -48,6 +48,7 @@ class ClockPizza(Probe):
     """
 
     name: ClassVar[str] = "clock-pizza"
+    topic: ClassVar[str] = "arithmetic and groups"
     source: ClassVar[str] = (
         "Zhong et al. 2023, The Clock and the Pizza, Sec. 4 (gradient symmetricity, distance "
         "irrelevance) and Appendix (circularity)"
@@ -129,7 +130,7 @@ class ClockPizza(Probe):
             report.metric("loss.key_frequencies_alone", alone, unit="nats")
             report.metric("loss.without_key_frequencies", without, unit="nats")
         self._decide(report, cycle, logits)
-        report.hero("distance")
+        report.hero("distance" if report.metrics["mechanism"] == "pizza" else "gradients")
         return report.result()
 
     def _add_symmetricity(self, report: Report, cycle: Cycle, order: list[int], seed: int) -> None:

@@ -73,6 +73,7 @@ class DAS(Probe):
     """
 
     name: ClassVar[str] = "das"
+    topic: ClassVar[str] = "causal variables"
     source: ClassVar[str] = (
         "Geiger et al. 2024, Finding Alignments Between Interpretable Causal Variables and "
         "Distributed Neural Representations; Makelov et al. 2023, Is This the Subspace You Are "

@@ -52,6 +52,7 @@ class Embedding(Probe):
     """
 
     name: ClassVar[str] = "embedding"
+    topic: ClassVar[str] = "arithmetic and groups"
     source: ClassVar[str] = (
         "Small Models, Smarter Learning: The Power of Joint Task Training, embedding PCA; "
         "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Sec. 5"

@@ -52,6 +52,7 @@ class Fourier(Probe):
     """
 
     name: ClassVar[str] = "fourier"
+    topic: ClassVar[str] = "arithmetic and groups"
     source: ClassVar[str] = (
         "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, "
         "Sec. 4; Zhong et al. 2023, The Clock and the Pizza (second harmonics)"

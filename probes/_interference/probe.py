@@ -46,6 +46,7 @@ class Interference(Probe):
     """
 
     name: ClassVar[str] = "interference"
+    topic: ClassVar[str] = "learning and capacity"
     source: ClassVar[str] = "Yu et al. 2020, Gradient Surgery for Multi-Task Learning"
     needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS,)
 

@@ -43,6 +43,7 @@ class Irreps(Probe):
     """
 
     name: ClassVar[str] = "irreps"
+    topic: ClassVar[str] = "arithmetic and groups"
     source: ClassVar[str] = "Chughtai et al. 2023, A Toy Model of Universality, Sec. 4–5 and App. B"
     needs: ClassVar[tuple[Need, ...]] = (Need.GRID, Need.ANSWERS, Need.EMBEDDING)
     quick: ClassVar[bool] = True

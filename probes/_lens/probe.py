@@ -53,6 +53,7 @@ class Lens(Probe):
     """
 
     name: ClassVar[str] = "lens"
+    topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = (
         "nostalgebraist 2020, the logit lens; Elhage et al. 2021, A Mathematical Framework "
         "for Transformer Circuits"

@@ -44,6 +44,7 @@ class Linear(Probe):
     """
 
     name: ClassVar[str] = "linear"
+    topic: ClassVar[str] = "causal variables"
     source: ClassVar[str] = (
         "Alain & Bengio 2016, Understanding intermediate layers using linear classifier "
         "probes; Hewitt & Liang 2019, control tasks"

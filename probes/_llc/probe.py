@@ -54,6 +54,7 @@ class LLC(Probe):
     """
 
     name: ClassVar[str] = "llc"
+    topic: ClassVar[str] = "learning and capacity"
     source: ClassVar[str] = (
         "Lau, Furman, Wang, Murfet & Wei 2023, The Local Learning Coefficient (arXiv 2308.12108), "
         "Eq. 9 and 10; Watanabe 2009"

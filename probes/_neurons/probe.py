@@ -51,6 +51,7 @@ class Neurons(Probe):
     """
 
     name: ClassVar[str] = "neurons"
+    topic: ClassVar[str] = "arithmetic and groups"
     source: ClassVar[str] = (
         "Nanda et al. 2023, Progress measures for grokking, Sec. 4.2; Chughtai et al. 2023, A Toy "
         "Model of Universality, Sec. 5"

@@ -49,6 +49,7 @@ class Norms(Probe):
     """
 
     name: ClassVar[str] = "norms"
+    topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = (
         "Small Models, Smarter Learning: The Power of Joint Task Training, App. on norm ratios"
     )

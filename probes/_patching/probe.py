@@ -40,6 +40,7 @@ class Patching(Probe):
     """
 
     name: ClassVar[str] = "patching"
+    topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = (
         "Vig et al. 2020; Meng et al. 2022 (ROME); Nanda 2023, Attribution Patching"
     )

@@ -45,6 +45,7 @@ class ProgressMeasures(Probe):
     """
 
     name: ClassVar[str] = "progress"
+    topic: ClassVar[str] = "arithmetic and groups"
     source: ClassVar[str] = (
         "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, Sec. 5"
     )

@@ -35,6 +35,7 @@ class Weights(Probe):
     """
 
     name: ClassVar[str] = "weights"
+    topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits"
     needs: ClassVar[tuple[Need, ...]] = (
         Need.ATTENTION,

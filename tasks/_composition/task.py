@@ -37,6 +37,7 @@ class Composition(CompositionInputs):
     """
 
     name: ClassVar[str] = "composition"
+    topic: ClassVar[str] = "groups"
     source: ClassVar[str] = (
         "Learning Compositional Functions with Transformers (Emergence and scaling laws for "
         "SGD learning, Part II)"

@@ -67,6 +67,7 @@ class Corpus(CorpusSettings):
     """
 
     name: ClassVar[str] = "corpus"
+    topic: ClassVar[str] = "languages"
     source: ClassVar[str] = (
         "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
         "Retention, Sec. 4"

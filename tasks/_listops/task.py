@@ -59,6 +59,7 @@ class ListOps(ExpressionTask, GeneratedTask):
     """
 
     name: ClassVar[str] = "listops"
+    topic: ClassVar[str] = "languages"
     source: ClassVar[str] = (
         "Small Models, Smarter Learning: The Power of Joint Task Training, Sec. 2, App. E, H, K"
     )

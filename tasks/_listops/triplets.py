@@ -47,6 +47,7 @@ class Triplets(ExpressionTask, FiniteTask):
     """
 
     name: ClassVar[str] = "listops-triplets"
+    topic: ClassVar[str] = "languages"
     source: ClassVar[str] = (
         "Small Models, Smarter Learning: The Power of Joint Task Training, App. C"
     )

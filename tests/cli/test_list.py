@@ -34,7 +34,17 @@ def test_every_command_has_help(mechint: Command, command: list[str]) -> None:
 
 
 def test_lists_name_everything(mechint: Command) -> None:
-    assert [line.split()[0] for line in mechint("tasks").stdout.splitlines()] == TASKS.names()
+    names, topics = [], []
+    for line in mechint("tasks").stdout.splitlines():
+        if line.startswith("  ") and line[2] != " ":
+            names.append(line.split()[0])
+        elif line and line[0] != " ":
+            topics.append(line)
+    assert sorted(names) == TASKS.names() and "modular-arithmetic" in names[:7]
+    assert topics == ["ARITHMETIC", "GROUPS", "LANGUAGES", "LISTS", "REGRESSION"]
+    assert all(
+        TASKS[name].topic == topic for topic, held in TASKS.topics().items() for name in held
+    )
     assert list(json.loads(mechint("probes", "--json").stdout)) == PROBES.names()
 
 
@@ -75,7 +85,9 @@ def test_a_probe_is_prose_in_80_columns(
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
-@pytest.mark.parametrize("command", ["tasks listops", "tasks groups", "probes das", "probes"])
+@pytest.mark.parametrize(
+    "command", ["tasks listops", "tasks groups", "tasks", "probes das", "probes"]
+)
 def test_no_word_is_broken_at_any_width(
     mechint: Command, monkeypatch: pytest.MonkeyPatch, command: str, width: int
 ) -> None:

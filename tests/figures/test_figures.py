@@ -6,18 +6,22 @@ import base64
 import csv
 import io
 import json
-import struct
+import re
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib.text import Text
+from PIL import Image
 
 from mechint import figures
 from mechint.errors import ParameterError
 from mechint.figures import Figure
-from mechint.figures.interactive import packed
-from mechint.figures.static import draw, inline_svg
+from mechint.figures.figure import DPI
+from mechint.figures.interactive import element, packed
+from mechint.figures.static import HALF, STYLE, draw, height_of, inline_svg
 
 WORDS: dict[str, Any] = {"title": "A title", "caption": "A caption."}
 XY: dict[str, Any] = {**WORDS, "x_title": "step", "y_title": "loss (nats)"}
@@ -174,9 +178,9 @@ def test_panels_of_one_color_are_one_mark_each() -> None:
 def test_a_caption_follows_the_verdict() -> None:
     both = {"yes": "The tokens lie on a circle.", "no": "The tokens lie on no circle."}
     made = figures.scatter([0], [0], **{**XY, "caption": both})
-    assert made.caption == both["yes"] and made.caption_for("no") == both["no"]
-    assert made.caption_for("unclear") == both["yes"]
-    assert Figure.from_dict(made.to_dict()).caption_for("no") == both["no"]
+    assert made.caption == both["yes"] and made.for_verdict("no").caption == both["no"]
+    assert made.for_verdict("unclear").caption == both["yes"]
+    assert Figure.from_dict(made.to_dict()).for_verdict("no").caption == both["no"]
 
 
 def test_an_observed_value_stands_beside_its_null() -> None:
@@ -237,17 +241,52 @@ def test_attention_views_go_through_the_steps_of_the_examples_that_all_share() -
     assert alone.caption.endswith("Of step 5 alone.")
 
 
-def test_large_matrices_are_packed_to_within_a_step_of_their_range() -> None:
-    z = np.random.default_rng(1).normal(size=(50, 40))
+def test_large_matrices_are_read_from_their_drawing() -> None:
+    """To half a level of the scale; a hole is the level after the last. The drawing of twelve
+    thousand numbers is small, and they are nowhere else.
+    """
+    z = np.random.default_rng(1).random((113, 113))
     z[3, 4] = np.nan
-    spec = figures.heatmap(z, z_title="z", **XY).spec
-    held = packed(spec)["data"][0]["z"]
-    whole = struct.unpack(f"<{z.size}H", base64.b64decode(held["packed"]))
-    assert whole[3 * 40 + 4] == 65535 and held["columns"] == 40
-    values = held["low"] + np.array(whole) / 65534 * (held["high"] - held["low"])
-    known = ~np.isnan(z.ravel())
-    span = held["high"] - held["low"]
-    assert np.abs(values - z.ravel())[known].max() < 2e-4 * span
+    made = figures.heatmap(z, z_title="z", limits=(0.0, 1.0), **XY)
+    assert packed(made)["data"][0]["z"] == {"image": 0, "low": 0.0, "high": 1.0}
+    text = element(made, "f")
+    assert len(text) < 28_000
+    png, *_ = re.findall(r'base64,([^"]*)"', text)
+    levels = np.array(Image.open(io.BytesIO(base64.b64decode(png))))
+    assert levels[3, 4] == 254 and (levels == 254).sum() == 1
+    assert np.nanmax(np.abs((levels + 0.5) / 254 - z)) <= 0.5 / 254 + 6e-5  # four digits are kept
+
+
+def test_matrices_that_fill_little_of_their_scale_are_packed_as_bytes() -> None:
+    z = np.random.default_rng(1).random((50, 40))
+    z[3, 4] = np.nan
+    for limits in ((0.0, 9.0), (0.2, 0.8)):  # of a total; and with values beyond the scale
+        held = packed(figures.heatmap(z, z_title="z", limits=limits, **XY))["data"][0]["z"]
+        whole = np.frombuffer(base64.b64decode(held["packed"]), np.uint8).reshape(50, 40)
+        assert whole[3, 4] == 255 and held["columns"] == 40
+        values = held["low"] + whole / 254 * (held["high"] - held["low"])
+        assert np.nanmax(np.abs(np.where(whole == 255, np.nan, values) - z)) < 0.003
+
+
+def test_names_of_lines_and_titles_of_square_figures_stay_within_the_drawing() -> None:
+    """By the boxes that Matplotlib measures: of a line at the end of its axis, and of the title
+    beside a square figure.
+    """
+    marks = {"published clock": 0.0, "published pizza": 1.0}
+    line = figures.histogram(
+        {"a": [0.0, 0.5, 1.0]}, marks=marks, x_range=(0.0, 1.0), x_title="cosine (0–1)", **WORDS
+    )
+    long = {**XY, "y_title": "token, as the task lists them"}
+    square = figures.heatmap(np.eye(30), z_title="z", square=True, **long)
+    for figure in (line, square):
+        with matplotlib.rc_context(STYLE):
+            made = draw(figure, HALF / DPI, height_of(figure, HALF) / DPI)
+            made.draw_without_rendering()
+            texts = [one for one in made.findobj(Text) if one.get_text() and one.get_visible()]
+            boxes = [one.get_window_extent() for one in texts]
+        assert len(boxes) > 5
+        assert min(box.x0 for box in boxes) >= 0
+        assert max(box.x1 for box in boxes) <= made.bbox.width
 
 
 # --- files ----------------------------------------------------------------------------------------

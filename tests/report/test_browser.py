@@ -183,6 +183,22 @@ def test_the_theme_can_be_switched_and_commands_copied(
         )
 
 
+def test_large_matrices_are_read_from_their_drawings(browser: Any, tmp_path: Path) -> None:
+    z = np.random.default_rng(0).random((60, 40))
+    z[5, 6] = np.nan
+    words = {"x_title": "x", "y_title": "y", "z_title": "z (0–1)", "title": "T", "caption": "c"}
+    alone = figures.heatmap(z, limits=(0, 1), **words)
+    grid = figures.image_grid({"a": 1 - z, "b": z}, limits=(0, 1), **words)
+    page = Page("Maps", [Section("maps", figures={"alone": alone, "grid": grid})])
+    with opened(browser, write_page(page, tmp_path / "maps.html")) as shown:
+        seen = shown.evaluate(
+            "[...document.querySelectorAll('.plot')].flatMap(p => p.data.map(t => t.z))"
+        )
+    for read, true in zip(seen, (z, 1 - z, z), strict=True):
+        assert np.nanmax(np.abs(np.array(read, dtype=float) - true)) <= 0.5 / 254 + 6e-5
+        assert read[5][6] is None
+
+
 @pytest.mark.parametrize("kind", ["svg", "png", "csv"])
 def test_a_figure_is_saved(browser: Any, pages: dict[str, Path], kind: str, tmp_path: Path) -> None:
     with opened(browser, pages["kinds"]) as page:

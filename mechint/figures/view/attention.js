@@ -134,14 +134,15 @@
       if (size > 20) return;
       pen.fillStyle = ink;
       pen.textBaseline = "middle";
+      const longest = Math.max(...tokens().map((token) => token.length));
       tokens().forEach((token, i) => {
         pen.textAlign = "right";
         pen.fillText(token, left - 4, 1 + (i + 0.5) * side, left - 5);
         pen.save();
         pen.translate(left + (i + 0.5) * side, size * side + 5);
-        pen.rotate(Math.PI / 2);
-        pen.textAlign = "left";
-        pen.fillText(token, 0, 0, left - 5);
+        if (longest * 7 > side) pen.rotate(Math.PI / 2); else pen.translate(0, 2);
+        pen.textAlign = longest * 7 > side ? "left" : "center";
+        pen.fillText(token, 0, 0, longest * 7 > side ? left - 5 : side);
         pen.restore();
       });
     };
