@@ -17,12 +17,22 @@ import torch
 from torch import Tensor
 
 import mechint.explain.claims as claims
-from mechint.explain.explanation import Explanation, Part, Route, Values, program_text
-from mechint.explain.measure import MIN_INPUTS, Bench, Fit, centered, r2
+from mechint.explain.explanation import (
+    AT,
+    Explanation,
+    Link,
+    Part,
+    Route,
+    Templates,
+    Values,
+    program_text,
+)
+from mechint.explain.measure import MIN_INPUTS, Bench, Fit, centered, r2, ridge
 from mechint.intervals import wilson
 from mechint.interventions import Replace, Site
 from mechint.results import to_jsonable
 from mechint.subject import Subject
+from mechint.task import rng
 
 BOUND = 0.9
 """Share of the model's own accuracy that refills, resamples and interchanges have to keep."""
@@ -32,6 +42,12 @@ NULL = 0.5
 """Share of the model's accuracy above chance that a null may reach at most."""
 MATCH = 0.5
 """R² of the logits from which a match is evidence, and above the rival's."""
+AGREE = 0.9
+"""Share of the model's answers that fitted templates have to give."""
+SAME = 1e-4
+"""Difference of two R² below which terms and right answer are one."""
+MOVED, MOVED_NULL = 0.8, 0.05
+"""Share of answers that have to follow a tag that is moved, and that may follow a wrong one."""
 PARTIAL = 0.5
 """R² of the predicted change of the logits when one block alone is exchanged."""
 LEVEL = 0.05
@@ -42,7 +58,8 @@ LEVEL = 0.05
 class Test:
     """One number of an audit.
 
-    kind: match, refill, resample, necessity, interchange, partial, minimality, route or attention;
+    kind: match, agreement, refill, resample, necessity, interchange, partial, minimality, route,
+    link or attention;
     target: what it is about; value, null, rival: shares or R²; bound: what the value has to reach
     (or, for necessity, stay below); n: judged inputs; status: passed, failed or vacuous; of
     attention "used" or "not used".
@@ -117,6 +134,7 @@ class Audit:
                 for part in self.explanation.parts
             ],
             "routes": [str(route) for route in self.explanation.routes],
+            "links": [str(link) for link in self.explanation.links],
             "accuracy": to_jsonable(self.accuracy),
             "n": self.n,
             "unaccounted": self.unaccounted,
@@ -191,7 +209,10 @@ def _audit(bench: Bench, explanation: Explanation) -> Audit:
             tests += _necessity(bench, fits[part.name])
             tests += _resample(bench, part)
             tests += _blocks(bench, explanation, fits[part.name], list(fits.values()))
+    if explanation.templates is not None:
+        tests += _templates(bench, explanation.templates, explanation.template_spare)
     tests += [_route(bench, route) for route in explanation.routes]
+    tests += [_link(bench, link) for link in explanation.links]
     return _judge(bench, explanation, tests)
 
 
@@ -463,14 +484,108 @@ def _route(bench: Bench, route: Route) -> Test:
         value = accuracy(other)
         status = "not used" if _passes(bench, value, None) == "passed" else "used"
         return Test("attention", str(route), value, BOUND, len(rows), status)
-    keys = route.key(bench.tokens(rows), bench.values(rows))
+    keys = route.key(bench.tokens(rows), bench.at_answer(rows)).cpu()
     reached = []
-    for chosen in (keys, keys[bench.order("route null", len(rows))]):
+    for chosen in (keys, other_keys(bench, keys, at)):
         hard = own.clone()
         hard[every, heads, at[:, None]] = one_hot_keys(chosen, own)[:, None]
         reached.append(accuracy(hard))
     status = _passes(bench, *reached)
     return Test("route", str(route), reached[0], BOUND, len(rows), status, reached[1])
+
+
+def _templates(bench: Bench, own: Templates, spare: Templates | None) -> list[Test]:
+    """R² of the logits from a few terms with one fitted constant each, and the share of the model's
+    answers that they give; the rival is the right answer. Vacuous where the terms are the right
+    answer on these inputs.
+    """
+    assert bench.subject.task is not None
+    slices = list(bench.subject.task.output_slices.values())
+    logits = bench.centered_logits
+    mean, judged = logits[bench.fitted].mean(0), bench.judged
+
+    def of(templates: Templates) -> tuple[float, float]:
+        terms = {
+            rows: centered_terms(templates(bench.tokens(part), bench.at_answer(part)), slices)
+            for rows, part in (("fitted", bench.fitted), ("judged", judged))
+        }
+        center = terms["fitted"].mean(1, keepdim=True)
+        x = (terms["fitted"] - center).flatten(1).T
+        weights = ridge(x, (logits[bench.fitted] - mean).flatten()[:, None])[:, 0]
+        made = torch.einsum("j,jnc->nc", weights, terms["judged"] - center)
+        same = [
+            (made + mean)[:, s].argmax(1) == bench.own_logits[judged][:, s].argmax(1)
+            for s in slices
+        ]
+        return r2(logits[judged] - mean, made), float(torch.stack(same).all(0).double().mean())
+
+    value, agrees = of(own)
+    other = (None, None) if spare is None else of(spare)
+    rival = _right_answer(bench, logits, mean, slices)
+    n = len(judged)
+    if abs(value - rival) < SAME:
+        return [Test("match", "terms", math.nan, MATCH, n, "vacuous", other[0], rival)]
+    good = value >= MATCH and value > rival and (other[0] is None or other[0] < MATCH * value)
+    status = "passed" if good else "failed"
+    agreed = "passed" if agrees >= AGREE else "failed"
+    return [
+        Test("match", "terms", value, MATCH, n, status, other[0], rival),
+        Test("agreement", "terms", agrees, AGREE, n, agreed, other[1], bench.accuracy),
+    ]
+
+
+def centered_terms(terms: Tensor, slices: Sequence[slice]) -> Tensor:
+    """Terms (template, n, d_vocab_out) above the mean class of their output."""
+    return torch.stack([centered(one.double().cpu(), slices) for one in terms])
+
+
+def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[float, float, int]:
+    """Share of answers that are the token of another position, with the tag of the key moved there;
+    the same for the tag of a third position; and of how many inputs: those that have a key whose
+    answer the model gives, and other positions to move it to.
+    """
+    tokens = bench.tokens(rows).cpu()
+    values = bench.at_answer(rows)
+    keys, at = link.key(bench.tokens(rows), values).cpu(), values[AT].cpu()
+    every, places = torch.arange(len(rows)), torch.arange(tokens.shape[1])
+    answer = tokens[every, keys]
+    outputs = bench.own_logits[rows].argmax(1)
+    free = (places[1:] < at[:, None]) & (tokens[:, 1:] != answer[:, None])
+    kept = ((free.sum(1) >= 2) & (keys > 0) & (outputs == answer)).nonzero().flatten()
+    if not len(kept):
+        return math.nan, math.nan, 0
+    rows, keys, free, tokens = rows[kept], keys[kept], free[kept], tokens[kept]
+    draw = torch.from_numpy(rng("explain link", bench.seed).random(free.shape))
+    first, second = (draw * free).argsort(1, descending=True)[:, :2].T + 1
+    every, heads = torch.arange(len(rows))[:, None], torch.tensor(link.heads)
+    site = Site(f"blocks.{link.layer}.attn.hook_z")
+    held = bench.subject.activation(site.hook)[rows]
+
+    def follows(source: Tensor) -> float:
+        new = held.clone()
+        new[every, first[:, None], heads] = held[every, source[:, None], heads]
+        new[every, source[:, None], heads] = held[every, first[:, None], heads]
+        found = bench.logits(rows, [Replace(site, new)]).argmax(1)
+        return float((found == tokens[every[:, 0], first]).double().mean())
+
+    return follows(keys), follows(second), len(rows)
+
+
+def _link(bench: Bench, link: Link) -> Test:
+    """Share of answers that follow the tag when it is moved, beside the tag of a third position."""
+    value, null, n = moved_tag(bench, link, bench.judged)
+    if n < MIN_INPUTS:
+        return Test("link", str(link), math.nan, MOVED, n, "vacuous")
+    status = "passed" if value >= MOVED and null <= MOVED_NULL else "failed"
+    return Test("link", str(link), value, MOVED, n, status, null)
+
+
+def other_keys(bench: Bench, keys: Tensor, at: Tensor) -> Tensor:
+    """The keys of other inputs; where these are the same, another position up to the answer's."""
+    other = keys[bench.order("route null", len(keys))]
+    draw = torch.from_numpy(rng("explain route null", bench.seed).integers(1, 1 << 30, len(keys)))
+    another = (keys + 1 + draw % at.clamp(min=1)) % (at + 1)
+    return torch.where(other == keys, another, other)
 
 
 def one_hot_keys(keys: Tensor, pattern: Tensor) -> Tensor:
@@ -483,6 +598,7 @@ def _judge(bench: Bench, explanation: Explanation, tests: list[Test]) -> Audit:
     """The standing from the tests, and what is left unaccounted."""
     match = min((t.value for t in tests if t.kind == "match"), default=math.nan)
     kept = [t.value for t in tests if t.kind in ("refill", "interchange", "route")]
+    kept += [t.value for t in tests if t.kind == "agreement"]
     kept = [value for value in kept if not math.isnan(value)]
     unaccounted = {"accuracy": max(0.0, bench.accuracy - min(kept, default=0.0))}
     if not math.isnan(match):
@@ -523,6 +639,8 @@ def _is_wrong(bench: Bench, test: Test) -> bool:
     """Whether a failed test contradicts the explanation, in place of showing it incomplete."""
     if test.kind == "match":
         return test.rival is not None and test.value <= test.rival
+    if test.kind == "link":
+        return test.value <= (test.null or 0.0)
     if test.kind in ("refill", "interchange", "route", "resample"):
         null = max(test.null or 0.0, bench.chance)
         return test.value < halfway(bench) or test.value <= null

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.components import site_of
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
-from mechint.explain.explanation import Explanation, Part, Products, Route, Values
+from mechint.explain.explanation import AT, Explanation, Part, Products, Route, Values
 from mechint.interventions import Site
 from mechint.subject import Subject
 from mechint.task import Program
@@ -32,12 +32,33 @@ def _among(choose: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Values], Ten
     return key
 
 
+def matches(tokens: Int[Tensor, "n pos"], values: Values, length: int) -> Bool[Tensor, "n pos"]:
+    """The keys that stand after an earlier occurrence of the `length` tokens up to the answer's
+    position, which is the last one where the values do not say.
+    """
+    ctx = tokens.shape[1]
+    places = torch.arange(ctx, device=tokens.device)
+    at = values[AT].to(tokens.device) if AT in values else torch.full_like(tokens[:, 0], ctx - 1)
+    found = (places >= length) & (places <= at[:, None])
+    for back in range(length):
+        own = tokens.gather(1, (at - back).clamp(min=0)[:, None])
+        found &= tokens.roll(back + 1, 1) == own
+    return found & (at >= length - 1)[:, None]
+
+
 def _after_earlier(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
     """The key after the latest earlier occurrence of the last token; the first where none is."""
-    n, ctx = tokens.shape
-    same = tokens[:, :-1] == tokens[:, -1:]
-    places = torch.arange(ctx - 1, device=tokens.device).expand(n, -1)
-    return (same * (places + 1)).amax(1).clamp(max=ctx - 1)
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    return (matches(tokens, values, 1) * places).amax(1)
+
+
+def _after_earlier_pair(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
+    """The key after the latest earlier occurrence of the last two tokens; of the last token alone
+    where these occur nowhere before.
+    """
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    found = (matches(tokens, values, 2) * places).amax(1)
+    return torch.where(found > 0, found, _after_earlier(tokens, values))
 
 
 KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
@@ -47,6 +68,7 @@ KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
     "first token": lambda tokens, values: torch.zeros_like(tokens[:, 0]),
     "previous token": lambda tokens, values: torch.full_like(tokens[:, 0], tokens.shape[1] - 2),
     "token after an earlier equal one": _after_earlier,
+    "token after an earlier equal pair": _after_earlier_pair,
 }
 """What a head may be said to attend to from the answer, in words."""
 

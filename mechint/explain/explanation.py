@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Values = Mapping[str, Tensor]
 """Variable → (example,) its values."""
+AT = "answer position"
+"""The name under which keys and templates find the position of the answer among the values."""
 Features = Callable[[Values], Float[Tensor, "example feature"]]
 
 
@@ -75,8 +77,9 @@ class Part:
 class Route:
     """A claim about a head: from the answer it attends to the key that `key` names.
 
-    key: (tokens (example, pos), values) → (example,) position; None claims that the pattern does
-    not depend on the input, and is tested with the patterns of other inputs.
+    key: (tokens (example, pos), values) → (example,) position, with the answer's own position among
+    the values as `AT`; None claims that the pattern does not depend on the input, and is tested
+    with the patterns of other inputs.
     """
 
     name: str
@@ -90,6 +93,31 @@ class Route:
 
 
 @dataclass(frozen=True)
+class Link:
+    """A claim about two depths: `heads` of `layer` write a tag at every position, by which later
+    heads find the position `key`, whose token is the answer.
+
+    It is tested by exchanging what these heads write there with what they write at another
+    position, with everything later left to the model: the answer must become the token there.
+    """
+
+    name: str
+    layer: int
+    heads: tuple[int, ...]
+    key: Callable[[Int[Tensor, "example pos"], Values], Int[Tensor, " example"]]
+
+    def __str__(self) -> str:
+        heads = ", ".join(f"L{self.layer}H{head}" for head in self.heads)
+        return f"{heads} {self.name}"
+
+
+Templates = Callable[
+    [Int[Tensor, "example pos"], Values], Float[Tensor, "template example d_vocab_out"]
+]
+"""(tokens, values) → the terms of the logits, up to one constant each; values as for a `Route`."""
+
+
+@dataclass(frozen=True)
 class Explanation:
     """A causal program of a model and where its variables live.
 
@@ -97,7 +125,9 @@ class Explanation:
     the variables and the answers. parts, routes: where they live. family: who proposed it. spare:
     features that the explanation does not use, as many again as a block has, for the null of each
     test: an explanation by these is fitted as hard. spare_blocks: the same for one block of a part,
-    alike for all blocks of one width. notes: what a reader is told besides.
+    alike for all blocks of one width. notes: what a reader is told besides. links: how two depths
+    hang together. templates: terms of which the logits are sums, with one fitted constant each, and
+    `terms` in words; template_spare: as many other terms, for the null.
     """
 
     name: str
@@ -108,6 +138,10 @@ class Explanation:
     spare: Callable[[int], Explanation | None] | None = None
     spare_blocks: Callable[[Part, str], list[Features]] | None = None
     notes: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+    templates: Templates | None = None
+    template_spare: Templates | None = None
+    terms: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> list[str]:
@@ -143,14 +177,11 @@ class Explanation:
 
 
 def program_text(explanation: Explanation) -> str:
-    """One line a variable that is used, with what it follows from and where it lives, and one a
-    route to a key.
+    """One line a variable that a part holds, with what it follows from and where it lives, one a
+    term of the logits, and one a route to a key or link.
     """
-    program, held = explanation.program, explanation.held
-    answers = [name for row in program.answers for name in row if name is not None]
-    shown = [s for s in program.steps if s.name in {*held, *answers}]
-    lines = []
-    for step in shown:
+    lines = [f"logits follow {term}" for term in explanation.terms]
+    for step in (explanation.program.variables[name] for name in explanation.held):
         tokens = ", ".join(f"token {place}" for place in step.positions)
         source = f"of {', '.join(step.parents)}" if step.parents else tokens or "of the tokens"
         said = f": {step.description}" if step.description else ""
@@ -159,4 +190,5 @@ def program_text(explanation: Explanation) -> str:
             if step.name in part.variables:
                 blocks = f", by {', '.join(part.blocks)}" if part.blocks else ""
                 lines.append(f"    at {part.site}{blocks}")
-    return "\n".join([*lines, *(str(one) for one in explanation.routes if one.key is not None)])
+    routes = [one for one in explanation.routes if one.key is not None]
+    return "\n".join([*lines, *map(str, explanation.links), *map(str, routes)])

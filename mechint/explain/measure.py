@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.explain.explanation import Features, Part, Values
+from mechint.explain.explanation import AT, Features, Part, Values
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, GeneratedTask, Program, rng
@@ -76,6 +76,11 @@ class Bench:
     ) -> dict[str, Int[Tensor, " n"]]:
         """Every variable of the program on the rows, with some set."""
         return self.program.run(self.tokens(rows), given)
+
+    def at_answer(self, rows: Tensor) -> dict[str, Int[Tensor, " n"]]:
+        """The values, with the position of the answer as `AT`: what keys and templates take."""
+        positions = self.subject.answer_positions[rows.to(self.subject.device)]
+        return {**self.values(rows), AT: positions}
 
     @property
     def answers(self) -> tuple[str | None, ...]:

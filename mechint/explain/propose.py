@@ -72,12 +72,14 @@ def explain(
         return [_refused(subject, program, reason, bench, start)]
     names = [family] if family is not None else list(EXPLANATIONS)
     found: list[Audit] = []
+    serves = False
     for name in names:
         made: Family = EXPLANATIONS[name]()
         if not made.applies(subject):
             if family is not None:
                 raise ParameterError(f"family {name} does not apply to {subject.describe()}")
             continue
+        serves = True
         for proposed in made.propose(bench):
             first = audit(subject, proposed, seed=seed, examples=examples)
             found.append(first)
@@ -88,7 +90,8 @@ def explain(
                     found.append(audit(subject, completed, seed=seed, examples=examples))
     found.sort(key=lambda one: one.rank)
     if not found or found[0].standing in ("wrong", "abstains"):
-        found.insert(0, _refused(subject, program, "no program was found", bench, start))
+        reason = "no program was found" if serves else "no family serves such a model and task"
+        found.insert(0, _refused(subject, program, reason, bench, start))
     return found
 
 

@@ -26,7 +26,17 @@ def audit_text(audit: Audit, width: int = 100) -> Text:
     add(f"program  {audit.explanation.name}", "bold", " " * 9)
     standing = f"standing {audit.standing.upper()}"
     add(standing + (f": {audit.reason}" if audit.reason else ""), STYLES.get(audit.standing, ""))
-    for kind in ("match", "refill", "resample", "necessity", "interchange", "route", "attention"):
+    kinds = (
+        "match",
+        "agreement",
+        "refill",
+        "resample",
+        "necessity",
+        "interchange",
+        "route",
+        "link",
+    )
+    for kind in (*kinds, "attention"):
         for test in (one for one in audit.tests if one.kind == kind):
             add(_test_line(test), "yellow" if test.status == "failed" else "")
     blocks = [one for one in audit.tests if one.kind == "partial"]
@@ -54,7 +64,8 @@ def audit_text(audit: Audit, width: int = 100) -> Text:
 
 def _test_line(test: Test) -> str:
     if math.isnan(test.value):
-        return f"  {test.kind:<12} {test.target}: vacuous, it changes no answer"
+        why = "no other than the right answer" if test.kind == "match" else "it changes no answer"
+        return f"  {test.kind:<12} {test.target}: vacuous, {why}"
     unit = "R²" if test.kind == "match" else "left" if test.kind == "necessity" else "accuracy"
     more = [f"null {test.null:.3f}"] if test.null is not None else []
     more += [f"right answer {test.rival:.3f}"] if test.rival is not None else []

@@ -1,0 +1,139 @@
+"""Induction: the answer is the token that followed an earlier occurrence of the last tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.explain._audit import moved_tag
+from mechint.explain.claims import KEYS, matches
+from mechint.explain.explanation import AT, Explanation, Link, Route, Templates, Values
+from mechint.explain.measure import Bench, inner_bench
+from mechint.explain.propose import Family
+from mechint.subject import Subject
+
+COPIED = 0.9
+"""Share of the model's answers that have to stand after an earlier occurrence."""
+MASS = 0.5
+"""Mean attention on the matches from which a head is said to attend to them."""
+GAIN = 0.02
+"""Share of answers that one more head has to add to those that follow its moved tag."""
+PAIR = "token after an earlier equal pair"
+
+
+class Induction(Family):
+    """Is the answer the token that followed earlier occurrences of the last one or two tokens?
+
+    Logits are a sum of two terms, how often each token followed the last token and the last two
+    tokens; heads of a later layer attend to the match, which they find by a tag that heads of an
+    earlier layer write.
+    """
+
+    name: ClassVar[str] = "induction"
+
+    def applies(self, subject: Subject) -> bool:
+        task = subject.task
+        hooks = {f"blocks.{layer}.attn.hook_{x}" for layer in (0, 1) for x in ("pattern", "z")}
+        return (
+            task is not None
+            and len(task.outputs) == 1
+            and task.d_vocab_out <= task.d_vocab
+            and hooks <= subject.hooks
+            and subject.data.tokens.shape[1] >= 4
+        )
+
+    def propose(self, bench: Bench) -> Iterator[Explanation]:
+        rows, subject = bench.fitted, bench.subject
+        tokens, values = bench.tokens(rows), bench.at_answer(rows)
+        given = bench.own_logits[rows].argmax(1)
+        keys = KEYS[PAIR](tokens, values)
+        copied = tokens.gather(1, keys[:, None])[:, 0].cpu() == given
+        if float((copied & (keys.cpu() > 0)).double().mean()) < COPIED * bench.accuracy:
+            return
+        routes = list(induction_heads(bench))
+        if not routes:
+            return
+        inner, links = inner_bench(bench), list[Link]()
+        for layer in range(routes[0].layer):
+            if heads := tagging_heads(inner, layer):
+                words = "write at every position which tokens stand before it"
+                links.append(Link(words, layer, heads, KEYS[PAIR]))
+        assert subject.task is not None
+        n = subject.task.d_vocab_out
+        yield Explanation(
+            f"induction by the last two tokens: {'; '.join(map(str, routes))}",
+            bench.program,
+            routes=tuple(routes),
+            family=self.name,
+            links=tuple(links),
+            templates=terms(n),
+            template_spare=shifted(n),
+            terms=(
+                "how often each token followed the last token before",
+                "how often each token followed the last two tokens before",
+            ),
+        )
+
+
+def induction_heads(bench: Bench) -> Iterator[Route]:
+    """A route for every layer with heads that attend from the answer to keys after a match."""
+    rows, subject = bench.fitted, bench.subject
+    found = matches(bench.tokens(rows), bench.at_answer(rows), 1).cpu()
+    for layer in range(1, subject.n_layers):
+        pattern = subject.activation(f"blocks.{layer}.attn.hook_pattern", "answer")[rows]
+        mass = (pattern.cpu() * found[:, None]).sum(2).mean(0)
+        if heads := tuple((mass >= MASS).nonzero().flatten().tolist()):
+            yield Route(f"attends to the {PAIR}", layer, heads, KEYS[PAIR])
+
+
+def tagging_heads(bench: Bench, layer: int) -> tuple[int, ...]:
+    """Heads of a layer whose tags, moved together, take the answer along: added one by one, the one
+    that adds most first.
+    """
+    rest = list(range(bench.subject.model_description.n_heads or 0))
+    chosen, reached = list[int](), 0.0
+    while rest:
+        moved = {
+            head: moved_tag(bench, Link("", layer, (*chosen, head), KEYS[PAIR]), bench.judged)[0]
+            for head in rest
+        }
+        best = max(moved, key=lambda head: moved[head])
+        if not moved[best] >= reached + GAIN:
+            break
+        chosen, reached = [*chosen, best], moved[best]
+        rest.remove(best)
+    return tuple(sorted(chosen)) if reached >= MASS else ()
+
+
+def terms(n: int) -> Templates:
+    """How often each of n tokens followed the last token, and the last two."""
+
+    def made(
+        tokens: Int[Tensor, "n pos"], values: Values
+    ) -> Float[Tensor, "template n d_vocab_out"]:
+        return torch.stack([followers(tokens, matches(tokens, values, k), n) for k in (1, 2)])
+
+    return made
+
+
+def shifted(n: int) -> Templates:
+    """The same of the token three places before the last one: as many other terms."""
+
+    def made(
+        tokens: Int[Tensor, "n pos"], values: Values
+    ) -> Float[Tensor, "template n d_vocab_out"]:
+        other = {**values, AT: values[AT] - 3}
+        return torch.stack([followers(tokens, matches(tokens, other, k), n) for k in (1, 2)])
+
+    return made
+
+
+def followers(tokens: Tensor, at: Tensor, n: int) -> Float[Tensor, "n d_vocab_out"]:
+    """How often each of n tokens stands at the positions `at` (n, pos)."""
+    counts = torch.zeros(len(tokens), max(n, int(tokens.max()) + 1), dtype=torch.float64)
+    counts.scatter_add_(1, tokens.cpu(), at.double().cpu())
+    return counts[:, :n]
