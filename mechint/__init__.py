@@ -64,52 +64,28 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
 
 __version__ = "0.2.0"
 
-_PUBLIC = {
-    "analyze": "mechint.account",
-    "Account": "mechint.account",
-    "load": "mechint.checkpoints",
-    "load_checkpoint": "mechint.checkpoints",
-    "Checkpoint": "mechint.checkpoints",
-    "train": "mechint.training",
-    "Run": "mechint.training",
-    "runs": "mechint.run_table",
-    "Runs": "mechint.run_table",
-    "reproduce": "studies",
-    "calibrate": "mechint.calibration",
-    "Subject": "mechint.subject",
-    "Task": "mechint.task",
-    "FiniteTask": "mechint.task",
-    "GeneratedTask": "mechint.task",
-    "Batch": "mechint.task",
-    "Output": "mechint.task",
-    "Program": "mechint.task",
-    "Step": "mechint.task",
-    "Variable": "mechint.task",
-    "Vocabulary": "mechint.task",
-    "Symmetry": "mechint.task",
-    "Control": "mechint.task",
-    "Chance": "mechint.task",
-    "Study": "studies",
-    "Probe": "mechint.probe",
-    "Need": "mechint.probe",
-    "Report": "mechint.probe",
-    "setting": "mechint.config",
-    "ModelConfig": "mechint.config",
-    "TrainConfig": "mechint.config",
-    "ProbeResult": "mechint.results",
-    "Finding": "mechint.results",
-    "Effect": "mechint.results",
-    "Null": "mechint.results",
-    "Table": "mechint.results",
-    "Figure": "mechint.results",
-    "Claim": "mechint.results",
-    "load_dictionary": "mechint.dictionaries",
-    "export_activations": "mechint.dictionaries",
-    "activation_batches": "mechint.dictionaries",
-    "wrap": "mechint.models.wrapped",
-    "HookedTransformer": "mechint.models.transformer",
-    "MechintError": "mechint.errors",
+_MODULES = {
+    "mechint.account": "analyze Account",
+    "mechint.checkpoints": "load load_checkpoint Checkpoint",
+    "mechint.training": "train Run",
+    "mechint.run_table": "runs Runs",
+    "studies": "reproduce Study",
+    "mechint.calibration": "calibrate",
+    "mechint.subject": "Subject",
+    "mechint.task": (
+        "Task FiniteTask GeneratedTask Batch Output Program Step Variable "
+        "Vocabulary Symmetry Control Chance"
+    ),
+    "mechint.probe": "Probe Need Report",
+    "mechint.config": "setting ModelConfig TrainConfig",
+    "mechint.results": "ProbeResult Finding Effect Null Table Figure Claim",
+    "mechint.dictionaries": "load_dictionary export_activations activation_batches",
+    "mechint.models.wrapped": "wrap",
+    "mechint.models.transformer": "HookedTransformer",
+    "mechint.errors": "MechintError",
 }
+_PUBLIC = {name: module for module, names in _MODULES.items() for name in names.split()}
+"""Public name → the module that has it."""
 
 __all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -15,18 +15,20 @@ from mechint.cli.common import (
     PLUGINS,
     answer_of,
     complete,
+    count_option,
     examples,
     force_option,
     foreign_options,
     json_option,
     mapping_option,
+    path_option,
     plugin_option,
     print_error,
     print_json,
     split_commas,
 )
 from mechint.cli.opening import Opening, warnings_of
-from mechint.cli.table import TableRequest, show_table, wants_table
+from mechint.cli.table import show_table, wants_table
 from mechint.errors import (
     CheckpointError,
     MechintError,
@@ -72,11 +74,8 @@ if TYPE_CHECKING:
     help="Comma-separated probes; all quick ones that apply when none is named.",
 )
 @foreign_options
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Prompts for a language model without a task: .txt, a text per line, or .jsonl.",
+@path_option(
+    "--data", help="Prompts for a language model without a task: .txt, a text per line, or .jsonl."
 )
 @mapping_option
 @click.option(
@@ -87,25 +86,13 @@ if TYPE_CHECKING:
     help="Print accuracy and loss without it: L0H2, 'L1 MLP', 'L0 attention'. May be repeated.",
 )
 @plugin_option
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Seed of the probes.",
-)
+@count_option("--seed", help="Seed of the probes.", low=0, default=0)
 @click.option(
     "--answer",
     metavar="N|all",
     help="Which answer of an example: from 0, negative from the last one. Default: the last one.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the report to this HTML file.",
-)
+@path_option("--out", help="Write the report to this HTML file.")
 @click.option("--light", is_flag=True, help="Write the report without plotly.js: static figures.")
 @click.option(
     "--explain",
@@ -120,19 +107,9 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Of a table: where along this setting (d_model, say) test accuracy passes one half.",
 )
-@click.option(
-    "--csv",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the table of models to this CSV file.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 256),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Processes that measure, where there are several models.",
+@path_option("--csv", help="Write the table of models to this CSV file.")
+@count_option(
+    "--workers", help="Processes that measure, where there are several models.", high=256, default=1
 )
 @force_option
 @json_option
@@ -202,8 +179,17 @@ def analyze(
             raise ParameterError(
                 "--explain: is for one model or two; of a table: mechint.runs(…).explain()"
             )
-        request = TableRequest(opening, over_steps, workers, csv, out, as_json, transition)
-        return show_table(paths, request, force)
+        return show_table(
+            paths,
+            opening,
+            over_steps=over_steps,
+            workers=workers,
+            csv=csv,
+            out=out,
+            as_json=as_json,
+            transition=transition,
+            force=force,
+        )
     found = [
         measure(
             dataclasses.replace(opening, path=path), written=out is not None, explained=explained

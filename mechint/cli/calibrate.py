@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.common import complete, examples, json_option, plugin_option, print_json
+from mechint.cli.common import (
+    complete,
+    examples,
+    json_option,
+    path_option,
+    plugin_option,
+    print_json,
+)
 from mechint.errors import UnknownNameError
 from mechint.progress import console, counting
 from mechint.registry import PROBES
@@ -22,12 +29,7 @@ SIZES = click.Choice(["smoke", "laptop", "full"])
 @click.option(
     "--size", type=SIZES, default="smoke", show_default=True, help="How many plants and controls."
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write the calibration table there.",
-)
+@path_option("--out", help="Write the calibration table there.", metavar="DIR")
 @plugin_option
 @json_option
 def calibrate(names: tuple[str, ...], size: str, out: Path | None, as_json: bool) -> int:
@@ -47,20 +49,18 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None, as_json: bool
             update(done, of, row)
 
         table = run(names or None, size, out, count)
-    rows = list(zip(*table.columns.values(), strict=True))
     if as_json:
         from mechint.results import to_jsonable
 
+        rows = zip(*table.columns.values(), strict=True)
         print_json(to_jsonable([dict(zip(table.columns, row, strict=True)) for row in rows]))
         return 0
     from rich.table import Table
 
-    shown = Table(box=None, pad_edge=False, header_style="dim")
-    for column in table.columns:
-        shown.add_column(column)
     from mechint.report._render import show
 
-    for row in rows:
-        shown.add_row(*(show(cell) for cell in row))
+    shown = Table(*table.columns, box=None, pad_edge=False, header_style="dim")
+    for row in zip(*table.columns.values(), strict=True):
+        shown.add_row(*map(show, row))
     console().print(shown)
     return 0

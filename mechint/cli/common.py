@@ -237,6 +237,18 @@ def _load_plugins(ctx: click.Context, param: click.Parameter, values: tuple[str,
             load_plugin(value)
 
 
+def path_option(*names: str, help: str, metavar: str = "FILE", **more: Any) -> Any:
+    """An option that takes a path."""
+    return click.option(*names, type=click.Path(path_type=Path), metavar=metavar, help=help, **more)
+
+
+def count_option(*names: str, help: str, low: int = 1, high: int | None = None, **more: Any) -> Any:
+    """An option that takes a whole number from `low` to `high`."""
+    shown = more.get("default") is not None
+    kind = click.IntRange(low, high)
+    return click.option(*names, type=kind, metavar="N", show_default=shown, help=help, **more)
+
+
 plugin_option = click.option(
     "--plugin",
     multiple=True,
@@ -260,20 +272,16 @@ task_option = click.option(
     help="The task, where the file does not name it.",
     shell_complete=complete(TASKS),
 )
-mapping_option = click.option(
-    "--mapping",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A YAML file that says how the checkpoint's names become mechint's.",
+mapping_option = path_option(
+    "--mapping", help="A YAML file that says how the checkpoint's names become mechint's."
 )
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N."
 )
-workers_option = click.option(
+workers_option = count_option(
     "--workers",
-    type=click.IntRange(1, 256),
-    metavar="N",
     help="Local processes side by side; the numbers do not depend on it.  [default: the cores]",
+    high=256,
 )
 log_option = click.option(
     "--log",

@@ -6,24 +6,15 @@ from pathlib import Path
 
 import click
 
+from mechint.cli.common import path_option
 from mechint.progress import console, counting, training_bar
 
 
 @click.command(short_help="Train addition mod 113 and write its report, in two minutes.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The run directory.  [default: runs/demo, or runs/demo-quick]",
+@path_option(
+    "--out", help="The run directory.  [default: runs/demo, or runs/demo-quick]", metavar="DIR"
 )
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path),
-    default=Path("report.html"),
-    show_default=True,
-    metavar="FILE",
-    help="The report.",
-)
+@path_option("--report", help="The report.", default=Path("report.html"), show_default=True)
 @click.option("--quick", is_flag=True, help="Addition mod 29, in seconds; nothing groks there.")
 def demo(out: Path | None, report: Path, quick: bool) -> None:
     """The two-minute tour: train addition mod 113 until it generalizes, analyze it, write the

@@ -9,10 +9,12 @@ import click
 
 from mechint.cli.common import (
     answer_of,
+    count_option,
     examples,
     force_option,
     foreign_options,
     json_option,
+    path_option,
     plugin_option,
     print_error,
     print_json,
@@ -50,21 +52,13 @@ if TYPE_CHECKING:
     metavar="CLAIM",
     help="A claim of yours, or FILE.py:NAME of a function that takes the subject; may be repeated.",
 )
-@click.option(
-    "--examples",
-    "n",
-    type=click.IntRange(min=64),
-    default=3000,
-    show_default=True,
-    metavar="N",
-    help="Inputs, half of them fitted and half judged.",
+@count_option(
+    "--examples", "n", help="Inputs, half of them fitted and half judged.", low=64, default=3000
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
-@click.option(
+@path_option(
     "--python",
     "out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
     help="Write the best explanation as a Python file of numpy alone, with its constants.",
 )
 @click.option("--answer", metavar="N", help="Which answer of an example: from 0; default: last.")

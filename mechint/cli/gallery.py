@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.common import CliGroup, force_option, plugin_option
+from mechint.cli.common import CliGroup, force_option, path_option, plugin_option
 from mechint.progress import counting
 
 
@@ -17,13 +17,12 @@ def gallery() -> None:
 
 @gallery.command(short_help="Draw the pages of runs and studies as one gallery.")
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
+@path_option(
     "--out",
-    type=click.Path(path_type=Path),
+    help="Where the gallery goes.",
+    metavar="DIR",
     default=Path("gallery"),
     show_default=True,
-    metavar="DIR",
-    help="Where the gallery goes.",
 )
 @force_option
 @plugin_option

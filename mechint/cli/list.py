@@ -5,12 +5,19 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.common import complete, json_option, plugin_option, print_json, set_option
+from mechint.cli.common import (
+    complete,
+    count_option,
+    json_option,
+    plugin_option,
+    print_json,
+    set_option,
+)
 from mechint.cli.common import examples as command_lines
 from mechint.cli.train import preset_settings
 from mechint.progress import console
@@ -21,31 +28,14 @@ if TYPE_CHECKING:
 
     from mechint.task import Task
 
-MEANING = 30
-"""Least columns of what settings mean; where fewer are left, settings are a list."""
-
 
 @click.command(
     short_help="List the tasks, or show one.",
     epilog=command_lines("mechint tasks", "mechint tasks listops --set n=5 --examples 8"),
 )
 @click.argument("name", required=False, shell_complete=complete(TASKS))
-@click.option(
-    "--examples",
-    type=click.IntRange(min=0),
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="How many examples to show.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Seed of the examples.",
-)
+@count_option("--examples", help="How many examples to show.", low=0, default=3)
+@count_option("--seed", help="Seed of the examples.", low=0, default=0)
 @click.option(
     "--split",
     default="train",
@@ -236,38 +226,16 @@ def _short(value: Any, limit: int = 40) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _show_settings(out: Console, rows: Iterable[Mapping[str, str]], title: str) -> None:
-    """A table of settings: name, value, type and range, meaning."""
-    from rich.table import Table
-
-    rows = list(rows)
-    if not rows:
-        return
-    out.print(f"\n[bold]{title}[/bold]")
-    names = ("name", "value" if "value" in rows[0] else "default", "expected", "meaning")
-    cells = [
-        (
-            row["name"],
-            row.get("value") or _short(row["default"].strip('"').replace("null", "none")),
-            row["range"] or row["type"],
-            row["help"],
-        )
-        for row in rows
-    ]
-    first = [max(map(len, column)) for column in zip(names, *cells, strict=True)][:3]
-    if sum(first) + 3 + MEANING > out.width:
-        for name, value, expected, meaning in cells:
-            for line in hanging(f"{name} = {value}  ({expected})", out.width, 4):
+def _show_settings(out: Console, rows: Sequence[Mapping[str, str]], title: str) -> None:
+    """Settings, each with its value, its type or range, and its meaning on lines of their own."""
+    if rows:
+        out.print(f"\n[bold]{title}[/bold]")
+    for row in rows:
+        value = row.get("value") or _short(row["default"].strip('"').replace("null", "none"))
+        expected = f"{row['name']} = {value}  ({row['range'] or row['type']})"
+        for text, indent in ((expected, 4), (f"    {row['help']}", 4)):
+            for line in hanging(text, out.width, indent):
                 click.echo(line)
-            for line in hanging(f"    {meaning}", out.width, 4):
-                click.echo(line)
-        return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in names:
-        table.add_column(column, no_wrap=column != "meaning")
-    for row in cells:
-        table.add_row(*row)
-    out.print(table, markup=False)
 
 
 __all__ = ["probes", "tasks"]

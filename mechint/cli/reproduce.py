@@ -12,6 +12,7 @@ from mechint.cli.common import (
     device_option,
     examples,
     json_option,
+    path_option,
     print_error,
     print_json,
 )
@@ -58,11 +59,10 @@ def seconds_of(text: str) -> float:
         "(the paper's own): as many as the command says before it asks."
     ),
 )
-@click.option(
+@path_option(
     "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
     help="Where the runs go; a stopped study goes on there.  [default: runs/STUDY-SIZE]",
+    metavar="DIR",
 )
 @click.option(
     "--budget",

@@ -15,10 +15,12 @@ from click.core import ParameterSource
 
 from mechint.cli.common import (
     complete,
+    count_option,
     device_option,
     examples,
     json_option,
     log_option,
+    path_option,
     plugin_option,
     print_error,
     print_json,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from mechint.sweeps import Group
 
 Rows = list[dict[str, Any]]
+Request = Mapping[str, Any]
+"""The options of the command by name, "slurm" and "probes" as mappings."""
 SEARCH_FILE, PLAN_FILE = "search.json", "sweep.json"
 TRIALS = 20
 """Trials of a search where ``--trials`` is not given."""
@@ -78,18 +82,16 @@ TRIALS = 20
 )
 @click.option("--dry-run", is_flag=True, help="Say what would run, and stop.")
 @workers_option
-@click.option(
+@count_option(
     "--group-size",
-    type=click.IntRange(1, 128),
-    metavar="N",
     help="Runs that train as one ensemble, at most: smaller groups keep more cores or nodes at "
     "work. A part of the plan.  [default: 16]",
+    high=128,
 )
-@click.option(
+@path_option(
     "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
     help="The sweep's directory; a stopped sweep goes on there.  [default: runs/sweep-TASK]",
+    metavar="DIR",
 )
 @click.option("--resume", is_flag=True, help="Go on with the sweep in DIR.")
 @click.option(
@@ -116,12 +118,7 @@ TRIALS = 20
     help="What a search optimizes: a metric, or PROBE.METRIC. Losses of the training and test "
     "splits are minimized, everything else is maximized.",
 )
-@click.option(
-    "--trials",
-    type=click.IntRange(1, 100_000),
-    metavar="N",
-    help=f"How many settings are tried.  [default: {TRIALS}]",
-)
+@count_option("--trials", help=f"How many settings are tried.  [default: {TRIALS}]", high=100_000)
 @click.option(
     "--sampler",
     type=click.Choice(["tpe", "random"]),
@@ -143,22 +140,16 @@ def sweep(what: str, **given: Any) -> int:
     from mechint.sweeps.on_slurm import parse_options
     from mechint.training import workers_on
 
-    settings, probe_options = probe_settings(given["settings"], given["probes"])
-    request = SweepRequest(
-        given["executor"],
-        given["device"],
-        parse_options(given["slurm"]),
-        given["workers"] or workers_on(given["device"]),
-        probe_options,
-        given["loggers"],
-        given["as_json"],
-    )
+    settings, probes = probe_settings(given["settings"], given["probes"])
+    workers = given["workers"] or workers_on(given["device"])
+    request = {**given, "slurm": parse_options(given["slurm"]), "workers": workers}
+    request["probes"] = probes
     place = Path(what)
     planned_here, searched = (place / PLAN_FILE).is_file(), (place / SEARCH_FILE).is_file()
     _check_options(what, planned_here or searched, given)
     if searched:
         if not given["resume"] and given["trials"] is None:
-            return show_search(place, request.as_json)
+            return show_search(place, request["as_json"])
         return run_search_command(place, given["trials"], request)
     if given["spaces"]:
         search = described_search(what, settings, given)
@@ -181,19 +172,6 @@ def sweep(what: str, **given: Any) -> int:
             click.echo(f"group {group.name}: {', '.join(group.run_ids)}")
         return 0
     return run_sweep_command(groups, out, request)
-
-
-@dataclasses.dataclass(frozen=True)
-class SweepRequest:
-    """The options of a sweep: how it is run, and what is made of it."""
-
-    executor: str
-    device: str
-    options: Mapping[str, str]
-    workers: int
-    probes: Mapping[str, Mapping[str, Any]]
-    loggers: tuple[str, ...]
-    as_json: bool
 
 
 OF_A_PLAN = {"over", "settings", "preset", "out", "group_size", "spaces"}
@@ -272,7 +250,7 @@ def planned(
     return groups, given["out"] or Path("runs") / f"sweep-{task}"
 
 
-def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> int:
+def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     """Run what is not finished; the exit status."""
     from mechint.models import find_device
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
@@ -283,32 +261,32 @@ def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> 
     if out.exists():
         keep_plan(groups, out)  # what stands there is refused first
     specs = [spec for group in groups for spec in group.specs(out)]
-    if request.executor == "local":
-        target = find_device(request.device)
+    if request["executor"] == "local":
+        target = find_device(request["device"])
         check_resources(specs, target)
         places = iter(range(len(specs)))
         parts = [part_of(specs, [next(places) for _ in group.runs]) for group in groups]
-        print_error(announcement(specs, parts, request.workers))
+        print_error(announcement(specs, parts, request["workers"]))
     keep_plan(groups, out)
-    keep_probes(out, request.probes)
+    keep_probes(out, request["probes"])
     rows: Rows = []
     with (
         training_bar(f"sweep of {counted(len(specs), 'run')}") as bar,
-        forwarding(_places(groups, out), request.loggers, bar) as report,
+        forwarding(_places(groups, out), request["loggers"], bar) as report,
     ):
         for done in run_sweep(
             groups,
             out,
-            request.executor,
-            request.device,
+            request["executor"],
+            request["device"],
             report,
-            workers=request.workers,
-            options=request.options,
+            workers=request["workers"],
+            options=request["slurm"],
         ):
             rows += done
-            if not request.as_json:
+            if not request["as_json"]:
                 print_rows(done)
-    if request.as_json:
+    if request["as_json"]:
         print_json(rows)
     counts = _conclude(rows, request)
     if _is_whole(counts):
@@ -318,17 +296,17 @@ def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> 
     return 2 if counts["failed"] else 0
 
 
-def show_sweep(groups: list[Group], out: Path, request: SweepRequest) -> int:
+def show_sweep(groups: list[Group], out: Path, request: Request) -> int:
     """Print how a sweep stands; what has come since is measured and sent where that was asked for.
     The exit status is 0 whatever has failed.
     """
     from mechint.sweeps import keep_probes, status
     from mechint.training.loggers import Forwarder
 
-    keep_probes(out, request.probes)
-    Forwarder(_places(groups, out), request.loggers).close()
+    keep_probes(out, request["probes"])
+    Forwarder(_places(groups, out), request["loggers"]).close()
     rows = status(groups, out)
-    (print_json if request.as_json else print_rows)(rows)
+    (print_json if request["as_json"] else print_rows)(rows)
     counts = _conclude(rows, request)
     text = ", ".join(f"{count} {name}" for name, count in counts.items())
     left = counts["waiting"] + counts["interrupted"] + counts["failed"]
@@ -338,7 +316,7 @@ def show_sweep(groups: list[Group], out: Path, request: SweepRequest) -> int:
     return 0
 
 
-def measure(out: Path, request: SweepRequest) -> None:
+def measure(out: Path, request: Request) -> None:
     """The table of the sweep and its probes in DIR/sweep.csv; what a kill left out is measured."""
     from mechint.run_table import runs
     from mechint.sweeps.directory import probes_of
@@ -346,7 +324,7 @@ def measure(out: Path, request: SweepRequest) -> None:
     chosen = probes_of(out)
     if not chosen:
         return
-    table = runs(out, workers=request.workers, device=request.device)
+    table = runs(out, workers=request["workers"], device=request["device"])
     table = dataclasses.replace(table, measurements=tuple(chosen))
     with counting("measuring") as report:
         place = table.csv(out / "sweep.csv", report)
@@ -365,7 +343,7 @@ def _is_whole(counts: Mapping[str, int]) -> bool:
     return not any(counts[name] for name in ("waiting", "interrupted", "submitted", "running"))
 
 
-def _conclude(rows: Rows, request: SweepRequest) -> Counter[str]:
+def _conclude(rows: Rows, request: Request) -> Counter[str]:
     """Say on stderr which runs failed, how many another process trains, and how well the runs do;
     how many have each status.
     """
@@ -375,7 +353,7 @@ def _conclude(rows: Rows, request: SweepRequest) -> Counter[str]:
     counts = Counter(row["status"] for row in rows)
     if counts["running"]:
         print_error(f"another process trains {counted(counts['running'], 'run')}")
-    for line in () if request.as_json else summary_lines(rows):
+    for line in () if request["as_json"] else summary_lines(rows):
         click.echo(line, err=True)
     return counts
 
@@ -454,7 +432,7 @@ def described_search(task: str, settings: Sequence[str], given: Mapping[str, Any
 
 
 def run_search_command(
-    out: Path, n_trials: int | None, request: SweepRequest, search: Any = None
+    out: Path, n_trials: int | None, request: Request, search: Any = None
 ) -> int:
     """Search, or go on where `search` is None; print every trial and the best one; the exit
     status.
@@ -467,24 +445,24 @@ def run_search_command(
     from mechint.training.plan import announcement, partition
 
     if search is not None:
-        target, specs = find_device(request.device), search.largest_trial(out)
+        target, specs = find_device(request["device"]), search.largest_trial(out)
         check_resources(specs, target)
         times = n_trials or TRIALS
         parts = partition(specs, target.type)
-        print_error(announcement(specs, parts, request.workers, times))
+        print_error(announcement(specs, parts, request["workers"], times))
         keep_search(search, out)
     else:
         search = read_search(out)
-    keep_probes(out, request.probes, wait=False)
+    keep_probes(out, request["probes"], wait=False)
     wanted = n_trials or max(TRIALS, len(trials(out)))
     with (
         training_bar(f"search of {counted(wanted, 'trial')}") as bar,
-        forwarding(lambda: _trial_places(out), request.loggers, bar) as report,
+        forwarding(lambda: _trial_places(out), request["loggers"], bar) as report,
     ):
-        for rows in run_search(out, wanted, request.device, report, request.workers):
-            if not request.as_json:
+        for rows in run_search(out, wanted, request["device"], report, request["workers"]):
+            if not request["as_json"]:
                 print_trials(rows, search.objective)
-    return show_search(out, request.as_json, printed=True)
+    return show_search(out, request["as_json"], printed=True)
 
 
 def show_search(out: Path, as_json: bool, printed: bool = False) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +15,6 @@ from mechint.progress import console, counting
 
 if TYPE_CHECKING:
     from mechint.run_table import Runs
-
-
-@dataclass(frozen=True)
-class TableRequest:
-    """The options of a table: how models are opened and asked, by which of its probes, and where
-    the table goes.
-    """
-
-    opening: Opening
-    over_steps: bool = False
-    workers: int = 1
-    csv: Path | None = None
-    out: Path | None = None
-    as_json: bool = False
-    transition: str | None = None
 
 
 def wants_table(paths: Sequence[Path]) -> bool:
@@ -47,11 +31,10 @@ def wants_table(paths: Sequence[Path]) -> bool:
     )
 
 
-def _asked(paths: Sequence[Path], request: TableRequest) -> Runs:
+def _asked(paths: Sequence[Path], opening: Opening, over_steps: bool, workers: int) -> Runs:
     """The table that was asked for, of which nothing is measured yet."""
     from mechint.run_table import runs
 
-    opening = request.opening
     parameters, model, options = opening.sorted
     if opening.data is not None or model:
         raise ParameterError(
@@ -60,12 +43,12 @@ def _asked(paths: Sequence[Path], request: TableRequest) -> Runs:
         )
     table = runs(
         list(paths),
-        workers=request.workers,
+        workers=workers,
         task=opening.task,
         device=opening.device,
         **parameters,
     )
-    if request.over_steps:
+    if over_steps:
         table = table.over_steps()
     for name in opening.probes:
         given = options.get(name, {})
@@ -73,7 +56,18 @@ def _asked(paths: Sequence[Path], request: TableRequest) -> Runs:
     return table if opening.probes else table.kept()
 
 
-def show_table(paths: Sequence[Path], request: TableRequest, force: bool = False) -> int:
+def show_table(
+    paths: Sequence[Path],
+    opening: Opening,
+    *,
+    over_steps: bool,
+    workers: int,
+    csv: Path | None,
+    out: Path | None,
+    as_json: bool,
+    transition: str | None,
+    force: bool,
+) -> int:
     """Measure, write what was asked for, print the rest; the exit status: 2 where a probe that was
     asked for by name gave numbers of no model.
 
@@ -85,45 +79,45 @@ def show_table(paths: Sequence[Path], request: TableRequest, force: bool = False
     from mechint.report.outputs import refuse_foreign
     from mechint.run_table.table import csv_text
 
-    if request.csv is not None:
-        refuse_foreign(request.csv, force=force, mark=b"name,path", kind="a table of mechint's")
-    table = _asked(paths, request)
+    if csv is not None:
+        refuse_foreign(csv, force=force, mark=b"name,path", kind="a table of mechint's")
+    table = _asked(paths, opening, over_steps, workers)
     one_run = len({entry.path for entry in table.entries}) == 1 < len(table)
-    if one_run and request.out is not None:
+    if one_run and out is not None:
         table = table.with_figures()
     with counting("measuring") as report:
         rows = table.rows(report)
     measured = [measurement.probe.name for measurement in table.measurements]
-    if request.csv is not None:
-        write_text(request.csv, csv_text(rows))
-        print_error(f"table written to {request.csv}")
-    if request.out is not None:
+    if csv is not None:
+        write_text(csv, csv_text(rows))
+        print_error(f"table written to {csv}")
+    if out is not None:
         from mechint.report import write_page
         from mechint.run_table.page import page_of_table
 
         title = _title(rows, paths)
         figures = {name: table.figures_of(name) for name in measured} if one_run else {}
-        end = ["--over-steps"] if request.over_steps else []
-        command = request.opening.command(
+        end = ["--over-steps"] if over_steps else []
+        command = opening.command(
             *end,
-            f"--out {shlex.quote(str(request.out))}",
-            probes=request.opening.probes,
+            f"--out {shlex.quote(str(out))}",
+            probes=opening.probes,
             places=shlex.join(map(str, paths)),
         )
         page = page_of_table(rows, title, figures=figures, command=command)
-        write_page(page, request.out)
-        print_error(f"report written to {request.out}")
-    transition = None if request.transition is None else _transition(rows, request.transition)
-    if request.as_json:
+        write_page(page, out)
+        print_error(f"report written to {out}")
+    learned = None if transition is None else _transition(rows, transition)
+    if as_json:
         from mechint.results import SCHEMA, to_jsonable
 
-        found = {} if transition is None else {"transition": transition}
+        found = {} if learned is None else {"transition": learned}
         print_json(to_jsonable({"schema": SCHEMA, "rows": rows, **found}))
     else:
         _print(rows, measured)
-        if transition is not None:
-            console().print(f"\n{_transition_text(transition)}", markup=False)
-    return 2 if _report_refusals(rows, request.opening.probes) else 0
+        if learned is not None:
+            console().print(f"\n{_transition_text(learned)}", markup=False)
+    return 2 if _report_refusals(rows, opening.probes) else 0
 
 
 def _report_refusals(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> bool:

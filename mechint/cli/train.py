@@ -16,6 +16,7 @@ from mechint.cli.common import (
     examples,
     json_option,
     log_option,
+    path_option,
     plugin_option,
     print_error,
     print_json,
@@ -50,12 +51,7 @@ preset_option = click.option(
 @click.argument("task", shell_complete=complete(TASKS))
 @set_option
 @plugin_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The run directory.  [default: runs/TASK-… ]",
-)
+@path_option("--out", help="The run directory.  [default: runs/TASK-… ]", metavar="DIR")
 @click.option("--seeds", metavar="A:B", help="Train one model per seed, together: 0:8, or 0,3,5.")
 @preset_option
 @click.option(

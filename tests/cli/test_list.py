@@ -97,7 +97,7 @@ def test_no_word_is_broken_at_any_width(
         monkeypatch.setenv("COLUMNS", str(columns))
         text = mechint(*command.split()).stdout
         words[columns] = {word.strip("()=") for word in text.split()} - {"", "name", "value"}
-    assert words[width] - words[1000] <= {"default", "expected", "meaning"}
+    assert words[width] <= words[1000]
 
 
 @pytest.mark.parametrize("name", TASKS.names())
