@@ -9,19 +9,17 @@ and its hooks are as before afterwards, after an error too.
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions.means import ExampleMean
 from mechint.interventions.resuming import asked, select_positions
 from mechint.interventions.values import Intervention, Mean, hooks_of
-from mechint.models.protocol import Hooks, check_edits
-from mechint.models.replaced import call_with_weights
+from mechint.models.protocol import check_edits
 from mechint.models.untouched import evaluating
 
 if TYPE_CHECKING:
@@ -29,61 +27,32 @@ if TYPE_CHECKING:
     from mechint.task import Batch
 
 
-class _Hooked(nn.Module):
-    """A model whose forward takes hooks, so that its weights can be replaced for one call."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: Tensor, hooks: Hooks) -> Tensor:
-        return self.model.run_with_hooks(tokens, fwd_hooks=hooks)
-
-
 def logits_under(
     subject: Subject,
     interventions: Sequence[Intervention] = (),
     *,
-    weights: Mapping[str, Tensor] | None = None,
     data: Batch | None = None,
 ) -> Float[Tensor, "example d_vocab_out"]:
-    """Logits at the answer when all `interventions` are applied and `weights` are replaced.
+    """Logits at the answer when all `interventions` are applied.
 
     Args:
-        weights: parameter name → the tensor that stands in its place, e.g. an embedding without
-            some frequencies: ``{"embed.W_E": edited}``. One that stands at several places of the
-            model (an embedding that is the unembedding, too) is replaced at all of them but those
-            whose names are given as well.
         data: the examples; the subject's own when None.
 
     Raises:
-        UnknownNameError: no such hook or parameter. ParameterError: a weight of another shape, a
-            hook that the model can only show, a position or unit that an activation does not have,
-            or a value of another width.
+        UnknownNameError: no such hook. ParameterError: a hook that the model can only show, a
+            position or unit that an activation does not have, or a value of another width.
     """
     data = subject.data if data is None else data.to(subject.device)
     for intervention in interventions:
         subject.check_hook(intervention.site.hook)
     check_edits(subject.model, [one.site.hook for one in interventions])
-    known = dict(subject.model.named_parameters(remove_duplicate=False))
-    for name, value in (weights or {}).items():
-        if name not in known:
-            raise UnknownNameError.of("parameter", name, known)
-        if value.shape != known[name].shape:
-            raise ParameterError(
-                f"weights: {name} has shape {tuple(value.shape)}, expected "
-                f"{tuple(known[name].shape)}"
-            )
     filled = fill_means(subject, interventions, data)
-    edited = {f"model.{name}": value.to(known[name]) for name, value in (weights or {}).items()}
-    names = {f"model.{name}": value for name, value in known.items()}
     parts, (positions, _) = [], asked(subject, data)
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
         with torch.no_grad(), evaluating(subject.model):
-            arguments = (data.tokens[rows], hooks_of(filled, positions[rows], (rows, len(data))))
-            hooked = _Hooked(subject.model)
-            logits = call_with_weights(hooked, edited, arguments, names)
+            hooks = hooks_of(filled, positions[rows], (rows, len(data)))
+            logits = subject.model.run_with_hooks(data.tokens[rows], fwd_hooks=hooks)
         parts.append(select_positions(logits, positions[rows]))
     return torch.cat(parts)
 
@@ -92,7 +61,6 @@ def loss_under(
     subject: Subject,
     interventions: Sequence[Intervention] = (),
     *,
-    weights: Mapping[str, Tensor] | None = None,
     data: Batch | None = None,
 ) -> dict[str, float]:
     """Output → mean cross-entropy at the answer (nats, float64) under the interventions; see
@@ -101,7 +69,7 @@ def loss_under(
     Raises:
         ParameterError: a subject without a task, which has no answer to be wrong about.
     """
-    logits = logits_under(subject, interventions, weights=weights, data=data)
+    logits = logits_under(subject, interventions, data=data)
     _, targets = asked(subject, subject.data if data is None else data.to(subject.device))
     return subject.loss(logits, targets)
 

@@ -13,10 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.interventions.resuming import detached_weights, resumes
-from mechint.models.forward import Forward
 from mechint.models.protocol import check_edits
-from mechint.models.rows import RowLayout
 
 
 def activation_gradients(
@@ -33,25 +30,22 @@ def activation_gradients(
     Raises:
         ParameterError: a hook that the model can only show.
     """
-    wanted, kept = set(names), {}
+    names, kept = sorted(set(names)), dict[str, Tensor]()
+    check_edits(model, names)  # the gradient there is that of an edit
 
-    def keep(name: str, tensor: Tensor) -> Tensor:
-        if name in wanted:
-            if not tensor.requires_grad:
-                tensor = tensor.detach().requires_grad_()
-            kept[name] = tensor
-        return tensor
+    def keeper(name: str) -> Callable[..., Tensor]:
+        def keep(activation: Tensor, hook: Any) -> Tensor:
+            # a copy, since the module may use the tensor elsewhere than behind the hook, too
+            kept[name] = activation.clone() if activation.requires_grad else _leaf(activation)
+            return kept[name]
 
+        return keep
+
+    hooks: list[tuple[str, Any]] = [(name, keeper(name)) for name in names]
+    if "hook_embed" not in names and "hook_embed" in model.hook_dict:
+        hooks.append(("hook_embed", lambda activation, hook: _leaf(activation)))
     with torch.enable_grad():
-        if resumes(model):
-            layout = RowLayout.dense(tokens)
-            forward = Forward(detached_weights(model), model.config, keep)
-            x = forward.embed(layout)
-            x = x if x.requires_grad else x.requires_grad_()
-            logits = forward.read_out(x, layout)
-        else:
-            check_edits(model, wanted)  # the gradient there is that of an edit
-            logits = _hooked(model, tokens, wanted, keep)
+        logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
         gradients = torch.autograd.grad(score(logits), list(kept.values()), allow_unused=True)
     return {
         name: (value.detach(), torch.zeros_like(value) if gradient is None else gradient)
@@ -59,14 +53,5 @@ def activation_gradients(
     }
 
 
-def _hooked(
-    model: Any, tokens: Tensor, wanted: set[str], keep: Callable[[str, Tensor], Tensor]
-) -> Tensor:
-    def hook_of(name: str) -> Callable[..., Tensor]:
-        # a copy, since the module may use the tensor elsewhere than behind the hook, too
-        return lambda activation, hook: keep(name, activation.clone())
-
-    hooks: list[tuple[str, Any]] = [(name, hook_of(name)) for name in sorted(wanted)]
-    if "hook_embed" not in wanted and "hook_embed" in model.hook_dict:
-        hooks.append(("hook_embed", lambda activation, hook: activation.detach().requires_grad_()))
-    return model.run_with_hooks(tokens, fwd_hooks=hooks)
+def _leaf(activation: Tensor) -> Tensor:
+    return activation.detach().clone().requires_grad_()

@@ -13,14 +13,12 @@ def call_with_weights(
     module: nn.Module,
     weights: Mapping[str, Tensor],
     arguments: Any,
-    known: Mapping[str, Tensor] | None = None,
 ) -> Any:
     """``module(*arguments)`` with `weights`, by parameter name, in place of its own.
 
     A parameter that stands at several places (an embedding that is the unembedding) is replaced at
     all of them, unless another name of it is given as well. A module that is reached by two names
-    is replaced once: torch would leave the replacement in it. known: all names of the parameters,
-    where `module` has others than those that torch would give.
+    is replaced once: torch would leave the replacement in it.
 
     >>> import torch
     >>> layer = nn.Linear(1, 1, bias=False)
@@ -31,7 +29,7 @@ def call_with_weights(
     >>> layer.weight.is_leaf
     True
     """
-    known = dict(module.named_parameters(remove_duplicate=False)) if known is None else known
+    known = dict(module.named_parameters(remove_duplicate=False))
     shared = {
         other: value
         for name, value in weights.items()

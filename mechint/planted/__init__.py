@@ -5,8 +5,8 @@
     plant.truth["frequencies"]         # (5, 17), what a probe has to find
 
 A probe is calibrated on them (`Probe.calibration`, ``mechint/calibration/``): it must find what was
-planted, with the right numbers, under noise, in any basis of the residual stream and beside a
-decoy; and it must stay silent on `lookup_table`. `enforce` is the exception: it trains models to
+planted, with the right numbers, under noise and in any basis of the residual stream; and it must
+stay silent on `lookup_table`. `enforce` is the exception: it trains models to
 hold given variables in given places.
 """
 

@@ -54,7 +54,7 @@ def bottleneck(
             f"rank={made.rank}, not all 0"
         )
     basis = torch.cat([made.bases[t, :count] for t, count in enumerate(held)]).T
-    perturbation = Perturbation(noise, rotation_seed, None, seed)
+    perturbation = Perturbation(noise, rotation_seed, seed)
     encoder = (
         basis if rotation_seed is None else basis @ random_rotation(basis.shape[1], rotation_seed)
     )

@@ -25,7 +25,6 @@ def composition(
     *,
     noise: float = 0.0,
     rotation_seed: int | None = None,
-    decoy: float | None = None,
     seed: int = 0,
     **task: Any,
 ) -> Planted:
@@ -37,7 +36,7 @@ def composition(
     Args:
         n, k: points, and permutations (a power of 2); `task` are further parameters of the
             composition task.
-        noise, rotation_seed, decoy, seed: see `Perturbation`; the permutations are drawn by the
+        noise, rotation_seed, seed: see `Perturbation`; the permutations are drawn by the
             task's own seed.
 
     Returns:
@@ -92,7 +91,7 @@ def composition(
             for layer, hop in enumerate(hops)
         },
     }
-    return assemble(config, weights, made, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, made, truth, Perturbation(noise, rotation_seed, seed))
 
 
 def _write_embedding(weights: dict[str, Tensor], slots: Slots, permutations: Tensor) -> None:

@@ -34,8 +34,6 @@ it is.
 """
 _READS = ("W_Q", "W_K", "W_V", "W_in", "W_U")
 
-DECOY_WIDTH, DECOY_NEURONS = 2, 8
-
 
 @dataclass(frozen=True)
 class Planted:
@@ -56,23 +54,16 @@ class Perturbation:
 
     noise: standard deviation of Gaussian noise on every weight, relative to the root mean square of
     the tensor it falls on. rotation_seed: seed of a random rotation of the residual stream; None
-    leaves the basis aligned. decoy: None, or the cosine (0 to 0.5) between the residual directions
-    of a second mechanism and those of the first: one more
-        head sums fixed random labels of the tokens, eight more neurons work on the sum, nothing
-        reads the outcome.
-    seed: of noise and decoy.
+    leaves the basis aligned. seed: of the noise.
     """
 
     noise: float = 0.0
     rotation_seed: int | None = None
-    decoy: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < np.inf:
             raise ParameterError(f"planted: noise={self.noise}: expected at least 0")
-        if self.decoy is not None and not 0 <= self.decoy <= 0.5:
-            raise ParameterError(f"planted: decoy={self.decoy}: expected none or 0 to 0.5")
 
 
 def make_task(name: str, **parameters: Any) -> Any:
@@ -118,20 +109,12 @@ def assemble(
     perturbation: Perturbation,
     **subject: Any,
 ) -> Planted:
-    """The plant of `weights` with its decoy, rotation and noise; `subject` are arguments of
+    """The plant of `weights` with its rotation and noise; `subject` are arguments of
     Subject.
 
     ``truth["subspaces"]`` follow the residual stream into its new basis.
     """
     weights, subspaces = dict(weights), dict(truth.get("subspaces", {}))
-    if perturbation.decoy is not None:
-        config, weights = _with_decoy(
-            config, weights, perturbation.decoy, rng("planted decoy", perturbation.seed)
-        )
-        subspaces = {
-            hook: torch.cat([basis, basis.new_zeros(DECOY_WIDTH, basis.shape[1])])
-            for hook, basis in subspaces.items()
-        }
     if perturbation.rotation_seed is not None:
         turn = random_rotation(config.d_model, perturbation.rotation_seed)
         weights = {name: _turned(name, weight, turn) for name, weight in weights.items()}
@@ -173,47 +156,3 @@ def noised(
     return weight + noise * weight.square().mean().sqrt() * torch.from_numpy(
         generator.standard_normal(tuple(weight.shape))
     )
-
-
-def _with_decoy(
-    config: ModelConfig, weights: dict[str, Tensor], overlap: float, generator: np.random.Generator
-) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The weights with a second mechanism beside the first, whose directions tilt into the first's
-    by `overlap`.
-    """
-    d = config.d_model
-    wider = dataclasses.replace(
-        config,
-        d_model=d + DECOY_WIDTH,
-        n_heads=config.n_heads + 1,
-        d_mlp=(config.d_mlp or 0) + DECOY_NEURONS,
-    )
-    result = blank(wider)
-    for name, weight in weights.items():
-        result[name][tuple(slice(0, size) for size in weight.shape)] = weight
-
-    # unit directions that the decoy writes along: mostly its own, partly the first mechanism's
-    tilt = torch.from_numpy(generator.standard_normal((DECOY_WIDTH, d)))
-    tilt = overlap * tilt / tilt.norm(dim=1, keepdim=True)
-    along = torch.cat(
-        [tilt, (1 - overlap**2) ** 0.5 * torch.eye(DECOY_WIDTH, dtype=torch.float64)], 1
-    )
-
-    labels = torch.from_numpy(generator.choice([-1.0, 1.0], (config.d_vocab, DECOY_WIDTH)))
-    used = weights["embed.W_E"][weights["embed.W_E"] != 0]
-    result["embed.W_E"] += used.square().mean().sqrt() * labels @ along
-    width = min(DECOY_WIDTH, config.d_head or 1)
-    for layer in range(config.n_layers):
-        at = f"blocks.{layer}"
-        result[f"{at}.attn.W_V"][-1, d : d + width, :width] = torch.eye(width, dtype=torch.float64)
-        result[f"{at}.attn.W_O"][-1, :width] = along[:width]
-        if not config.attn_only:
-            result[f"{at}.mlp.W_in"][d:, -DECOY_NEURONS:] = torch.from_numpy(
-                generator.standard_normal((DECOY_WIDTH, DECOY_NEURONS))
-            )
-            result[f"{at}.mlp.W_out"][-DECOY_NEURONS:] = (
-                torch.from_numpy(generator.standard_normal((DECOY_NEURONS, DECOY_WIDTH)))
-                / DECOY_NEURONS
-                @ along
-            )
-    return wider, result

@@ -31,7 +31,6 @@ def group_product(
     *,
     noise: float = 0.0,
     rotation_seed: int | None = None,
-    decoy: float | None = None,
     seed: int = 0,
 ) -> Planted:
     """x·y in `group` by the representations `irreps`; accuracy 1.0 when noise is 0.
@@ -39,7 +38,7 @@ def group_product(
     Args:
         group: as ``mechint.groups.named.parse`` reads it. irreps: names whose characters together
             tell the identity from all else.
-        noise, rotation_seed, decoy, seed: see `Perturbation`.
+        noise, rotation_seed, seed: see `Perturbation`.
 
     Returns:
         truth: "irreps", "heads" {"x": (0, 0), "y": (0, 1)}, "subspaces" of the embedding and of the
@@ -91,7 +90,7 @@ def group_product(
             "blocks.0.hook_resid_post": slots.basis("answer"),
         },
     }
-    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, seed))
 
 
 def _margin(identity: int, matrices: Sequence[Tensor], irreps: Sequence[str]) -> float:

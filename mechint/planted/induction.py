@@ -27,7 +27,6 @@ def induction_head(
     sharpness: float = SHARP,
     noise: float = 0.0,
     rotation_seed: int | None = None,
-    decoy: float | None = None,
     seed: int = 0,
 ) -> Planted:
     """Two attention-only layers of `n_heads` heads, one of each a planted one; accuracy 1.0 on the
@@ -38,7 +37,7 @@ def induction_head(
         n_heads: heads per layer; `seed` draws which one is planted, the others attend at random
             and write nothing.
         sharpness: attention score by which the planted heads prefer their key; at 3 they are soft.
-        noise, rotation_seed, decoy, seed: see `Perturbation`.
+        noise, rotation_seed, seed: see `Perturbation`.
 
     Returns:
         truth: "heads" {"previous token": (0, h), "induction": (1, h)}, "subspaces" of the copied
@@ -80,7 +79,7 @@ def induction_head(
             "blocks.1.hook_resid_post": slots.basis("answer"),
         },
     }
-    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, seed))
 
 
 def _write_idle_heads(weights: dict[str, Tensor], draw: np.random.Generator) -> None:

@@ -31,7 +31,6 @@ def lookup_table(
     *,
     noise: float = 0.0,
     rotation_seed: int | None = None,
-    decoy: float | None = None,
     seed: int = 0,
 ) -> Planted:
     """Memorize all answers of `task`; accuracy 1.0 when noise is 0.
@@ -41,7 +40,7 @@ def lookup_table(
 
     Args:
         task: at most 4,096 inputs of few positions, the answer read at the last one.
-        noise, rotation_seed, decoy: see `Perturbation`; `seed` also draws the embedding.
+        noise, rotation_seed: see `Perturbation`; `seed` also draws the embedding.
 
     Returns:
         truth: "heads" {"position i": (0, i)}; no frequencies, no subspaces.
@@ -96,4 +95,4 @@ def lookup_table(
         "frequencies": (),
         "subspaces": {},
     }
-    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, seed))

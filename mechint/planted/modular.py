@@ -53,7 +53,6 @@ def modular_addition(
     constant_attention: bool = False,
     noise: float = 0.0,
     rotation_seed: int | None = None,
-    decoy: float | None = None,
     seed: int = 0,
 ) -> Planted:
     """a + b mod p by the frequencies given; accuracy 1.0 when noise is 0.
@@ -65,7 +64,7 @@ def modular_addition(
         p: modulus, at least 3; odd with `constant_attention`.
         frequencies: different integers from 1 to (p−1)/2 whose greatest common divisor with p is 1
             together: else the answer is not determined.
-        noise, rotation_seed, decoy, seed: see `Perturbation`.
+        noise, rotation_seed, seed: see `Perturbation`.
 
     Returns:
         truth: "frequencies" (ascending), "heads" {"a": (0, 0), "b": (0, 1)} or {"sum": (0, 0)},
@@ -120,7 +119,7 @@ def modular_addition(
         },
     }
     task = make_task("modular-arithmetic", p=p)
-    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, seed))
 
 
 def _checked(p: int, frequencies: Sequence[int], constant_attention: bool) -> tuple[int, ...]:

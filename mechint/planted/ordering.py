@@ -30,7 +30,6 @@ def comparison(
     *,
     noise: float = 0.0,
     rotation_seed: int | None = None,
-    decoy: float | None = None,
     seed: int = 0,
     **task: Any,
 ) -> Planted:
@@ -40,7 +39,7 @@ def comparison(
         n: values; `task` are further parameters of the comparison task.
         angle: radians, of the order direction in the plane of the first two coordinates before any
             rotation.
-        noise, rotation_seed, decoy, seed: see `Perturbation`; `seed` also draws the nuisance.
+        noise, rotation_seed, seed: see `Perturbation`; `seed` also draws the nuisance.
 
     Returns:
         truth: "heads" {"a": (0, 0), "b": (0, 1)}, "direction" (d_model,) unit vector of the order
@@ -93,7 +92,7 @@ def comparison(
             "blocks.0.hook_resid_mid": torch.cat([slots.basis("a"), slots.basis("b")], 1),
         },
     }
-    plant = assemble(config, weights, made, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    plant = assemble(config, weights, made, truth, Perturbation(noise, rotation_seed, seed))
     return Planted(plant.subject, {**plant.truth, "read": _read_direction(plant.subject.model)})
 
 

@@ -183,7 +183,6 @@ def train_many(
     resume: bool = False,
     device: str = "cpu",
     progress: OnProgress | None = None,
-    memory: int | None = None,
     workers: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
     threads: int | None = None,
@@ -192,8 +191,8 @@ def train_many(
 ) -> list[Run]:
     """Train any list of runs; those of one shape advance together.
 
-    Which runs form an ensemble, and with how many threads it computes, follows from `specs`, the
-    kind of device and `memory` alone, so the same call gives the same bits however many cores and
+    Which runs form an ensemble, and with how many threads it computes, follows from `specs` and the
+    kind of device alone, so the same call gives the same bits however many cores and
     workers there are and however often it was stopped.
 
     Args:
@@ -201,7 +200,6 @@ def train_many(
             `PER_MODEL_FIELDS`, initial weights, and parameters of the task that leave its
             shapes alone.
         resume: runs that are done are returned as they are, others go on where they stopped.
-        memory: bytes that one ensemble may need; `TILE` of the plan when None.
         workers: processes that train ensembles side by side, one thread each, on a CPU and for runs
             that have directories; with 1 everything happens in this process.
         parts: places in `specs` that train together, in place of the plan's own choice.
@@ -239,7 +237,7 @@ def train_many(
         with as_planned(target):
             check_resources(waiting, target)
             if parts is None:
-                planned = partition(specs, target.type, memory)
+                planned = partition(specs, target.type)
             else:
                 planned = [part_of(specs, members) for members in parts]
             if threads is None:
@@ -283,7 +281,7 @@ def _train_parts(
     threads: int,
 ) -> None:
     work = [part.work(runs[part.members[0]].spec.train.steps) for part in parts]
-    report = Shares(work, progress, [part.bytes for part in parts])
+    report = Shares(work, progress)
     with interruptible() as interrupted:
         if workers > 1 and len(parts) > 1:
             jobs = [

@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mechint.errors import RunError, UnknownNameError
 from mechint.files import read_json_lines, write_text
@@ -25,21 +25,6 @@ from mechint.files import read_json_lines, write_text
 EVERY = 2.0
 """Seconds between two looks at the runs."""
 CONFIG, METRICS, NOTES = "config.json", "metrics.jsonl", "logged.json"
-EXTRA = "{name}: {package} is not installed; pip install 'mechint[{extra}]'"
-
-
-class Writer(Protocol):
-    """One run at one service; `id` is the identifier under which it goes on another time."""
-
-    id: str
-
-    def send(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Send evaluations, each with its "step"."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        ...
 
 
 class TensorBoard:
@@ -47,23 +32,20 @@ class TensorBoard:
     under their names.
     """
 
+    id = "tensorboard"
+
     def __init__(self, run: Path, config: Mapping[str, Any], known: str) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            text = {"name": "tensorboard", "package": "tensorboard", "extra": "tensorboard"}
-            raise RunError(EXTRA.format(**text)) from error
-        self.id = "tensorboard"
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(run / self.id))
         if not known:
             text = "".join(f"    {line}\n" for line in json.dumps(config, indent=1).splitlines())
             self._writer.add_text("config", text)
 
-    def send(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write rows of metrics, each at its step."""
-        for row in rows:
-            for name, value in _numbers(row).items():
-                self._writer.add_scalar(name.replace(".", "/", 1), value, row["step"])
+    def send(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Write the numbers of one evaluation."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name.replace(".", "/", 1), value, step)
         self._writer.flush()
 
     def close(self) -> None:
@@ -75,11 +57,8 @@ class WandB:
     """A run of Weights & Biases; WANDB_PROJECT, WANDB_ENTITY and WANDB_MODE (offline) say where."""
 
     def __init__(self, run: Path, config: Mapping[str, Any], known: str) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            text = {"name": "wandb", "package": "wandb", "extra": "wandb"}
-            raise RunError(EXTRA.format(**text)) from error
+        import wandb
+
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "mechint"),
             name=run.name,
@@ -93,21 +72,22 @@ class WandB:
         )
         self.id = str(self._run.id)
 
-    def send(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Log rows of metrics, each at its step."""
-        for row in rows:
-            self._run.log(_numbers(row), step=row["step"])
+    def send(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Log the numbers of one evaluation."""
+        self._run.log(dict(numbers), step=step)
 
     def close(self) -> None:
         """Finish the run."""
         self._run.finish()
 
 
-LOGGERS: Mapping[str, Callable[[Path, Mapping[str, Any], str], Writer]] = {
+LOGGERS: Mapping[str, Callable[[Path, Mapping[str, Any], str], Any]] = {
     "tensorboard": TensorBoard,
     "wandb": WandB,
 }
-"""Name → what opens a run (its directory, its configuration, the identifier of an earlier part)."""
+"""Name, also of its package and extra → what opens a run (its directory, its configuration, the
+identifier of an earlier part) and then sends and closes.
+"""
 
 
 class Forwarder:
@@ -134,7 +114,7 @@ class Forwarder:
         self.runs, self.names, self.clock = runs, list(dict.fromkeys(names)), clock
         self._looked = -float("inf")
         self._sizes: dict[Path, int] = {}
-        self._open: dict[tuple[Path, str], Writer] = {}
+        self._open: dict[tuple[Path, str], Any] = {}
 
     def poll(self, *, now: bool = False) -> None:
         """Send what is new; at most every `EVERY` seconds unless `now`."""
@@ -151,22 +131,24 @@ class Forwarder:
 
     def _send(self, run: Path) -> None:
         notes = _notes(run)
-        rows = read_json_lines(run / METRICS)
+        rows = [row for row in read_json_lines(run / METRICS) if isinstance(row.get("step"), int)]
         for name in self.names:
             last = notes.get(name, {}).get("step", -1)
-            new = [row for row in rows if isinstance(row.get("step"), int) and row["step"] > last]
-            if not new:
-                continue
-            writer = self._writer(run, name, notes)
-            writer.send(new)
-            notes[name] = {"id": writer.id, "step": new[-1]["step"]}
+            for row in (row for row in rows if row["step"] > last):
+                writer = self._writer(run, name, notes)
+                writer.send(row["step"], _numbers(row))
+                notes[name] = {"id": writer.id, "step": row["step"]}
         write_text(run / NOTES, json.dumps(notes))
 
-    def _writer(self, run: Path, name: str, notes: Mapping[str, Any]) -> Writer:
+    def _writer(self, run: Path, name: str, notes: Mapping[str, Any]) -> Any:
         if (run, name) not in self._open:
             config = json.loads((run / CONFIG).read_text(encoding="utf-8"))
             known = notes.get(name, {}).get("id", "")
-            self._open[run, name] = LOGGERS[name](run, config, known)
+            try:
+                self._open[run, name] = LOGGERS[name](run, config, known)
+            except ImportError as error:
+                advice = f"pip install 'mechint[{name}]'"
+                raise RunError(f"{name}: {name} is not installed; {advice}") from error
         return self._open[run, name]
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from mechint.errors import ParameterError, counted
 from mechint.task import FiniteTask
-from mechint.training.estimate import disk_bytes, does_not_fit, model_bytes, parameter_count
+from mechint.training.estimate import disk_bytes, model_bytes, parameter_count
 from mechint.training.optimizer import PER_MODEL_FIELDS
 from mechint.training.run import Spec
 
@@ -47,31 +47,25 @@ class EnsemblePart:
         return self.bytes * len(self.members) * steps
 
 
-def partition(
-    specs: Sequence[Spec], device: str = "cpu", memory: int | None = None, most: int = MOST
-) -> list[EnsemblePart]:
+def partition(specs: Sequence[Spec], device: str = "cpu", most: int = MOST) -> list[EnsemblePart]:
     """The ensembles of a plan, largest work first.
 
     Args:
         specs: the runs; device: "cpu" or "cuda".
-        memory: bytes that one ensemble may need in place of `TILE`, as a part of the plan.
-        most: models that one ensemble may have, likewise.
+        most: models that one ensemble may have, as a part of the plan.
 
     Raises:
-        MechintError: one model needs more than `memory`. ParameterError: no such kind of device.
+        ParameterError: no such kind of device.
     """
     if device not in TILE:
         raise ParameterError(f"device {device!r}: expected one of {', '.join(TILE)}")
     groups: dict[str, list[int]] = {}
     for index, spec in enumerate(specs):
         groups.setdefault(shape_of(spec), []).append(index)
-    limit = TILE[device] if memory is None else memory
     parts = []
     for members in groups.values():
         needed = model_bytes(specs[members[0]])
-        if memory is not None and needed > memory:
-            raise does_not_fit(specs[members[0]], needed, memory)
-        portions = -(-len(members) // max(1, min(most, limit // needed)))
+        portions = -(-len(members) // max(1, min(most, TILE[device] // needed)))
         size = -(-len(members) // portions)
         for start in range(0, len(members), size):
             parts.append(part_of(specs, members[start : start + size], needed))

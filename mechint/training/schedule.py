@@ -14,8 +14,8 @@ class Progress:
     """Progress of an ensemble.
 
     step of `steps`; metrics: the latest, averaged over the models that still train; models: how
-    many those are; part: which ensemble of the plan, counted from 0; cost: what a step of one of
-    them costs, in a unit of its own; done: share of the whole plan's work, 0 … 1.
+    many those are; part: which ensemble of the plan, counted from 0; done: share of the whole
+    plan's work, 0 … 1.
     """
 
     step: int
@@ -23,25 +23,22 @@ class Progress:
     metrics: dict[str, float]
     models: int = 1
     part: int = 0
-    cost: int = 1
     done: float = 0.0
 
 
 class Shares:
     """Turns the progress of the parts of some work into that of the whole.
 
-    work: of each part, in any unit; report: called with every `Progress`, whose part, cost and
-    share of the whole are filled in; costs: of a step of each part.
+    work: of each part, in any unit; report: called with every `Progress`, whose part
+    and share of the whole are filled in.
     """
 
     def __init__(
         self,
         work: Sequence[float],
         report: Callable[[Progress], None] | None,
-        costs: Sequence[int] | None = None,
     ) -> None:
         self.work, self.report = [max(1, one) for one in work], report
-        self.costs = costs or [1] * len(work)
         self.done = [0.0] * len(work)
 
     def of(self, part: int, now: Progress) -> None:
@@ -49,7 +46,7 @@ class Shares:
         self.done[part] = now.done or now.step / max(1, now.steps)
         share = sum(w * d for w, d in zip(self.work, self.done, strict=True)) / sum(self.work)
         if self.report is not None:
-            self.report(replace(now, part=part, cost=self.costs[part], done=share))
+            self.report(replace(now, part=part, done=share))
 
 
 THIN_MOST, THIN_BYTES = 32, 1 << 26

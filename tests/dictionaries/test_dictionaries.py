@@ -4,6 +4,7 @@ loss they keep, and exported activations.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from dataclasses import replace
@@ -285,11 +286,12 @@ def test_a_dictionary_of_one_head_changes_that_head_alone(tmp_path: Path) -> Non
     assert found.head == 1 and found.site == Site.head(0, 1)
     assert json.loads((tmp_path / "sae" / "cfg.json").read_text())["reshape_activations"] == "none"
     rebuilt = logits_under(subject, [Reconstruct(found.site, found)])
-    weights = subject.model.W_O[0].detach().clone()
-    weights[1] = 0
-    without = logits_under(subject, weights={"blocks.0.attn.W_O": weights})
+    without, both = copy.deepcopy(subject.model), copy.deepcopy(subject.model)
+    with torch.no_grad():
+        without.blocks[0].attn.W_O[1] = 0
+        both.blocks[0].attn.W_O[:] = 0
+    without, both = subject.with_model(without).logits(), subject.with_model(both).logits()
     assert torch.allclose(rebuilt, without, atol=1e-5)
-    both = logits_under(subject, weights={"blocks.0.attn.W_O": 0 * weights})
     assert not torch.allclose(rebuilt, both, atol=1e-3)
     measured = recovery(subject, found)
     assert measured.reconstructed == pytest.approx(measured.zeroed)

@@ -35,7 +35,7 @@ def published(name: str) -> Path:
 
 @pytest.mark.parametrize(("p", "frequencies"), [(23, (3, 7)), (31, (1, 2, 3, 14)), (24, (5, 7))])
 def test_planted_frequencies_are_recovered_exactly(p: int, frequencies: tuple[int, ...]) -> None:
-    plant = planted.modular_addition(p, frequencies, noise=0.1, rotation_seed=1, decoy=0.2)
+    plant = planted.modular_addition(p, frequencies, noise=0.1, rotation_seed=1)
     result = probe.run("fourier", plant.subject, removal_samples=99, removal_examples=32)
     metrics = result.metrics
     assert metrics["embedding.key_frequencies"] == list(frequencies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ class Stand:
         self.id = known or f"id-{len(self.opened)}"
         self.opened.append((config["task"]["name"], known))
 
-    def send(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self.sent.extend(rows)
+    def send(self, step: int, numbers: Mapping[str, float]) -> None:
+        self.sent.append({"step": step, **numbers})
 
     def close(self) -> None:
         self.sent.append({"closed": self.id})

@@ -23,7 +23,7 @@ import tasks
 from mechint.config import TrainConfig
 from mechint.errors import NonFiniteError, ParameterError, RunError
 from mechint.models.transformer import HookedTransformer
-from mechint.training import spec, train, train_many
+from mechint.training import plan, spec, train, train_many
 from mechint.training.optimizer import Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
 from mechint.training.schedule import kept_steps, stops
@@ -368,15 +368,14 @@ def test_runs_do_not_hide_in_each_other(tmp_path: Path) -> None:
     assert not list((tmp_path / "lone").glob("seed-*"))
 
 
-def test_more_models_than_memory_holds_train_in_turns() -> None:
+def test_more_models_than_an_ensemble_holds_train_in_turns(monkeypatch) -> None:
     specs = [spec(TASK, SMALL, BRIEF, seed=seed) for seed in range(4)]
-    steps: list[int] = []
-    in_turns = train_many(specs, memory=300_000, progress=lambda now: steps.append(now.models))
+    whole, steps = train_many(specs), list[int]()
+    monkeypatch.setitem(plan.TILE, "cpu", 300_000)
+    in_turns = train_many(specs, progress=lambda now: steps.append(now.models))
     assert max(steps) < 4
-    for run, together in zip(in_turns, train_many(specs), strict=True):
+    for run, together in zip(in_turns, whole, strict=True):
         assert run.final == pytest.approx(together.final, rel=1e-3)
-    with pytest.raises(ValueError, match="one model of modular-arithmetic needs about"):
-        train_many(specs, memory=1000)
 
 
 def test_a_model_cannot_contradict_its_task() -> None:

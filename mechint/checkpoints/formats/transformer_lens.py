@@ -9,7 +9,7 @@ normalization otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,19 +109,30 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
         or state.get("blocks.0.attn.W_Q", torch.empty(0)).dim() != 3
     ):
         return None
-    fields = model_config(path, content, state["embed.W_E"].shape[-1])
-    config, weights, assumed = interpret(path, state, fields)
+    return parsed(path, content, state, model_config(path, content, state["embed.W_E"].shape[-1]))
+
+
+def parsed(
+    path: Path,
+    content: Any,
+    state: StateDict,
+    given: Mapping[str, Any],
+    rename: Callable[[StateDict], StateDict] = dict,
+) -> ParsedCheckpoint:
+    """The file whose weights are `state`, under TransformerLens's names by `rename`, and whose
+    configuration is `given`.
+    """
+    config, weights, assumed = interpret(path, rename(state), given)
     step, metrics = training_metadata(content)  # a bare state dict records nothing
-    series = {
-        at: lambda then=then: interpret(path, unwrapped(then), fields)[1]
-        for at, then in saved_states(content).items()
-    }
     return ParsedCheckpoint(
         config=config,
         weights=weights,
         step=step,
         metrics=metrics,
-        series=series,
+        series={
+            at: lambda then=then: interpret(path, rename(unwrapped(then)), given)[1]
+            for at, then in saved_states(content).items()
+        },
         assumed=assumed,
         **task_of(path, content, config),
     )

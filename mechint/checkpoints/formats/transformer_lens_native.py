@@ -6,6 +6,7 @@ the activation function and the direction of attention.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -14,17 +15,14 @@ from typing import Any
 
 from torch import Tensor
 
-from mechint.checkpoints.configurations import model_config, task_of
-from mechint.checkpoints.formats.transformer_lens import UNSERVED, interpret, refuse_options
+from mechint.checkpoints.configurations import model_config
+from mechint.checkpoints.formats.transformer_lens import UNSERVED, interpret, parsed, refuse_options
 from mechint.checkpoints.mapping import Mapped, load_mapping
 from mechint.checkpoints.reader import (
     Assumption,
     ParsedCheckpoint,
     StateDict,
     find_state,
-    saved_states,
-    training_metadata,
-    unwrapped,
 )
 from mechint.errors import CheckpointError
 
@@ -60,35 +58,23 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     state = find_state(content)
     if state is None or not {"embed.weight", "blocks.0.attn.q.weight"} <= set(state):
         return None
-    state = _without_components(state)
     given = model_config(path, content, state["embed.weight"].shape[-1])
-    _refuse(path, state, given)
+    _refuse(path, _without_components(state), given)
     heads, assumed = _heads(given, state["blocks.0.attn.q.weight"].shape[0])
     # these models divide scores by sqrt(d_head) where use_attn_scale is false
     scale = ("use_attn_scale", "attn_scale") if given.get("use_attn_scale") is False else ()
-    kept = {n: v for n, v in given.items() if n not in (*NOT_FOLLOWED, *scale)}
+    kept = {n: v for n, v in given.items() if n not in (*NOT_FOLLOWED, *scale)} | IMPLIED
 
-    def weights(then: StateDict, n_heads: int) -> StateDict:
-        renamed = names().rename(path, then, {"n_heads": n_heads})
-        return interpret(path, renamed, {**kept, **IMPLIED})[1]
+    def rename(then: StateDict, n_heads: int = heads) -> StateDict:
+        return names().rename(path, _without_components(then), {"n_heads": n_heads})
 
-    renamed = names().rename(path, state, {"n_heads": heads})
-    config, own, others = interpret(path, renamed, {**kept, **IMPLIED})
-    if "use_attn_scale" in given:
-        others.pop("attn_scale", None)
-    step, metrics = training_metadata(content)
-    return ParsedCheckpoint(
-        config=config,
-        weights=own,
-        reshape=lambda other: weights(state, other.n_heads),
-        step=step,
-        metrics=metrics,
-        series={
-            at: lambda then=then: weights(_without_components(unwrapped(then)), heads)
-            for at, then in saved_states(content).items()
-        },
-        assumed=others | assumed | _not_followed(given),
-        **task_of(path, content, config),
+    found = parsed(path, content, state, kept, rename)
+    others = {name: item for name, item in found.assumed.items() if name != "attn_scale"}
+    others = others if "use_attn_scale" in given else found.assumed
+    return dataclasses.replace(
+        found,
+        reshape=lambda other: interpret(path, rename(state, other.n_heads), kept)[1],
+        assumed={**others, **assumed, **_not_followed(given)},
     )
 
 

@@ -33,7 +33,6 @@ def rasp_program(
     *,
     noise: float = 0.0,
     rotation_seed: int | None = None,
-    decoy: float | None = None,
     seed: int = 0,
 ) -> Planted:
     """A compiled program; accuracy 1.0 on the task rasp, of four numbers in lists of five.
@@ -41,7 +40,7 @@ def rasp_program(
     Args:
         program: reverse (four layers), sort (three) or histogram (one); one head per layer, every
             position sees every other.
-        noise, rotation_seed, decoy, seed: see `Perturbation`; right up to a noise of 0.001, for
+        noise, rotation_seed, seed: see `Perturbation`; right up to a noise of 0.001, for
             compiled weights differ by factors of a thousand.
 
     Returns:
@@ -82,7 +81,7 @@ def rasp_program(
             truth["variables"].setdefault(variable, f"L{layer} {part.replace('mlp', 'MLP')}")
             if part == "attention":
                 truth["heads"][variable] = (layer, 0)
-    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, seed))
 
 
 @cache
