@@ -87,6 +87,10 @@ def selections(n: int, chosen: int) -> float:
     return float(ways) if ways < 1e300 else math.inf
 
 
+TINY = 1e-12
+"""Smaller p-values are not told apart where they are printed: no null is known so well."""
+
+
 @dataclass(frozen=True)
 class Null:
     """The null of one metric: what the same measurement gives where the mechanism is absent.
@@ -167,10 +171,10 @@ class Null:
         >>> Null.sampled("share", 0.1, [0.1] * 199, "shuffled").p_text
         'p = 1'
         >>> Null("accuracy", 1.0, 0.1, 0.01, 0.0, "binomial").p_text
-        'p < 1e-300'
+        'p < 1e-12'
         """
-        if not self.p_value:  # smaller than a float holds
-            return "p < 1e-300"
+        if self.p_value < TINY:
+            return f"p < {TINY:g}"
         sign = "≤" if self.samples and self.p_value <= self.floor * (1 + 1e-9) else "="
         return f"p {sign} {self.p_value:.2g}"
 

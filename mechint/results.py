@@ -27,7 +27,7 @@ from mechint.jsonable import (
     with_integer_keys,
 )
 from mechint.notebook import as_html, short
-from mechint.null import Null
+from mechint.null import TINY, Null
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,8 +112,8 @@ class Finding:
         """
         if self.p_value is None:
             return ""
-        if not self.p_value:
-            return "p < 1e-300"
+        if self.p_value < TINY:
+            return f"p < {TINY:g}"
         samples = (self.null or "").rpartition(", ")[2]
         at_floor = samples.isdigit() and self.p_value * (1 + int(samples)) <= 1 + 1e-9
         return f"p {'≤' if at_floor else '='} {self.p_value:.2g}"

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from mechint import planted
 from mechint.calibration import calibrate, engine, trials
-from mechint.calibration.table import controls_without_row, markdown, write
+from mechint.calibration.table import controls_without_row, markdown, picture, write
 from mechint.cli import main
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
 from mechint.intervals import clopper_pearson
@@ -103,6 +103,22 @@ def refuse(self: Any, subject: Any, *, seed: int = 0) -> Any:
     raise NotApplicableError("no")
 
 
+def test_the_picture_has_a_dot_per_row_that_was_tested() -> None:
+    columns = {
+        "probe": ["das", "das", "das", "lens"],
+        "subject": ["planted order", "control: lookup", "control: untrained", "half-trained: sum"],
+        "detected": [1.0, 0.25, None, 0.5],
+    }
+    (plot,) = picture(Table(columns, "")).plots
+    seen = {one.name: list(zip(one.x, one.y, strict=True)) for one in plot.layers}
+    assert plot.y.names == ["das", "lens"]
+    assert seen == {
+        "controls: false positives": [(0.25, 0)],
+        "half-trained models": [(0.5, 1)],
+        "plants: power": [(1.0, 0)],
+    }
+
+
 def test_a_refusal_is_a_miss_on_a_plant_and_no_evidence_on_a_control(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -182,6 +198,7 @@ def test_the_table_is_written_and_other_probes_stay(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "calibration.json").read_text())
     assert data["command"] == f"mechint calibrate --size smoke --out {tmp_path.name}"
     assert list(dict.fromkeys(data["columns"]["probe"])) == ["gradients", "subspace"]
+    assert "gradients" in (tmp_path / "calibration.svg").read_text()
     text = (tmp_path / "calibration.md").read_text()
     assert text.count("\n| subspace |") == 3 and "| planted bottleneck |" in text
     (tmp_path / "calibration.json").write_text("{}")

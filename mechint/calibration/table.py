@@ -9,7 +9,9 @@ from typing import Any
 
 from mechint import __version__
 from mechint.errors import RunError
-from mechint.files import make_directory, write_text
+from mechint.figures import COLORS, Axis, Figure, Layer, Plot
+from mechint.figures.static import drawing
+from mechint.files import make_directory, write_bytes, write_text
 from mechint.locks import locked
 from mechint.registry import PROBES
 from mechint.results import Table, to_jsonable
@@ -23,7 +25,8 @@ them.
 def write(
     table: Table, size: str, settings: Mapping[str, Any], out: Path, chosen: Chosen | None = None
 ) -> None:
-    """``calibration.json`` (data) and ``calibration.md`` (to read) in the directory `out`.
+    """``calibration.json`` (data), ``calibration.md`` (to read) and ``calibration.svg`` (its
+    picture) in the directory `out`.
 
     settings: of the size, as `Size` has them; chosen: the settings of the table's probes.
 
@@ -46,6 +49,9 @@ def write(
         text = markdown(table, command, int(settings.get("plants", 0)), data["settings"])
         write_text(out / "calibration.json", json.dumps(data, indent=1) + "\n")
         write_text(out / "calibration.md", text)
+        drawn = picture(table)
+        height = 1.2 + 0.24 * len(drawn.plots[0].y.names or ())
+        write_bytes(out / "calibration.svg", drawing(drawn, "svg", 7.0, height))
 
 
 def check_place(out: Path) -> None:
@@ -105,6 +111,8 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
     lines = [
         "# Calibration",
         "",
+        "![Per probe, the share of plants and of controls that it detects](calibration.svg)",
+        "",
         f"{table.caption} Made by `{command}` on the date of each row.",
         "",
         (
@@ -138,6 +146,30 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
         "",
     ]
     return "\n".join(lines) + markdown_table({name: columns[name] for name in shown})
+
+
+KINDS = {
+    "control": "controls: false positives",
+    "half-trained": "half-trained models",
+    "planted": "plants: power",
+}
+"""First word of a row's subject → its name in the picture."""
+
+
+def picture(table: Table) -> Figure:
+    """Power against false positives: a line per probe, a dot per row of the table."""
+    columns = (table.columns[name] for name in ("probe", "subject", "detected"))
+    rows = [(name, str(of), x) for name, of, x in zip(*columns, strict=True) if x is not None]
+    probes = list(dict.fromkeys(probe for probe, _, _ in rows))
+    layers = []
+    for color, (word, kind) in zip((COLORS[1], COLORS[4], COLORS[0]), KINDS.items(), strict=True):
+        own = [(share, probes.index(probe)) for probe, of, share in rows if of.startswith(word)]
+        x, y = ([row[i] for row in own] for i in (0, 1))
+        layers += [Layer("points", x, y, kind, color, lying=True)] if own else []
+    share = Axis("share that the probe detects (0–1)", span=(-0.03, 1.03))
+    plot = Plot(share, Axis("probe", names=probes, reverse=True), layers)
+    caption = "A dot per row of the table; a probe that never errs has dots at 0 and at 1 alone."
+    return Figure("dots", "Power and false positives", caption, [plot])
 
 
 def markdown_table(columns: Mapping[str, Sequence[Any]]) -> str:

@@ -252,10 +252,19 @@ def _over_setting(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, Figu
     settings = [name for name in settings_of(rows) if name != "step"]
     axes = [name for name in settings if all_numbers(rows, name)]
     axis = next((name for name in axes if name != "seed"), "seed" if "seed" in axes else None)
-    color = next((name for name in settings if name not in (axis, "seed")), None)
+    color = next((name for name in settings if name != "seed" and _varies(rows, axis, name)), None)
     if "task" in settings:
         axis, color = "name", None
     return {} if axis is None else {name: dots(rows, axis, name, color) for name in columns}
+
+
+def _varies(rows: Sequence[Row], axis: str | None, name: str) -> bool:
+    """True if models at one place on the axis differ in `name`, so that it does not follow from the
+    axis as d_head does from d_model.
+    """
+    places = [str(row.get(axis or "")) for row in rows]
+    pairs = {(place, str(row.get(name))) for place, row in zip(places, rows, strict=True)}
+    return len(pairs) > len(set(places))
 
 
 def dots(rows: Sequence[Row], x: str, y: str, color: str | None = None) -> Figure:

@@ -277,6 +277,7 @@ def test_models_of_a_sweep_are_dots_and_the_page_opens_with_their_verdicts() -> 
     kinds = ("clock", "pizza", "clock", "clock")
     rows = [
         {**row, "train.lr": 0.1 * (1 + row["seed"] % 2), "lens.mechanism": kind}
+        | {"train.warmup": 10 + row["seed"] % 2}  # follows from the rate: no second setting
         for row, kind in zip(rows_of_seeds(4), kinds, strict=True)
     ]
     page = page_of_table(rows, "sweep")
