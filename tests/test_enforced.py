@@ -171,6 +171,14 @@ def test_a_place_is_right_behind_its_site_alone() -> None:
     for (kind, layer, pos), said in cases.items():
         metrics = {"hook": f"blocks.{layer}.hook_{kind}", "pos": pos}
         assert zoo._named("das", metrics, truth, site, answer=2) == said
+    for place, said in (
+        ("L0H1 @ 1", "right"),
+        ("L0H0 @ 1", "wrong"),
+        ("L0 MLP @ answer", "wrong"),
+        ("L1 resid_mid @ answer", "right"),
+    ):
+        assert zoo._held(site_of(place), site, answer=2) == said
+    assert zoo._held(site, site_of("L0 MLP @ 1"), answer=2) == "before"
     for components, said in (
         (["L0H1", "L1H0", "L1 MLP"], "right"),
         (["L0H1", "L0H0"], "right"),

@@ -67,6 +67,8 @@ SMALL = {
     "normalization_type": "LN",
     "init_mode": "gpt2",
 }
+AND = tuple(tuple(x & y for y in range(4)) for x in range(4))
+"""The conjunction of two bits each of both operands."""
 ADDENDS = ("sum_0", "sum_1", "carry_0")
 FAMILIES = {
     "addition": Family("modular-arithmetic", {"p": 7}),
@@ -74,7 +76,9 @@ FAMILIES = {
     "comparison": Family("comparison", {"n": 8, "equals": True}),
     "palindromes": Family("palindromes", {"n": 6, "half_length": 2}),
     "maximum": Family("max-of-list", {"n": 6, "length": 3}, {"n_heads": 3}),
-    "count-distinct": Family("count-distinct", {"n": 3, "length": 6}, {"n_heads": 3}),
+    "count-distinct": Family("count-distinct", {"n": 3, "length": 4}, {"n_heads": 3}),
+    "multiplication": Family("modular-arithmetic", {"p": 7, "operation": "multiply"}),
+    "boolean": Family("modular-arithmetic", {"p": 4, "table": AND}),
     "carries": Family("digit-sum", {"digits": 2, "base": 5}, {}, ADDENDS),
     "brackets": Family("balanced-brackets", {"length": 10}, {"n_layers": 3}),
 }
@@ -96,9 +100,9 @@ SAID = ("right", "before", "wrong", "silent", "unclear", "refused")
 
 
 # --- models ---------------------------------------------------------------------------------------
-def make(out: Path, models: int, families: Sequence[str]) -> Iterator[Subject]:
-    """Models of each family, as checkpoints in `out`, and their natural twins."""
-    for index in range(models):
+def make(out: Path, seeds: Sequence[int], families: Sequence[str]) -> Iterator[Subject]:
+    """A model of each family and seed, as checkpoints in `out`, and their natural twins."""
+    for index in seeds:
         for name in families:
             task, config = FAMILIES[name].make()
             for natural in (False, True):
@@ -141,13 +145,12 @@ def ask(probe: str, subject: Subject, truth: Mapping[str, Any], variable: str, *
     site, answer = site_of(truth["alignment"][variable]), int(subject.answer_positions[0])
     try:
         if probe == "explain":
-            best = _program(subject)
-            places = {part.name: part.site for part in best.explanation.parts}
-            if best.standing != "stands" or variable not in places:
-                return "unclear" if best.standing == "abstains" else "silent"
-            found = places[variable]
-            at = answer if found.pos == "answer" else found.pos
-            return "right" if dataclasses.replace(found, pos=at) == site else "wrong"
+            audits = _audits(subject)
+            standing = [one.explanation.parts for one in audits if one.standing == "stands"]
+            sites = [part.site for parts in standing for part in parts if part.name == variable]
+            if not sites:
+                return "unclear" if audits[0].standing == "abstains" else "silent"
+            return _held(sites[0], site, answer)
         settings = {**ASKED[probe], **more, "variable": variable}
         result = PROBES[probe].from_dict(settings).run(subject, seed=0)
     except (NotApplicableError, DataError):
@@ -158,9 +161,9 @@ def ask(probe: str, subject: Subject, truth: Mapping[str, Any], variable: str, *
 
 
 @functools.lru_cache(maxsize=1)
-def _program(subject: Subject) -> Audit:
-    """The best explanation, audited once for all variables of a model."""
-    return explain(subject)[0]
+def _audits(subject: Subject) -> list[Audit]:
+    """The explanations by declared variables, audited once for all variables of a model."""
+    return explain(subject, family="variables")
 
 
 def _named(
@@ -180,11 +183,20 @@ def _named(
         own = dataclasses.replace(site, pos=None)
         late = {one for one in named if first <= depth_of(one) <= last}
         return "right" if own in named and late <= {*held} else "wrong"
-    # the residual stream behind the site, at its position or where later layers carry it
-    hook, pos = Site(metrics["hook"]), metrics["pos"]
-    place = 2 * (hook.layer or 0) + {"resid_mid": 1, "resid_post": 2}.get(hook.kind, 0)
+    return _held(Site(metrics["hook"], metrics["pos"]), site, answer)
+
+
+def _held(found: Site, site: Site, answer: int) -> str:
+    """Whether a head or MLP is the site, or a residual stream holds what the site writes, at its
+    position or where later layers carry it; "before" where it is what the site may read.
+    """
+    at = answer if found.pos == "answer" else found.pos
+    if found.kind in ("head", "mlp"):
+        if dataclasses.replace(found, pos=at) == site:
+            return "right"
+        return "before" if depth_of(found) < depth_of(site) else "wrong"
+    place = 2 * (found.layer or 0) + {"resid_mid": 1, "resid_post": 2}.get(found.kind, 0)
     written = 2 * (site.layer or 0) + (2 if site.kind == "mlp" else 1)
-    at = answer if pos == "answer" else pos
     if place < written:
         return "before"
     return "right" if at == site.pos or place > written + 1 else "wrong"
@@ -237,12 +249,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m mechint.calibration.zoo")
     parser.add_argument("--out", type=Path, default=Path("runs/zoo"))
     parser.add_argument("--models", type=int, default=3, help="of each family")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first of them")
     parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--judge", action="store_true", help="ask the probes about them")
     chosen = parser.parse_args(arguments)
     make_directory(chosen.out)
     subjects, rows = [], []
-    for subject in make(chosen.out, chosen.models, chosen.families):
+    seeds = range(chosen.first, chosen.first + chosen.models)
+    for subject in make(chosen.out, seeds, chosen.families):
         name = Path(subject.provenance["checkpoint"]["path"]).stem
         subjects.append(subject)
         rows.append(row_of(name, truth_of(subject)))
