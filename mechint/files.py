@@ -97,14 +97,14 @@ def digest_of(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_json(path: str | Path, error: type[MechintError] = RunError, limit: int = MAX_JSON) -> Any:
+def read_json(path: str | Path, error: type[MechintError] = RunError) -> Any:
     """The JSON in `path`, None where there is no such file; `error` where it is damaged."""
     try:
         if not Path(path).exists():
             return None
     except (OSError, ValueError) as refused:
         raise error(f"{path}: cannot be read: {_reason(refused)}") from refused
-    return parse_json(read_bytes(path, limit, error), path, error)
+    return parse_json(read_bytes(path, MAX_JSON, error), path, error)
 
 
 def parse_json(data: bytes | str, path: str | Path, error: type[MechintError] = RunError) -> Any:

@@ -53,7 +53,7 @@ def documented(call: Call, kind: type, returns: str) -> Call:
         for field in dataclasses.fields(kind)
     ]
     signature = inspect.Signature([*leading, *settings], return_annotation=returns)
-    vars(call).update(__doc__=kind.__doc__, __signature__=signature)
+    vars(call).update(__signature__=signature)
     call.__name__ = call.__qualname__ = attribute(getattr(kind, "name", kind.__name__))
     call.__doc__ = kind.__doc__
     return call

@@ -303,10 +303,10 @@ class MaxNull:
         p_values[order] = np.maximum.accumulate((1 + reached) / (1 + len(samples)))
         return p_values
 
-    def null(self, metric: str, how: str, arrangements: float = math.inf, unit: float = 1) -> Null:
-        """The largest statistic as a Null; both sides times `unit`."""
-        largest = float(np.nanmax(self.observed)) * unit
-        return Null.sampled(metric, largest, self.largest * unit, how, arrangements)
+    def null(self, metric: str, how: str, arrangements: float = math.inf) -> Null:
+        """The largest statistic as a Null."""
+        largest = float(np.nanmax(self.observed))
+        return Null.sampled(metric, largest, self.largest, how, arrangements)
 
 
 ROUNDING = 1e-4

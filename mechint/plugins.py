@@ -7,7 +7,6 @@ absolute paths, where the workers that it starts find it.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
@@ -88,22 +87,16 @@ def load_given_plugins() -> None:
 
 def _imported(file: Path, where: str) -> ModuleType:
     """The module of `file`, imported under its own name."""
-    name = file.stem
+    name, folder = file.stem, str(file.parent)
     if not name.isidentifier():
         raise ParameterError(f"{where}: {file.name} is not a module's name; rename the file")
-    known = sys.modules.get(name)
-    if known is None and importlib.util.find_spec(name) is None:
-        sys.path.append(str(file.parent))
+    if folder not in sys.path:
+        sys.path.append(folder)
         importlib.invalidate_caches()
-    elif _source(known, name) != file:
-        raise ParameterError(f"{where}: another module is called {name!r}; rename the file")
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except Exception as error:  # whatever a stranger's file raises
         raise MechintError(f"{where}: {type(error).__name__}: {error}") from error
-
-
-def _source(module: ModuleType | None, name: str) -> Path | None:
-    spec = importlib.util.find_spec(name) if module is None else None
-    origin = getattr(module, "__file__", None) if module is not None else spec and spec.origin
-    return Path(origin).resolve() if origin else None
+    if Path(module.__file__ or "").resolve() != file:
+        raise ParameterError(f"{where}: another module is called {name!r}; rename the file")
+    return module

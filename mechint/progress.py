@@ -55,8 +55,19 @@ def counting(title: str) -> Iterator[Count]:
     `EVERY` seconds and at the end. What takes long inside one of them says how far it is by
     `counting_within`.
     """
-    with _counted(title) as show:
-        now: tuple[int, int, str] = (0, 1, "")
+    out, start = console(err=True), time.monotonic()
+    last, now = start, (0, 1, "")
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(_bar(out, title)) if out.is_terminal else None
+
+        def show(done: int, of: int, text: str) -> None:
+            nonlocal last
+            at = time.monotonic()
+            if bar is not None:
+                bar(done, of, f"{title} {text}{_pace(done, of, at - start)}")
+            elif at - last >= EVERY or (done >= of and at - start >= EVERY):
+                last = at
+                print_line(f"{title}: {done} of {of} ({text}){_pace(done, of, at - start)}")
 
         def count(done: int, of: int, name: str) -> None:
             nonlocal now
@@ -68,6 +79,20 @@ def counting(title: str) -> Iterator[Count]:
             yield count
         finally:
             _inside.reset(token)
+
+
+@contextlib.contextmanager
+def _bar(out: Console, title: str) -> Iterator[Count]:
+    """A bar with how many are done, and a text behind it."""
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=out, transient=True) as bar:
+        entry = bar.add_task(title, total=None)
+        yield lambda done, of, text: bar.update(
+            entry, completed=done, total=of, description=escape(text)
+        )
 
 
 @contextlib.contextmanager
@@ -93,37 +118,6 @@ def counting_within(what: str) -> Iterator[Callable[[int, int], None]]:
         yield count
     finally:
         _inside.reset(token)
-
-
-@contextlib.contextmanager
-def _counted(title: str) -> Iterator[Count]:
-    out = console(err=True)
-    start = time.monotonic()
-    if out.is_terminal:
-        from rich.markup import escape
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-        with Progress(*columns, console=out, transient=True) as bar:
-            entry = bar.add_task(title, total=None)
-
-            def show(done: int, of: int, name: str) -> None:
-                text = f"{title} {name}{_pace(done, of, time.monotonic() - start)}"
-                bar.update(entry, completed=done, total=of, description=escape(text))
-
-            yield show
-        return
-    last = start
-
-    def write(done: int, of: int, name: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < EVERY and (done < of or now - start < EVERY):
-            return
-        last = now
-        print_line(f"{title}: {done} of {of} ({name}){_pace(done, of, now - start)}")
-
-    yield write
 
 
 def _pace(done: int, of: int, seconds: float) -> str:

@@ -350,7 +350,6 @@ def _study(search: Search, out: Path) -> Iterator[Any]:
             load_if_exists=True,
             direction="minimize" if search.minimize else "maximize",
         )
-        _check_study(study, search)
     except Exception as error:  # SQLite, SQLAlchemy and Optuna raise nearly anything
         if storage is not None:
             storage.engine.dispose()
@@ -367,11 +366,3 @@ def _study(search: Search, out: Path) -> Iterator[Any]:
 def _damaged(file: Path, error: Exception) -> RunError:
     text = " ".join(str(error).split())[:160]
     return RunError(f"{file}: damaged ({text}); delete it and the search asks for its trials anew")
-
-
-def _check_study(study: Any, search: Search) -> None:
-    """ValueError where a trial of the study is none of the search."""
-    names = {space.name for space in search.spaces}
-    for place, trial in enumerate(study.trials):
-        if trial.number != place or set(trial.params) != names:
-            raise ValueError(f"trial {trial.number} has other settings than the search")
