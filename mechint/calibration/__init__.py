@@ -1,4 +1,4 @@
-"""How good every probe is as an instrument: power on planted mechanisms, false positives on
+"""The quality of every probe as an instrument: power on planted mechanisms, false positives on
 controls, error of its estimate.
 
     mechint calibrate fourier das --size smoke

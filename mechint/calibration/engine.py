@@ -113,7 +113,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def n_models(probes: Sequence[str], size: str) -> int:
-    """How many models `calibrate` points these probes at.
+    """The number of models `calibrate` points these probes at.
 
     >>> n_models(["subspace"], "smoke"), n_models(["subspace"], "full")
     (3, 600)

@@ -55,7 +55,7 @@ class Size:
 
 @dataclass(frozen=True)
 class TrialRun:
-    """What came of one subject. error: of the estimate, inf where it is no number, None where
+    """The outcome of one subject. error: of the estimate, inf where it is no number, None where
     nothing was estimated; refused: the probe did not apply, so it was not tested on this subject;
     abstained: it ran and said that it cannot tell; seconds: of processor time, building included.
     """

@@ -139,7 +139,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 # --- probes ---------------------------------------------------------------------------------------
 def ask(probe: str, subject: Subject, truth: Mapping[str, Any], variable: str, **more: Any) -> str:
-    """What a probe says of one variable: "right", where it names the site that holds it;
+    """The answer of a probe about one variable: "right", where it names the site that holds it;
     "before", a place on the way there; "wrong", another; "silent", "unclear" or "refused".
     """
     site, answer = site_of(truth["alignment"][variable]), int(subject.answer_positions[0])
@@ -169,8 +169,8 @@ def _audits(subject: Subject) -> list[Audit]:
 def _named(
     probe: str, metrics: Mapping[str, Any], truth: Mapping[str, Any], site: Site, answer: int
 ) -> str:
-    """Whether the place found is the site or follows from it, or is one before it that the variable
-    may pass on its way there; the answer is read at `answer`.
+    """Return whether the place found is the site or follows from it, or is one before it that the
+    variable may pass on its way there; the answer is read at `answer`.
     """
     if probe == "patching":
         if str(site) in [metrics["component"], *metrics["tied"]]:

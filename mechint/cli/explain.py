@@ -150,9 +150,11 @@ def explain(
 def _over_steps(
     path: Path, family: str | None, seed: int, answer: Any, n: int, as_json: bool
 ) -> int:
-    """One line per checkpoint of a run: standing, what is unaccounted, parts; the exit status."""
+    """One line per checkpoint of a run, and since when its program stands; the exit status."""
+    from mechint.explain.table import steps_lines
     from mechint.results import to_jsonable
     from mechint.run_table import runs
+    from mechint.terminal import wrap_line
 
     with counting("explaining") as report:
         table = runs(path).over_steps().explain(family, seed=seed, answer=answer, examples=n)
@@ -161,13 +163,9 @@ def _over_steps(
         print_json(to_jsonable({"schema": 1, "path": str(path), "rows": rows}))
         return 0
     screen = console()
-    screen.print(f"{'step':>8}  {'standing':<12} {'unaccounted':>11}  program", style="dim")
-    for row in rows:
-        left = row.get("explain.unaccounted")
-        share = "" if left is None else f"{left:.1%}"
-        said = row.get("explain.error") or row["explain.name"]
-        line = f"{row['step']:>8,}  {row.get('explain.standing', '–'):<12} {share:>11}  {said}"
-        screen.print(line, markup=False, overflow="ellipsis", no_wrap=True)
+    for line in steps_lines(rows):
+        for part, _ in wrap_line(line, screen.width, "", " " * (43 if line[:1] == " " else 2)):
+            screen.print(part.rstrip(), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

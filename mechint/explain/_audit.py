@@ -217,7 +217,7 @@ def _audit(bench: Bench, explanation: Explanation) -> Audit:
 
 
 def beats_chance(bench: Bench) -> bool:
-    """Whether the model answers the judged half better than the best constant, at 0.001."""
+    """Return whether the model answers the judged half better than the best constant, at 0.001."""
     from scipy.stats import binom
 
     n = len(bench.judged)
@@ -231,7 +231,7 @@ def _passes(bench: Bench, value: float, null: float | None) -> str:
 
 
 def halfway(bench: Bench) -> float:
-    """What a null may reach: `NULL` of the way from chance to the model's accuracy."""
+    """The most that a null may reach: `NULL` of the way from chance to the model's accuracy."""
     return bench.chance + NULL * (bench.accuracy - bench.chance)
 
 
@@ -309,7 +309,7 @@ def _refills(
 
 
 def _settles(bench: Bench, parts: Sequence[Part]) -> bool:
-    """Whether the answer follows from the variables of these parts alone."""
+    """Return whether the answer follows from the variables of these parts alone."""
     held = {name for part in parts for name in part.variables}
     answers = [name for name in bench.answers if name is not None]
     needed = bench.program.needed(answers, held)
@@ -636,7 +636,7 @@ def _judge(bench: Bench, explanation: Explanation, tests: list[Test]) -> Audit:
 
 
 def _is_wrong(bench: Bench, test: Test) -> bool:
-    """Whether a failed test contradicts the explanation, in place of showing it incomplete."""
+    """Return whether a failed test contradicts the explanation, or shows it incomplete."""
     if test.kind == "match":
         return test.rival is not None and test.value <= test.rival
     if test.kind == "link":

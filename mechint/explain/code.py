@@ -90,7 +90,7 @@ class Code:
     n: int
 
     def answers(self, tokens: Int[Tensor, "n pos"]) -> Int[np.ndarray, "n output"]:
-        """What the file answers."""
+        """The answers of the file."""
         names: dict[str, Any] = {"__name__": "explanation"}
         exec(compile(self.text, "explanation", "exec"), names)  # noqa: S102
         return names["answers"](tokens.cpu().numpy())
@@ -200,7 +200,7 @@ def _table(
 
 
 def _reads(step: Step, tokens: Tensor, parents: Sequence[Tensor], place: int) -> bool:
-    """Whether the step changes with the token at a position, its parents kept."""
+    """Return whether the step changes with the token at a position, its parents kept."""
     moved = tokens.clone()
     moved[:, place] = tokens[:, place].roll(1)
     return not torch.equal(step.compute(moved, *parents), step.compute(tokens, *parents))

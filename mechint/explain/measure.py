@@ -1,4 +1,4 @@
-"""What an audit measures with: halves of the inputs, additive fits, edited forwards."""
+"""The bench of an audit: halves of the inputs, additive fits, edited forwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Fit:
     """R² at the site on the judged half."""
 
     def written(self, values: Values, columns: slice | None = None) -> Float[Tensor, "n width"]:
-        """What the features write at the site; of some columns alone."""
+        """The activation that the features write at the site; of some columns alone."""
         assert self.part.features is not None
         phi = self.part.features(values).double() - self.center
         columns = slice(None) if columns is None else columns
@@ -111,7 +111,7 @@ class Bench:
         return self.subject.logits().double().cpu()
 
     def right(self, logits: Tensor, labels: Tensor) -> Bool[Tensor, " n"]:
-        """Whether every output that the labels name is answered as they say."""
+        """Return whether every output that the labels name is answered as they say."""
         labels = labels.to(logits.device)
         found = self.subject.correct(logits, labels)
         return (found | (labels == IGNORE)).all(1)
@@ -132,7 +132,7 @@ class Bench:
 
     # --- activations ------------------------------------------------------------------------------
     def activation(self, site: Site, rows: Tensor) -> Float[Tensor, "n width"]:
-        """What the site holds on the rows, units together."""
+        """The activation at the site on the rows, units together."""
         at: Any = site.pos
         found = self.subject.activation(site.hook, at)[rows]
         if site.units:

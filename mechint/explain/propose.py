@@ -31,7 +31,7 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def applies(self, subject: Subject) -> bool:
-        """Whether the family can propose anything for the subject."""
+        """Return whether the family can propose anything for the subject."""
 
     @abc.abstractmethod
     def propose(self, bench: Bench) -> Iterator[Explanation]:

@@ -29,7 +29,7 @@ MAX_NEXT = 3
 
 @dataclass(frozen=True)
 class Score:
-    """How often a model answers as one program does, where the programs differ."""
+    """The count of answers that are those of one program, where the programs differ."""
 
     program: str
     hits: int
@@ -43,7 +43,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Rivals:
-    """What was found out about rival programs.
+    """The comparison of rival programs on one model.
 
     verdict: the one whose interval lies above all others', or "undecided". scores: best first,
     none where nothing was found that tells programs apart. where: what was scored, "inputs" or an

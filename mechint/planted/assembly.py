@@ -50,7 +50,7 @@ class Planted:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """How far a plant is from the textbook.
+    """The distance of a plant from the textbook.
 
     noise: standard deviation of Gaussian noise on every weight, relative to the root mean square of
     the tensor it falls on. rotation_seed: seed of a random rotation of the residual stream; None

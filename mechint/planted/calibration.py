@@ -1,4 +1,4 @@
-"""What a probe is calibrated on: mechanisms planted for it and controls without them, as data."""
+"""Models to calibrate a probe on: mechanisms planted for it and controls without them, as data."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ def depth_of(site: Site) -> tuple[int, int]:
 
 
 def _meet(one: Site, other: Site) -> bool:
-    """Whether two sites share a part of an activation."""
+    """Return whether two sites share a part of an activation."""
     same = one.pos == other.pos and depth_of(one) == depth_of(other)
     return same and (
         one.kind != other.kind
@@ -378,7 +378,7 @@ def _final(task: Task) -> set[str | None]:
 
 
 def _determine(task: Task, names: Sequence[str]) -> bool:
-    """Whether inputs with equal variables have equal answers, on a sample."""
+    """Return whether inputs with equal variables have equal answers, on a sample."""
     sample = _sample(task, POOL, 0)
     keys = torch.stack([sample.tokens[:, 0] * 0, *_given(task, sample, names).values()], 1)
     whole = torch.cat([keys, sample.targets.flatten(1)], 1)
@@ -405,7 +405,7 @@ def _tokens(task: Task, name: str) -> list[int]:
 
 
 def _unfit(task: Task, config: ModelConfig, name: str, site: Site, earlier: Sites) -> str:
-    """Why the site cannot hold the variable beside those of `earlier`; "" where it can."""
+    """The reason why the site cannot hold the variable beside `earlier` ones; "" where it can."""
     if site.kind not in STAGES or not isinstance(site.pos, int):
         return "expected a head, an MLP or the residual stream before a block, at one position"
     (layer, stage), last = depth_of(site), config.n_layers - 1
@@ -460,7 +460,7 @@ def save_enforced(plant: Planted, path: str | Path) -> None:
 
 
 def truth_of(subject: Subject) -> dict[str, Any]:
-    """What was enforced on the model and verified, as `enforce` returns it.
+    """The truth that was enforced on the model and verified, as `enforce` returns it.
 
     Raises:
         ParameterError: its checkpoint states none.

@@ -68,7 +68,7 @@ def underconfident_addition(noise: float, seed: int) -> Planted:
 
 
 def order(noise: float, seed: int, n: int = ORDERED) -> Planted:
-    """Which of two numbers is larger, by one direction of the embedding."""
+    """The larger of two numbers, by one direction of the embedding."""
     angle = math.pi * seed / 7
     return comparison(n, angle=angle, noise=noise, rotation_seed=seed, seed=seed)
 
@@ -236,7 +236,7 @@ def no_waves() -> Controls:
 def misses(
     estimate: Callable[[ProbeResult], Any], truth: Callable[[Planted], Any]
 ) -> Callable[[ProbeResult, Planted], float]:
-    """How many elements are in one of two sets and not in the other."""
+    """The number of elements that are in one of two sets and not in the other."""
     return lambda result, plant: float(len(set(estimate(result)) ^ set(truth(plant))))
 
 

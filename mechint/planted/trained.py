@@ -112,8 +112,8 @@ def loss_without(subject: Subject, frequency: int, p: int = MODULUS) -> float:
 
 
 def not_needed(named: Callable[[ProbeResult], Iterable[int]]) -> Callable[..., float]:
-    """How many of the frequencies that a probe names on a half-trained model it needs no more than
-    those that are not named: without them the loss rises less than without an unnamed one, mean.
+    """The number of frequencies that a probe names on a half-trained model and that it needs no
+    more than unnamed ones: without them the loss rises less than without an unnamed one, mean.
     """
 
     def count(result: ProbeResult, subject: Subject) -> float:

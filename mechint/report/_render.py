@@ -245,7 +245,7 @@ def truncate(text: str, longest: int) -> str:
 
 
 def _is_short(rows: Sequence[Sequence[Any]]) -> bool:
-    """Whether a table is short enough to stand open."""
+    """Return whether a table is short enough to stand open."""
     text = sum(len(cell) for row in rows for cell in row if isinstance(cell, str))
     return len(rows) <= LONG and text <= SHORT_TEXT
 

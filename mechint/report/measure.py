@@ -168,8 +168,8 @@ def probe_page(name: str, runs: Path) -> Page:
 
 
 def power_figure(name: str, path: Path = CALIBRATION) -> Figure | None:
-    """How often the probe finds plants and controls, as the kept calibration has it; None where it
-    has no row of the probe.
+    """Bars of how often the probe finds plants and controls, as the kept calibration has it; None
+    where that has no row of the probe.
     """
     if not path.is_file():
         return None

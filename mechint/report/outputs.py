@@ -1,4 +1,4 @@
-"""Where a page may be written: a place that takes a file, and not over what another wrote."""
+"""Places that a page may be written to: one that takes a file, and not over what another wrote."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> 
 
 
 def command_of(probe: str, provenance: Mapping[str, Any]) -> str:
-    """What runs the probe again; empty where the model came from no file.
+    """The command that runs the probe again; empty where the model came from no file.
 
     >>> made = {"checkpoint": {"path": "ckpt.pt", "format": "mechint"}, "probe": {"seed": 0}}
     >>> command_of("fourier", made)
@@ -333,7 +333,7 @@ def _changed(registry: Any, name: str, values: Mapping[str, Any]) -> dict[str, A
 
 
 def _facts(account: Account, provenance: Mapping[str, Any]) -> dict[str, str]:
-    """What the model is: checkpoint, step, size, and what was assumed of it."""
+    """Facts about the model: checkpoint, step, size, and what was assumed of it."""
     checkpoint = provenance.get("checkpoint") or {}
     assumed = checkpoint.get("assumed") or {}
     values = {

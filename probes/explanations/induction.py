@@ -110,7 +110,7 @@ def tagging_heads(bench: Bench, layer: int) -> tuple[int, ...]:
 
 
 def terms(n: int) -> Templates:
-    """How often each of n tokens followed the last token, and the last two."""
+    """Counts of each of n tokens after the last token, and after the last two."""
 
     def made(
         tokens: Int[Tensor, "n pos"], values: Values
@@ -133,7 +133,7 @@ def shifted(n: int) -> Templates:
 
 
 def followers(tokens: Tensor, at: Tensor, n: int) -> Float[Tensor, "n d_vocab_out"]:
-    """How often each of n tokens stands at the positions `at` (n, pos)."""
+    """Counts of each of n tokens at the positions `at` (n, pos)."""
     counts = torch.zeros(len(tokens), max(n, int(tokens.max()) + 1), dtype=torch.float64)
     counts.scatter_add_(1, tokens.cpu(), at.double().cpu())
     return counts[:, :n]

@@ -150,7 +150,7 @@ def key_representations(bench: Bench, setting: Setting) -> dict[str, float]:
 
 
 class _Group(Family):
-    """What both families share: keys, completion by the largest unexplained effect."""
+    """The base of these families: keys, completion by the largest unexplained effect."""
 
     last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
     program: Program

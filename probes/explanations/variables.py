@@ -103,7 +103,7 @@ def chosen(scores: Sequence[Score], threshold: float) -> Part | None:
 
 
 def is_derived(step: Step) -> bool:
-    """Whether a variable is computed, and not one input token."""
+    """Return whether a variable is computed, and not one input token."""
     return bool(step.parents) or len(step.positions) != 1
 
 

@@ -62,16 +62,21 @@ def test_programs_that_fit_alike_are_undecided_and_further_inputs_named() -> Non
         assert tokens[0] != tokens[1]
 
 
-def test_an_interchange_tells_programs_apart_that_answer_alike() -> None:
-    """Both compute the sum; of one the answer follows from it, of the other from the operands."""
+def sums() -> tuple[Subject, Program, Program]:
+    """Addition, and two programs that compute the sum: of "used" the answer follows from it, of
+    "idle" from the operands.
+    """
     subject = planted.modular_addition(13, (2, 5)).subject
     assert subject.task is not None and subject.task.own_program is not None
-    x, y, _ = subject.task.own_program.steps
+    x, y, answer = subject.task.own_program.steps
     total = Step("total", 13, lambda tokens, x, y: (x + y) % 13, ("x", "y"))
     follows = Step("answer", 13, lambda tokens, total: total, ("total",))
-    aside = Step("answer", 13, lambda tokens, x, y: (x + y) % 13, ("x", "y"))
     used = Program("used", (x, y, total, follows), (("answer",),))
-    idle = Program("idle", (x, y, total, aside), (("answer",),))
+    return subject, used, Program("idle", (x, y, total, answer), (("answer",),))
+
+
+def test_an_interchange_tells_programs_apart_that_answer_alike() -> None:
+    subject, used, idle = sums()
     held = site("L0 resid_post @ answer").holds("total").part(used)
     found = rivals(subject, idle, used, parts=[held])
     assert found.verdict == "used" and found.where == f"interchanges of {held}"
@@ -83,13 +88,7 @@ def test_an_interchange_tells_programs_apart_that_answer_alike() -> None:
 
 def test_an_edit_without_effect_is_no_evidence() -> None:
     """Where nothing is held, the program by which nothing changes would fit."""
-    subject = planted.modular_addition(13, (2, 5)).subject
-    assert subject.task is not None and subject.task.own_program is not None
-    x, y, answer = subject.task.own_program.steps
-    total = Step("total", 13, lambda tokens, x, y: (x + y) % 13, ("x", "y"))
-    follows = Step("answer", 13, lambda tokens, total: total, ("total",))
-    used = Program("used", (x, y, total, follows), (("answer",),))
-    idle = Program("idle", (x, y, total, answer), (("answer",),))
+    subject, used, idle = sums()
     nowhere = site("L0 resid_post @ 0").holds("total").part(used)
     assert rivals(subject, idle, used, parts=[nowhere]).verdict == "undecided"
 

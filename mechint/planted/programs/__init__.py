@@ -86,7 +86,7 @@ def rasp_program(
 
 @cache
 def recorded(program: str) -> Any:
-    """What TransformerLens's loader asks of a compiled model, from the file of `program`."""
+    """The parameters of a compiled model, for TransformerLens's loader, from its file."""
     with np.load(HERE / f"{program}.npz", allow_pickle=False) as file:
         known = json.loads(file["recorded"].tobytes())
         parameters: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
