@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -155,6 +155,7 @@ class Probe(Settings, abc.ABC):
         lead_rank: how early its lead becomes the verdict of an account, 0 (last) to 100.
         quick: whether ``mechint analyze`` runs it unasked; for what answers in seconds.
         intervenes: whether it changes activations or weights; only then may it say "causal".
+        level: the p-value up to which a finding holds, of a probe without a setting `alpha`.
         question: the first line of the docstring.
     """
 
@@ -164,6 +165,7 @@ class Probe(Settings, abc.ABC):
     needs: ClassVar[tuple[Need, ...]] = ()
     quick: ClassVar[bool] = False
     lead_rank: ClassVar[int] = 0
+    level: ClassVar[float] = 0.01
     intervenes: ClassVar[bool] = False
     question: ClassVar[str] = ""
 
@@ -191,8 +193,10 @@ class Probe(Settings, abc.ABC):
 
     @property
     def significance(self) -> float:
-        """The level at which the probe decides: what the p-values of a finding may not exceed."""
-        return 0.01
+        """The level at which the probe decides: what the p-values of a finding may not exceed; the
+        setting `alpha` where it has one.
+        """
+        return getattr(self, "alpha", self.level)
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -203,14 +207,6 @@ class Probe(Settings, abc.ABC):
         from mechint.planted.calibration import Calibration
 
         return Calibration()
-
-    def measure_pair(self, subject: Subject, other: Subject, seed: int) -> ProbeResult:
-        """`subject` beside `other`, for probes that compare two models; see `compare`."""
-        raise NotApplicableError(f"probe {self.name} does not compare two models")
-
-    def measure_average(self, subjects: Sequence[Subject], seed: int) -> ProbeResult:
-        """The mean over models of one task, for probes that average; see `average`."""
-        raise NotApplicableError(f"probe {self.name} does not average over models")
 
     # --- what a probe is asked --------------------------------------------------------------------
     def applicable(self, subject: Subject) -> str | None:
@@ -246,29 +242,6 @@ class Probe(Settings, abc.ABC):
             result = self.measure(subject, seed)
         return self._finish(result, subject, seed)
 
-    def compare(self, subject: Subject, other: Subject, *, seed: int = 0) -> ProbeResult:
-        """Measure `subject` beside `other`, each on its own data; differences are subject - other.
-
-        Raises:
-            NotApplicableError: the probe does not compare two models.
-        """
-        check_subjects(self.name, subject, other)
-        with subject.untouched(), other.untouched():
-            result = self.measure_pair(subject, other, seed)
-        return self._finish(result, subject, seed, other=other.provenance["checkpoint"])
-
-    def average(self, subjects: Sequence[Subject], *, seed: int = 0) -> ProbeResult:
-        """Measure the mean over `subjects`, models of one task.
-
-        Raises:
-            NotApplicableError: the probe does not average over models.
-            DataError: there are no subjects, or they cannot be averaged.
-        """
-        check_subjects(self.name, *subjects)
-        result = self.measure_average(subjects, seed)
-        models = [subject.provenance["checkpoint"] for subject in subjects]
-        return self._finish(result, subjects[0], seed, models=models)
-
     def detects(self, result: ProbeResult) -> bool:
         """Return whether `result` counts as a finding; what calibration counts."""
         return result.verdict == "yes"
@@ -277,7 +250,7 @@ class Probe(Settings, abc.ABC):
         """A ProbeResult of this probe from its parts (metrics, finding, null, …)."""
         return ProbeResult(probe=self.name, question=self.question, **parts)
 
-    def _finish(self, result: ProbeResult, subject: Subject, seed: int, **more: Any) -> ProbeResult:
+    def _finish(self, result: ProbeResult, subject: Subject, seed: int) -> ProbeResult:
         """`result` with its provenance."""
         made_by = {
             "name": self.name,
@@ -286,7 +259,7 @@ class Probe(Settings, abc.ABC):
             "answer": subject.answer,
             "source": self.source,
         }
-        provenance = {**subject.provenance, "probe": made_by, **more, **result.provenance}
+        provenance = {**subject.provenance, "probe": made_by, **result.provenance}
         return dataclasses.replace(result, provenance=provenance)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from mechint import figures
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Figure, ProbeResult, Table
+from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
 from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
 from probes._llc.likelihood import training_data
@@ -50,6 +50,7 @@ class Gradients(Probe):
         "18 and Eq. 12"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS)
+    level: ClassVar[float] = 0.05
 
     split: str = setting(
         "train",
@@ -60,10 +61,6 @@ class Gradients(Probe):
         "equal", "mean over outputs, or sum of CE / ln(classes)", choices=("equal", "log")
     )
     permutations: int = setting(19, "samples of other answers for the null", low=1)
-
-    @property
-    def significance(self) -> float:
-        return 0.05
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -104,8 +101,26 @@ class Gradients(Probe):
         )
         self._add_finding(report, int((data.targets != IGNORE).sum()))
 
-        report.table("weights", _table(subject, norms))
-        report.figure("norms", _bars(norms, largest))
+        sizes = [float(weight.detach().norm()) for weight in subject.model.parameters()]
+        each = zip(norms.values(), sizes, strict=True)
+        relative = [norm / size if size else math.inf if norm else 0.0 for norm, size in each]
+        report.table(
+            "weights",
+            {"weight": list(norms), "norm": list(norms.values()), "relative": relative},
+            "gradient norm, also over the weight's own",
+        )
+        report.figure(
+            "norms",
+            figures.bars(
+                list(norms),
+                {"gradient": list(norms.values())},
+                title="Gradient norm of every weight",
+                x_title="weight",
+                y_title="gradient norm (nats per unit of weight)",
+                highlight=[largest],
+                caption="The L2 norm of the loss's gradient; the largest is colored.",
+            ),
+        )
         report.hero("norms")
         return report.result()
 
@@ -200,33 +215,6 @@ def _renamed(targets: Tensor, draw: np.random.Generator) -> Tensor:
         order = torch.from_numpy(draw.permutation(len(present))).to(targets.device)
         renamed[..., output][column != IGNORE] = present[order][index]
     return renamed
-
-
-def _table(subject: Subject, norms: dict[str, float]) -> Table:
-    """A row per weight: the norm of its gradient, also over the weight's own norm."""
-    sizes = {
-        name: float(weight.detach().norm()) for name, weight in subject.model.named_parameters()
-    }
-    relative = [
-        norms[name] / sizes[name] if sizes[name] > 0 else math.inf if norms[name] else 0.0
-        for name in norms
-    ]
-    return Table(
-        {"weight": list(norms), "norm": list(norms.values()), "relative": relative},
-        "gradient norm, also over the weight's own",
-    )
-
-
-def _bars(norms: dict[str, float], largest: str) -> Figure:
-    return figures.bars(
-        list(norms),
-        {"gradient": list(norms.values())},
-        title="Gradient norm of every weight",
-        x_title="weight",
-        y_title="gradient norm (nats per unit of weight)",
-        highlight=[largest],
-        caption="The L2 norm of the loss's gradient; the largest is colored.",
-    )
 
 
 def _unembedding_error(result: ProbeResult, plant: Planted) -> float:

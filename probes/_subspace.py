@@ -42,6 +42,7 @@ class Subspace(Probe):
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK,)
     lead_rank: ClassVar[int] = 70
+    level: ClassVar[float] = 0.005
 
     mass: float = setting(
         0.75, "prior that the frequent tasks have together, at least", low=0, high=1
@@ -54,10 +55,6 @@ class Subspace(Probe):
         if not hasattr(subject.task, "bases"):
             return "its task names no subspaces"
         return None
-
-    @property
-    def significance(self) -> float:
-        return 0.005
 
     @classmethod
     def calibration(cls) -> Calibration:

@@ -376,13 +376,8 @@ def test_a_probe_says_how_to_make_a_subject_of_what_it_was_given(kind: str) -> N
     model = planted.modular_addition(7, (2,)).subject.model
     given: Any = {"path": Path("x.pt"), "text": "x.pt", "model": model, "nothing": None}[kind]
     probe = PROBES["norms"]()
-    for call in (
-        lambda: probe.run(given),
-        lambda: probe.compare(given, given),
-        lambda: probe.average([given]),
-    ):
-        with pytest.raises(ParameterError, match=r"probe norms: got .*mechint\.load\(path\) opens"):
-            call()
+    with pytest.raises(ParameterError, match=r"probe norms: got .*mechint\.load\(path\) opens"):
+        probe.run(given)
 
 
 @given(st.integers(1, 70), st.sampled_from([1, 2, 5, 1 << 40]), st.booleans(), st.integers(0, 99))

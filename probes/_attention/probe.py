@@ -14,7 +14,7 @@ from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
 from probes._attention import scores
-from probes._attention.patterns import AttentionPatterns, collect, kept_rows
+from probes._attention.scores import AttentionPatterns, collect, kept_rows
 from probes._attention.views import heads_table, pattern_figures
 from probes.operands import operand_positions
 from probes.words import listed
@@ -130,10 +130,6 @@ class Attention(Probe):
             settings={"untrained": 0},
             detects=lambda result: len({role for role, _ in found(result)}) == 2,
         )
-
-    @property
-    def significance(self) -> float:
-        return self.alpha
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         operands = list((subject.data.reads and operand_positions(subject)) or ())

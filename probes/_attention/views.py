@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mechint import figures
 from mechint.results import Figure, Table
 from mechint.subject import Subject
-from probes._attention.patterns import AttentionPatterns
+from probes._attention.scores import AttentionPatterns
 from probes.positions import position_names, token_texts
 
 PANELS, PIXELS = 8, 128

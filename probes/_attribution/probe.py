@@ -20,7 +20,7 @@ from probes._attribution.measures import AttributionEffects, measured
 from probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from probes._circuits.effects import correlation
 from probes._lens.readout import Readout
-from probes.ties import not_told_apart, tied
+from probes.ties import tied
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -116,7 +116,6 @@ class Attribution(Probe):
         inner = [i for i, site in enumerate(effects.sites) if site.layer is not None]
         exact, first = effects.exact.mean(1), effects.first_order.mean(1)
         top, *ties = _largest(exact, inner)
-        near = not_told_apart(effects.exact, top, set(inner) - {top, *ties})
         worst = max(range(len(exact)), key=lambda i: float(abs(exact[i] - first[i])))
         names = [str(site) for site in effects.sites]
         report = Report(self, subject)
@@ -129,7 +128,6 @@ class Attribution(Probe):
                 "score": float(effects.score.mean()),
                 "component": names[top],
                 "tied": [names[i] for i in ties],
-                "not_told_apart": [names[i] for i in near],
                 "sum_error": effects.sum_error,
                 "correlation": correlation(exact, first),
                 "worst": names[worst],
@@ -145,13 +143,11 @@ class Attribution(Probe):
         if effects.adds_up:
             direct = effects.direct.mean(1)
             writer, *others = _largest(direct, inner)
-            near = not_told_apart(effects.direct, writer, set(inner) - {writer, *others})
             report.update(
                 {
                     "writer": names[writer],
                     "written": float(direct[writer]),
                     "writers_tied": [names[i] for i in others],
-                    "writers_not_told_apart": [names[i] for i in near],
                 }
             )
         self._show(report, names, effects)
@@ -219,9 +215,8 @@ class Attribution(Probe):
                 f"{metrics['examples']} different inputs, each once, of "
                 f"{metrics['answers']} answers"
             )
-        for label, key in (("as much", "tied"), ("not distinguishable", "not_told_apart")):
-            if metrics[key]:
-                details[label] = ", ".join(metrics[key][:8])
+        if metrics["tied"]:
+            details["as much"] = ", ".join(metrics["tied"][:8])
         caveat = ""
         if "writer" in metrics:
             details["largest part written straight to the logits"] = (

@@ -82,10 +82,6 @@ class ClockPizza(Probe):
             return "its answer is neither the sum nor the difference of the operands"
         return None
 
-    @property
-    def significance(self) -> float:
-        return self.alpha
-
     @classmethod
     def calibration(cls) -> Calibration:
         from mechint.planted import library

@@ -12,12 +12,11 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
-from mechint.errors import DataError
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.null import groupings
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Null, ProbeResult, Table
+from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from probes._clock_pizza.probe import circularity
@@ -77,10 +76,6 @@ class Embedding(Probe):
             return "the embeddings of its value tokens are all the same"
         return None
 
-    @property
-    def significance(self) -> float:
-        return self.alpha
-
     @classmethod
     def calibration(cls) -> Calibration:
         from mechint.planted import library
@@ -111,7 +106,7 @@ class Embedding(Probe):
         ordered = in_order(subject)
         if ordered:
             self._add_circles(report, rows, tokens, seed)
-            self._add_parity(report, similar, "The similarities", seed)
+            self._add_parity(report, similar, seed)
         else:
             report.not_asked("circles, parity", "the tokens stand in no order")
         report.array("similarity", similar)
@@ -143,7 +138,14 @@ class Embedding(Probe):
                 name, observed, float(null.mean()), float(null.std()), p_value, how, len(null)
             )
             report.metric(name, rank(singular, share / 100))
-        report.table("singular values", singular_table(singular))
+        held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
+        columns = {"rank": list(range(1, len(singular) + 1)), "singular value": singular.tolist()}
+        report.table(
+            "singular values",
+            columns | {"variance held": held.tolist()},
+            "one row per singular value of the centered embedding",
+            {"variance held": "0–1, cumulative"},
+        )
         dimensions, gaussian = report.metrics["svd.rank_90"], report.nulls["svd.rank_90"].mean
         some = in_words(dimensions, "dimension")
         report.finding(
@@ -215,7 +217,7 @@ class Embedding(Probe):
             report.lead(f"Its tokens lie on {circles}.")
             report.figure("circle", circle(rows, harmonics, round_ones[0], tokens))
 
-    def _add_parity(self, report: Report, similar: Array, which: str, seed: int) -> None:
+    def _add_parity(self, report: Report, similar: Array, seed: int) -> None:
         """Separation of the first principal components of the similarities by parity."""
         scores = principal(similar)[:, : self.components]
         odd = np.arange(len(similar)) % 2
@@ -232,8 +234,8 @@ class Embedding(Probe):
         report.metric(name, null.observed, null=null)
         report.metric("parity.component", component)
         report.finding(
-            f"{which} separate even from odd.",
-            no=f"{which} do not separate even from odd.",
+            "The similarities separate even from odd.",
+            no="The similarities do not separate even from odd.",
             unclear="Whether the similarities separate even from odd is unclear.",
             null=name,
             effect=Effect(
@@ -244,21 +246,6 @@ class Embedding(Probe):
             ),
             at_chance=True,
         )
-
-    def measure_average(self, subjects: Sequence[Subject], seed: int) -> ProbeResult:
-        """The layout of the similarity matrix averaged over `subjects`, models of one task's values
-        and of any width.
-
-        Raises:
-            DataError: no model, or models with different numbers of value tokens.
-        """
-        similar = average_similarity(subjects)
-        report = Report(self, subjects[0])
-        which = f"The similarities averaged over {len(subjects)} models"
-        self._add_parity(report, similar, which, seed)
-        report.array("similarity", similar)
-        report.array("components", principal(similar)[:, : max(self.components, 2)])
-        return report.result()
 
     def _draw(self, report: Report, similar: Array, ordered: bool) -> None:
         singular = report.metrics["svd.singular_values"]
@@ -373,24 +360,6 @@ def similarity(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
     return unit @ unit.T
 
 
-def average_similarity(subjects: Sequence[Subject]) -> Float[np.ndarray, "n n"]:
-    """(n, n) mean similarity matrix of the value tokens over models of any width.
-
-    Raises:
-        DataError: no model, or models with different numbers of value tokens.
-    """
-    matrices = [
-        similarity(subject.model.W_E.detach()[value_tokens(subject)].double().cpu().numpy())
-        for subject in subjects
-    ]
-    if not matrices or len({matrix.shape for matrix in matrices}) > 1:
-        raise DataError(
-            f"average similarity: {len(matrices)} models with "
-            f"{sorted({len(m) for m in matrices})} value tokens; expected models of one task"
-        )
-    return np.mean(matrices, axis=0)
-
-
 def principal(similar: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n component"]:
     """(n, n) principal component scores of a similarity matrix, strongest first: its rows,
     centered, in their principal axes.
@@ -413,21 +382,7 @@ def separation(
     return between / np.maximum((centered**2).sum(0), 1e-300)
 
 
-# --- tables and figures ---------------------------------------------------------------------------
-def singular_table(singular: Float[np.ndarray, " component"]) -> Table:
-    """A row per singular value, with the variance that it and those before it hold."""
-    held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
-    return Table(
-        {
-            "rank": list(range(1, len(singular) + 1)),
-            "singular value": singular.tolist(),
-            "variance held": held.tolist(),
-        },
-        "one row per singular value of the centered embedding",
-        {"variance held": "0–1, cumulative"},
-    )
-
-
+# --- the figure -----------------------------------------------------------------------------------
 def circle(rows: Array, harmonics: Harmonics, k: int, tokens: Sequence[int]) -> figures.Figure:
     """The rows projected on the two directions that vary at frequency k."""
     n = len(rows)

@@ -91,10 +91,6 @@ class Fourier(Probe):
         )
 
     @property
-    def significance(self) -> float:
-        return self.alpha
-
-    @property
     def rule(self) -> KeyRule:
         """The rule by which a frequency counts as key."""
         return KeyRule(self.factor, self.cosine, self.alpha, self.permutations)
@@ -191,7 +187,10 @@ class Fourier(Probe):
             removals.test(name, doubled, left, self.removal_examples)
         if own is not None and keys:
             removals.add_unembedding(keys, own.columns(subject))
-        add_removals(report, key, others, doubled, self.least_rise)
+        removal.add_finding(report, "frequency", key, others, self.least_rise)
+        if "embedding.removal_harmonics" in report.nulls:
+            add_harmonics(report, doubled, self.least_rise)
+        draw_removals(report, key, others, doubled)
 
 
 def second_harmonics(n: int, keys: Sequence[int]) -> list[int]:
@@ -391,18 +390,6 @@ def one_or_all(values: dict[str, T]) -> T | dict[str, T]:
 
 
 # --- removals -------------------------------------------------------------------------------------
-def add_removals(
-    report: Report, key: list[Any], others: list[Any], doubled: list[int], least: float
-) -> None:
-    """The findings on what the loss is without the key frequencies, and without their second
-    harmonics; table and figure.
-    """
-    removal.add_finding(report, "frequency", key, others, least)
-    if "embedding.removal_harmonics" in report.nulls:
-        add_harmonics(report, doubled, least)
-    draw_removals(report, key, others, doubled)
-
-
 def add_harmonics(report: Report, doubled: list[int], least: float) -> None:
     """The finding on the loss without the second harmonics `doubled` of the key frequencies: where
     it rises as much without random others, that the model needs them no more than these.
@@ -478,13 +465,6 @@ def draw_removals(report: Report, key: list[Any], others: list[Any], doubled: li
     embedding[f"other {len(others)}"] = metrics["embedding.removal_unnamed"]
     series = {"embedding": embedding, "unembedding": metrics.get("unembedding.removal", {})}
     series["unembedding"] = {str(k): rise for k, rise in series["unembedding"].items()}
-    rows = [(part, what, rise) for part, one in series.items() for what, rise in one.items()]
-    report.table(
-        "removal",
-        dict(zip(("part", "removed", "rise"), map(list, zip(*rows, strict=True)), strict=True)),
-        f"one row per removal: how much the loss of {base:.3g} nats rises without it",
-        {"rise": "nats"},
-    )
     share = metrics["embedding.share"]
     strongest = sorted(key, key=lambda k: -share[k])
     all_keys = [f"all {len(key)}"] if len(key) > 1 else []

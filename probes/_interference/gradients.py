@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -111,14 +111,3 @@ def with_whole(
     """Names and weights (group, example, pos, output) of the whole batch and of its groups."""
     groups = groups_of(task, batch)
     return ["batch", *groups], torch.stack([(batch.targets != IGNORE).float(), *groups.values()])
-
-
-def group_matrix(
-    gradients: TaskGradients, task: Task, batches: Sequence[Batch]
-) -> Float[Tensor, "group group"]:
-    """(group, group) cosines between the groups' gradients, summed over all batches."""
-    total = sum(
-        (gradients.of_groups(batch, with_whole(task, batch)[1]) for batch in batches[1:]),
-        gradients.of_groups(batches[0], with_whole(task, batches[0])[1]),
-    )
-    return cosines(total[1:], total[1:]).cpu()

@@ -22,7 +22,6 @@ from mechint.task import Batch, rng
 from probes._interference.gradients import (
     TaskGradients,
     cosines,
-    group_matrix,
     mean_weights,
     with_whole,
 )
@@ -80,7 +79,7 @@ class Interference(Probe):
         reference, batches = self._data(subject, seed)
         gradients = TaskGradients(subject)
         direction = gradients.of_groups(reference, mean_weights(reference)[None])
-        found, together, groups, rows = self._batches(gradients, direction, batches)
+        found, together, groups, rows, total = self._batches(gradients, direction, batches)
         report = Report(self, subject)
         if not bool(torch.isfinite(found[0]).any()):
             report.unclear(
@@ -94,7 +93,7 @@ class Interference(Probe):
         coherence = torch.cat([cosines(rows, direction)[:, 0] for rows in examples]).cpu()
         report.metric("coherence", float(coherence.nanmean()))
         report.update({"parameters": direction.shape[1], "batches": len(batches)})
-        matrix = group_matrix(gradients, subject.task, batches)
+        matrix = cosines(total[1:], total[1:]).cpu()
         if len(matrix) > 1:
             off = matrix[~torch.eye(len(matrix), dtype=torch.bool)]
             off = off[off.isfinite()]
@@ -188,19 +187,21 @@ class Interference(Probe):
 
     def _batches(
         self, gradients: TaskGradients, direction: Tensor, batches: Sequence[Batch]
-    ) -> tuple[Tensor, float, list[str], list[int]]:
+    ) -> tuple[Tensor, float, list[str], list[int], Tensor]:
         """(group, batch) cosines with the reference, that of the batches' mean gradient, the
-        groups' names, and every batch's number of task positions.
+        groups' names, every batch's number of task positions, and (group, parameter) gradients
+        summed over the batches.
         """
         columns, names, counts = [], [], []
-        mean = torch.zeros_like(direction)
+        mean, total = torch.zeros_like(direction), torch.zeros(())
         for batch in batches:
             names, weights = with_whole(gradients.task, batch)
             rows = gradients.of_groups(batch, weights)
             columns.append(cosines(rows, direction)[:, 0].cpu())
             mean += rows[:1] / weights[0].sum().clamp_min(1) / len(batches)
+            total = total.to(rows) + rows
             counts.append(int(batch.masks["task"].sum()) if "task" in batch.masks else len(batch))
-        return torch.stack(columns, 1), float(cosines(mean, direction)), names, counts
+        return torch.stack(columns, 1), float(cosines(mean, direction)), names, counts, total
 
     def _permuted(
         self,

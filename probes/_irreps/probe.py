@@ -80,10 +80,6 @@ class Irreps(Probe):
             return "the answer's classes are not the values of two operands"
         return None
 
-    @property
-    def significance(self) -> float:
-        return self.alpha
-
     @classmethod
     def calibration(cls) -> Calibration:
         from mechint.planted import library

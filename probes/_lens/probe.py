@@ -61,14 +61,11 @@ class Lens(Probe):
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESIDUAL, Need.EMBEDDING)
     quick: ClassVar[bool] = True
     lead_rank: ClassVar[int] = 10
+    level: ClassVar[float] = 0.005
 
     permutations: int = setting(
         400, "samples of the null; more where classes are renamed, which costs little", low=1
     )
-
-    @property
-    def significance(self) -> float:
-        return 0.005
 
     def unmet(self, subject: Subject) -> str | None:
         if not all(hasattr(subject.model, part) for part in ("cfg", "W_U", "unembed", "blocks")):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
+from mechint import figures
 from mechint.activations import residual_hooks
 from mechint.config import setting
 from mechint.errors import UnknownNameError
-from mechint.null import Null, groupings, orderings
+from mechint.null import Null, family_wise, groupings, orderings, why_undecidable
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import ProbeResult
+from mechint.results import Effect, Figure, ProbeResult
 from mechint.subject import Subject
 from mechint.task import IGNORE, Variable, first_of_each, rng
 from probes._linear.estimators import (
@@ -24,11 +27,13 @@ from probes._linear.estimators import (
     choose_penalty,
     each_once,
 )
-from probes._linear.reporting import Scored, say
-from probes._linear.views import score_figures
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
+
+
+LEAST = 0.5
+"""Least selectivity of what is called decodable, as a share of what certainty has."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Linear(Probe):
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS)
     lead_rank: ClassVar[int] = 8
+    level: ClassVar[float] = 0.005
 
     variable: str | None = setting(
         None,
@@ -79,10 +85,6 @@ class Linear(Probe):
         if self.hook is None and lacking:
             return f"{lacking}; name a hook"
         return each_once(subject, self._variables(subject)) if self.kind == "class" else None
-
-    @property
-    def significance(self) -> float:
-        return 0.005
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -295,3 +297,143 @@ def _is_answer(subject: Subject, variable: Variable) -> bool:
     targets = subject.answers.at(subject.answer if subject.answer != "all" else -1)[1]
     same = (targets == values[:, None].to(targets)) & (targets != IGNORE)
     return bool(same.all(0).any())
+
+
+# --- the figure -----------------------------------------------------------------------------------
+def score_figures(
+    kind: str, score: str, columns: dict[str, list[Any]], points: list[str]
+) -> dict[str, Figure]:
+    """Every variable's score by depth, or as bars where there is one hook."""
+    names = list(dict.fromkeys(columns["variable"]))
+    of = {
+        name: [
+            value
+            for value, variable in zip(columns[score], columns["variable"], strict=True)
+            if variable == name
+        ]
+        for name in names
+    }
+    text = "held-out accuracy (0–1)" if kind == "class" else "R² on held-out values (1 is exact)"
+    caption = "Where each variable becomes readable by a linear map."
+    if len(points) == 1:
+        shown = figures.bars(
+            names,
+            {"score": [of[name][0] for name in names]},
+            title=f"Linear probes at {points[0]}",
+            x_title="variable",
+            y_title=text,
+            caption=caption,
+        )
+    else:
+        shown = figures.lines(
+            points,
+            of,
+            title="Linear probes by depth",
+            x_title="residual stream after",
+            y_title=text,
+            markers=True,
+            caption=caption,
+        )
+    return {"scores": shown}
+
+
+# --- findings -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Scored:
+    """Place → score of the variable, of its control task, and the penalty; null (sample,) the best
+    place of each shuffle; arrangements: in how many ways the values can be shuffled.
+    """
+
+    scores: dict[str, float]
+    control: dict[str, float]
+    ridge: dict[str, float]
+    null: Float[np.ndarray, " sample"]
+    arrangements: float
+
+
+def above_shuffled(
+    score: float, null: Float[np.ndarray, " sample"]
+) -> tuple[float, Float[np.ndarray, " sample"]]:
+    """A score and its null on a scale that variables share: 0 at the median shuffle, 1 where the
+    score is 1.
+
+    >>> round(above_shuffled(0.8, np.array([0.1, 0.2, 0.6]))[0], 12)
+    0.75
+    """
+    median = float(np.median(null))
+    span = max(1 - median, 1e-12)
+    return (score - median) / span, (null - median) / span
+
+
+def say(
+    report: Report,
+    scored: Mapping[str, Scored],
+    certain: Mapping[str, float],
+    selective: Mapping[str, bool],
+    *,
+    score: str,
+    control: str,
+    known: int,
+) -> None:
+    """Report the variable that is decoded best, tested against the best variable of each shuffle; a
+    variable whose null cannot decide is left out of both and named as not asked.
+
+    Args:
+        certain: variable → the selectivity that certainty has; selective: variable → whether its
+            control task tells computing from memorizing, as for one input token it does not.
+        score: "accuracy" or "r2"; control: what was done to remove the mechanism, in words; known:
+            variables of the task, probed or not.
+    """
+    metrics, level = report.metrics, report.probe.significance
+    keys = {name: f"linear.{name}.{score}" for name in scored}
+    skills = {
+        name: metrics[f"linear.{name}.selectivity"] / certain[name]
+        if selective[name]
+        else above_shuffled(metrics[keys[name]], scored[name].null)[0]
+        for name in scored
+    }
+    unsaid = {name: why_undecidable([report.nulls[key]], level) for name, key in keys.items()}
+    told = [name for name in scored if unsaid[name] is None]
+    pool = told or [max(skills, key=lambda name: np.nan_to_num(skills[name], nan=-np.inf))]
+    scaled = [above_shuffled(metrics[keys[name]], scored[name].null) for name in pool]
+    observed, null = np.array([one for one, _ in scaled]), np.stack([one for _, one in scaled])
+    p_values = dict(zip(pool, family_wise(observed, null.max(0)), strict=True))
+    decodable = {name: p_values[name] <= level and skills[name] > LEAST for name in pool}
+    best = max(pool, key=lambda name: (decodable[name], skills[name]))
+    report.update({"linear.best_variable": best, "linear.best_skill": skills[best]})
+    metric, key, top = "linear.best_above_shuffled", keys[best], float(observed[pool.index(best)])
+    searched = "place" if len(pool) == 1 else "place and variable"
+    # any of the shuffled variables may reach what a perfect one reaches
+    reached = sum(1 / scored[name].arrangements for name in pool)
+    arrangements = 1 / reached if reached else math.inf
+    how = f"{control}, the best {searched} of each"
+    report.metric(metric, top, null=Null.sampled(metric, top, null.max(0), how, arrangements))
+    accuracy = Effect(
+        skills[best],
+        label="selectivity" if selective[best] else "score above chance",
+        baseline=0.0,
+        baseline_label="control task" if selective[best] else "shuffled",
+    )
+    place = metrics[f"linear.{best}.best_at"]
+    others = [name for name in pool if decodable[name] and name != best]
+    report.metric("linear.decodable", [name for name in pool if decodable[name]])
+    report.finding(
+        f"{best!r} can be decoded linearly after {place}.",
+        no=f"No variable can be decoded linearly; {best!r} comes nearest.",
+        unclear=f"Whether {best!r} can be decoded linearly is unclear.",
+        null=metric if told else key,
+        effect=accuracy,
+        least=LEAST,
+        details={
+            score: metrics[key],
+            "selectivity": metrics[f"linear.{best}.selectivity"],
+            "shuffled": report.nulls[key].mean,
+            "variables probed": f"{len(pool)} of {known}",
+            "decodable too": ", ".join(others) or "none",
+        },
+        caveat="" if selective[best] else "an input token, moved there: no control task applies",
+        at_chance=True,
+    )
+    for name, reason in unsaid.items():
+        if told and reason is not None:
+            report.not_asked(repr(name), reason)

@@ -1,9 +1,9 @@
-"""The probe norms: how much each sublayer changes its input, also beside another model."""
+"""The probe norms: how much each sublayer changes its input."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,12 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
-from mechint.checkpoints import load
 from mechint.config import setting
-from mechint.errors import DataError
-from mechint.null import groupings
-from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import Effect, Null, ProbeResult
+from mechint.probe import Need, Probe, Report
+from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch, rng
 from probes._weights.circuits import norm_of
@@ -43,9 +40,8 @@ class Norms(Probe):
 
         r_attention = ‖Attn(LN₁ x)‖ / ‖x‖          r_MLP = ‖MLP(LN₂ x₁)‖ / ‖x₁‖
 
-    where all readers are layer norms, without the mean over the coordinates. Alone, the last layer
-    is held against initial weights; beside `other`, against examples permuted between the models.
-    Source: Joint Task Training, App. on norm ratios.
+    where all readers are layer norms, without the mean over the coordinates. The last layer is held
+    against initial weights. Source: Joint Task Training, App. on norm ratios.
     """
 
     name: ClassVar[str] = "norms"
@@ -53,30 +49,22 @@ class Norms(Probe):
     source: ClassVar[str] = (
         "Small Models, Smarter Learning: The Power of Joint Task Training, App. on norm ratios"
     )
-    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.RESIDUAL, Need.ATTENTION)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need.TASK,
+        Need.RESIDUAL,
+        Need.ATTENTION,
+        Need.REINITIALIZE,
+    )
     lead_rank: ClassVar[int] = 5
+    level: ClassVar[float] = 0.005
 
-    other: str | None = setting(
-        None, "checkpoint or run directory of a model to compare with, on the same task"
-    )
-    bins: int = setting(100, "bins of the histograms for the Jensen–Shannon divergence", low=2)
-    bootstrap: int = setting(1000, "samples of the interval and of the permutation null", low=199)
-    null_models: int = setting(
-        199, "untrained models of the null, where there is no other model", low=19
-    )
+    null_models: int = setting(199, "untrained models of the null", low=19)
     null_examples: int = setting(128, "examples that they look at, drawn at random", low=2)
 
     def unmet(self, subject: Subject) -> str | None:
-        reason = unmet_need(Need.REINITIALIZE, subject)
-        if self.other is None and reason:
-            return f"{reason}; name a model to compare it with as norms.other"
         if not sublayers(subject):
             return "none of its sublayers has hooks of both its input and its output"
         return None
-
-    @property
-    def significance(self) -> float:
-        return 0.005
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -93,13 +81,10 @@ class Norms(Probe):
             tolerance=0.01,
             settings={"null_examples": 4},
         )
-        small = {"null_models": 19, "null_examples": 16, "bootstrap": 199}
+        small = {"null_models": 19, "null_examples": 16}
         return Calibration((doubling,), small)
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        if self.other is not None:
-            other = load(self.other, task=subject.task, device=str(subject.device))
-            return self.measure_pair(subject, other, seed)
         found, report = ratios(subject), Report(self, subject)
         shown = with_input(found)
         report.update({f"norms.{name}": mean(values) for name, values in shown.items()})
@@ -136,78 +121,21 @@ class Norms(Probe):
             if verdict == "yes":
                 report.lead(f"{name} writes {own:.2g} of the norm that it reads.")
         if shown:
-            report.table("layers", *layers_table(shown))
-        self._draw(report, {"": shown})
+            quantiles = np.array([np.nanquantile(one, [0.05, 0.5, 0.95]) for one in shown.values()])
+            columns = {"sublayer": list(shown), "mean": [mean(one) for one in shown.values()]}
+            columns |= dict(zip(("5%", "median", "95%"), quantiles.T.tolist(), strict=True))
+            caption = "ratio of output to input norm over examples and positions"
+            report.table("layers", columns, caption)
+        self._draw(report, shown)
         return report.result()
 
-    def measure_pair(self, subject: Subject, other: Subject, seed: int) -> ProbeResult:
-        """`subject` beside `other`, each on its own data; differences are subject minus other.
-
-        Raises:
-            DataError: they have no sublayer in common.
-        """
-        a, b = with_input(ratios(subject)), with_input(ratios(other))
-        statistics = {
-            name: compare_samples(a[name], b[name], bins=self.bins, draws=self.bootstrap, seed=seed)
-            for name in a
-            if name in b
-        }
-        if not statistics:
-            raise DataError(
-                f"norms: {subject.describe()} and {other.describe()} share no sublayer "
-                f"that has an input: {', '.join(a) or 'none'} and {', '.join(b) or 'none'}"
-            )
-        report = Report(self, subject)
-        for name, row in statistics.items():
-            report.update({f"norms.{name}.{key}": row[key] for key in row if key != "null"})
-        for name in last_layer(statistics):
-            row, metric = statistics[name], f"norms.{name}.size"
-            size = abs(row["cohens_d"])
-            how = "the examples permuted between the two models: |Cohen's d|"
-            ways = groupings([len(a[name]), len(b[name])])
-            null = Null.sampled(metric, size, row["null"], how, ways)
-            report.metric(metric, size, null=null)
-            report.finding(
-                f"The norm ratio of {name} differs between the models.",
-                no=f"The norm ratio of {name} is not shown to differ between the models.",
-                unclear=f"Whether the norm ratios of {name} differ is unclear.",
-                null=metric,
-                effect=Effect(size, "standard deviations", "|Cohen's d|", null.mean),
-                details={
-                    "Cohen's d": row["cohens_d"],
-                    "95% interval": f"{row['d_low']:+.2f} to {row['d_high']:+.2f}",
-                    "means": f"{row['mean']:.3g}, other {row['other_mean']:.3g}",
-                    "Kolmogorov–Smirnov": row["ks"],
-                },
-                n=min(len(subject.data), len(other.data)),
-                at_chance=True,
-            )
-        keys = [key for key in next(iter(statistics.values())) if key != "null"]
-        columns = {key: [row[key] for row in statistics.values()] for key in keys}
-        report.table(
-            "comparison",
-            {"sublayer": list(statistics), **columns},
-            "subject against other, every sublayer",
-        )
-        common = set(statistics)
-        self._draw(
-            report,
-            {
-                label: {name: values for name, values in one.items() if name in common}
-                for label, one in (("subject ", a), ("other ", b))
-            },
-        )
-        return report.result()
-
-    def _draw(self, report: Report, models: Mapping[str, Ratios]) -> None:
+    def _draw(self, report: Report, found: Ratios) -> None:
         """Histograms of the last layer's ratios, a figure for each kind of sublayer."""
-        every = next(iter(models.values()))
-        for name in last_layer(every) if every else ():
-            kind = name.split(" ", 1)[1]
+        for name in last_layer(found) if found else ():
             report.figure(
-                kind,
+                name.split(" ", 1)[1],
                 figures.histogram(
-                    {f"{label}{name}": found[name] for label, found in models.items()},
+                    {name: found[name]},
                     title=f"Norm ratio of {name}",
                     x_title="output norm over input norm (ratio)",
                     caption=f"How much {name} changes what it is given.",
@@ -317,92 +245,3 @@ def untrained_means(
     centered = reads_centered(subject)
     each = [ratios(subject.untrained(first + i), centered) for i in range(n_models)]
     return {name: np.array([mean(one[name]) for one in each]) for name in sublayers(subject)}
-
-
-def layers_table(found: Ratios) -> tuple[dict[str, Sequence[Any]], str]:
-    """Mean and quantiles of every sublayer's ratios, and the caption."""
-    quantiles = np.array([np.nanquantile(one, [0.05, 0.5, 0.95]) for one in found.values()])
-    columns: dict[str, Sequence[Any]] = {
-        "sublayer": list(found),
-        "mean": [mean(values) for values in found.values()],
-        **dict(zip(("5%", "median", "95%"), quantiles.T.tolist(), strict=True)),
-    }
-    return columns, "ratio of output to input norm over examples and positions"
-
-
-# --- two models -----------------------------------------------------------------------------------
-def compare_samples(
-    a: Float[np.ndarray, "example pos"],
-    b: Float[np.ndarray, "other_example other_pos"],
-    *,
-    bins: int,
-    draws: int,
-    seed: int,
-) -> dict[str, Any]:
-    """Everything that compares `a` with `b`, NaN left out; differences are a minus b.
-
-    Positions of one example depend on each other, so bootstrap and permutations move whole
-    examples. `d_low` and `d_high` bound Cohen's d in 95% of `draws` bootstrap samples; `null`
-    (draw,) is |d| with the examples permuted between the two samples.
-    """
-    from scipy import stats
-
-    x, y = a[np.isfinite(a)], b[np.isfinite(b)]
-    edges = np.histogram_bin_edges(np.concatenate([x, y]), bins=bins)
-    p, q = (np.histogram(sample, edges)[0] / len(sample) for sample in (x, y))
-    center = np.concatenate([x, y]).mean()  # of large numbers sums of squares keep no variance
-    first, second = _moments(a - center), _moments(b - center)
-    both, draw = np.concatenate([first, second]), rng("norms", seed)
-
-    def again(moments: np.ndarray) -> np.ndarray:
-        return moments[draw.integers(0, len(moments), len(moments))].sum(0)
-
-    resampled = np.array([_cohens_d(again(first), again(second)) for _ in range(draws)])
-    chosen = [draw.permutation(len(both)) < len(a) for _ in range(draws)]
-    between = "linear" if np.isfinite(resampled).all() else "nearest"  # of infinities there is none
-    low, high = np.quantile(resampled, [0.025, 0.975], method=between)
-    return {
-        "mean": float(x.mean()),
-        "other_mean": float(y.mean()),
-        "ks": float(stats.ks_2samp(x, y).statistic),  # type: ignore[attr-defined]
-        "js_divergence_bits": jensen_shannon(p, q),
-        "wasserstein": float(stats.wasserstein_distance(x, y)),
-        "cohens_d": _cohens_d(first.sum(0), second.sum(0)),
-        "d_low": float(low),
-        "d_high": float(high),
-        "null": np.array([abs(_cohens_d(both[one].sum(0), both[~one].sum(0))) for one in chosen]),
-    }
-
-
-def jensen_shannon(p: Float[np.ndarray, " bin"], q: Float[np.ndarray, " bin"]) -> float:
-    """Jensen–Shannon divergence in bits (0–1) of two distributions over the same bins; its square
-    root is a distance, and some call that the divergence.
-
-    >>> jensen_shannon(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
-    1.0
-    """
-    middle = (p + q) / 2
-
-    def divergence(one: np.ndarray) -> float:
-        held = one > 0
-        return float((one[held] * np.log2(one[held] / middle[held])).sum())
-
-    return (divergence(p) + divergence(q)) / 2
-
-
-def _moments(sample: np.ndarray) -> np.ndarray:
-    """(example, 3): how many numbers, their sum, the sum of their squares."""
-    return np.stack([np.isfinite(sample).sum(1), np.nansum(sample, 1), np.nansum(sample**2, 1)], 1)
-
-
-def _cohens_d(a: np.ndarray, b: np.ndarray) -> float:
-    """Cohen's d from summed moments, with the pooled unbiased variance; infinite where neither
-    sample varies by more than rounding.
-    """
-    (n, total, squares), (m, other_total, other_squares) = a, b
-    within = (squares - total**2 / n) + (other_squares - other_total**2 / m)
-    spread = np.sqrt(max(within, 0.0) / max(n + m - 2, 1))
-    difference = total / n - other_total / m
-    if spread > 1e-12 and within > 1e-12 * (squares + other_squares):
-        return float(difference / spread)
-    return float(np.sign(difference) * np.inf) if abs(difference) > 1e-12 else 0.0

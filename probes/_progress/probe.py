@@ -51,6 +51,7 @@ class ProgressMeasures(Probe):
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.FINITE, Need.ANSWERS, Need.EMBEDDING)
     lead_rank: ClassVar[int] = 40
+    level: ClassVar[float] = KeyRule.alpha
 
     keys: tuple[int, ...] | None = setting(
         None, "key frequencies; those of the run's last checkpoint when none", low=1
@@ -94,10 +95,6 @@ class ProgressMeasures(Probe):
     def rule(self) -> KeyRule:
         """The rule by which a frequency counts as key: as in the probe fourier."""
         return KeyRule(permutations=self.permutations)
-
-    @property
-    def significance(self) -> float:
-        return self.rule.alpha
 
     @classmethod
     def calibration(cls) -> Calibration:

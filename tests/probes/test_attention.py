@@ -16,7 +16,7 @@ from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._attention import scores
-from probes._attention.patterns import collect
+from probes._attention.scores import collect
 from probes.operands import operand_positions
 
 QUICK = {"samples": 499, "untrained": 0}

@@ -1,5 +1,5 @@
-"""The embedding's geometry: closed forms, planted order and parity, averages over widths, silence
-on random rows.
+"""The embedding's geometry: closed forms, planted order and parity, silence on random
+rows.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.errors import DataError
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import PROBES, TASKS
+from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from probes._embedding import probe as embedding
@@ -93,19 +92,6 @@ def test_planted_parity_is_separated() -> None:
     assert result.metrics["parity.separation"] == pytest.approx(
         np.corrcoef(column, parity)[0, 1] ** 2
     )
-
-
-def test_similarity_is_averaged_over_models_of_any_width() -> None:
-    draw = np.random.default_rng(0)
-    rows = [draw.standard_normal((14, d)) for d in (8, 16, 24)]
-    expected = np.mean([np.corrcoef(r.astype(np.float32)) for r in rows], axis=0)
-    result = PROBES["embedding"]().average([subject_with(r, 14) for r in rows])
-    assert np.allclose(result.arrays["similarity"], expected, atol=1e-5)
-    assert result.verdict == "no" and "parity.separation" in result.metrics
-    with pytest.raises(DataError, match="models of one task"):
-        embedding.average_similarity(
-            [subject_with(rows[0], 14), subject_with(draw.standard_normal((13, 8)), 13)]
-        )
 
 
 def test_elements_that_are_merely_listed_are_not_asked_for_circles() -> None:

@@ -18,7 +18,7 @@ from mechint.subject import Subject
 from mechint.task import Batch
 from probes._linear import Discriminant, Linear, Ridge, choose_penalty
 from probes._linear.estimators import DEFAULT_RIDGE
-from probes._linear.reporting import Scored, say
+from probes._linear.probe import Scored, say
 
 NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
 

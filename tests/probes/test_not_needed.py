@@ -25,7 +25,7 @@ from probes._das._swap import SwapSite
 from probes._das.controls import readers
 from probes._lens import Lens
 from probes._patching import Patching
-from probes._patching.removal import Left, first_needed, left_without
+from probes._patching.measures import Left, first_needed, left_without
 
 Weights = dict[str, torch.Tensor]
 SLOTS = Slots(sign=1, pos=3, a=1, b=1, out=1)

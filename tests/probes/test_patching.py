@@ -34,7 +34,7 @@ from probes._patching import (
     logit_difference,
     patched,
 )
-from probes._patching.removal import left_without
+from probes._patching.measures import left_without
 
 SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"
 
