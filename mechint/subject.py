@@ -56,7 +56,17 @@ from mechint.models.untouched import (
     untouched,
 )
 from mechint.notebook import as_html
-from mechint.task import IGNORE, LOSS, Answers, Batch, Chance, FiniteTask, Task, answer_scores
+from mechint.task import (
+    ACCURACY,
+    IGNORE,
+    LOSS,
+    Answers,
+    Batch,
+    Chance,
+    FiniteTask,
+    Task,
+    answer_scores,
+)
 
 Which = int | Literal["all"]
 """An answer of an example: counted from 0, negative from its last one, or all."""
@@ -359,13 +369,7 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> dict[str, float]:
         """Output → share of answers that are correct."""
-        outputs = self._answered_task.outputs
-        targets = self.targets if targets is None else targets
-        correct, read = self.correct(logits, targets), targets != IGNORE
-        return {
-            output.name: float(correct[read[:, i], i].double().mean())
-            for i, output in enumerate(outputs)
-        }
+        return self._means(ACCURACY, logits, targets)
 
     @cached_property
     def chance(self) -> dict[str, Chance]:
@@ -393,11 +397,16 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> dict[str, float]:
         """Output → mean cross-entropy in nats, in float64."""
+        return self._means(LOSS, logits, targets)
+
+    def _means(
+        self, column: int, logits: Tensor | None, targets: Tensor | None
+    ) -> dict[str, float]:
         task = self._answered_task
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
-        losses = answer_scores(task, logits, targets)[..., LOSS].nanmean(0)
-        return {name: float(loss) for name, loss in zip(task.output_slices, losses, strict=True)}
+        means = answer_scores(task, logits, targets)[..., column].nanmean(0)
+        return {name: float(mean) for name, mean in zip(task.output_slices, means, strict=True)}
 
     # --- activations ------------------------------------------------------------------------------
     def check_hook(self, name: str) -> str:

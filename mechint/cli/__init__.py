@@ -8,9 +8,6 @@ one line; 130 after Ctrl-C. Heavy libraries are imported inside the commands, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import click
 
 import mechint
@@ -28,21 +25,18 @@ from mechint.cli import (
 )
 from mechint.cli.common import CliGroup, examples
 
-
-class Main(CliGroup):
-    """The commands, as a newcomer looks for them."""
-
-    sections: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "Begin": ("demo", "tasks", "probes"),
-        "Train": ("train", "sweep"),
-        "Analyze": ("analyze", "explain", "checkpoint"),
-        "Papers, calibration, pages": ("reproduce", "calibrate", "gallery"),
-    }
+SECTIONS = {
+    "Begin": (demo.demo, list.tasks, list.probes),
+    "Train": (train.train, sweep.sweep),
+    "Analyze": (analyze.analyze, explain.explain, checkpoint.checkpoint),
+    "Papers, calibration, pages": (reproduce.reproduce, calibrate.calibrate, gallery.gallery),
+}
+"""The commands, as a newcomer looks for them."""
 
 
 @click.group(
     "mechint",
-    cls=Main,
+    cls=CliGroup,
     epilog=examples(
         "mechint train modular-arithmetic --preset fast --out runs/add",
         "mechint analyze runs/add --probe fourier --out report.html",
@@ -56,19 +50,9 @@ def main() -> None:
     """Train small transformers on tasks whose algorithm is known, and open them up."""
 
 
-for command in (
-    train.train,
-    analyze.analyze,
-    explain.explain,
-    list.tasks,
-    list.probes,
-    checkpoint.checkpoint,
-    sweep.sweep,
-    reproduce.reproduce,
-    gallery.gallery,
-    calibrate.calibrate,
-    demo.demo,
-):
-    main.add_command(command)
+for heading, commands in SECTIONS.items():
+    for command in commands:
+        main.add_command(command)
+        main.headings[command.name] = heading
 
 __all__ = ["main"]

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -40,19 +40,22 @@ GOES_ON = {
 class CliGroup(click.Group):
     """A group of commands that turns what goes wrong into one line on stderr and an exit status.
 
-    sections: heading → names of the commands that its help puts under it; one list where empty.
+    headings: command → the heading that its help puts it under; one list where there are none.
     """
 
-    sections: Mapping[str, tuple[str, ...]] = {}
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.headings: dict[str | None, str] = {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with their help, under the headings of `sections` where there are any."""
-        if not self.sections:
-            super().format_commands(ctx, formatter)
-            return
+        """The commands with their help, under their headings where there are any."""
         width = formatter.width - max(map(len, self.commands)) - 6
-        for heading, names in self.sections.items():
-            rows = [(name, self.commands[name].get_short_help_str(width)) for name in names]
+        for heading in dict.fromkeys(self.headings.get(name, "Commands") for name in self.commands):
+            rows = [
+                (name, command.get_short_help_str(width))
+                for name, command in self.commands.items()
+                if self.headings.get(name, "Commands") == heading
+            ]
             with formatter.section(heading):
                 formatter.write_dl(rows)
 

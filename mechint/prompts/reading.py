@@ -143,12 +143,6 @@ class PromptReader:
         after = whole[len(tokens) :]
         if whole[: len(tokens)] != tokens or len(after) != 1:
             pieces = " + ".join(repr(self.tokenizer.decode([token])) for token in after)
-            spaced = f" {answer}"
-            if answer[:1] != " " and self._one_token(prompt, tokens, spaced) is not None:
-                raise DataError(
-                    f"{self.where}: answer {answer[:40]!r}: after the prompt it is {pieces[:80]}; "
-                    f"{spaced[:40]!r}, with its space, is one token"
-                )
             raise DataError(
                 f"{self.where}: answer {answer[:40]!r}: after the prompt it is "
                 f"{pieces[:80] or 'not a token'}; expected one whole token, with the space before "
