@@ -136,27 +136,27 @@ class SplitPerformance:
                 f"best constant answer has {self.chance[name]['accuracy']:.3g}; there is no "
                 "mechanism to read"
             )
-        recorded = _recorded(metrics, ("acc",))
+        if said:
+            return said
         worst = min(self.accuracy.values(), default=1.0)
-        if not said and recorded is not None and worst < recorded - ACCURACY_LOST:
-            said.append(
-                f"the model answers worse than its training recorded: accuracy {worst:.3g}, "
-                f"recorded {recorded:.3g}; something assumed about the file may be wrong"
-            )
-        recorded = _recorded(metrics, ("loss",))
         most = max(self.loss.values(), default=0.0)
-        lost = recorded is not None and most > max(LOSS_FACTOR * recorded, recorded + LOSS_GAINED)
-        if lost and not said:
-            said.append(
-                f"the model answers worse than its training recorded: loss {most:.3g} nats, "
-                f"recorded {recorded:.3g}; something assumed about the file may be wrong"
-            )
-        if not said and worst < LEARNED:
-            said.append(
+        accuracy, loss = _recorded(metrics, "acc"), _recorded(metrics, "loss")
+        lost = ""
+        if accuracy is not None and worst < accuracy - ACCURACY_LOST:
+            lost = f"accuracy {worst:.3g}, recorded {accuracy:.3g}"
+        elif loss is not None and most > max(LOSS_FACTOR * loss, loss + LOSS_GAINED):
+            lost = f"loss {most:.3g} nats, recorded {loss:.3g}"
+        if lost:
+            return [
+                f"the model answers worse than its training recorded: {lost}; something assumed "
+                "about the file may be wrong"
+            ]
+        if worst < LEARNED:
+            return [
                 f"the model answers only {worst:.3g} of its inputs right: it may have learned only "
                 "part of a mechanism, or not all answers follow from the inputs, as in a text"
-            )
-        return said
+            ]
+        return []
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -210,18 +210,15 @@ def measure(
     return SplitPerformance(subject.accuracy(), subject.loss(), chance, n, splits, answers)
 
 
-def _recorded(metrics: Mapping[str, Any], kinds: tuple[str, ...]) -> float | None:
+def _recorded(metrics: Mapping[str, Any], kind: str) -> float | None:
     """The least flattering recorded number of a kind: the test's rather than the train's."""
     found = {
-        name.lower(): value
+        name.lower(): float(value)
         for name, value in metrics.items()
-        if isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and any(kind in name.lower() for kind in kinds)
+        if kind in name.lower() and type(value) in (int, float) and math.isfinite(value)
     }
     for word in ("test", "val", ""):
         values = [value for name, value in found.items() if word in name]
         if values:
-            return min(values) if kinds == ("acc",) else max(values)
+            return min(values) if kind == "acc" else max(values)
     return None

@@ -15,9 +15,13 @@ hooks.
 """
 
 from mechint.interventions._ablate import Ablated, ablate
-from mechint.interventions.effects import fill_means, logits_under, loss_under
-from mechint.interventions.gradients import activation_gradients
-from mechint.interventions.means import ExampleMean
+from mechint.interventions.effects import (
+    ExampleMean,
+    activation_gradients,
+    fill_means,
+    logits_under,
+    loss_under,
+)
 from mechint.interventions.recorded import RecordedForward
 from mechint.interventions.resuming import (
     asked,

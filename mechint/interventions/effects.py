@@ -6,17 +6,17 @@ and its hooks are as before afterwards, after an error too.
 
 # hooks and torch.func are untyped
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnnecessaryComparison=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.interventions.means import ExampleMean
 from mechint.interventions.resuming import asked, select_positions
 from mechint.interventions.values import Intervention, Mean, hooks_of
 from mechint.models.protocol import check_edits
@@ -115,3 +115,82 @@ def fill_means(
     for index, one in lacking:
         result[index] = Mean(one.site, means[index].of(sums[index]))
     return result
+
+
+# --- means ----------------------------------------------------------------------------------------
+class ExampleMean:
+    """The mean over examples of an activation that comes in chunks: at every position over the
+    examples that have it, as what stands behind the end of the others is padding.
+
+    Args:
+        n: examples.
+        own: which positions each example has, (example, pos), or (example,) for an activation at
+            one position, as `Batch.own_positions` says; None where it is all data. At a position
+            that no example has the mean is that of the padding.
+
+    >>> import torch
+    >>> own = torch.tensor([[True, True], [True, False]])
+    >>> x = torch.tensor([[[1.0], [2.0]], [[5.0], [9.0]]])
+    >>> mean = ExampleMean(2, own)
+    >>> mean.of(mean.sum(x, slice(None))).tolist()
+    [[3.0], [2.0]]
+    """
+
+    def __init__(self, n: int, own: Bool[Tensor, "example ..."] | None = None) -> None:
+        self._n, self._own = n, None if own is None else own | ~own.any(0)
+
+    def sum(self, x: Float[Tensor, "example ..."], rows: slice | Tensor) -> Float[Tensor, " ..."]:
+        """([pos,] …) of the examples `rows`, whose activation is x, without padding."""
+        if self._own is None:
+            return x.sum(0)
+        own = self._own[rows]
+        return x.where(own.reshape(own.shape + (1,) * (x.dim() - own.dim())), 0).sum(0)
+
+    def of(self, total: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
+        """The mean, or the part of it that a chunk makes, of sums ([pos,] …)."""
+        if self._own is None:
+            return total / self._n
+        counts = self._own.sum(0)
+        return total / counts.reshape(counts.shape + (1,) * (total.dim() - counts.dim()))
+
+
+# --- gradients ------------------------------------------------------------------------------------
+def activation_gradients(
+    model: Any,
+    tokens: Int[Tensor, "example pos"],
+    names: Iterable[str],
+    score: Callable[[Tensor], Tensor],
+) -> dict[str, tuple[Float[Tensor, "example ..."], Float[Tensor, "example ..."]]]:
+    """Hook → its activation and the gradient of ``score(logits)`` there, from one backward.
+
+    Args:
+        score: of the logits (example, pos, d_vocab_out), a scalar.
+
+    Raises:
+        ParameterError: a hook that the model can only show.
+    """
+    names, kept = sorted(set(names)), dict[str, Tensor]()
+    check_edits(model, names)  # the gradient there is that of an edit
+
+    def keeper(name: str) -> Callable[..., Tensor]:
+        def keep(activation: Tensor, hook: Any) -> Tensor:
+            # a copy, since the module may use the tensor elsewhere than behind the hook, too
+            kept[name] = activation.clone() if activation.requires_grad else _leaf(activation)
+            return kept[name]
+
+        return keep
+
+    hooks: list[tuple[str, Any]] = [(name, keeper(name)) for name in names]
+    if "hook_embed" not in names and "hook_embed" in model.hook_dict:
+        hooks.append(("hook_embed", lambda activation, hook: _leaf(activation)))
+    with torch.enable_grad():
+        logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
+        gradients = torch.autograd.grad(score(logits), list(kept.values()), allow_unused=True)
+    return {
+        name: (value.detach(), torch.zeros_like(value) if gradient is None else gradient)
+        for (name, value), gradient in zip(kept.items(), gradients, strict=True)
+    }
+
+
+def _leaf(activation: Tensor) -> Tensor:
+    return activation.detach().clone().requires_grad_()

@@ -226,12 +226,12 @@ class Forward:
 
     # --- logits -----------------------------------------------------------------------------------
     def unembed(
-        self, x: Float[Tensor, "*rows d_model"], group: int | None = None
+        self, x: Float[Tensor, "*rows d_model"], group: int | None = None, hook: Hook | None = None
     ) -> Float[Tensor, "*rows d_vocab_out"]:
-        """Logits (..., rows, d_vocab_out) of rows x, or of one output group."""
-        return self._unembed(x, group, self.hook)
-
-    def _unembed(self, x: Tensor, group: int | None, hook: Hook) -> Tensor:
+        """Logits (..., rows, d_vocab_out) of rows x, or of one output group; through `hook` in
+        place of the forward's own.
+        """
+        hook = self.hook if hook is None else hook
         x = norm(self.p, "ln_final", "ln_final", self.config, x, hook)
         weight, bias = self.p["unembed.W_U"], self.p.get("unembed.b_U")
         if group is not None:
@@ -258,7 +258,7 @@ class Forward:
             hook = self.hook if depth == self.config.depth else no_hook
             for group, read_after in enumerate(after):
                 if read_after == depth or (depth == start and read_after < start):
-                    logits[group] = self._unembed(self._reads(x, layout), group, hook)
+                    logits[group] = self.unembed(self._reads(x, layout), group, hook)
         return torch.cat([part for part in logits if part is not None], -1)
 
     def _reads(self, rows: Tensor, layout: RowLayout) -> Tensor:

@@ -40,18 +40,13 @@ def linear(
     """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
     if weight.dim() == 2:
         return F.linear(x, weight.T, bias)
-    if len(weight) == 1 or _is_expanded(weight, bias):  # one product serves all models
+    if len(weight) == 1:
         flat, one = x.flatten(0, -2), None if bias is None else bias[0]
         y = flat @ weight[0] if one is None else torch.addmm(one, flat, weight[0])
     else:
         flat = x.flatten(1, -2)
         y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias[:, None], flat, weight)
     return y.view(*x.shape[:-1], weight.shape[-1])
-
-
-def _is_expanded(*weights: Tensor | None) -> bool:
-    """Return whether each of these stacks is one model's weights, expanded to several."""
-    return all(each is None or (len(each) > 1 and each.stride(0) == 0) for each in weights)
 
 
 def heads(

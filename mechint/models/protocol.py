@@ -89,9 +89,9 @@ def read_only_hooks(model: Any) -> Mapping[str, str]:
     """
     if not _is_bridge(model):
         return {}
-    from mechint.models import edits
+    from mechint.models import bridge
 
-    return edits.read_only_hooks(model)
+    return bridge.read_only_hooks(model)
 
 
 def check_edits(model: Any, names: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ leading `model` axis.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,15 +18,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig, Settings, TrainConfig
+from mechint.errors import ParameterError
 from mechint.models.forward import Forward
 from mechint.models.initial import initialize
 from mechint.models.layers import Hook, no_hook
 from mechint.models.rows import RowLayout, select_flat
 from mechint.task import IGNORE, Batch, FiniteTask, Task
-from mechint.training.batches import stack_on
 from mechint.training.loss import autocast, combined, counts, cross_entropies
 from mechint.training.parameters import FlatParameters
-from mechint.training.regression_learner import RegressionLearner
 
 EVALUATED = ("train", "test")
 CHUNK = 8192
@@ -73,8 +73,43 @@ def learner_of(
     return RegressionLearner(configs, tasks, train, device)
 
 
-class TokenLearner:
+class Learner:
+    """An ensemble whose models have `configs` and learn `tasks`."""
+
+    def __init__(
+        self,
+        configs: Sequence[Any],
+        tasks: Sequence[Task],
+        train: TrainConfig,
+        device: torch.device,
+    ) -> None:
+        self.configs, self.tasks, self.device = list(configs), list(tasks), device
+        self.precision = train.precision
+
+    def keep(self, index: Sequence[int]) -> None:
+        """Drop all models but those at `index`."""
+        self.configs, self.tasks = [self.configs[i] for i in index], [self.tasks[i] for i in index]
+
+    def losses(
+        self, weights: Mapping[str, Tensor], prepared: Any, drop: Hook = no_hook
+    ) -> Float[Tensor, " model"]:
+        """(model,) losses that training descends."""
+        raise NotImplementedError
+
+    def descend(
+        self, parameters: FlatParameters, prepared: Any, drop: Hook = no_hook
+    ) -> Float[Tensor, " model"]:
+        """(model,) losses that training descends; their gradients fill those of `parameters`."""
+        with autocast(self.precision, self.device):
+            losses = self.losses(parameters.views, prepared, drop)
+        parameters.differentiate(losses.sum())
+        return losses.detach()
+
+
+class TokenLearner(Learner):
     """HookedTransformers on token tasks."""
+
+    configs: list[ModelConfig]
 
     def __init__(
         self,
@@ -83,15 +118,14 @@ class TokenLearner:
         train: TrainConfig,
         device: torch.device,
     ) -> None:
-        self.configs, self.tasks, self.device = list(configs), list(tasks), device
+        super().__init__(configs, tasks, train, device)
         self.output_weighting, self.loss = train.output_weights, train.loss
-        self.precision = train.precision
         self._static: tuple[list[Batch], Prepared] | None = None
         self._evaluation: dict[tuple[str, int, tuple[int, ...]], list[Prepared]] = {}
 
     def keep(self, index: Sequence[int]) -> None:
         """Drop all models but those at `index`."""
-        self.configs, self.tasks = [self.configs[i] for i in index], [self.tasks[i] for i in index]
+        super().keep(index)
         self._static, self._evaluation = None, {}
 
     def initial(self, model: int, seed: int) -> dict[str, Tensor]:
@@ -125,15 +159,6 @@ class TokenLearner:
             f"{getattr(ModelConfig(), later)!r}: examples of {self.tasks[0].name} differ in length,"
             " and attention to later positions would reach the padding behind them",
         )
-
-    def descend(
-        self, parameters: FlatParameters, prepared: Prepared, drop: Hook = no_hook
-    ) -> Float[Tensor, " model"]:
-        """(model,) losses that training descends; their gradients fill those of `parameters`."""
-        with autocast(self.precision, self.device):
-            losses = self.losses(parameters.views, prepared, drop)
-        parameters.differentiate(losses.sum())
-        return losses.detach()
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Prepared, drop: Hook = no_hook
@@ -271,3 +296,133 @@ class TokenLearner:
         nth = (wanted.flatten(1).cumsum(1) - 1).clamp_min(0)  # of a model's reads, in order
         found = logits.gather(1, nth[..., None].expand(-1, -1, logits.shape[-1]))
         return found.view(*positions.shape, -1)
+
+
+# --- students of regressions ----------------------------------------------------------------------
+class RegressionLearner(Learner):
+    """Students on tasks over real vectors; without a batch size they descend the exact population
+    loss.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[Settings],
+        tasks: Sequence[Task],
+        train: TrainConfig,
+        device: torch.device,
+    ) -> None:
+        from mechint.models.students import STUDENTS
+
+        if train.loss != "softmax":
+            raise ParameterError(
+                f"train: loss={train.loss!r}: {tasks[0].name} has no classes; expected softmax"
+            )
+        super().__init__(configs, tasks, train, device)
+        self.dtype = torch.float64 if train.precision == "float64" else torch.float32
+        self.student = STUDENTS[tasks[0].model_kind]
+        if any(task != tasks[0] for task in tasks):
+            raise ParameterError(
+                f"{tasks[0].name}: one ensemble of students shares its task; got different "
+                "parameters"
+            )
+
+    def initial(self, model: int, seed: int) -> dict[str, Tensor]:
+        """Initial weights of one model of the ensemble, by name."""
+        return self.student.initialize(self.configs[model], seed)
+
+    def prepare(self, batches: list[Batch]) -> Batch | None:
+        """The stacked batch; None, when there is none, stands for the whole distribution."""
+        if not batches:
+            return None
+        placed = {id(batch): self._placed(batch) for batch in batches}  # what is shared stays so
+        return stack([placed[id(batch)] for batch in batches])
+
+    def _placed(self, batch: Batch) -> Batch:
+        """The batch on the device, its numbers as precise as the weights."""
+        batch = batch.to(self.device)
+        return dataclasses.replace(
+            batch, tokens=batch.tokens.to(self.dtype), targets=batch.targets.to(self.dtype)
+        )
+
+    def losses(
+        self, weights: Mapping[str, Tensor], prepared: Batch | None, drop: Hook = no_hook
+    ) -> Float[Tensor, " model"]:
+        """(model,) losses that training descends."""
+        if prepared is None:
+            return self.student.population_loss(weights, self.configs[0], self.tasks[0])
+        return self.student.losses(weights, self.configs[0], prepared)
+
+    @torch.no_grad()
+    def evaluate(
+        self, weights: Mapping[str, Tensor], seeds: Sequence[int], n: int
+    ) -> list[dict[str, float]]:
+        """The exact population loss of every model, and what it has learned so far."""
+        exact = {name: value.double() for name, value in weights.items()}
+        measured = {
+            "loss": self.student.population_loss(exact, self.configs[0], self.tasks[0]),
+            **self.student.measures(exact, self.tasks[0]),
+        }
+        columns = {name: values.tolist() for name, values in measured.items()}
+        return [
+            {f"test.{name}": values[model] for name, values in columns.items()}
+            for model in range(len(self.tasks))
+        ]
+
+
+# --- batches of several models as one -------------------------------------------------------------
+def stack(batches: Sequence[Batch]) -> Batch:
+    """One Batch with a leading model axis; shorter contexts are padded on the right. A lone batch
+    is a view.
+    """
+    if all(batch is batches[0] for batch in batches):
+        return batches[0]._map(
+            lambda tensor: tensor.unsqueeze(0).expand(len(batches), *tensor.shape)
+        )
+    if len({batch.tokens.shape[1] for batch in batches}) > 1:
+        longest = max(batch.tokens.shape[1] for batch in batches)
+        batches = [_pad(batch, longest) for batch in batches]
+    first = batches[0]
+
+    def stacked(name: str) -> Tensor | None:
+        return (
+            None
+            if getattr(first, name) is None
+            else torch.stack([getattr(batch, name) for batch in batches])
+        )
+
+    masks = {name: torch.stack([batch.masks[name] for batch in batches]) for name in first.masks}
+    return Batch(
+        torch.stack([batch.tokens for batch in batches]),
+        torch.stack([batch.targets for batch in batches]),
+        stacked("weights"),
+        stacked("lengths"),
+        masks,
+    )
+
+
+def stack_on(device: torch.device, batches: Sequence[Batch]) -> Batch:
+    """`stack` on `device`; a batch that all models share is moved once and is a view there too."""
+    if all(batch is batches[0] for batch in batches):
+        batches = [batches[0].to(device)] * len(batches)
+    return stack(batches).to(device)
+
+
+def _pad(batch: Batch, length: int) -> Batch:
+    extra = length - batch.tokens.shape[1]
+    lengths = (
+        torch.full((len(batch),), batch.tokens.shape[1]) if batch.lengths is None else batch.lengths
+    )
+
+    def pad(tensor: Tensor, value: int) -> Tensor:
+        return torch.nn.functional.pad(
+            tensor, [0, 0] * (tensor.dim() - 2) + [0, extra], value=value
+        )
+
+    weights = None if batch.weights is None else pad(batch.weights, 0)
+    return Batch(
+        pad(batch.tokens, 0),
+        pad(batch.targets, IGNORE),
+        weights,
+        lengths,
+        {name: pad(mask, 0) for name, mask in batch.masks.items()},
+    )

@@ -18,14 +18,13 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.errors import RunError
 from mechint.models.layers import Hook, no_hook
 from mechint.parallel import interruptible
 from mechint.task import Batch
-from mechint.training.dropout import dropout
 from mechint.training.learners import learner_of
 from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
@@ -310,3 +309,28 @@ def _precision(name: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+# --- dropout --------------------------------------------------------------------------------------
+def dropout(
+    tensor: Float[Tensor, "model ..."], rate: float, generators: Sequence[torch.Generator]
+) -> Float[Tensor, "model ..."]:
+    """Set a share `rate` of the entries to zero and scale the others up by 1 / (1 - rate).
+
+    The mask of a model is the one that it would draw alone.
+    """
+    keep = 1 - rate
+    if keep == 1:
+        return tensor
+    mask = torch.stack([_draw_mask(keep, tensor[0], own) for own in generators])
+    return tensor * mask.to(tensor.dtype).div_(keep)
+
+
+def _draw_mask(keep: float, like: Tensor, generator: torch.Generator) -> Bool[Tensor, " ..."]:
+    """True with probability `keep` to within 2⁻¹⁷, in the shape of `like`; each 64-bit number drawn
+    decides four entries.
+    """
+    drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device).random_(
+        -(2**63), None, generator=generator
+    )
+    return (drawn.view(torch.int16)[: like.numel()] < round(keep * 2**16) - 2**15).view(like.shape)

@@ -15,8 +15,7 @@ from mechint.models.rows import RowLayout, pack, select_flat
 from mechint.models.transformer import HookedTransformer, initialize
 from mechint.task import IGNORE, Batch
 from mechint.training import spec
-from mechint.training.batches import stack, stack_on
-from mechint.training.learners import Prepared, TokenLearner
+from mechint.training.learners import Prepared, TokenLearner, stack, stack_on
 from tasks._listops.task import ListOps
 
 SHAPES = st.sampled_from([(1, 5, 2, 3), (2, 6, 4, 2), (3, 20, 3, 2), (1, 9, 1, 4), (2, 1, 4, 1)])

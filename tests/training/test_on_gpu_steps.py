@@ -7,7 +7,7 @@ import torch
 
 import tasks
 from mechint.training import spec, trainer
-from mechint.training.regression_learner import RegressionLearner
+from mechint.training.learners import RegressionLearner
 from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
 

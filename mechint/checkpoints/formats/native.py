@@ -91,11 +91,12 @@ def _parsed(
 
 def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor] | None) -> None:
     """CheckpointError where an entry is missing or of another type than mechint writes."""
-    task, step, seed = header.get("task"), header.get("step"), header.get("seed", 0)
+    task, step = header.get("task"), header.get("step")
+    seed, mappings = header.get("seed", 0), ("train", "versions", "assumed", "split")
     fits = {
         "state": state is not None,
         "config": isinstance(header.get("config"), Mapping),
-        "metrics": isinstance(header.get("metrics"), Mapping) and _is_json(header["metrics"]),
+        "metrics": isinstance(header.get("metrics"), Mapping),
         "task": task is None
         or (
             isinstance(task, Mapping)
@@ -103,16 +104,12 @@ def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor
             and isinstance(task.get("parameters"), Mapping)
             and all(isinstance(name, str) for name in task["parameters"])
         ),
-        "step": step is None
-        or (isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**63),
+        "step": step is None or checked_seed(step) is not None,
         "seed": seed is None or checked_seed(seed) is not None,
-        "train": isinstance(header.get("train"), Mapping | None) and _is_json(header.get("train")),
-        "versions": isinstance(header.get("versions"), Mapping | None)
-        and _is_json(header.get("versions")),
-        "assumed": isinstance(header.get("assumed"), Mapping | None)
-        and _is_json(header.get("assumed")),
-        "split": isinstance(header.get("split"), Mapping | None),
+        **{name: isinstance(header.get(name), Mapping | None) for name in mappings},
     }
+    for name in ("metrics", "train", "versions", "assumed"):
+        fits[name] = fits[name] and _is_json(header.get(name))
     wrong = [name for name, right in fits.items() if not right]
     if wrong:
         raise CheckpointError(
