@@ -206,7 +206,6 @@ class Ablation(Probe):
         assert subject.task is not None
         total = effect[..., LOSS].nanmean(-1).numpy()
         top, *ties = first
-        more = [i for group in tied(harm.total) for i in group if harm.total[i] > harm.total[top]]
         kind = ablated[top].kind
         alike = [i for i, one in enumerate(ablated) if one.kind == kind and i != top]
         metrics: dict[str, Any] = {
@@ -215,7 +214,6 @@ class Ablation(Probe):
             "component": str(ablated[top]),
             "tied": [str(ablated[i]) for i in ties],
             "needed": [str(ablated[i]) for i in needed],
-            "larger_not_told": [str(ablated[i]) for i in more if i not in ties],
             "harm_in": harm.unit,
             "share_of_advantage": float(harm.share[top]),
             "others_median": float(np.median(harm.total[alike])) if alike else math.nan,
@@ -248,9 +246,8 @@ class Ablation(Probe):
             "loss without it": metrics["loss"] + rise,
             "share of the advantage over chance": metrics["share_of_advantage"],
         }
-        for label, key in (("as much", "tied"), ("more, not distinguishable", "larger_not_told")):
-            if metrics[key]:
-                details[label] = ", ".join(metrics[key][:8])
+        if metrics["tied"]:
+            details["as much"] = ", ".join(metrics["tied"][:8])
         if len(needed) > 1:
             details["needed"] = ", ".join(needed[:8]) + f", {len(needed) - 8} more" * (
                 len(needed) > 8

@@ -247,24 +247,6 @@ def test_the_table_of_several_outputs_holds_what_hooked_forwards_say() -> None:
         assert table.loc[name].p_value.tolist() == pytest.approx([expected] * len(sizes), abs=0.01)
 
 
-def test_components_that_tie_are_not_named_again_as_larger_without_a_p_value() -> None:
-    """Of three the second ties with the first, by a little more; only the third, one example in
-    forty, does more on average and is not told from no effect.
-    """
-    rare = np.where(np.arange(40) == 7, 40.0, 0.0)
-    changes = np.stack([np.full(40, 0.5), np.full(40, 0.50001), rare])
-    harm = Harm("largest_loss_increase", "nats", changes, advantage=1.0)
-    ablation, subject = Ablation(), planted.comparison(n=8).subject
-    first, needed = ablation._first(subject, harm, sign_flips(changes, 999, 0).p_values)
-    assert (first, sorted(needed)) == ([0, 1], [0, 1])
-    ablated = [Site.attention(0), Site.mlp(0), Site.head(0, 1)]
-    base, effect = torch.zeros(1, 2), torch.zeros(3, 1, 2)
-    effect[:, 0, 1] = torch.from_numpy(harm.total)
-    metrics = ablation._metrics(subject, ablated, base, effect, harm, first, needed)
-    assert metrics["component"] == "L0 attention" and metrics["tied"] == ["L0 MLP"]
-    assert metrics["larger_not_told"] == ["L0H1"]
-
-
 def test_others_and_examples_are_those_of_all_chunks() -> None:
     probe = Ablation(components=("head",), mode="resample", neurons=0, **FAST)
     whole, parts = made(4), made(4).with_limits(chunk=5)

@@ -23,7 +23,6 @@ from mechint.subject import Subject
 from probes._clock_pizza.probe import (
     ClockPizza,
     answer_sign,
-    between,
     circularity,
     gradient_cosines,
     irrelevance,
@@ -140,11 +139,6 @@ def test_a_measure_at_its_cut_off_counts() -> None:
     assert settings.mechanism(0.9, 0.4) == "pizza" and settings.mechanism(0.6, 0.6) == "clock"
     assert settings.mechanism(0.95, 0.9) == "both" and settings.mechanism(0.7, 0.5) == "neither"
     assert settings.mechanism(0.3, 0.1, effect=0.01) == "clock"
-
-
-def test_a_model_between_the_published_ones_is_said_to_be_nearer_to_one() -> None:
-    assert between(0.33, 0.85) == between(0.99, 0.17) == ""
-    assert "nearer a clock" in between(0.48, 0.65) and "nearer a pizza" in between(0.9, 0.35)
 
 
 def test_necessary_is_not_sufficient() -> None:

@@ -19,7 +19,7 @@ from mechint.registry import PROBES, TASKS
 from mechint.reporting import Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes._fourier.probe import add_harmonics, largest_z, second_harmonics
+from probes._fourier.probe import add_harmonics, largest_z
 from probes.removal import add_finding
 from probes.spectra import Spectrum
 
@@ -51,25 +51,6 @@ def test_planted_frequencies_are_recovered_exactly(p: int, frequencies: tuple[in
     assert others is not None and others < 0.1 and abs(others) < needed.effect.value / 20
     assert result.hero == "spectra" and result.lead
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
-
-
-def test_the_loss_without_a_frequency_is_that_of_edited_weights() -> None:
-    subject = planted.modular_addition(11, (2, 5), noise=0.05, rotation_seed=1).subject
-    metrics = probe.run("fourier", subject, **QUICK).metrics
-    angles = 2 * np.pi * np.arange(11) / 11
-    for k in (2, 5):
-        waves = np.stack([np.cos(k * angles), np.sin(k * angles)]) * np.sqrt(2 / 11)
-        onto = torch.from_numpy(waves.T @ waves).float()
-        for part in ("embedding", "unembedding"):
-            model = copy.deepcopy(subject.model)
-            with torch.no_grad():
-                if part == "embedding":
-                    model.W_E[:11].sub_(onto @ model.W_E[:11])
-                else:
-                    model.W_U.sub_(model.W_U @ onto)
-            loss = Subject(model, subject.task).loss()["answer"]
-            rise = metrics[f"{part}.removal"][k]
-            assert metrics["loss"] + rise == pytest.approx(loss, rel=1e-4, abs=1e-6)
 
 
 def test_neurons_are_counted_by_their_frequency() -> None:
@@ -177,11 +158,6 @@ def test_what_is_needed_as_much_as_others_is_not_said_to_be_of_no_use(
     add_finding(report, "frequency", [2], [1, 3, 4, 5], 1e-3)
     for finding in report.result().findings:
         assert finding.verdict == "no" and said in finding.headline
-
-
-def test_second_harmonics_are_twice_the_keys_without_the_keys() -> None:
-    assert second_harmonics(59, [3, 15, 17]) == [6, 25, 29]
-    assert second_harmonics(113, [3, 6]) == [12] and second_harmonics(12, [6]) == []
 
 
 def test_a_group_that_is_not_cyclic_is_sent_to_irreps() -> None:

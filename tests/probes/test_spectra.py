@@ -51,14 +51,6 @@ def test_energies_and_correlations_by_brute_force(name: str) -> None:
     assert harmonics.energies(harmonics.without(x, [label]))[0] == pytest.approx(0, abs=1e-9)
 
 
-@given(n=st.integers(2, 12), seed=st.integers(0, 10**6))
-def test_energies_of_a_cyclic_group_are_those_of_numpy_s_transform(n: int, seed: int) -> None:
-    x = np.random.default_rng(seed).standard_normal((n, 2))
-    power = (np.abs(np.fft.fft(x, axis=0)) ** 2).sum(1) / n
-    expected = [power[k] + (power[n - k] if 2 * k != n else 0) for k in range(1, n // 2 + 1)]
-    assert Harmonics(cyclic(n)).energies(x) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("name", ["C6", "S3"])
 def test_grid_energies_are_projections_on_products_of_matrix_elements(name: str) -> None:
     group = parse(name)
