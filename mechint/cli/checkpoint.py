@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,9 +19,14 @@ from mechint.cli.common import (
     set_option,
     task_option,
 )
+from mechint.cli.list import hanging
 from mechint.cli.opening import Opening, assumptions
-from mechint.errors import one_line
+from mechint.errors import one_line, percent
 from mechint.progress import console, spinner
+
+QUALITY = ("accuracy", "loss", "chance")
+MAX_OUTPUTS, MAX_VALUE = 3, 60
+"""Outputs whose accuracy is printed, and characters of a setting; ``--json`` has all."""
 
 
 @click.group(cls=CliGroup)
@@ -64,16 +72,25 @@ def info(
 
         print_json(to_jsonable(known))
         return
+    from mechint.figures.theme import shorten_label
     from mechint.report._render import flat
 
     out = console()
-    for line in assumptions(opened):
-        out.print(line, markup=False, soft_wrap=True)
-    known.pop("assumed", None)
-    rows = flat({name: value for name, value in known.items() if value not in (None, [], {})})
+    head = [
+        f"{one_line(str(opened.path), 200)} ({known['format']})",
+        *_quality(known),
+        *assumptions(opened),
+    ]
+    for line in head:
+        out.print("\n".join(hanging(line, out.width, 2)), markup=False, soft_wrap=True)
+    told = ("path", "format", "assumed", *QUALITY)
+    rows = flat({name: value for name, value in known.items() if name not in told})
+    rows = [(name, value) for name, value in rows if value not in ("–", "none")]
     width = max(len(name) for name, _ in rows)
+    out.print()
     for name, value in rows:
-        out.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
+        line = f"{name:<{width}}  {shorten_label(value, MAX_VALUE)}"
+        out.print("\n".join(hanging(line, out.width, width + 2)), markup=False, soft_wrap=True)
     for line in opened.warnings():
         print_error(f"warning: {line}")
     if opened.task is None:
@@ -81,6 +98,20 @@ def info(
         language = (opened.path / "config.json").is_file() and "model_type" in opened.extra
         fitting = "--data prompts.jsonl" if language else fitting
         print_error(f"the file does not name its task; give it with {fitting} when you analyze it")
+
+
+def _quality(known: Mapping[str, Any]) -> list[str]:
+    """Title of the task, and per output accuracy and loss beside chance."""
+    lines = [] if known["task"] is None else [f"task {known['task']['name']}"]
+    accuracy, loss, chance = (known.get(name) or {} for name in QUALITY)
+    asked = [(name, value) for name, value in accuracy.items() if math.isfinite(value)]
+    for name, value in asked[:MAX_OUTPUTS]:
+        own, levels = (f"{name}: " if len(accuracy) > 1 else ""), chance[name]
+        lines.append(
+            f"{own}accuracy {percent(value)}   chance {percent(levels['accuracy'])}   "
+            f"loss {loss[name]:.3g} nats (chance {levels['loss']:.3g})"
+        )
+    return lines
 
 
 @checkpoint.command(short_help="Write a checkpoint in another format.")

@@ -40,10 +40,10 @@
     const data = frame.whole ? frame.data : spec.data.map((trace, i) => merged(trace, frame.data[i]));
     return { data: data.map(unpack), layout: merged(spec.layout, frame.layout), caption: frame.caption };
   };
-  const themed = (given, height) => {
+  const themed = (given, height, width) => {
     const layout = structuredClone(given);
     delete layout.title;
-    layout.font = { ...layout.font, color: color("--ink") };
+    layout.font = { ...layout.font, color: color("--ink"), size: width < 420 ? 10 : 12 };
     layout.hoverlabel = { bgcolor: color("--panel"), bordercolor: color("--rule"), font: { color: color("--ink") } };
     for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
       Object.assign(layout[name], { gridcolor: color("--grid"), linecolor: color("--quiet"), tickcolor: color("--quiet") });
@@ -90,7 +90,7 @@
       plot.slider.setAttribute("aria-valuetext", `step ${plot.step.value}`);
     }
     plot.drawn = true;
-    return Plotly.react(element, data, themed(layout, height), { responsive: true, displayModeBar: false });
+    return Plotly.react(element, data, themed(layout, height, figure.clientWidth), { responsive: true, displayModeBar: false });
   };
   const waiting = new Set();
   document.addEventListener("step", ({ detail }) => {  // one slider moves every figure that has its step
