@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import gpu, rankings, table, throughput
+from benchmarks import explanations, gpu, rankings, table, throughput
 from benchmarks.__main__ import check as benchmarks_check
 from benchmarks.__main__ import main as benchmarks_main
 from benchmarks.timing import BenchSettings, bounded, missing, paired, timer, versus
@@ -206,3 +207,36 @@ def test_a_planted_site_comes_first_by_its_edges():
         assert rankings.rankings(subject, truth, name)["path patching"][2] < 0.9
     behind = {"alignment": {"x": "L0 MLP @ 2"}, "outside": dict.fromkeys(heads, 0.0)}
     assert math.isnan(rankings.rankings(subject, behind, "x")["path patching"][2])
+
+
+def test_fingerprints_are_alike_where_a_unit_renames_the_residues() -> None:
+    """Of three of the five frequencies mod 11 there are ten sets, in two classes of five."""
+    sets = list(itertools.combinations(range(1, 6), 3))
+    classes: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for keys in sets:
+        classes.setdefault(explanations.fingerprint(keys, 11), set()).add(keys)
+    assert sorted(map(len, classes.values())) == [5, 5]
+    for members in classes.values():
+        for keys, unit in itertools.product(members, range(1, 11)):
+            renamed = {min(unit * key % 11, -unit * key % 11) for key in keys}
+            assert tuple(sorted(renamed)) in members
+
+
+def test_what_models_run_is_measured_once_and_written(tmp_path: Path) -> None:
+    model = explanations.Model("examples/maximum.pt")
+    path, kept = explanations.EXAMPLES / "maximum.pt", tmp_path / "rows.jsonl"
+    gone = explanations.Model("examples/gone.pt")
+    asked = [(path, model), (tmp_path / "gone.pt", gone)]
+    rows = explanations.survey(asked, kept)
+    assert rows[0]["standing"] == "stands" and rows[0]["family"] == "routes"
+    assert 0 < rows[0]["logits"] < 0.1 and "error" in rows[1]
+    assert explanations.survey(asked, kept) == rows and len(kept.read_text().splitlines()) == 2
+    seeds = [
+        {"model": f"seed={i}", "standing": "stands", "family": "frequencies", "blocks": blocks}
+        | {"accuracy": 1.0, "logits": 0.1, "attention": ["used"], "reason": "", "ended": "finished"}
+        for i, blocks in enumerate((["1", "2"], ["2", "4"], ["1", "4"]))
+    ]
+    text = explanations.page(rows, seeds, 11, "By a sweep.")
+    assert "# What 5 models run" in text and "| `examples/maximum` | Max of list" in text
+    assert "| stands | 2 | 3 | 100.0% | 10.0% |" in text
+    assert "fall into 2 classes; found more than once: 1, 2 (2 seeds)." in text
