@@ -50,30 +50,19 @@ def load_checkpoint(
     data: Data = None,
     mapping: str | Path | Mapping[str, Any] | None = None,
 ) -> Checkpoint:
-    """Open a checkpoint of any registered format.
+    """Open a checkpoint of any registered format, as `load` does, with what is known of it.
 
     Args:
-        path: a checkpoint file; a run directory (its last checkpoint, the others as `series`); or a
-            Hugging Face model directory.
-        task: name of the task, or the task itself, where the file does not say or another one is
-            wanted.
+        path, task, device, data, mapping: as for `load`.
         parameters: fields of the task; on their own they change the task that the file names, and
             with `data` they are settings of the prompts (`prepend_bos`).
-        device: "cpu", "cuda" or "cuda:1".
         model: fields of the model's configuration, in place of what the file states or what was
             assumed: ``{"attention_dir": "bidirectional"}``; ``{"bridge": True}`` opens a Hugging
             Face GPT-2 through TransformerLens's bridge, too.
-        data: prompts for a language model without a task: a file, or a list of texts, token ids or
-            mappings (`mechint.prompts`).
-        mapping: a mapping file (`mechint.checkpoints.mapping`), or its content, that says how the
-            file's names become mechint's; a ``mapping.yaml`` beside the file when None.
 
     Raises:
-        DataError: prompts that cannot be used.
-        CheckpointError: missing, empty, truncated, foreign or hostile file, a directory without a
-            model, or a model that does not fit the task.
-        ParameterError: a device that is not there, or a parameter out of range.
-        UnknownNameError: no such task, or no such parameter.
+        DataError, CheckpointError: as `load`. ParameterError: a device that is not there, or a
+            parameter out of range. UnknownNameError: no such task, or no such parameter.
     """
     place = find_device(device)
     path, changes = Path(path), dict(model or {})
@@ -142,7 +131,8 @@ def load(
         model: fields of the model's configuration, in place of what was assumed.
         data: prompts for a language model without a task: a file, or a list of texts, lists of
             token ids or mappings (`mechint.prompts`); `parameters` are then theirs.
-        mapping: a mapping file, or its content, for a format that mechint does not know.
+        mapping: a mapping file (`mechint.checkpoints.mapping`), or its content, that says how the
+            file's names become mechint's; a ``mapping.yaml`` beside the file when None.
         hooks: of a module in memory, as for `mechint.wrap`.
         tokenizer: of a model in memory; its own where it has one.
 
