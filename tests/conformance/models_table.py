@@ -37,7 +37,7 @@ ANY_PAIR = {"only_correct": False}
 SETTINGS: dict[str, dict[str, Any]] = {
     "das": ANY_PAIR,
     "patching": ANY_PAIR,
-    "norms": {"null_models": 19, "null_examples": 8, "bootstrap": 199},
+    "norms": {"null_models": 19, "null_examples": 8},
 }
 """What lets a probe run on random weights, which answer nothing right, and in a moment."""
 

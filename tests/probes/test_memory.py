@@ -31,7 +31,7 @@ SETTINGS = {
     "gradients": {"permutations": 2},
     "interference": {"batches": 2, "null_samples": 4},
     "lens": {"permutations": 9},
-    "weights": {"examples": 8},
+    "weights": {"draws": 9},
 }
 """Probes of a language model, the fewest samples, and fewer examples kept whole than there are."""
 

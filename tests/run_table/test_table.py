@@ -168,7 +168,9 @@ def test_a_worker_that_dies_is_named_in_one_line(tmp_path: Path) -> None:
 
 
 def test_figures_of_a_probe_that_the_table_lacks_are_refused(folder: Path) -> None:
-    table = mechint.runs(folder / "d16").probe("norms", bins=50).probe("norms", bins=60)
+    table = (
+        mechint.runs(folder / "d16").probe("norms", null_models=50).probe("norms", null_models=60)
+    )
     with pytest.raises(UnknownNameError, match=r"measured probe 'nroms'; did you mean 'norms'"):
         table.figures_of("nroms")
     with pytest.raises(UnknownNameError, match="measured probes: none"):
