@@ -78,7 +78,8 @@ class Runs:
         self, family: str | None = None, *, seed: int = 0, answer: Any = None, examples: int = 3000
     ) -> Runs:
         """The table with the best explanation of every model as columns ``explain.family``,
-        ``explain.standing``, ``explain.unaccounted``, ``explain.parts`` and ``explain.name``.
+        ``explain.standing``, ``explain.reason``, ``explain.unaccounted``, ``explain.parts``,
+        ``explain.blocks`` and ``explain.name``.
 
         Args: as of `mechint.explain.explain`; answer: as of `probe`.
         """
