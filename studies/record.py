@@ -196,4 +196,4 @@ def row(*cells: str) -> str:
 
 
 if __name__ == "__main__":
-    record(sys.argv[1:], documents=["docs/papers.md"])
+    record(sys.argv[1:], documents=["README.md", "docs/papers.md"])
