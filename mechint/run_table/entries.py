@@ -60,10 +60,15 @@ class Entry:
         return self.path / KEPT / f"step-{self.step:08d}.pt"
 
     def steps(self) -> list[Entry]:
-        """An entry per kept checkpoint; itself where none is kept."""
+        """An entry per kept checkpoint, and itself where the last weights are not among them, as
+        of a run that stopped early.
+        """
         found = sorted((self.path / KEPT).glob("step-*.pt")) if self.is_run else []
         steps = [int(match[1]) for file in found if (match := re.match(r"step-(\d+)$", file.stem))]
-        return [dataclasses.replace(self, step=step) for step in steps] or [self]
+        kept = [dataclasses.replace(self, step=step) for step in steps]
+        last = self._weights_step() if kept else None
+        later = last is not None and last > max(steps)
+        return [*kept, self] if later or not kept else kept
 
     def subject(self) -> Subject:
         """The model as probes are given it; CheckpointError where it cannot be opened."""

@@ -116,6 +116,18 @@ def test_a_row_has_the_metrics_of_its_own_step_alone(thin: Path, tmp_path: Path)
     assert table.csv(tmp_path / "t.csv").read_text().count("\n") == 1 + len(rows)
 
 
+def test_the_last_state_of_a_run_that_stopped_early_is_a_row(tmp_path: Path) -> None:
+    task, out = tasks.make("modular-arithmetic", p=7), tmp_path / "run"
+    train = {"steps": 1000, "evaluate_every": 10, "checkpoints": "linear", "n_checkpoints": 4}
+    early = {"stop_patience": 2, "stop_after": 30, "stop_delta": 1e9}
+    mechint.train(task, {"d_model": 16, "n_heads": 2}, {**train, **early}, out=out)
+    rows = mechint.runs(out).over_steps().rows()
+    kept = [int(file.stem.removeprefix("step-")) for file in (out / "checkpoints").iterdir()]
+    stopped = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    assert [row["step"] for row in rows] == [*sorted(kept), stopped["step"]] == [0, stopped["step"]]
+    assert rows[-1]["train.loss"] == stopped["train.loss"]
+
+
 def test_training_metrics_are_timed_by_the_evaluations(thin: Path) -> None:
     """The step of a crossing is that of a line through the evaluations, not through the rows."""
     lines = (thin / "metrics.jsonl").read_text().splitlines()
