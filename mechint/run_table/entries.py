@@ -65,7 +65,7 @@ class Entry:
         """
         found = sorted((self.path / KEPT).glob("step-*.pt")) if self.is_run else []
         steps = [int(match[1]) for file in found if (match := re.match(r"step-(\d+)$", file.stem))]
-        kept = [dataclasses.replace(self, step=step) for step in steps]
+        kept: list[Entry] = [dataclasses.replace(self, step=step) for step in steps]
         last = self._weights_step() if kept else None
         later = last is not None and last > max(steps)
         return [*kept, self] if later or not kept else kept
