@@ -25,6 +25,8 @@ from mechint.jsonable import to_jsonable
 Kind = Literal[
     "lines", "bars", "dots", "histogram", "matrix", "panels", "attention", "graph", "sentence"
 ]
+LETTERS = 48
+"""Of the names of lines, across a figure of half a page."""
 DPI = 96
 """Pixels of a page in an inch of a drawing."""
 
@@ -118,12 +120,26 @@ class Plot:
         return (at - min(all_)) / ((max(all_) - min(all_)) or 1.0)
 
     def crowded(self, line: Line) -> int:
-        """Number of named lines before `line` whose name would stand on its own: those on the same
-        axis within a twelfth of its span.
+        """Number of named lines before `line` whose name would stand on its own: above the plot by
+        the letters of both, beside it where lines are within a twelfth of the axis.
         """
         before = self.lines[: list(self.lines).index(line)]
         same = [one for one in before if one.text and one.axis == line.axis]
-        return sum(abs(self.share(one) - self.share(line)) < 1 / 12 for one in same)
+        if line.axis == "y":
+            return sum(abs(self.share(one) - self.share(line)) < 1 / 12 for one in same)
+        left, right = self._name(line)
+        return sum(a < right + 1 and left < b + 1 for a, b in map(self._name, same))
+
+    def side(self, line: Line) -> Literal["left", "center", "right"]:
+        """The end of its name at which a vertical line stands, so that the name is not cut."""
+        share = self.share(line)
+        return "left" if share < 0.1 else "right" if share > 0.9 else "center"
+
+    def _name(self, line: Line) -> tuple[float, float]:
+        """First and last place of a vertical line's name, in letters of a figure of half a page."""
+        part = {"left": 0.0, "center": 0.5, "right": 1.0}[self.side(line)]
+        left = LETTERS * self.share(line) - part * len(line.text)
+        return left, left + len(line.text)
 
 
 @dataclass(frozen=True, repr=False)

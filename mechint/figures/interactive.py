@@ -101,7 +101,8 @@ def _trace(layer: Layer, plot: Plot, first: bool) -> list[dict[str, Any]]:
     mode = "markers+text" if layer.labels else "markers"
     points = {**common, "type": "scatter", "mode": mode, "marker": marker}
     if layer.text is not None:
-        points |= {"text": [_plain(text) for text in layer.text], "textposition": "top center"}
+        place = "middle right" if plot.bare else "top center"
+        points |= {"text": [_plain(text) for text in layer.text], "textposition": place}
         points |= {"textfont": {"size": 10}}
         return [points]
     return [points | names]
@@ -227,6 +228,7 @@ def _layout(figure: Figure) -> dict[str, Any]:
             layout["annotations"].append({**head, **at, "xanchor": "left", "yanchor": "bottom"})
     lift = 26 if figure.kind == "panels" else above
     layout["legend"]["y"] = 1 + lift / layout["height"]
+    layout["meta"]["lift"] = lift
     return layout
 
 
@@ -329,10 +331,8 @@ def _line(
         f"{other}ref": across,
         other: 1,
         "yanchor": "bottom",
-        "xanchor": "center" if own == "x" else "right",
+        "xanchor": plot.side(line) if own == "x" else "right",
     }
-    if own == "x" and not 0.1 <= (place := plot.share(line)) <= 0.9:
-        note["xanchor"] = "left" if place < 0.1 else "right"
     crowded = plot.crowded(line)
     if crowded and own == "y":
         note |= {"x": 0, "xanchor": "left"}

@@ -333,10 +333,13 @@ def _draw_points(axes: Axes, layer: Layer, x: np.ndarray, y: np.ndarray) -> None
     axes.scatter(x, y, **style)
     if layer.labels and layer.text is not None:
         step = -(-len(layer.text) // 45)
+        # names of a flow's nodes stand beside its edges, others above their points
+        off, sides = (
+            ((0, 4), ("center", "baseline")) if axes.axison else ((6, 0), ("left", "center"))
+        )
+        style = {"textcoords": "offset points", "ha": sides[0], "va": sides[1], "fontsize": 7.5}
         for at, on, text in list(zip(x, y, layer.text, strict=True))[::step]:
-            axes.annotate(
-                text, (at, on), (0, 4), textcoords="offset points", ha="center", fontsize=7.5
-            )
+            axes.annotate(text, (at, on), off, **style)
 
 
 def _draw_bars(
@@ -392,9 +395,7 @@ def _draw_line(axes: Axes, line: Line, plot: Plot, lift: int) -> None:
     style: dict[str, Any] = {"fontsize": 7.5, "color": line.color, "textcoords": "offset points"}
     crowded = plot.crowded(line)
     if line.axis == "x":
-        place = plot.share(line)  # a name at an end of the axis stays within the figure
-        side = "left" if place < 0.1 else "right" if place > 0.9 else "center"
-        style |= {"xycoords": axes.get_xaxis_transform(), "ha": side, "va": "bottom"}
+        style |= {"xycoords": axes.get_xaxis_transform(), "ha": plot.side(line), "va": "bottom"}
         axes.annotate(line.text, (at, 1), (0, lift + 9 * crowded), **style)
     else:
         style |= {"xycoords": axes.get_yaxis_transform(), "ha": "left" if crowded else "right"}
@@ -411,6 +412,7 @@ def _name_series(axes: Axes, plot: Plot) -> None:
         return
     from matplotlib.lines import Line2D
 
+    over = [plot.crowded(line) for line in plot.lines if line.axis == "x" and line.text]
     handles = [
         Line2D(
             [],
@@ -433,7 +435,7 @@ def _name_series(axes: Axes, plot: Plot) -> None:
         columnspacing=1.2,
         handletextpad=0.4,
         borderpad=0.2,
-        borderaxespad=3.0 if any(line.axis == "x" and line.text for line in plot.lines) else 0.5,
+        borderaxespad=3.0 + 1.2 * max(over) if over else 0.5,
     )
 
 

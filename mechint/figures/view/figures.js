@@ -50,7 +50,9 @@
       layout[name].tickfont = { color: color("--quiet"), size: 11 };
     }
     const above = layout.annotations.length || layout.showlegend;
-    return Object.assign(layout, { height, margin: { l: 56, r: 16, t: above ? layout.meta.top : 12, b: 44 } });
+    const margin = { l: 56, r: 16, t: above ? layout.meta.top : 12, b: 44 };
+    layout.legend.y = 1 + layout.meta.lift / Math.max(height - margin.t - margin.b, 40);
+    return Object.assign(layout, { height, margin });
   };
 
   const plots = [...document.querySelectorAll("script[data-plot]")].map((source) => {
