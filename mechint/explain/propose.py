@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import time
 from collections.abc import Iterator
 from typing import ClassVar
@@ -10,7 +11,7 @@ from typing import ClassVar
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.explain._audit import Audit, audit, beats_chance
 from mechint.explain.explanation import Explanation
-from mechint.explain.measure import Bench
+from mechint.explain.measure import MIN_INPUTS, Bench
 from mechint.registry import EXPLANATIONS, summary
 from mechint.subject import Subject
 from mechint.task import Program
@@ -54,7 +55,8 @@ def explain(
         examples: distinct inputs, half of which are fitted and half judged.
 
     Returns:
-        Audits; one that is "refused" where the model answers at chance or no program was found.
+        Audits; one that is "refused" where the model answers at chance or no program was found, and
+        one that "abstains" where there are too few inputs to find one.
 
     Raises:
         NotApplicableError: the subject has no task with a program.
@@ -67,7 +69,8 @@ def explain(
         )
     start = time.perf_counter()
     bench = Bench(subject, program, seed, examples)
-    if not beats_chance(bench):
+    few = len(bench.judged) < MIN_INPUTS
+    if not few and not beats_chance(bench):
         reason = f"the model answers at chance: {bench.accuracy:.1%} of {len(bench.judged)}"
         return [_refused(subject, program, reason, bench, start)]
     names = [family] if family is not None else list(EXPLANATIONS)
@@ -91,7 +94,11 @@ def explain(
     found.sort(key=lambda one: one.rank)
     if not found or found[0].standing in ("wrong", "abstains"):
         reason = "no program was found" if serves else "no family serves such a model and task"
-        found.insert(0, _refused(subject, program, reason, bench, start))
+        first = _refused(subject, program, reason, bench, start)
+        if serves and few:
+            reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
+            first = dataclasses.replace(first, standing="abstains", reason=reason)
+        found.insert(0, first)
     return found
 
 

@@ -171,6 +171,8 @@ def test_too_few_inputs_abstain() -> None:
     subject = addition()
     few = subject.with_data(subject.data[:30])
     assert audit(few, site("L0 resid_post @ answer").holds("answer")).standing == "abstains"
+    found = explain(few, family="variables")[0]
+    assert (found.standing, found.reason) == ("abstains", "20 judged inputs, 24 needed")
 
 
 def test_whole_sites_are_exchanged_without_a_fit() -> None:
