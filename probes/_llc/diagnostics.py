@@ -110,8 +110,8 @@ class Chains:
             return f"{diverged} of {len(every)} chains diverged; set a smaller step_size"
         if self.value <= 0 or self.interval[1] <= 0:
             return (
-                "chains find a lower loss nearby, so the model is not at a minimum; set a larger "
-                "localization, or ask a model trained further"
+                f"the estimate is {self.value:.3g}: chains find a lower loss nearby, so the model "
+                "is not at a minimum; set a larger localization, or ask a model trained further"
             )
         for share, words in (
             (
