@@ -258,6 +258,9 @@ class ClockPizza(Probe):
             for name in ("loss", "loss.key_frequencies_alone", "loss.without_key_frequencies")
         )
         assert loss is not None
+        low, high = (metrics[f"gradient_symmetricity.{end}"] for end in ("low", "high"))
+        ends = [self.mechanism(end, irrelevance, metrics["distance_effect"]) for end in (low, high)]
+        spanned = next((one for one in ends if one in PUBLISHED), "")
         half = (loss + math.log(cycle.n)) / 2
         necessary = without is not None and without > half
         sufficient = alone is not None and alone < half
@@ -276,6 +279,12 @@ class ClockPizza(Probe):
             )
         elif keys and answers and necessary and sufficient and measured == "both":
             reason = "symmetric gradients speak for a pizza, irrelevant distances for a clock"
+        elif keys and answers and necessary and sufficient and measured == "neither" and spanned:
+            bar = self.asymmetric if spanned == "clock" else self.symmetric
+            reason = (
+                f"the gradient symmetricity, {symmetricity:.3f}, has a 95% interval from {low:.3f} "
+                f"to {high:.3f}, which holds the bar of a {spanned}, {bar:g}"
+            )
         if reason:
             report.metric("mechanism", "both" if measured == "both" else "unclear")
             if measured in PUBLISHED:
@@ -285,7 +294,6 @@ class ClockPizza(Probe):
         shown = bool(keys) and necessary and sufficient
         mechanism = measured if shown and measured in PUBLISHED else "neither"
         report.metric("mechanism", mechanism)
-        low, high = (metrics[f"gradient_symmetricity.{end}"] for end in ("low", "high"))
         published = PUBLISHED.get(mechanism)
         details = {
             "gradient symmetricity": metrics["gradient_symmetricity"],

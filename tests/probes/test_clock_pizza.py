@@ -141,6 +141,17 @@ def test_a_measure_at_its_cut_off_counts() -> None:
     assert settings.mechanism(0.3, 0.1, effect=0.01) == "clock"
 
 
+def test_a_bar_within_the_interval_is_neither_passed_nor_missed() -> None:
+    subject = planted.modular_addition(13, (2, 5), noise=0.05, rotation_seed=1).subject
+    metrics = probe.run("clock-pizza", subject, **QUICK).metrics
+    low, middle = (metrics[f"gradient_symmetricity.{name}"] for name in ("low", "centered"))
+    assert low < middle
+    for bar, verdict in (((low + middle) / 2, "unclear"), (low - 0.01, "no")):
+        (finding,) = probe.run("clock-pizza", subject, asymmetric=bar, **QUICK).findings
+        assert finding.verdict == verdict
+        assert ("interval" in finding.reason) == (verdict == "unclear")
+
+
 def test_necessary_is_not_sufficient() -> None:
     """A table of all pairs that writes two frequencies has a clock's measures. Its loss rests on
     these frequencies of the embedding, and on all others.
