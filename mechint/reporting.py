@@ -37,7 +37,7 @@ AT_CHANCE = "the model is not shown to answer better than chance"
 
 @dataclass(frozen=True)
 class Performance:
-    """How well a model answers, beside the best constant answer, for one output.
+    """Accuracy of a model beside that of the best constant answer, for one output.
 
     accuracy, chance: 0–1, chance as in `Subject.chance`; n: answers counted; p_value: one-sided
     binomial against `chance`, each distinct example counted once (`by_example`); outputs: how many
@@ -53,14 +53,14 @@ class Performance:
 
     @property
     def beats_chance(self) -> bool:
-        """Whether the model answers better than the best constant answer, at CHANCE_LEVEL over all
+        """True if the model answers better than the best constant answer, at CHANCE_LEVEL over all
         outputs (Bonferroni).
         """
         return self.p_value * self.outputs <= CHANCE_LEVEL
 
     @property
     def too_few(self) -> bool:
-        """Whether even all answers right could not be told from chance."""
+        """True if even all answers right could not be told from chance."""
         return self.chance**self.n * self.outputs > CHANCE_LEVEL
 
     def __str__(self) -> str:
@@ -162,7 +162,7 @@ class Report:
 
     @cached_property
     def performance(self) -> tuple[Performance, ...]:
-        """How well the subject answers, taken once for all findings."""
+        """Accuracy of the subject, output by output, taken once for all findings."""
         return performance(self.subject, self.correct)
 
     # --- numbers ----------------------------------------------------------------------------------

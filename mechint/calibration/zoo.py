@@ -187,8 +187,8 @@ def _named(
 
 
 def _held(found: Site, site: Site, answer: int) -> str:
-    """Whether a head or MLP is the site, or a residual stream holds what the site writes, at its
-    position or where later layers carry it; "before" where it is what the site may read.
+    """Return "right" for the site itself, or a residual stream that holds what the site writes, at
+    its position or where later layers carry it; "before" for what the site may read; else "wrong".
     """
     at = answer if found.pos == "answer" else found.pos
     if found.kind in ("head", "mlp"):

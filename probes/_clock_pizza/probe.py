@@ -264,6 +264,7 @@ class ClockPizza(Probe):
         half = (loss + math.log(cycle.n)) / 2
         necessary = without is not None and without > half
         sufficient = alone is not None and alone < half
+        shown = bool(keys) and necessary and sufficient
         few = report.nulls[NULL].too_few_arrangements(KeyRule().alpha)
         answers = [one for one in report.performance if one.beats_chance]
         unclear = "Whether the model adds as a clock or as a pizza is unclear."
@@ -277,9 +278,9 @@ class ClockPizza(Probe):
                 f"key frequencies {named(keys, 5)} are necessary, not sufficient: loss "
                 f"{without:.2g} nats without them, {alone:.2g} with them alone"
             )
-        elif keys and answers and necessary and sufficient and measured == "both":
+        elif answers and shown and measured == "both":
             reason = "symmetric gradients speak for a pizza, irrelevant distances for a clock"
-        elif keys and answers and necessary and sufficient and measured == "neither" and spanned:
+        elif answers and shown and measured == "neither" and spanned:
             bar = self.asymmetric if spanned == "clock" else self.symmetric
             reason = (
                 f"the gradient symmetricity, {symmetricity:.3f}, has a 95% interval from {low:.3f} "
@@ -291,7 +292,6 @@ class ClockPizza(Probe):
                 unclear = f"The measures speak for a {measured}; whether it adds as one is unclear."
             report.unclear(unclear, reason)
             return
-        shown = bool(keys) and necessary and sufficient
         mechanism = measured if shown and measured in PUBLISHED else "neither"
         report.metric("mechanism", mechanism)
         published = PUBLISHED.get(mechanism)

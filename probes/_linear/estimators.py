@@ -127,8 +127,8 @@ def choose_penalty(
 
 
 def each_once(subject: Subject, variables: Sequence[Variable]) -> str | None:
-    """That no class can be learned, in words, where every variable has another value in each of
-    the subject's different examples; None elsewhere.
+    """The reason, in words, that no class can be learned where every variable has another value in
+    each of the subject's different examples; None elsewhere.
     """
     tokens = subject.data.tokens.unique(dim=0)
     values = [one.value_of(tokens) for one in variables]
