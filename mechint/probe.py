@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from mechint.config import Settings
 from mechint.errors import MechintError, NotApplicableError
 from mechint.interventions import resumes
-from mechint.models.capability import Capability
+from mechint.models.protocol import Capability
 from mechint.registry import PROBES, summary
 from mechint.reporting import Report, performance
 from mechint.results import ProbeResult

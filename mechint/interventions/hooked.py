@@ -14,8 +14,7 @@ from mechint.activations import select_positions
 from mechint.errors import ParameterError
 from mechint.interventions.sites import ResidSite
 from mechint.interventions.values import Intervention
-from mechint.models.capability import Capability
-from mechint.models.protocol import capabilities, check_edits
+from mechint.models.protocol import Capability, capabilities, check_edits
 from mechint.progress import counting_within
 
 _added: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()

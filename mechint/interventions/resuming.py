@@ -19,9 +19,8 @@ from mechint.activations import select_positions
 from mechint.config import ModelConfig
 from mechint.interventions.hooked import check_adds
 from mechint.interventions.sites import ResidSite
-from mechint.models.capability import Capability
 from mechint.models.forward import Forward
-from mechint.models.protocol import capabilities, describe, has_hooks_attached
+from mechint.models.protocol import Capability, capabilities, describe, has_hooks_attached
 from mechint.models.rows import RowLayout
 from mechint.task import Batch
 

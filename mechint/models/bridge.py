@@ -22,7 +22,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import CheckpointError, first_line
-from mechint.models.capability import Capability
+from mechint.models.protocol import Capability
 from mechint.models.stacks import HEAD_WEIGHTS
 from mechint.models.untouched import evaluating, plain_arithmetic
 

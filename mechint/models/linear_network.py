@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
-from mechint.models.capability import Capability
+from mechint.models.protocol import Capability
 
 
 class LinearNetwork(HookedRootModule):

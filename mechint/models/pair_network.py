@@ -16,9 +16,8 @@ from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from mechint.errors import ParameterError
-from mechint.models.capability import Capability
 from mechint.models.pair_config import PairNetworkConfig, parameter_shapes
-from mechint.models.protocol import ModelDescription, copy_weights
+from mechint.models.protocol import Capability, ModelDescription, copy_weights
 
 
 class _Part(nn.Module):

@@ -16,9 +16,8 @@ from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from mechint.models import linear_bottleneck, two_layer
-from mechint.models.capability import Capability
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
-from mechint.models.protocol import copy_weights
+from mechint.models.protocol import Capability, copy_weights
 from mechint.models.two_layer import TwoLayerConfig
 
 

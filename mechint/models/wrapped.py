@@ -28,8 +28,7 @@ from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from mechint.errors import ParameterError, UnknownNameError
-from mechint.models.capability import Capability
-from mechint.models.protocol import ModelDescription, n_blocks, size_of
+from mechint.models.protocol import Capability, ModelDescription, n_blocks, size_of
 from mechint.models.stacks import HEAD_WEIGHTS
 from mechint.models.untouched import evaluating
 

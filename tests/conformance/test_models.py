@@ -19,10 +19,9 @@ from mechint.activations import LOGITS, Recorder, position_axis
 from mechint.config import ModelConfig
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models import bridge, build
-from mechint.models.capability import Capability
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
 from mechint.models.pair_network import PairNetworkConfig
-from mechint.models.protocol import capabilities, describe, hook_names, reinitialized
+from mechint.models.protocol import Capability, capabilities, describe, hook_names, reinitialized
 from mechint.models.two_layer import TwoLayerConfig
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models.at_positions import AtPositions, forward_at, supports
+from mechint.models.at_positions import forward_at, supports
 from mechint.models.forward import Forward
 from mechint.models.rows import RowLayout, pack, select_flat
 from mechint.models.transformer import HookedTransformer, initialize
@@ -279,23 +279,6 @@ def test_logits_and_activations_at_positions_are_those_of_hooks(
     assert torch.allclose(logits, expected[examples, positions].detach(), atol=1e-10)
     for name in names:
         assert torch.allclose(found[name], cache[name][examples, positions].detach(), atol=1e-10)
-
-
-@pytest.mark.parametrize("shape", [{"n_layers": 1}, {"n_layers": 2, "normalization_type": "LN"}])
-@pytest.mark.parametrize("positions", [-1, torch.tensor([2, 0, 1])])
-def test_other_weights_take_the_place_of_the_models(
-    shape: dict[str, object], positions: int | Tensor
-) -> None:
-    model, tokens = model_of(**shape), torch.tensor([[1, 2, 3], [3, 2, 1], [1, 1, 1]])
-    several = AtPositions(model, tokens, positions)
-    others = torch.randn(4, *model.W_E.shape, generator=torch.Generator().manual_seed(1)).double()
-    for other in others:
-        changed = model_of(**shape)
-        with torch.no_grad():
-            changed.W_E.copy_(other)
-            expected = changed(tokens)[torch.arange(3), positions]
-        found, _ = several.forward(weights={"embed.W_E": other})
-        assert torch.allclose(found, expected, atol=1e-12)
 
 
 def test_models_and_names_that_have_no_row_per_position_are_refused() -> None:

@@ -9,8 +9,7 @@ from transformer_lens import FactoredMatrix
 import mechint
 from mechint.config import ModelConfig
 from mechint.models import build
-from mechint.models.capability import Capability
-from mechint.models.protocol import capabilities
+from mechint.models.protocol import Capability, capabilities
 from mechint.models.stacks import HEAD_WEIGHTS, ov_circuit, qk_circuit
 from tests.conformance.test_models import NATIVE, kinds, made
 
