@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.config import TrainConfig as TrainConfig
     from mechint.config import setting as setting
     from mechint.dictionaries import activation_batches as activation_batches
-    from mechint.dictionaries import export_activations as export_activations
     from mechint.dictionaries import load_dictionary as load_dictionary
     from mechint.errors import MechintError as MechintError
     from mechint.models.transformer import HookedTransformer as HookedTransformer
@@ -79,7 +78,7 @@ _MODULES = {
     "mechint.probe": "Probe Need Report",
     "mechint.config": "setting ModelConfig TrainConfig",
     "mechint.results": "ProbeResult Finding Effect Null Table Figure Claim",
-    "mechint.dictionaries": "load_dictionary export_activations activation_batches",
+    "mechint.dictionaries": "load_dictionary activation_batches",
     "mechint.models.wrapped": "wrap",
     "mechint.models.transformer": "HookedTransformer",
     "mechint.errors": "MechintError",

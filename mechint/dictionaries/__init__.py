@@ -1,7 +1,6 @@
 """Sparse autoencoders of SAELens as interventions, and activations for SAELens to train them on.
 
     batches = mechint.activation_batches(subject, "blocks.0.hook_resid_post", 4096, epochs=None)
-    mechint.export_activations(subject, "blocks.0.hook_resid_post", "activations/")
     dictionary = mechint.load_dictionary("sae/")          # cfg.json, sae_weights.safetensors
     recovery(subject, dictionary).recovered               # share of the loss that is kept
     loss_under(subject, [Reconstruct(dictionary.site, dictionary, without=(3, 17))])
@@ -10,7 +9,7 @@ mechint trains no sparse autoencoders and does not import SAELens: files and ten
 """
 
 from mechint.dictionaries.dictionary import Dictionary, Reconstruct, Recovery, recovery
-from mechint.dictionaries.export import activation_batches, export_activations
+from mechint.dictionaries.export import activation_batches
 from mechint.dictionaries.files import load_dictionary
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "Reconstruct",
     "Recovery",
     "activation_batches",
-    "export_activations",
     "load_dictionary",
     "recovery",
 ]

@@ -21,12 +21,11 @@ from mechint.dictionaries import (
     Dictionary,
     Reconstruct,
     activation_batches,
-    export_activations,
     load_dictionary,
     recovery,
 )
 from mechint.dictionaries.files import save_dictionary
-from mechint.errors import CheckpointError, ParameterError, RunError, UnknownNameError
+from mechint.errors import CheckpointError, ParameterError, UnknownNameError
 from mechint.interventions import Site, logits_under, loss_under
 from mechint.subject import Subject
 
@@ -413,27 +412,6 @@ def test_damaged_files_get_one_line(tmp_path: Path) -> None:
 
 
 # --- activations ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("at", [None, "answer", 1])
-def test_exported_rows_are_the_subjects_activations(at: Any, tmp_path: Path) -> None:
-    subject = written()[0].with_limits(chunk=100)
-    shards = export_activations(subject, HOOK, tmp_path / "out", at=at, rows_per_shard=300)
-    loaded = [load_file(shard) for shard in shards]
-    rows = {name: torch.cat([one[name] for one in loaded]) for name in loaded[0]}
-    whole = subject.activation(HOOK, at)
-    assert torch.allclose(rows["activations"], whole.reshape(-1, whole.shape[-1]), atol=1e-6)
-    everywhere, tokens = subject.activation(HOOK), subject.data.tokens
-    assert torch.allclose(
-        rows["activations"], everywhere[rows["example"], rows["position"]], atol=1e-6
-    )
-    assert torch.equal(rows["token"], tokens[rows["example"], rows["position"]])
-    index = json.loads((tmp_path / "out" / "activations.json").read_text())
-    assert index["rows"] == len(rows["token"]) == sum(index["shards"].values())
-    assert all(count == 300 for count in list(index["shards"].values())[:-1])
-    assert (index["hook"], index["d_in"]) == (HOOK, whole.shape[-1])
-    with pytest.raises(RunError, match="holds an export"):
-        export_activations(subject, HOOK, tmp_path / "out")
-
-
 def test_batches_go_through_all_rows_in_another_order_each_time() -> None:
     subject = written()[0].with_limits(chunk=100)
     whole = subject.activation(HOOK).flatten(0, 1)
@@ -450,7 +428,7 @@ def test_batches_go_through_all_rows_in_another_order_each_time() -> None:
     assert sum(len(one) for one in itertools.islice(forever, 5)) > 2 * len(whole)
 
 
-def test_heads_are_joined_and_patterns_are_refused(tmp_path: Path) -> None:
+def test_heads_are_joined_and_patterns_are_refused() -> None:
     subject = planted.modular_addition(7, (2,)).subject
     z = subject.activation("blocks.0.attn.hook_z")
     (batch,) = activation_batches(subject, "blocks.0.attn.hook_z", 10_000)
@@ -458,7 +436,7 @@ def test_heads_are_joined_and_patterns_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="pairs of positions"):
         activation_batches(subject, "blocks.0.attn.hook_pattern", 8)
     with pytest.raises(UnknownNameError, match="did you mean"):
-        export_activations(subject, "blocks.0.hook_mlp_outt", tmp_path)
+        activation_batches(subject, "blocks.0.hook_mlp_outt", 8)
     with pytest.raises(ParameterError, match="no example"):
         activation_batches(Subject(subject.model, None), "hook_embed", 8)
     with pytest.raises(ParameterError, match="at least 1"):

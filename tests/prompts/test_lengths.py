@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 
 import probes
 from mechint.counterfactuals import unpaired
-from mechint.dictionaries import Dictionary, activation_batches, export_activations, recovery
+from mechint.dictionaries import Dictionary, activation_batches, recovery
 from mechint.errors import DataError, ParameterError
 from mechint.interventions import Mean, Site, loss_under
 from mechint.subject import Subject
@@ -190,11 +189,6 @@ def test_rows_handed_out_are_tokens_of_the_prompts(
     batches = torch.cat(list(activation_batches(small, hook, 16, at=at))).float()
     assert len(batches) == len(expected) < there.numel()
     assert torch.allclose(batches.sort(0)[0], whole.sort(0)[0], atol=1e-6)
-    (shard,) = export_activations(small, hook, tmp_path, at=at)
-    rows = load_file(shard)
-    assert torch.equal(torch.stack([rows["example"], rows["position"]], 1), expected)
-    assert torch.equal(rows["token"], subject.data.tokens[expected[:, 0], expected[:, 1]])
-    assert torch.allclose(rows["activations"].float(), whole, atol=1e-6)
 
 
 def test_a_position_that_no_example_has_is_refused(subject: Subject) -> None:
