@@ -309,7 +309,7 @@ def analyze(
         settings: probe → its settings.
 
     Raises:
-        NotApplicableError: a probe that was named does not apply.
+        NotApplicableError: a probe that was named does not apply; none was run then.
 
     >>> from mechint import planted
     >>> account = analyze(planted.modular_addition(13, (2, 5)).subject, "norms")
@@ -317,12 +317,15 @@ def analyze(
     ['norms']
     """
     from mechint.probe import run_all
+    from mechint.registry import PROBES
     from mechint.subject import Subject
 
     if not isinstance(subject, Subject):
         import mechint
 
         subject = mechint.load(subject)
+    for name in probes:
+        PROBES[name].from_dict(settings.get(name, {})).require_applicable(subject)
     results, errors = run_all(subject, probes, settings, seed=seed)
     for error in errors:
         if probes or not isinstance(error, NotApplicableError):

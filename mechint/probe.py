@@ -214,6 +214,13 @@ class Probe(Settings, abc.ABC):
         reasons = (unmet_need(need, subject) for need in self.needs)
         return next(filter(None, reasons), None) or self.unmet(subject)
 
+    def require_applicable(self, subject: Subject) -> None:
+        """Raise NotApplicableError with the reason `applicable` gives, where there is one."""
+        if reason := self.applicable(subject):
+            raise NotApplicableError(
+                f"probe {self.name} does not apply to {subject.describe()}: {reason}"
+            )
+
     def run(self, subject: Subject, *, seed: int = 0, answer: Which | None = None) -> ProbeResult:
         """Measure `subject`.
 
@@ -231,11 +238,7 @@ class Probe(Settings, abc.ABC):
         check_subjects(self.name, subject)
         if answer is not None:
             subject = subject.with_answer(answer)
-        reason = self.applicable(subject)
-        if reason:
-            raise NotApplicableError(
-                f"probe {self.name} does not apply to {subject.describe()}: {reason}"
-            )
+        self.require_applicable(subject)
         with subject.untouched():
             if {Need.ANSWERS, Need.VARIABLES} & set(self.needs):
                 check_logits(subject)

@@ -21,6 +21,8 @@ from mechint.account import (
     accounts_json,
     verdict_of,
 )
+from mechint.errors import NotApplicableError
+from mechint.registry import PROBES
 from mechint.results import Effect, Finding, ProbeResult, Table
 from mechint.terminal import account_text, comparison_text, full_text, sparkline
 
@@ -121,6 +123,18 @@ def test_a_comparison_says_both_verdicts_first() -> None:
     clock = account(p=result("p", YES, lead="It adds as a clock.", rank=9))
     first, second, *rest = comparison_text([pizza, clock]).plain.splitlines()
     assert "PIZZA" in first and "CLOCK" in second and len(rest) < 20
+
+
+def test_nothing_is_run_where_a_named_probe_does_not_apply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ran(*_: object) -> None:
+        pytest.fail("a probe was run")
+
+    monkeypatch.setattr(PROBES["norms"], "measure", ran)
+    subject = planted.modular_addition(13, (2, 5)).subject
+    with pytest.raises(NotApplicableError, match="irreps"):
+        mechint.analyze(subject, "norms", "irreps")
 
 
 @pytest.mark.full
