@@ -177,10 +177,9 @@ class Account:
         values; where none of them stands or is incomplete, or nothing was found to explain, the
         verdict stays as it is.
         """
-        from mechint.explain.text import as_dict, explained
-
-        verdict = self.verdict if self.leading is None else explained(self.verdict, audits)
-        return replace(self, verdict=verdict, audits=tuple(map(as_dict, audits)))
+        held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
+        verdict = self.verdict if self.leading is None else explained(self.verdict, held)
+        return replace(self, verdict=verdict, audits=held)
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:
@@ -227,6 +226,21 @@ class Account:
             f"<p><big><b>{html.escape(self.verdict)}</b></big>{caveat}</p>"
             f"{hero.drawing_html('hero') if hero is not None else ''}<ul>{found}</ul>{folded}"
         )
+
+
+def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
+    """A verdict with the share of the logits' variance that the best explanation accounts for,
+    where one stands, or nothing in it is false; else the verdict alone.
+
+    audits: their JSON values, best first.
+    """
+    for audit in audits:
+        left, standing = audit["unaccounted"].get("logits"), audit["standing"]
+        if left is None or standing not in ("stands", "superfluous", "incomplete"):
+            continue
+        how = "which explains" if standing == "stands" else "an incomplete explanation of"
+        return f"{verdict.rstrip('.')}, {how} {1 - left:.0%} of its logits."
+    return verdict
 
 
 def accounts_json(accounts: Sequence[Account]) -> dict[str, Any]:

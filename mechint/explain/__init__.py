@@ -10,7 +10,8 @@ An `Explanation` binds the variables of a program to sites by features that are 
 
 from mechint.explain._audit import Audit, Test, audit
 from mechint.explain.claims import head, neurons, site
-from mechint.explain.explanation import Explanation, Part, Route
+from mechint.explain.explanation import Explanation
+from mechint.explain.parts import Part, Route
 from mechint.explain.propose import Family, explain
 from mechint.explain.rivals import Rivals, rivals
 

@@ -17,17 +17,10 @@ import torch
 from torch import Tensor
 
 import mechint.explain.claims as claims
-from mechint.explain.explanation import (
-    AT,
-    Explanation,
-    Link,
-    Part,
-    Route,
-    Templates,
-    Values,
-    program_text,
-)
-from mechint.explain.measure import MIN_INPUTS, Bench, Fit, centered, r2, ridge
+from mechint.explain.explanation import Explanation, program_text
+from mechint.explain.measure import MIN_INPUTS, Bench, Fit, centered, moved_tag, r2, ridge
+from mechint.explain.parts import Link, Part, Route, Templates, Values
+from mechint.explain.text import audit_text
 from mechint.intervals import wilson
 from mechint.interventions import Replace, Site
 from mechint.results import to_jsonable
@@ -155,8 +148,6 @@ class Audit:
         ]
 
     def __str__(self) -> str:
-        from mechint.explain.text import audit_text
-
         return audit_text(self, 100).plain
 
 
@@ -537,38 +528,6 @@ def _templates(bench: Bench, own: Templates, spare: Templates | None) -> list[Te
 def centered_terms(terms: Tensor, slices: Sequence[slice]) -> Tensor:
     """Terms (template, n, d_vocab_out) above the mean class of their output."""
     return torch.stack([centered(one.double().cpu(), slices) for one in terms])
-
-
-def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[float, float, int]:
-    """Share of answers that are the token of another position, with the tag of the key moved there;
-    the same for the tag of a third position; and of how many inputs: those that have a key whose
-    answer the model gives, and other positions to move it to.
-    """
-    tokens = bench.tokens(rows).cpu()
-    values = bench.at_answer(rows)
-    keys, at = link.key(bench.tokens(rows), values).cpu(), values[AT].cpu()
-    every, places = torch.arange(len(rows)), torch.arange(tokens.shape[1])
-    answer = tokens[every, keys]
-    outputs = bench.own_logits[rows].argmax(1)
-    free = (places[1:] < at[:, None]) & (tokens[:, 1:] != answer[:, None])
-    kept = ((free.sum(1) >= 2) & (keys > 0) & (outputs == answer)).nonzero().flatten()
-    if not len(kept):
-        return math.nan, math.nan, 0
-    rows, keys, free, tokens = rows[kept], keys[kept], free[kept], tokens[kept]
-    draw = torch.from_numpy(rng("explain link", bench.seed).random(free.shape))
-    first, second = (draw * free).argsort(1, descending=True)[:, :2].T + 1
-    every, heads = torch.arange(len(rows))[:, None], torch.tensor(link.heads)
-    site = Site(f"blocks.{link.layer}.attn.hook_z")
-    held = bench.subject.activation(site.hook)[rows]
-
-    def follows(source: Tensor) -> float:
-        new = held.clone()
-        new[every, first[:, None], heads] = held[every, source[:, None], heads]
-        new[every, source[:, None], heads] = held[every, first[:, None], heads]
-        found = bench.logits(rows, [Replace(site, new)]).argmax(1)
-        return float((found == tokens[every[:, 0], first]).double().mean())
-
-    return follows(keys), follows(second), len(rows)
 
 
 def _link(bench: Bench, link: Link) -> Test:

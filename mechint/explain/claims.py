@@ -16,7 +16,8 @@ from torch import Tensor
 
 from mechint.components import site_of
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
-from mechint.explain.explanation import AT, Explanation, Part, Products, Route, Values
+from mechint.explain.explanation import Explanation
+from mechint.explain.parts import AT, Part, Products, Route, Values
 from mechint.interventions import Site
 from mechint.subject import Subject
 from mechint.task import Program

@@ -20,10 +20,11 @@ from torch import Tensor
 
 from mechint.errors import NotApplicableError
 from mechint.explain.measure import Bench
+from mechint.explain.parts import Products
 from mechint.task import Program, Step
 
 if TYPE_CHECKING:
-    from mechint.explain.explanation import Explanation, Products
+    from mechint.explain.explanation import Explanation
     from mechint.subject import Subject
 
 MAX_CASES = 1 << 16
@@ -104,8 +105,6 @@ def written(
     Raises:
         NotApplicableError: a variable has more than `MAX_CASES` cases in every program of the task.
     """
-    from mechint.explain.explanation import Products
-
     bench = Bench(subject, explanation.program, seed, examples)
     read = next((part for part in explanation.parts if part.reads), None)
     features = None if read is None else read.features

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.explain.explanation import AT, Features, Part, Values
+from mechint.explain.parts import AT, Features, Link, Part, Values
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, GeneratedTask, Program, rng
@@ -259,3 +260,35 @@ def inner_bench(bench: Bench) -> Bench:
     half = len(bench.fitted) // 2
     inner.fitted, inner.judged = bench.fitted[:half], bench.fitted[half:]
     return inner
+
+
+def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[float, float, int]:
+    """Share of answers that are the token of another position, with the tag of the key moved there;
+    the same for the tag of a third position; and of how many inputs: those that have a key whose
+    answer the model gives, and other positions to move it to.
+    """
+    tokens = bench.tokens(rows).cpu()
+    values = bench.at_answer(rows)
+    keys, at = link.key(bench.tokens(rows), values).cpu(), values[AT].cpu()
+    every, places = torch.arange(len(rows)), torch.arange(tokens.shape[1])
+    answer = tokens[every, keys]
+    outputs = bench.own_logits[rows].argmax(1)
+    free = (places[1:] < at[:, None]) & (tokens[:, 1:] != answer[:, None])
+    kept = ((free.sum(1) >= 2) & (keys > 0) & (outputs == answer)).nonzero().flatten()
+    if not len(kept):
+        return math.nan, math.nan, 0
+    rows, keys, free, tokens = rows[kept], keys[kept], free[kept], tokens[kept]
+    draw = torch.from_numpy(rng("explain link", bench.seed).random(free.shape))
+    first, second = (draw * free).argsort(1, descending=True)[:, :2].T + 1
+    every, heads = torch.arange(len(rows))[:, None], torch.tensor(link.heads)
+    site = Site(f"blocks.{link.layer}.attn.hook_z")
+    held = bench.subject.activation(site.hook)[rows]
+
+    def follows(source: Tensor) -> float:
+        new = held.clone()
+        new[every, first[:, None], heads] = held[every, source[:, None], heads]
+        new[every, source[:, None], heads] = held[every, first[:, None], heads]
+        found = bench.logits(rows, [Replace(site, new)]).argmax(1)
+        return float((found == tokens[every[:, 0], first]).double().mean())
+
+    return follows(keys), follows(second), len(rows)

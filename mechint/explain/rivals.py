@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mechint.errors import ParameterError
 from mechint.explain._audit import BOUND
-from mechint.explain.explanation import Part
 from mechint.explain.measure import MAX_EXAMPLES, MIN_INPUTS, Bench, answers_of, labels_of
+from mechint.explain.parts import Part
 from mechint.intervals import wilson
 from mechint.subject import Subject
 from mechint.task import GeneratedTask, Program

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from mechint.explain._audit import Audit, Test
+from mechint.account import explained
 from mechint.terminal import MAX_WIDTH, MIN_WIDTH, wrap_line
+
+if TYPE_CHECKING:
+    from mechint.explain._audit import Audit, Test
 
 STYLES = {"stands": "bold green", "incomplete": "bold yellow", "superfluous": "bold yellow"}
 
@@ -76,31 +79,11 @@ def _test_line(test: Test) -> str:
     return f"  {test.kind:<12} {test.target}   {unit} {test.value:.3f}{added}{failed}"
 
 
-def explained(verdict: str, audits: Sequence[Audit | Mapping[str, Any]]) -> str:
-    """A verdict with the share of the logits' variance that the best explanation accounts for,
-    where one stands, or nothing in it is false; else the verdict alone.
-
-    audits: best first, as `explain` gives them, or as JSON values.
-    """
-    for audit in map(as_dict, audits):
-        left, standing = audit["unaccounted"].get("logits"), audit["standing"]
-        if left is None or standing not in ("stands", "superfluous", "incomplete"):
-            continue
-        how = "which explains" if standing == "stands" else "an incomplete explanation of"
-        return f"{verdict.rstrip('.')}, {how} {1 - left:.0%} of its logits."
-    return verdict
-
-
-def as_dict(audit: Audit | Mapping[str, Any]) -> Mapping[str, Any]:
-    """The JSON values of an audit, which may be these already."""
-    return audit.to_dict() if isinstance(audit, Audit) else audit
-
-
 def audits_text(audits: Sequence[Audit], title: str, width: int = 100) -> Text:
     """All audits of one model, best first, under its title."""
     out = Text(f"{title}\n", "bold")
     name = audits[0].explanation.name
-    if (verdict := explained(name, audits[:1])) != name:
+    if (verdict := explained(name, [audits[0].to_dict()])) != name:
         for line, _ in wrap_line(verdict[0].upper() + verdict[1:], width, "", " " * 2):
             out.append(f"{line}\n", "bold green" if audits[0].standing == "stands" else "bold")
     out.append("\n")

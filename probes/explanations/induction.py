@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.explain._audit import moved_tag
+from mechint.explain import Explanation, Family, Route
 from mechint.explain.claims import KEYS, matches
-from mechint.explain.explanation import AT, Explanation, Link, Route, Templates, Values
-from mechint.explain.measure import Bench, inner_bench
-from mechint.explain.propose import Family
+from mechint.explain.measure import Bench, inner_bench, moved_tag
+from mechint.explain.parts import AT, Link, Templates, Values
 from mechint.subject import Subject
 
 COPIED = 0.9

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mechint.explain._audit import Audit
-from mechint.explain.explanation import Explanation, Features, Part, Products, Route
+from mechint.explain import Audit, Explanation, Family, Part, Route
 from mechint.explain.measure import Bench, inner_bench
-from mechint.explain.propose import Family
+from mechint.explain.parts import Features, Products
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.groups.spectrum import Harmonics

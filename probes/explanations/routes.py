@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import torch
 
+from mechint.explain import Explanation, Family, Part, Route
 from mechint.explain.claims import KEYS, one_hot
-from mechint.explain.explanation import Explanation, Part, Route
 from mechint.explain.measure import Bench
-from mechint.explain.propose import Family
 from mechint.interventions import Site
 from mechint.subject import Subject
 

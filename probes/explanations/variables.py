@@ -9,10 +9,9 @@ from typing import ClassVar
 
 import torch
 
+from mechint.explain import Explanation, Family, Part
 from mechint.explain.claims import one_hot
-from mechint.explain.explanation import Explanation, Part
 from mechint.explain.measure import Bench, inner_bench
-from mechint.explain.propose import Family
 from mechint.interventions import Site
 from mechint.interventions.sites import Position
 from mechint.subject import Subject

@@ -18,8 +18,8 @@ from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.explain import Explanation, audit, explain
 from mechint.explain.code import written
-from mechint.explain.explanation import Products
 from mechint.explain.measure import Bench
+from mechint.explain.parts import Products
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject

@@ -13,7 +13,7 @@ import mechint
 from mechint import planted
 from mechint.explain import audit, explain, head
 from mechint.explain.claims import KEYS, matches
-from mechint.explain.explanation import AT
+from mechint.explain.parts import AT
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 PAIR = "token after an earlier equal pair"

@@ -10,13 +10,11 @@ from click.testing import CliRunner
 
 import mechint
 from mechint import planted
-from mechint.account import analyze
+from mechint.account import analyze, explained
 from mechint.cli import main
-from mechint.explain import Explanation, Part, explain
-from mechint.explain._audit import Audit
+from mechint.explain import Audit, Explanation, Part, explain
 from mechint.explain.explanation import program_text
 from mechint.explain.table import steps_lines
-from mechint.explain.text import explained
 from mechint.interventions import Site
 from mechint.subject import Subject
 
@@ -41,7 +39,8 @@ def audited(standing: str, logits: float | None) -> Audit:
     ],
 )
 def test_the_verdict_says_how_much_is_explained(audits: list[Audit], ending: str) -> None:
-    assert explained("It adds as a clock.", audits) == f"It adds as a clock{ending}"
+    held = [one.to_dict() for one in audits]
+    assert explained("It adds as a clock.", held) == f"It adds as a clock{ending}"
 
 
 @pytest.mark.full
