@@ -257,11 +257,3 @@ def residual_hooks(n_layers: int, known: Container[str]) -> dict[str, str]:
         else:
             hooks[f"L{layer} attention"] = last
     return {name: hook for name, hook in hooks.items() if hook in known}
-
-
-def writer_hooks(n_layers: int, known: Container[str]) -> list[str]:
-    """Hooks of everything that adds to the residual stream, heads as their ``hook_z``."""
-    names = ["hook_embed", "hook_pos_embed"]
-    for layer in range(n_layers):
-        names += [f"blocks.{layer}.attn.hook_z", f"blocks.{layer}.hook_mlp_out"]
-    return [name for name in names if name in known]

@@ -230,7 +230,7 @@ def test_on_some_examples_chance_is_their_commonest_answer(right: Subject) -> No
     assert whole.chance == pytest.approx(1 / 11) and not whole.beats_chance
     (row,) = performance(own)  # all right, and so is the answer that it always gives
     assert (row.accuracy, row.chance, row.p_value) == (1.0, 1.0, 1.0) and not row.beats_chance
-    result = probes.lens(own, permutations=199)
+    result = probes.lens(own)
     assert result.verdict == "unclear" and result.null["lens.final_accuracy"].p_value == 1.0
 
 

@@ -24,7 +24,7 @@ def test_a_model_that_ends_every_text_answers_nothing() -> None:
     with torch.no_grad():
         model.unembed.b_U[task.vocabulary.ids[task.notation.end]] = 50.0
     subject = Subject(model, task, n_examples=64)
-    lens = probes.lens(subject, permutations=19)
+    lens = probes.lens(subject)
     assert lens.metrics["lens.final_accuracy"] == 0
     ablation = probes.ablation(subject, neurons=0, null_samples=9)
     assert ablation.metrics["accuracy"] == 0

@@ -20,10 +20,14 @@ from mechint.interventions import (
 )
 from mechint.pairs import Pairs
 from probes._circuits.scoring import Ablation, score
-from probes._lens.readout import MOST_SUM_ERROR, Readout
+from probes._lens.readout import Readout
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
+
+MOST_SUM_ERROR = 1e-3
+"""Of the sum of what components write directly, as a share of the largest score; above it these are
+not the parts of the score."""
 
 
 @dataclass(frozen=True)

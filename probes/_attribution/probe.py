@@ -69,13 +69,7 @@ class Attribution(Probe):
     null_samples: int = setting(999, "draws of the signs", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
-        if not all(hasattr(subject.model, part) for part in ("cfg", "W_U", "unembed", "blocks")):
-            return "the model has no unembedding and blocks of TransformerLens's names"
-        if getattr(subject.model.cfg, "read_layers", None) is not None:
-            return "its output groups leave after different layers, so no one sum answers"
-        if Readout.error(subject) > 1e-3:
-            return "its logits are not its final norm and W_U on the last residual stream"
-        return None
+        return Readout.unmet(subject)
 
     @classmethod
     def calibration(cls) -> Calibration:

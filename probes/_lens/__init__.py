@@ -1,4 +1,4 @@
-"""The lens: what the residual stream already answers at every depth, and who wrote it there."""
+"""The logit lens: what the residual stream already answers at every depth."""
 
 from probes._lens.probe import Lens
 from probes._lens.readout import Readout

@@ -12,10 +12,6 @@ from mechint.activations import residual_hooks
 from mechint.subject import Subject
 from probes._weights.circuits import fold, norm_of, norm_scale
 
-MOST_SUM_ERROR = 1e-3
-"""Of the sum of what components write directly, as a share of the largest score; above it these are
-not the parts of the score."""
-
 
 class Readout:
     """The final norm and the unembedding of a subject's model as one linear map and a scale, in
@@ -40,6 +36,17 @@ class Readout:
     def scale(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example 1"]:
         """The number by which the final norm divides x (example, d_model): (example, 1)."""
         return norm_scale(self.model, x)
+
+    @classmethod
+    def unmet(cls, subject: Subject) -> str | None:
+        """The reason for which logits are not read off the last stream; None elsewhere."""
+        if not all(hasattr(subject.model, part) for part in ("cfg", "W_U", "unembed", "blocks")):
+            return "the model has no unembedding and blocks of TransformerLens's names"
+        if getattr(subject.model.cfg, "read_layers", None) is not None:
+            return "its output groups leave after different layers, so no one stream answers"
+        if cls.error(subject) > 1e-3:
+            return "its logits are not its final norm and W_U on the last residual stream"
+        return None
 
     @classmethod
     def error(cls, subject: Subject, examples: int = 8) -> float:

@@ -90,11 +90,11 @@ def test_a_probe_that_does_not_apply_says_why(mechint: Command, planted: Path) -
 
 def test_settings_of_a_probe(mechint: Command, planted: Path) -> None:
     assert one_line(
-        mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutation=9")
-    ).startswith("unknown lens parameter 'permutation'; did you mean 'permutations'?")
+        mechint("analyze", planted, "--probe", "gradients", "--set", "gradients.permutation=9")
+    ).startswith("unknown gradients parameter 'permutation'; did you mean 'permutations'?")
     assert (
-        one_line(mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutations=0"))
-        == "lens: permutations=0: expected at least 1"
+        one_line(mechint("analyze", planted, "--probe", "gradients", "--set", "permutations=0"))
+        == "gradients: permutations=0: expected at least 1"
     )
 
 

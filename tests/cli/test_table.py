@@ -149,12 +149,12 @@ def test_a_table_opens_files_with_the_task_that_it_is_given(
     mechint: Command, foreign: list[Path], tmp_path: Path
 ) -> None:
     given = ("--task", "modular-arithmetic", "--set", "p=7", "--set", "operation=subtract")
-    given += ("--probe", "lens", "--set", "permutations=19", "--seed", 2)
+    given += ("--probe", "lens", "--seed", 2)
     table = ("--csv", tmp_path / "two.csv", "--json")
     rows = json.loads(mechint("analyze", *foreign, *given, *table).stdout)["rows"]
     for path, row in zip(foreign, rows, strict=True):
         subject = load(path, task="modular-arithmetic", p=7, operation="subtract")
-        alone = probes.run("lens", subject, permutations=19, seed=2)
+        alone = probes.run("lens", subject, seed=2)
         numbers = {
             f"lens.{name.removeprefix('lens.')}": value
             for name, value in alone.metrics.items()

@@ -34,11 +34,11 @@ def test_every_probe_can_be_asked_about_all_answers(hops: planted.Planted, name:
 
 @pytest.mark.parametrize("answer", [0, -2, "all"])
 def test_an_answer_is_the_subject_s(hops: planted.Planted, answer: Which) -> None:
-    probe = PROBES["lens"].from_dict({"permutations": 19})
+    probe = PROBES["lens"]()
     result = probe.run(hops.subject, answer=answer)
     assert result.provenance["probe"]["answer"] == answer
     assert result.to_json() == probe.run(hops.subject.with_answer(answer)).to_json()
-    called = probes.lens(hops.subject, answer=answer, permutations=19)
+    called = probes.lens(hops.subject, answer=answer)
     assert result.to_json() == called.to_json()
 
 
@@ -47,9 +47,8 @@ def test_all_answers_are_counted(hops: planted.Planted) -> None:
     every = subject.with_answer("all")
     right = every.correct()[every.targets != IGNORE].double().mean()
     assert len(every.targets) == len(subject.answers) * len(subject.data)
-    result = probes.lens(subject, answer="all", permutations=19)
+    result = probes.lens(subject, answer="all")
     assert result.metrics["lens.final_accuracy"] == pytest.approx(float(right))
-    assert result.metrics["attribution.error"] < 1e-4
 
 
 def test_an_answer_that_no_example_has_is_refused(hops: planted.Planted) -> None:

@@ -60,33 +60,6 @@ def test_a_zeroed_head_is_a_zeroed_projection(subject: Subject) -> None:
     assert table.loss_change["L1H0"] == pytest.approx(zero - loss, abs=1e-5)
 
 
-def test_an_embedding_that_is_the_unembedding_is_replaced_as_both(subject: Subject) -> None:
-    """Against the Hugging Face model with its one matrix edited in place, and with the two untied
-    by hand where both names are given.
-    """
-    known = dict(subject.model.named_parameters(remove_duplicate=False))
-    model = copy.deepcopy(subject.model.original_model)
-    tied = [n for n, p in known.items() if p is subject.model.original_model.lm_head.weight]
-    assert len(tied) == 2
-    edited = known[tied[0]].detach() + torch.randn(VOCABULARY, 16)
-    other = {name: value for name, value in zip(tied, (edited, known[tied[0]]), strict=True)}
-    with torch.no_grad():
-        model.transformer.wte.weight.copy_(edited)
-        expected = subject.loss(model(subject.data.tokens).logits[:, -1])
-        model.lm_head.weight = torch.nn.Parameter(known[tied[0]].detach().clone())
-        untied = subject.loss(model(subject.data.tokens).logits[:, -1])
-
-    def loss(weights: dict[str, torch.Tensor]) -> dict[str, float]:
-        with torch.no_grad():
-            logits = call_with_weights(subject.model, weights, (subject.data.tokens,))
-        return subject.loss(logits[:, -1])
-
-    for name in tied:
-        assert loss({name: edited}) == pytest.approx(expected, abs=1e-5)
-    assert loss(other) == pytest.approx(untied, abs=1e-5)
-    assert expected != pytest.approx(untied, abs=1e-2)
-
-
 def test_gradients_by_finite_differences(subject: Subject) -> None:
     """Along a random direction of all parameters but the embedding, which is also the
     unembedding.
@@ -128,22 +101,6 @@ def opened(kind: str, tmp_path: Path, **more: Any) -> Subject:
         torch.manual_seed(0)
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     return Subject(load_checkpoint(tmp_path).model, task)
-
-
-def test_random_neurons_are_drawn_from_those_there_are(tmp_path: Path) -> None:
-    """OPT with 24 neurons per layer, where its adapter describes four times the width: 64."""
-    subject = opened("opt", tmp_path, ffn_dim=24, word_embed_proj_dim=16)
-    assert subject.activation("blocks.0.mlp.hook_post", at="answer").shape[-1] == 24
-    assert subject.model_description.d_mlp == 24
-    result = Ablation(neurons=20, null_samples=19).run(subject)
-    assert result.null["neurons_loss_increase"].samples == 19
-
-
-def test_weights_of_blocks_whose_norms_come_last_are_refused(tmp_path: Path) -> None:
-    """In OLMo 2 queries are not a first norm of the stream times W_Q."""
-    subject = opened("olmo2", tmp_path, intermediate_size=32)
-    reason = PROBES["weights"]().unmet(subject)
-    assert reason is not None and "W_Q and W_O alone" in reason
 
 
 def test_weights_behind_the_norms_of_gemma_are_the_ones_it_reads(tmp_path: Path) -> None:
@@ -205,33 +162,3 @@ def test_what_does_not_add_up_is_not_called_written_to_the_logits(tmp_path: Path
         )
         exact = table["exact"][table["component"].index("L0H1")]
         assert exact == pytest.approx(float((plain - ablated).mean()), abs=1e-5)
-
-
-def test_the_lens_names_no_writer_where_a_norm_follows_the_layer(tmp_path: Path) -> None:
-    """What heads and MLPs write adds up to the last stream in Llama, and not in OLMo 2."""
-    for kind, adds_up in (("olmo2", False), ("llama", True)):
-        subject = opened(kind, tmp_path / kind, intermediate_size=32, initializer_range=0.3)
-        written = subject.activation("hook_embed", "answer")
-        for layer in range(2):
-            z = subject.activation(f"blocks.{layer}.attn.hook_z", "answer")
-            heads = torch.einsum("ehd,hdm->em", z, subject.model.blocks[layer].attn.W_O.detach())
-            written = written + heads + subject.activation(f"blocks.{layer}.hook_mlp_out", "answer")
-        last = subject.activation("blocks.1.hook_resid_post", "answer")
-        assert torch.allclose(written, last, atol=1e-4) == adds_up
-        result = probe.run("lens", subject, permutations=199)
-        told = {name for name in result.metrics if name.startswith("attribution.")}
-        logits = subject.logits().double()[:, :5]
-        right = logits.gather(1, subject.targets)[:, 0] - logits.mean(1)
-        if adds_up:
-            assert {"attribution.top_component", "attribution.top_share"} < told
-            assert result.metrics["attribution.total"] == pytest.approx(
-                float(right.mean()), abs=1e-6
-            )
-            assert {"lens", "attribution"} == set(result.figures)
-            continue
-        assert told == {"attribution.error"}
-        assert result.metrics["attribution.error"] > 1e-3 * float(right.abs().max())
-        assert set(result.null) == {"lens.final_accuracy"} and not result.arrays
-        assert set(result.tables) == set(result.figures) == {"lens"}
-        assert result.findings[-1].verdict == "unclear"
-        assert "do not add up" in result.findings[-1].reason

@@ -30,7 +30,7 @@ SETTINGS = {
     "attribution": {"only_correct": False, "examples": 64},
     "gradients": {"permutations": 2},
     "interference": {"batches": 2, "null_samples": 4},
-    "lens": {"permutations": 9},
+    "lens": {},
     "weights": {"draws": 9},
 }
 """Probes of a language model, the fewest samples, and fewer examples kept whole than there are."""

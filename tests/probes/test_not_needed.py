@@ -4,7 +4,6 @@ what is said of them has to survive their removal.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 
@@ -20,12 +19,10 @@ from mechint.interventions import Mean, Site, loss_under
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Slots, blank, make_task
 from mechint.subject import Subject
-from probes._ablation import Ablation, neuron_importance
 from probes._das._swap import SwapSite
 from probes._das.controls import readers
-from probes._lens import Lens
 from probes._patching import Patching
-from probes._patching.measures import Left, first_needed, left_without
+from probes._patching.measures import Left, first_needed
 
 Weights = dict[str, torch.Tensor]
 SLOTS = Slots(sign=1, pos=3, a=1, b=1, out=1)
@@ -107,26 +104,6 @@ def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float
         assert result.metrics["opposed"] == "L0H1 @ 2"
 
 
-def test_what_is_left_without_a_component_by_hand() -> None:
-    """Logits are linear in what the heads write: 40 of L0H2's sign, without it nothing; of two
-    heads that write half each, one leaves half.
-    """
-    subject = parity(lambda weights: None)
-    variable = choose_variable(subject.task, "x")
-    pairs = draw(subject, variable, 20, 0, only_correct=True, relation="minimal")
-    assert left_without(subject, pairs, [Site.head(0, 2, 2)]) == pytest.approx(0.0, abs=1e-6)
-    assert left_without(subject, pairs, [Site.head(0, 0, 2)]) == pytest.approx(1.0)
-    assert left_without(subject, pairs, [Site.head(0, 2, 1)]) == pytest.approx(1.0)
-
-    def halves(weights: Weights) -> None:
-        weights["blocks.0.attn.W_O"][1:, 0, SLOTS["out"].start] = 0.5
-
-    subject = parity(halves).with_limits(chunk=7)
-    both = [Site.head(0, 1, 2), Site.head(0, 2, 2)]
-    assert left_without(subject, pairs, both[:1]) == pytest.approx(0.5)
-    assert left_without(subject, pairs, both) == pytest.approx(0.0, abs=1e-6)
-
-
 def test_what_is_needed_recovers_and_flips_and_leaves_at_most_half() -> None:
     """The first recovers all and flips little, the second leaves most: neither is it."""
     recovered, flips = np.array([1.0, 0.9, 0.8, 0.7]), np.array([0.2, 0.9, 0.9, 0.9])
@@ -151,25 +128,6 @@ def with_twins(*factors: float) -> Subject:
     subject = Subject(subject.model, subject.task)
     assert torch.allclose(subject.logits(), before, atol=1e-3)
     return subject
-
-
-def test_the_lens_names_no_head_of_a_pair_that_cancels() -> None:
-    subject = with_twins(5.0, -5.0)
-    both = [Mean(Site.head(1, head)) for head in (0, 2)]
-    assert loss_under(subject, both)["next"] == pytest.approx(subject.loss()["next"], abs=1e-4)
-    writers = Lens(permutations=199).run(subject).findings[1]
-    assert writers.verdict == "unclear"
-    assert "L1H0 +180.00, L1H2 -180.00, of 36.00 nats" in writers.reason
-
-
-def test_the_lens_names_both_halves_of_a_head() -> None:
-    result = Lens(permutations=199).run(with_twins(0.5))
-    assert result.metrics["attribution.top_component"] == "L1H0"
-    assert result.metrics["attribution.tied"] == ["L1H1"]
-    assert result.metrics["attribution.largest_on"] == 1.0
-    writer = result.findings[1]
-    assert writer.effect is not None and writer.effect.value == pytest.approx(18, abs=1e-3)
-    assert writer.effect.baseline == pytest.approx(36, abs=1e-3) and "L1H1" in writer.caveat
 
 
 def tail(heavy: int, nats: float, p: int = 16, idle: int = 0) -> Subject:
@@ -202,46 +160,6 @@ def tail(heavy: int, nats: float, p: int = 16, idle: int = 0) -> Subject:
     model = HookedTransformer(config)
     model.load_weights({name: one.float() for name, one in weights.items()})
     return Subject(model, task)
-
-
-@pytest.mark.parametrize(("heavy", "rare"), [(4, True), (12, False)])
-def test_the_lens_says_on_how_many_answers_a_part_is_the_largest(heavy: int, rare: bool) -> None:
-    subject = tail(heavy, 1500.0)
-    assert subject.accuracy()["answer"] == 1.0
-    result = Lens(permutations=199).run(subject)
-    part = 1500 * heavy / 16 * 15 / 16
-    assert result.metrics["attribution.top"] == pytest.approx(part, rel=1e-4)
-    assert result.metrics["attribution.largest_on"] == heavy / 16
-    writer = result.findings[1]
-    assert writer.verdict == "yes" and bool(result.lead) is not rare
-    assert ("25% of answers" in writer.caveat) is rare
-
-
-def test_constant_neurons_that_cancel_in_pairs_do_not_stand_for_a_layer() -> None:
-    """120 neurons and their opposites, the same for every input, add nothing; at the mean they are
-    what they were, and at zero one without its opposite would harm.
-    """
-    base = planted.modular_addition(11, (2, 3), seed=0).subject
-    width = base.model.config.d_mlp
-    config = dataclasses.replace(base.model.config, d_mlp=width + 240)
-    weights = blank(config)
-    for name, one in base.model.weights().items():
-        weights[name][tuple(slice(size) for size in one.shape)] = one.detach().double()
-    draw = torch.Generator().manual_seed(0)
-    written = 3 * torch.randn(120, 4, generator=draw, dtype=torch.float64)
-    weights["blocks.0.mlp.W_in"][:, width:] = 10 * weights["pos_embed.W_pos"][2][:, None]
-    weights["blocks.0.mlp.W_out"][width:, 8:12] = torch.cat([written, -written])
-    model = HookedTransformer(config)
-    model.load_weights({name: one.float() for name, one in weights.items()})
-    subject = Subject(model, base.task)
-    assert torch.allclose(subject.logits(), base.logits(), atol=1e-2)
-    settings = {"neurons": 100, "null_samples": 199, "components": ("mlp",)}
-    result = Ablation(**settings).run(subject)
-    chosen, said = result.metrics["important_neurons"], result.findings[1]
-    assert set(chosen) <= set(range(width)) and said.verdict == "yes"
-    assert result.metrics["neurons_loss_increase"] > 1
-    zeroed = neuron_importance(subject, subject.data)
-    assert len(set(zeroed[0].topk(100).indices.tolist()) & set(range(width))) < 100
 
 
 def test_a_circuit_that_answers_few_is_not_the_circuit() -> None:
