@@ -23,9 +23,6 @@ LEARNED = 0.9
 COMPONENTS = 3
 """Principal components of the words' embeddings from which their order is read."""
 
-SHARE = 8
-"""One in so many neurons of a layer is a task neuron, in every width."""
-
 EMBEDDING = "blocks.0.hook_resid_pre"
 OPERANDS = {"rank of a": 0, "rank of b": 1}
 """The compared words' variables → their position."""
@@ -108,7 +105,6 @@ def cosines(run: Run, subject: Subject) -> dict[str, float]:
     that over the size a random direction has ("over_random"), and the task tokens' mean signed
     cosine ("task"). Empty without such a checkpoint.
     """
-    model: Any = run.spec.model
     rows = {row["step"]: row["test.greedy.accuracy.task"] for row in run.metrics}
     learned = min((step for step, at in rows.items() if at >= LEARNED), default=math.inf)
     found = []
@@ -116,7 +112,6 @@ def cosines(run: Run, subject: Subject) -> dict[str, float]:
         result = run_probe(
             "interference",
             subject.at_step(step),
-            neurons=max(2, 4 * model.d_model // SHARE),
             batches=max(4, subject.task.to_dict()["gap"]),  # type: ignore[union-attr]
             batch_size=run.spec.train.batch_size,
             null_samples=1,
