@@ -153,64 +153,6 @@ class ReadElsewhere(LabeledAlike):
         return {name: replace(one, positions=(4,)) for name, one in super().variables.items()}
 
 
-@dataclass(frozen=True)
-class Doubled(GeneratedTask):
-    """Whether a number that is written twice is even; other inputs have no answer."""
-
-    name: ClassVar[str] = "doubled"
-    source: ClassVar[str] = "these tests"
-
-    n: int = setting(1000, "numbers", low=1000, high=2000)
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(tuple(map(str, range(self.n))))
-
-    @property
-    def n_ctx(self) -> int:
-        return 2
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("parity", 2),)
-
-    @property
-    def chance(self) -> Mapping[str, Chance]:
-        return {"parity": Chance(0.5, math.log(2))}
-
-    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        first, second = tokens
-        if first != second:
-            raise ValueError("not the same number twice")
-        return [[IGNORE], [first % 2]]
-
-    def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
-        fours, parity = generator.integers(0, self.n // 4, n), generator.integers(0, 2, n)
-        numbers = torch.from_numpy(4 * fours + parity + (0 if split == "train" else 2))
-        return self.batch_of(self.twice(numbers))
-
-    def twice(self, numbers: Tensor) -> Tensor:
-        return numbers[:, None].expand(-1, 2).clone()
-
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            labels = torch.full((*tokens.shape, 1), IGNORE)
-            labels[:, 1, 0] = values % 2
-            return labels
-
-        number = Variable(
-            "number",
-            self.n,
-            "the number",
-            lambda tokens: tokens[:, 0],
-            label,
-            positions=(0,),
-            change=lambda tokens, values: self.twice(values),
-        )
-        return {"number": number}
-
-
 class Undecorated(ThreeOperands):
     """A parameter of its own, which is not there without the decorator."""
 
@@ -259,19 +201,3 @@ BROKEN = {
 def test_a_task_is_told_which_promise_it_breaks(kind: type[Any]) -> None:
     with pytest.raises(AssertionError, match=BROKEN[kind]):
         check_task(kind(), seeds=(0,))
-
-
-def test_positions_that_no_mixed_input_can_test_are_said() -> None:
-    """With another number in one of the two places there is no answer, so nothing was compared."""
-    with pytest.warns(UserWarning, match=r"'number': not checked that .* \(0,\) determine it"):
-        check_task(Doubled(), seeds=(0,))
-
-
-def test_what_the_suite_says_of_doubled_inputs_is_so() -> None:
-    """Most test inputs are in training, counted row by row."""
-    task = Twice()
-    rows = list(map(tuple, task.examples().tokens.tolist()))
-    split = task.split(0)
-    trained = {rows[i] for i in split["train"].tolist()}
-    tested = {rows[i] for i in split["test"].tolist()}
-    assert len(trained & tested) > len(tested) / 2

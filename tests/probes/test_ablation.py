@@ -16,7 +16,7 @@ from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.counterfactuals import partners
 from mechint.errors import UnknownNameError
-from mechint.interventions import Mean, Site, loss_under, select_positions
+from mechint.interventions import Site, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.null import selections, sign_flips
 from mechint.registry import TASKS
@@ -247,25 +247,6 @@ def test_the_table_of_several_outputs_holds_what_hooked_forwards_say() -> None:
         assert table.loc[name].p_value.tolist() == pytest.approx([expected] * len(sizes), abs=0.01)
 
 
-def test_others_and_examples_are_those_of_all_chunks() -> None:
-    probe = Ablation(components=("head",), mode="resample", neurons=0, **FAST)
-    whole, parts = made(4), made(4).with_limits(chunk=5)
-    first, second = (probe.run(one, seed=0) for one in (whole, parts))
-    assert np.allclose(first.arrays["loss_change"], second.arrays["loss_change"], atol=1e-9)
-    null = "largest_loss_increase"
-    assert np.isclose(first.null[null].mean, second.null[null].mean, atol=1e-9)
-
-
-@pytest.mark.parametrize("n", [2, 3, 7, 8])
-def test_the_other_example_is_never_the_same(n: int) -> None:
-    """A permutation leaves one example on average as it is: of 7 prompts up to three."""
-    reads = torch.tensor([1] * n + [2] * n + [5])
-    for seed in range(20):
-        other = partners(reads, seed)
-        assert (other != torch.arange(len(reads)))[:-1].all() and other[-1] == 2 * n
-        assert (reads[other] == reads).all() and len(other.unique()) == len(other)
-
-
 def with_few_answers(keep: float) -> tuple[Subject, Batch, torch.Tensor]:
     """Planted addition, its examples where a share of them has an answer, and which ones do."""
     subject = planted.modular_addition(11, (2, 5)).subject
@@ -289,20 +270,6 @@ def test_examples_without_the_answer_are_left_out() -> None:
     assert with_others.verdict == "yes" and with_others.finding == alone.finding
     # without both operands the model is at chance: the harm is what it had over chance, or more
     assert with_others.metrics["share_of_advantage"] > 0.9
-
-
-def test_a_chunk_may_have_no_answer() -> None:
-    subject, data, has = with_few_answers(0.04)
-    assert not has[:8].any() and has.any()
-    head = [Mean(Site.head(0, 0))]
-    for interventions in ([], head):
-        whole, chunked = (
-            loss_under(one, interventions, data=data)["answer"]
-            for one in (subject, subject.with_limits(chunk=8))
-        )
-        assert chunked == pytest.approx(whole, rel=1e-5, abs=1e-9)
-    scored = [neuron_importance(one, data) for one in (subject, subject.with_limits(chunk=8))]
-    assert torch.allclose(*scored)
 
 
 def test_neurons_without_others_to_hold_them_against_have_no_verdict() -> None:
@@ -345,17 +312,3 @@ def test_needed_takes_harm_on_many_examples_and_a_model_above_chance() -> None:
     assert probe._first(subject, harm, p_values) == ([1, 0], [1])
     assert probe._first(subject, harm, np.ones(2))[1] == []
     assert probe._first(subject.untrained(0), harm, p_values)[1] == []
-
-
-def test_the_median_is_of_components_alike() -> None:
-    """It was of sixteen single neurons and five heads and layers together: +0.02 for +2.61."""
-    subject = planted.modular_addition(11, (2, 5), rotation_seed=1).subject
-    result = Ablation(neurons=16).run(subject)
-    table = result.tables["effects"].to_frame().set_index("component").loss_change
-    top = result.metrics["component"]
-    kinds = {name: site_of(name).kind for name in table.index}
-    alike = [table[name] for name in table.index if kinds[name] == kinds[top] and name != top]
-    expected = np.median(alike) if alike else np.nan
-    assert result.metrics["others_median"] == pytest.approx(expected, nan_ok=True)
-    (finding, *_) = result.findings
-    assert (finding.effect.baseline is None) == (not alike)

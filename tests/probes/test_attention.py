@@ -17,7 +17,6 @@ from mechint.subject import Subject
 from mechint.task import Batch
 from probes._attention import scores
 from probes._attention.scores import collect
-from probes.operands import operand_positions
 
 QUICK = {"samples": 499, "untrained": 0}
 
@@ -80,34 +79,6 @@ def test_content_gains_are_differences_to_other_examples_by_brute_force() -> Non
     assert null.shape == (5, 2)
 
 
-@pytest.mark.parametrize("kind", scores.BY_CONTENT)
-def test_a_head_that_follows_places_gains_nothing_from_content(kind: str) -> None:
-    tokens = np.random.default_rng(3).integers(0, 4, (32, 9))
-    back = np.eye(9)[np.maximum(np.arange(9) - 2, 0)].astype(np.float32)
-    hit = scores.targets(tokens, np.full(32, 9), kind).astype(float)
-    follow = hit.copy()
-    follow[..., 0] += follow.sum(-1) == 0
-    follow /= follow.sum(-1, keepdims=True)
-    weights = np.stack([np.broadcast_to(back, (32, 9, 9)), follow], 1).astype(np.float32)
-    examples = scores.AttentionExamples(weights, hit.astype(bool), np.full(32, 9))
-    values, _ = scores.content_null(examples, 0, 1)
-    assert abs(values[0]) < 0.06 and values[1] > 0.3
-
-
-def test_repeats_keep_a_first_token_and_vary_in_length() -> None:
-    subject = planted.induction_head(12, 6).subject
-    found = collect(subject, [], np.arange(8))
-    made = scores.repeated_tokens(subject, found, 0)
-    assert made is not None
-    gaps = {
-        int(np.flatnonzero(row[start:] == row[start])[1])
-        for row in made
-        for start in (0, 1)
-        if (row[start:] == row[start]).sum() > 1
-    }
-    assert len(gaps) > 2
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_planted_induction_heads_are_found_and_lead(seed: int) -> None:
     plant = library.induction(0.05, seed)
@@ -119,12 +90,6 @@ def test_planted_induction_heads_are_found_and_lead(seed: int) -> None:
     assert result.verdict == "yes" and all(
         len(one.headline.split()) <= 15 for one in result.findings
     )
-
-
-def test_a_head_at_a_fixed_distance_is_no_induction_head() -> None:
-    result = probe.run("attention", library.fixed_distance(0), **QUICK)
-    assert result.metrics["previous_token.heads"] and not result.metrics["induction.heads"]
-    assert result.lead == ""
 
 
 def test_a_sharp_head_does_not_hide_a_soft_one() -> None:
@@ -156,25 +121,6 @@ def test_three_tokens_are_not_asked_about_kinds() -> None:
     assert result.metrics["operand.preference"]["L0H1"] == pytest.approx(-1)
     (finding,) = result.findings
     assert finding.verdict == "yes" and finding.effect is not None and finding.effect.value > 0.9
-
-
-def test_operand_positions_come_from_the_layout() -> None:
-    """The operands of triplets stand after a start token, a bracket and an operation."""
-    task = TASKS["listops-triplets"](n=5, test_operation="MED")
-    config = ModelConfig(
-        n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, d_model=8, n_heads=1
-    )
-    subject = Subject(HookedTransformer(config), task)
-    tokens, found = task.examples().tokens, operand_positions(subject)
-    for axis, position in enumerate(found or ()):
-        stride = int(np.prod(task.grid[axis + 1 :]))
-        assert (
-            len(tokens[torch.arange(task.grid[axis]) * stride, position].unique())
-            == task.grid[axis]
-        )
-    addition = planted.modular_addition(7, (2,)).subject
-    assert operand_positions(addition) == (0, 1)
-    assert operand_positions(planted.induction_head(8, 6).subject) is None
 
 
 def test_a_language_model_gets_repeated_random_tokens_of_its_vocabulary() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -94,32 +93,6 @@ def test_exact_losses_are_those_of_plain_hooks(ablation: Any) -> None:
         assert effects.exact[index] == pytest.approx(expected, abs=1e-9), str(site)
 
 
-def test_given_examples_of_a_generated_task_are_those_that_are_measured() -> None:
-    """Others of the task were drawn in their place: 256 in place of these 8."""
-    whole = planted.induction_head(8, 4).subject
-    eight = whole.with_data(whole.data[:8])
-    assert not whole.with_answer(-1).data_given and eight.with_model(whole.model).data_given
-    result = probe.run("attribution", eight, only_correct=False, null_samples=199)
-    rows, right = torch.arange(8), eight.targets[:, 0]
-    z = eight.activation("blocks.1.attn.hook_z").mean(0)
-
-    def score(hooks: Any) -> float:
-        logits = eight.logits(hooks=hooks)
-        return float((logits[rows, right] - logits.mean(-1)).mean())
-
-    def put(x: torch.Tensor, hook: Any) -> torch.Tensor:
-        return torch.cat([z.expand_as(x)[:, :, :1], x[:, :, 1:]], 2)
-
-    loss = score([]) - score([("blocks.1.attn.hook_z", put)])
-    columns = result.tables["components"].columns
-    exact = dict(zip(columns["component"], columns["exact"], strict=True))
-    assert result.metrics["examples"] == 8
-    assert result.metrics["score"] == pytest.approx(score([]), rel=1e-5)
-    assert exact["L1H0"] == pytest.approx(loss, rel=1e-4) and loss > 1
-    quick = {"by_position": False, "only_correct": False, "null_samples": 9}
-    assert probe.run("circuits", eight, **quick).metrics["pairs_judged"] == 4
-
-
 def test_answers_of_one_example_are_averaged_before_anything_is_drawn() -> None:
     """Each of the two answers measured alone, and both together in any order."""
     one = planted.composition(5, 4).subject
@@ -134,24 +107,6 @@ def test_answers_of_one_example_are_averaged_before_anything_is_drawn() -> None:
         assert getattr(together, name) == pytest.approx((first + second) / 2, abs=1e-4), name
         expected = getattr(together, name)[..., [1, 0, 2]]
         assert getattr(mixed, name) == pytest.approx(expected, abs=1e-4), name
-
-
-def test_the_answers_of_six_examples_are_not_more_examples() -> None:
-    """Six signs can be drawn in 64 ways; drawn for each of the answers they gave p ≤ 0.001."""
-    one = planted.composition(5, 4).subject
-    one = one.with_data(one.data[:6]).with_answer("all")
-    result = probe.run("attribution", one, examples=4096, only_correct=False)
-    count = len(one.answers)
-    assert (result.metrics["examples"], result.metrics["answers"]) == (6, 6 * count)
-    assert result.verdict == "unclear"
-    parts = [unpaired(one, one.data, answer) for answer in range(count)]
-    exact = np.mean([measured(one, part, "mean").exact for part in parts], 0)
-    inner = [i for i, site in enumerate(components(one)) if site.layer is not None]
-    ways = np.array([*itertools.product([-1, 1], repeat=6)]) @ exact[inner].T / 6
-    null, top = result.null["largest_loss"], exact[inner].mean(1).max()
-    assert result.metrics["largest_loss"] == pytest.approx(top, rel=1e-3)
-    reached = (ways.max(1) >= top * (1 - 1e-9)).mean()
-    assert reached >= 1 / 64 and null.p_value == pytest.approx(reached, abs=0.03)
 
 
 @pytest.mark.full
@@ -188,15 +143,6 @@ def test_first_order_is_the_slope_toward_the_replacement() -> None:
         assert effects.first_order[index] == pytest.approx(slope, abs=1e-5), str(site)
 
 
-def test_a_linear_model_is_estimated_exactly() -> None:
-    one = subject(attention_rate=0.0, attn_only=True)
-    effects = measured(one, resampled(one), "resample")
-    assert np.abs(effects.exact).max() > 0.1
-    assert effects.first_order == pytest.approx(effects.exact, abs=1e-9)
-    # what the last layer writes goes nowhere but to the logits
-    assert effects.direct_effect[-2:] == pytest.approx(effects.exact[-2:], abs=1e-9)
-
-
 def test_planted_components_are_found_and_a_saturated_head_is_missed_by_the_gradient() -> None:
     plant = planted.induction_head(8, 4, rotation_seed=1, seed=1)
     previous, induction = (
@@ -214,16 +160,6 @@ def test_planted_components_are_found_and_a_saturated_head_is_missed_by_the_grad
     assert metrics["worst"] == previous  # its effect runs through a saturated softmax
     assert abs(metrics["worst_first_order"]) < 0.05 * metrics["worst_exact"]
     assert metrics["sum_error"] < 1e-3
-
-
-def test_a_variable_reaches_one_operand_alone() -> None:
-    plant = planted.modular_addition(11, (2, 5), rotation_seed=1)
-    a, b = ("L{}H{}".format(*plant.truth["heads"][role]) for role in "ab")
-    result = probe.run("attribution", plant.subject, variable="x", **SMALL)
-    columns = result.tables["components"].columns
-    losses = dict(zip(columns["component"], columns["exact"], strict=True))
-    assert losses[a] == pytest.approx(2 * result.metrics["score"], rel=0.2)
-    assert abs(losses[b]) < 1e-3 and result.metrics["writer"] == "L0 MLP"
 
 
 def test_where_it_is_silent() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +41,7 @@ from probes._circuits import (
     sender_outputs,
     to_mib,
 )
-from probes._circuits.choosing import graph_of, paired, split
+from probes._circuits.choosing import paired, split
 from probes._circuits.judging import curve_of, without_others
 from probes._circuits.search import without_each
 
@@ -215,31 +214,6 @@ def test_circuits_are_those_of_a_forward_node_by_node(kind: str, groups: int) ->
     assert torch.allclose(patched.logits(torch.from_numpy(kept)), found, atol=1e-12)
 
 
-def test_all_edges_are_the_model_where_constant_attention_reads_past_the_answer() -> None:
-    """Positions behind the answer were left out of every forward of a causal model."""
-    subject = Subject(small(attention_rate=0.5), TASKS["modular-arithmetic"](p=5))
-    pairs = replace(unpaired(subject, subject.data[:9]), reads=torch.ones(9, dtype=torch.int64))
-    for by_position in (False, True):
-        graph = graph_of(subject, pairs, by_position)
-        assert graph.groups == (3 if by_position else 1)
-        one = Scorer(subject, graph, pairs, "mean")
-        ((_, patched),) = one.parts()
-        whole = patched.logits(torch.ones(1, len(graph.edges)))[0]
-        assert torch.allclose(whole, subject.model(pairs.base)[:, 1].detach(), atol=1e-10)
-
-
-def test_pairs_may_all_be_read_before_the_last_position_of_the_graph() -> None:
-    """As those of a search may, where answers stand at several positions."""
-    subject = Subject(small(), TASKS["modular-arithmetic"](p=5))
-    pairs = replace(unpaired(subject, subject.data[:9]), reads=torch.arange(9) % 3)
-    graph = graph_of(subject, pairs, True)
-    early = pairs[pairs.reads < 2]
-    ((_, patched),) = Scorer(subject, graph, early, "mean").parts()
-    whole = patched.logits(torch.ones(1, len(graph.edges)))[0]
-    expected = subject.model(early.base)[torch.arange(len(early)), early.reads].detach()
-    assert torch.allclose(whole, expected, atol=1e-10)
-
-
 # --- effects --------------------------------------------------------------------------------------
 def scorer(model: Any, groups: int = 1, ablation: Any = "resample") -> Scorer:
     task = TASKS["modular-arithmetic"](p=5)
@@ -266,31 +240,6 @@ def test_edge_attribution_is_exact_where_the_model_is_linear(groups: int, ablati
     assert edge_attribution(one, steps=3) == pytest.approx(exact, abs=1e-9)
 
 
-def test_edge_attribution_is_the_slope_of_the_score() -> None:
-    """Of what an edge carries between the two runs, by finite differences; EAP-IG takes the mean of
-    the slopes where the embeddings lie in between (here of their own edges, since what heads write
-    is another there).
-    """
-    one = scorer(small(normalization_type="LN"))
-    n, step = len(one.graph.edges), 1e-4
-    low, high = one.ends
-    embeds = np.array([edge.sender.depth < 0 for edge in one.graph.edges])
-
-    def slopes(point: float) -> np.ndarray:
-        start = np.where(embeds, point, 1.0)
-        moved = np.concatenate([start + step * np.eye(n), start - step * np.eye(n)])
-        ((_, patched),) = one.parts()
-        logits = patched.logits(torch.from_numpy(moved))
-        labels, answers = one.pairs.labels[:, 0], one.pairs.answers[:, 0]
-        rows = torch.arange(len(labels))
-        scores = (logits[:, rows, answers] - logits[:, rows, labels]).mean(1).numpy()
-        return (scores[:n] - scores[n:]) / (2 * step) / (high - low)
-
-    assert edge_attribution(one) == pytest.approx(slopes(1.0), abs=1e-5)
-    between = (slopes(0.25) + slopes(0.75)) / 2
-    assert edge_attribution(one, steps=2)[embeds] == pytest.approx(between[embeds], abs=1e-5)
-
-
 # --- search and random circuits -------------------------------------------------------------------
 def test_no_edge_of_a_found_circuit_can_go() -> None:
     one = scorer(small())
@@ -298,16 +247,6 @@ def test_no_edge_of_a_found_circuit_can_go() -> None:
         kept = find_circuit(one, path_patching(one), threshold)
         assert one.faithfulness(kept[None])[0] >= threshold
         assert (one.least_faithfulness(without_each(kept)) < threshold).all()
-
-
-def test_edges_are_added_by_the_size_of_their_effects() -> None:
-    """Whichever way they push."""
-    one = scorer(small(normalization_type="LN"))
-    effects = path_patching(one)
-    signs = np.where(np.arange(len(effects)) % 2, 1, -1)
-    for threshold in (0.5, 0.9):
-        found = [find_circuit(one, each, threshold) for each in (effects, effects * signs)]
-        assert (found[0] == found[1]).all()
 
 
 def test_random_circuits_have_the_size_and_are_made_of_paths() -> None:
@@ -372,20 +311,6 @@ def test_planted_addition_is_found_at_its_positions() -> None:
     assert one.metrics["minimality"] == pytest.approx(1, abs=1e-3)
 
 
-def test_planted_doubling_is_found_through_all_its_heads() -> None:
-    subject = library.pointer_doubling(0.0, 0).subject.with_answer(0)
-    result = probe.run("circuits", subject, by_position=False, ablation="resample", **SMALL)
-    assert result.metrics["components"] == ["L0H0", "L1H0", "L2H0"]
-    assert edges_of(result) == {
-        ("embed", "L0H0.v"),
-        ("L0H0", "L1H0.q"),
-        ("L0H0", "L1H0.v"),
-        ("L1H0", "L2H0.q"),
-        ("L1H0", "L2H0.v"),
-        *((f"L{layer}H0", "logits") for layer in range(3)),
-    }
-
-
 def test_all_answers_are_asked_about_together() -> None:
     subject = library.pointer_doubling(0.0, 0).subject.with_answer("all")
     every = len(subject.answers.positions.unique())
@@ -394,23 +319,6 @@ def test_all_answers_are_asked_about_together() -> None:
         ablation: Any = "mean" if variable is None else "counterfactual"
         pairs, share = paired(subject, ablation, chosen, 8, 0, True)
         assert len(pairs.reads.unique()) == reads and share == 1
-
-
-def test_estimates_find_the_same_circuit() -> None:
-    subject = planted.induction_head(8, 4, rotation_seed=1).subject
-    found = [
-        edges_of(probe.run("circuits", subject, by_position=False, method=method, **SMALL))
-        for method in ("path patching", "eap-ig")
-    ]
-    assert found[0] == found[1]
-
-
-def test_a_circuit_is_not_its_own_rival() -> None:
-    """Among 99 draws of a graph of 21 edges this circuit came up once, and the probe was silent."""
-    graph = Graph(made("plain").config, POS, (POS - 1,))
-    among = random_circuits(graph, 2, 9, 1)
-    apart = random_circuits(graph, 2, 8, 1, apart_from=among[3])
-    assert (apart == np.delete(among, 3, 0)).all()
 
 
 @pytest.mark.parametrize(("size", "sets"), [(0, 1), (1, 7), (2, 15), (5, 1), (8, 1)])
@@ -423,14 +331,6 @@ def test_edges_outside_a_circuit_are_taken_out_in_every_way_once(size: int, sets
     for asked in (9, 40):
         drawn = [tuple(np.flatnonzero(~one)) for one in without_others(kept, asked, 0)]
         assert len(drawn) == len(set(drawn)) == min(asked, sets) and set(drawn) <= possible
-
-
-@pytest.mark.parametrize("pairs", [2, 3, 10, 121])
-def test_no_more_than_half_of_all_pairs_are_searched(pairs: int) -> None:
-    subject = planted.modular_addition(11, (2, 5)).subject
-    every = paired(subject, "mean", None, 200, 0, False)[0][:pairs]
-    search, judged, unseen = split(subject, every, 128, 64)
-    assert 1 <= len(search) <= pairs / 2 and len(search) + len(unseen) == pairs == len(judged)
 
 
 @pytest.mark.parametrize("held_out", [64, 4096])
@@ -473,33 +373,6 @@ def test_examples_of_one_answer_judge_no_circuit() -> None:
     result = probe.run("circuits", alone, **SMALL)
     assert result.verdict == "unclear" and "faithfulness" not in result.metrics
     assert "one answer" in result.findings[0].reason
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_shares_are_of_a_score_that_the_edges_raise(seed: int) -> None:
-    """Of untrained models all edges may score what none scores, or less: that has no shares."""
-    subject = planted.modular_addition(11, (2, 5)).subject.untrained(seed)
-    result = probe.run("circuits", subject, only_correct=False, **SMALL)
-    low, high = result.metrics["score_without_edges"], result.metrics["score"]
-    assert result.verdict == "unclear"
-    assert ("faithfulness" in result.metrics) <= (high - low >= 0.05 * max(abs(low), abs(high)))
-
-
-def test_a_rare_answer_stands_on_both_sides() -> None:
-    """Of 40 examples with two of the second class, drawn often: one is searched on, one held out,
-    and how often each was drawn is kept.
-    """
-    subject = planted.comparison(n=8).subject
-    pairs = unpaired(subject, subject.data)
-    answers = pairs.answers[:, 0]
-    rare = (answers == 1).nonzero().flatten()[:2].repeat(19)
-    every = pairs[torch.cat([(answers == 0).nonzero().flatten()[:36], rare])]
-    subject = subject.with_data(subject.data[:8])
-    search, _, unseen = split(subject, every, 1000, 1000)
-    for part in (search, unseen):
-        assert part.n_examples == 19 and int((part.answers == 1).sum()) == 19
-    rows = [{tuple(row) for row in part.base.tolist()} for part in (search, unseen)]
-    assert not rows[0] & rows[1]
 
 
 def test_cpr_and_cmd_are_integrals_over_the_share_of_edges() -> None:
@@ -560,18 +433,6 @@ def test_a_mechanism_enforced_by_training_is_found(variable: str, head: str) -> 
 
 
 # --- where it must be silent ----------------------------------------------------------------------
-def test_against_other_examples_induction_is_one_head() -> None:
-    """The position that induction looks at is the same in all examples, so that other examples in
-    place of the edges into its query and key change nothing; of the circuits of two edges it is
-    the only one that answers.
-    """
-    subject = planted.induction_head(8, 4).subject
-    settings = {**SMALL, "null_samples": 199, "by_position": False, "ablation": "resample"}
-    result = probe.run("circuits", subject, **settings)
-    assert result.verdict == "yes" and result.metrics["components"] == ["L1H0"]
-    null = result.null["sufficiency"]
-    assert null.samples < 199 and null.how.startswith("all other circuits of 2 edges")
-    assert math.isclose(null.p_value, 1 / (null.samples + 1))
 
 
 def test_refusals_are_one_line() -> None:
@@ -587,20 +448,3 @@ def test_refusals_are_one_line() -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(ParameterError, match="none with ablation=mean"):
         probe.run("circuits", subject, variable="x", ablation="mean")
-
-
-@pytest.mark.full
-@pytest.mark.skipif(
-    not PUBLISHED.exists(), reason="not beside the repository: ../shared/checkpoints"
-)
-def test_the_published_sum_model() -> None:
-    """ARENA, monthly problem of September 2023: L0H1 and L0H2 matter; loss 0.007."""
-    from mechint.checkpoints import load_checkpoint
-
-    opened = load_checkpoint(PUBLISHED, task="digit-sum", parameters={"digits": 4})
-    assert opened.performance is not None
-    assert opened.performance.loss["next"] == pytest.approx(0.007, abs=0.0015)
-    assert "over all 4 answers" in str(opened.performance)
-    settings = {"by_position": False, "method": "eap-ig", "held_out": 128, "null_samples": 99}
-    result = probe.run("circuits", opened.subject(), **settings)
-    assert {"L0H1", "L0H2"} <= set(result.metrics["components"]) and result.verdict == "yes"

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError
-from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
@@ -25,7 +24,6 @@ from probes._clock_pizza.probe import (
     answer_sign,
     circularity,
     gradient_cosines,
-    irrelevance,
 )
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -188,12 +186,6 @@ def test_removals_are_those_of_edited_weights(constant: bool) -> None:
         assert metrics[f"loss.{name}"] == pytest.approx(loss, rel=1e-4), name
 
 
-def test_where_every_frequency_is_key_nothing_is_left_to_take_away() -> None:
-    subject = planted.modular_addition(7, (1, 2, 3)).subject
-    result = probe.run("clock-pizza", subject, **QUICK)
-    assert result.verdict == "unclear" and "loss.key_frequencies_alone" not in result.metrics
-
-
 def test_a_difference_has_its_sum_for_a_distance() -> None:
     order, (x, y) = list(range(7)), np.ogrid[:7, :7]
     assert answer_sign((x + y + 3) % 7, order) == 1 and answer_sign((x - y) % 7, order) == -1
@@ -201,19 +193,6 @@ def test_a_difference_has_its_sum_for_a_distance() -> None:
     with pytest.raises(NotApplicableError, match=r"not a sum of two operands|neither the sum"):
         task = TASKS["modular-arithmetic"](p=7, operation="x^2+y^2")
         probe.run("clock-pizza", planted.lookup_table(task).subject)
-
-
-def test_networks_of_two_operands_are_measured() -> None:
-    config = PairNetworkConfig(
-        d_vocab=13, d_vocab_out=13, d_embed=6, widths=(9,), join="add", separate=False, n_ctx=3
-    )
-    subject = Subject(PairNetwork(config, seed=0), TASKS["modular-arithmetic"](p=13))
-    metrics = probe.run("clock-pizza", subject, triples=32).metrics
-    assert metrics["gradient_symmetricity"] == pytest.approx(1, abs=1e-6)  # it adds embeddings
-
-
-def test_a_constant_value_says_nothing_of_the_distance() -> None:
-    assert irrelevance(np.ones((3, 3))) == 1
 
 
 @pytest.mark.full

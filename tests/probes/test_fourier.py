@@ -15,12 +15,10 @@ from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import PROBES, TASKS
-from mechint.reporting import Report
+from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes._fourier.probe import add_harmonics, largest_z
-from probes.removal import add_finding
+from probes._fourier.probe import largest_z
 from probes.spectra import Spectrum
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -142,24 +140,6 @@ def test_networks_of_two_operands_are_analyzed_with_both_their_embeddings(join: 
     assert metrics["loss"] + metrics["embedding.removal"][k] == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.parametrize(("rise", "said"), [(1.9, "no more than others"), (5e-4, "does not need")])
-def test_what_is_needed_as_much_as_others_is_not_said_to_be_of_no_use(
-    rise: float, said: str
-) -> None:
-    """A model of accuracy 0.98 lost 1.9 nats without second harmonics, and as much without others:
-    it was said not to need them.
-    """
-    report = Report(PROBES["fourier"](), planted.modular_addition(11, (2,)).subject)
-    for name in ("embedding.removal_harmonics", "embedding.removal_named"):
-        report.metric(name, rise, null=[rise * (0.5 + i / 99) for i in range(99)], how="others")
-    report.update({"embedding.removal": {2: rise}, "embedding.removal_unnamed": 2 * rise})
-    report.metric("embedding.accuracy_without", 0.5)
-    add_harmonics(report, [4], 1e-3)
-    add_finding(report, "frequency", [2], [1, 3, 4, 5], 1e-3)
-    for finding in report.result().findings:
-        assert finding.verdict == "no" and said in finding.headline
-
-
 def test_a_group_that_is_not_cyclic_is_sent_to_irreps() -> None:
     task = TASKS["groups"](group="S3")
     model = HookedTransformer(ModelConfig(d_model=8, n_heads=1, d_vocab=7, d_vocab_out=6))
@@ -192,39 +172,3 @@ def test_published_checkpoints_have_their_published_frequencies(
     metrics = probe.run("fourier", mechint.load(published(name), **task), **QUICK).metrics
     assert metrics["logits.key_frequencies"] == keys
     assert {k: metrics["embedding.share"][k] for k in shares} == pytest.approx(shares, abs=0.006)
-
-
-@pytest.mark.full
-def test_second_harmonics_that_no_logit_shows_are_needed_in_a_published_pizza() -> None:
-    subject = mechint.load(published("pizza/model_p99zdpze5l.pt"))
-    result = probe.run("fourier", subject, removal_samples=99, removal_examples=256)
-    metrics = result.metrics
-    rises = {3: 7.142, 6: 0.0044, 25: 0.031}
-    assert {k: metrics["embedding.removal"][k] for k in rises} == pytest.approx(rises, rel=0.02)
-    assert metrics["embedding.harmonics"] == [6, 25, 29]
-    assert metrics["embedding.removal_harmonics"] == pytest.approx(0.105, rel=0.02)
-    last = result.findings[-1]
-    assert last.verdict == "yes" and last.causal and last.effect is not None
-    assert last.effect.value == metrics["embedding.removal_harmonics"]
-
-
-@pytest.mark.full
-def test_a_removal_is_not_denied_on_a_sample_that_lacks_a_token() -> None:
-    """Two tables of 113 tokens: of 512 random pairs nearly always one lacks some token."""
-    subject = mechint.load(
-        published("rep-theory/C113_MLP_seed1/model.pt"), task="modular-arithmetic", p=113
-    )
-    for seed in (0, 2):
-        result = probe.run("fourier", subject, seed=seed, removal_samples=99)
-        null = result.null["embedding.removal_named"]
-        assert null.observed == pytest.approx(4.8, abs=0.1) and null.mean < 1e-3
-        needed = next(one for one in result.findings if one.causal)
-        assert needed.verdict == "yes" and needed.p_value == 0.01
-
-
-@pytest.mark.full
-def test_no_frequency_is_key_in_a_published_model_that_did_not_learn() -> None:
-    result = probe.run("fourier", mechint.load(published("pizza/model_hpv2jgskwe.pt")), **QUICK)
-    assert result.metrics["logits.key_frequencies"] == []
-    assert result.metrics["embedding.key_frequencies"] == []
-    assert result.verdict == "no" and all(one.p_value is None for one in result.findings[:1])

@@ -99,19 +99,6 @@ def test_shares_of_the_hidden_layer_are_those_of_means_by_operand_and_product() 
         assert found == pytest.approx(energy.tolist(), abs=1e-5)
 
 
-def test_what_all_tokens_share_is_no_part_of_what_varies() -> None:
-    """A vector moved from the tokens to the positions leaves the logits as they are."""
-    subject = planted.group_product("S4", ("standard",), seed=0).subject
-    with torch.no_grad():
-        subject.model.embed.W_E.add_(20)
-        subject.model.pos_embed.W_pos.sub_(20)
-    moved = Subject(subject.model, subject.task)
-    result = probe.run("irreps", moved, **QUICK)
-    assert result.metrics["embedding.share"]["standard"] < 0.01
-    varies = result.findings[1]
-    assert varies.effect is not None and varies.effect.value == pytest.approx(1, abs=1e-3)
-
-
 @pytest.mark.full
 def test_published_figures_of_s5() -> None:
     path = published("S5_T_seed1")
@@ -131,14 +118,3 @@ def test_published_figures_of_s5() -> None:
             ("logits.cosine", f"logit_{their}_rep_trace_similarity", 2e-3),
         ):
             assert metrics[ours][name] == pytest.approx(theirs[quantity], abs=tolerance), ours
-
-
-@pytest.mark.full
-def test_weak_representations_that_a_published_model_needs_are_found_by_removal() -> None:
-    subject = mechint.load(published("D61_T_seed1") / "model.pt", task="groups", group="D61")
-    metrics = probe.run("irreps", subject, **QUICK).metrics
-    assert metrics["loss"] == pytest.approx(0.0455, abs=1e-4)
-    weak = {"2a": 0.0188, "2d": 0.0338}  # their cosines, 0.0194 and 0.0168, are below the threshold
-    found = {name: metrics["embedding.removal"][name] for name in weak}
-    assert found == pytest.approx(weak, rel=0.02)
-    assert not set(weak) & set(metrics["logits.key_irreps"])

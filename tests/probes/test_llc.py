@@ -19,14 +19,10 @@ import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.planted._linear_network import learning_coefficient
-from mechint.planted.trained import small_transformer
-from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
-from probes._llc.curvature import FLAT, Curving, curving
 from probes._llc.diagnostics import Chains
-from probes._llc.probe import LLC, _too_low
 from probes._llc.sampler import Sampler
 
 
@@ -36,22 +32,6 @@ def measured(widths: tuple[int, ...], rank: int) -> ProbeResult:
 
 
 # --- the closed form ------------------------------------------------------------------------------
-def two_layers(m: int, h: int, n: int, r: int) -> float:
-    """λ of reduced-rank regression (Aoyagi & Watanabe 2005, Theorem 1), in its four cases."""
-    if m + h < n + r:
-        return (h * m - h * r + n * r) / 2
-    if n + h < m + r:
-        return (h * n - h * r + m * r) / 2
-    if m + n < h + r:
-        return m * n / 2
-    even = (2 * (h + r) * (m + n) + 2 * m * n - (h + r) ** 2 - m**2 - n**2) / 8
-    return even if (m + h + n + r) % 2 == 0 else even + 1 / 8
-
-
-def test_the_formula_of_deep_networks_gives_that_of_two_layers() -> None:
-    for m, h, n in itertools.product(range(1, 7), repeat=3):
-        for r in range(min(m, h, n) + 1):
-            assert learning_coefficient((m, h, n), r)[0] == pytest.approx(two_layers(m, h, n, r))
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.data())
@@ -67,11 +47,6 @@ def test_the_coefficient_is_between_the_manifold_and_the_regular_model(
     assert learning_coefficient(widths[::-1], rank) == (value, multiplicity)
     if len(widths) == 2:
         assert value == d / 2
-
-
-def test_a_chain_of_scalars_has_one_half_and_its_depth() -> None:
-    for depth in range(1, 6):
-        assert learning_coefficient((1,) * (depth + 1), 0) == (0.5, depth)
 
 
 # --- the estimate ---------------------------------------------------------------------------------
@@ -156,13 +131,6 @@ def test_a_quadratic_loss_has_half_a_unit_per_curved_direction() -> None:
             assert found == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.full
-def test_batches_leave_the_estimate_where_it_is() -> None:
-    subject = planted.linear_network((5, 3), 2, n=256, noise=0.3).subject
-    result = probe.run("llc", subject, batch_size=64)
-    assert result.metrics["llc"] == pytest.approx(7.5, rel=0.15)
-
-
 def sampler(subject: Subject, **changes: float) -> Sampler:
     settings = {"temperature": 10.0, "localization": 1.0, "batch_size": 64, "chunk": 64}
     return Sampler(subject.model, subject.task, subject.data, **{**settings, **changes})  # type: ignore[arg-type]
@@ -235,12 +203,6 @@ def test_the_share_that_curves_is_that_of_positive_eigenvalues(
         assert expected == 1
 
 
-def test_the_curvature_is_of_enough_examples_to_be_whole() -> None:
-    """One batch of 8 cannot make the loss curve along 15 directions; what is drawn can."""
-    subject = planted.linear_network((15, 1), 1, n=256).subject
-    assert sampler(subject, batch_size=2).curving(0).share == 1
-
-
 # --- no number ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("settings", "reason"),
@@ -265,15 +227,6 @@ def test_a_model_that_is_not_at_a_minimum_gets_no_number() -> None:
 
 
 @pytest.mark.full
-def test_an_untrained_network_of_many_weights_gets_no_number() -> None:
-    """Chains rise there, since most directions lead up; plain descent does not."""
-    task = TASKS["modular-arithmetic"].from_dict({"p": 7})
-    subject = Subject(small_transformer(task, 0, 16, 32), task)
-    result = probe.run("llc", subject, draws=60, burn_in=20, chains=2)
-    assert result.verdict == "unclear" and "not at a minimum" in result.finding
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("localization", [10.0, 100.0])
 def test_a_pull_does_not_make_a_regular_model_degenerate(localization: float) -> None:
     """The curvature is nβ = 46 in every direction: γ takes a share γ / (46 + γ) of d/2 away."""
@@ -288,48 +241,6 @@ def test_a_pull_does_not_make_a_regular_model_degenerate(localization: float) ->
         assert result.metrics["llc_without_pull"] == pytest.approx(7.5, rel=0.15)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("scale", "inputs", "draws"), [(0.05, 4, 400), (0.1, 3, 1000)])
-def test_weak_inputs_do_not_make_a_regular_model_degenerate(
-    scale: float, inputs: int, draws: int
-) -> None:
-    """λ is 15, but chains that are pulled back see 8.6 to 13 of it (closed form)."""
-    scales = [1.0] * (10 - inputs) + [scale] * inputs
-    plant = planted.linear_network((10, 3), 3, n=256, scales=scales)
-    assert plant.truth["learning_coefficient"] == 15
-    result = probe.run("llc", plant.subject, draws=draws)
-    assert result.verdict != "yes", result.finding
-    assert result.metrics["share_curved"] == 1
-    if result.verdict == "unclear":
-        assert (
-            "at least 15; chains" in result.finding and result.metrics["estimate"] == "unreliable"
-        )
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("scale", [30.0])
-def test_a_rescaling_that_leaves_the_coefficient_gets_no_other_number(scale: float) -> None:
-    """λ is 6 for every scale; chains rise by 2.1 to 2.3, and agree with each other."""
-    plant = planted.linear_network((4, 3, 4), 1, n=256)
-    assert plant.truth["learning_coefficient"] == 6
-    model, before = plant.subject.model, plant.subject.model(plant.subject.data.tokens)
-    with torch.no_grad():
-        model.W[0].mul_(scale)
-        model.W[1].div_(scale)
-    assert torch.allclose(model(plant.subject.data.tokens), before, atol=1e-5)
-    result = probe.run("llc", Subject(model, None, data=plant.subject.data))
-    assert result.verdict == "unclear" and result.metrics["estimate"] == "unreliable"
-    assert "at least" in result.finding or "counts as flat" in result.finding
-
-
-def test_flat_directions_are_said_beside_those_that_curve() -> None:
-    """W_1 W_2 of rank 1 in (4, 3, 4): maps of that rank have 4 + 4 − 1 = 7 of 24 directions."""
-    result = measured((4, 3, 4), 1)
-    assert result.metrics["share_curved"] == pytest.approx(7 / 24, abs=0.05)
-    shown = f"{result.metrics['share_curved']:.0%}"
-    assert result.findings[0].details["directions that curve upward"] == shown
-
-
 def chains(
     whole: np.ndarray, loose: np.ndarray | None = None, descent: np.ndarray | None = None
 ) -> Chains:
@@ -339,39 +250,6 @@ def chains(
 
 def level(seed: int, n: int, mean: float = 5.0) -> np.ndarray:
     return mean + 0.1 * np.random.default_rng(seed).standard_normal((n, 110))
-
-
-def test_asymmetry_is_how_far_products_are_from_those_of_a_symmetric_matrix() -> None:
-    """In two dimensions vᵀMu − uᵀMv is M₁₂ − M₂₁ for all orthonormal u and v. Of ReLUs that switch
-    within the differences, products with the exact Hessian, (1 2; 2 4) here, are far from theirs.
-    """
-
-    def of(matrix: list[list[float]]) -> Curving:
-        def gradient(at: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {"w": at["w"] @ torch.tensor(matrix).T}
-
-        return curving(gradient, {"w": torch.zeros(2)}, 1e-3, torch.Generator().manual_seed(0))
-
-    found = of([[2.0, 1.0], [0.0, 1.0]])
-    assert found.asymmetry * found.largest == pytest.approx(1.0, rel=1e-4)
-    assert of([[2.0, 1.0], [1.0, 1.0]]).asymmetry < FLAT
-
-    def switching(at: dict[str, Tensor]) -> dict[str, Tensor]:
-        w = at["w"]  # of ½(w₁ + 2w₂)² + Σ |w|: kinks at zero
-        both = w[:, :1] + 2 * w[:, 1:]
-        return {"w": torch.cat([both, 2 * both], 1) + w.sign()}
-
-    kinked = curving(switching, {"w": torch.zeros(2)}, 1e-3, torch.Generator().manual_seed(0))
-    assert kinked.asymmetry > 0.1
-
-
-def test_nothing_is_said_of_directions_that_differences_do_not_tell() -> None:
-    """A ReLU model of addition mod 5 was said to curve along 34% and more; exactly it is 18%."""
-    low, steady = chains(level(0, 6)), Curving(0.3, 1.0, FLAT)
-    assert _too_low(low, steady, 30.0, 0.2) is not None and _too_low(low, steady, 20.0, 0.2) is None
-    reason = str(_too_low(low, Curving(0.3, 1.0, 0.05), 20.0, 0.2))
-    assert "is not known" in reason and "30%" not in reason
-    assert _too_low(low, Curving(0.3, 1.0, 0.05), 5.0, 0.2) is None  # not below d/2
 
 
 def test_reasons_to_doubt_the_chains() -> None:
@@ -423,20 +301,6 @@ def test_the_loss_is_that_of_the_training_split_or_of_all_examples() -> None:
         loss = nn.functional.cross_entropy(logits, data.targets[:, -1, 0])
         assert metrics["n_examples"] == len(rows) and metrics["loss"] == pytest.approx(loss.item())
         assert metrics["temperature"] == pytest.approx(len(rows) / math.log(len(rows)))
-
-
-@pytest.mark.parametrize("largest", [100.0, 500.0, 5000.0])
-def test_a_flat_direction_may_add_what_a_gaussian_with_its_pull_would(largest: float) -> None:
-    """Of exp(-nβ h w²/2 - γ w²/2) the mean of nβ h w²/2 is ½ nβh/(nβh + γ), by quadrature."""
-    held = sampler(planted.linear_network((4, 2), 2, n=64).subject, temperature=30.0)
-    h, pull = FLAT * largest, 2.0
-    weight = stats.norm(scale=1 / math.sqrt(30 * h + pull))
-    mean = integrate.quad(lambda w: 30 * h * w**2 / 2 * weight.pdf(w), -10, 10, epsabs=1e-9)[0]
-    reason = LLC(localization=pull, tolerance=0.2)._too_coarse(held, Curving(0.5, largest, 0.0))
-    if 2 * mean <= 0.2:
-        assert reason is None and largest == 100.0
-    else:
-        assert f"may add {2 * mean:.0%} of what" in str(reason)
 
 
 def test_the_interval_and_p_value_are_students() -> None:

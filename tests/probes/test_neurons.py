@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,10 +12,8 @@ from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes._neurons.probe import standardized
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 QUICK = {"examples": 64, "sample": 8}
@@ -37,21 +33,6 @@ def test_planted_clusters_and_their_phases_are_recovered(noise: float) -> None:
     assert first.effect.value > 0.9 > 0.5 > first.effect.baseline  # type: ignore[operator]
     assert result.hero == "clusters"
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
-
-
-@pytest.mark.parametrize(("operation", "known"), [("subtract", True), ("x^2+y^2", False)])
-def test_phases_of_a_difference_are_those_of_a_subtraction(operation: str, known: bool) -> None:
-    """The head of b writes b's sines with the other sign: the model then answers a − b."""
-    plant = planted.modular_addition(17, (2, 5, 7))
-    if operation == "subtract":
-        with torch.no_grad():
-            plant.subject.model.weights()["blocks.0.attn.W_O"][1, 1::2] *= -1
-    task = TASKS["modular-arithmetic"](p=17, operation=operation)
-    metrics = probe.run(
-        "neurons", Subject(plant.subject.model, task), permutations=1, **QUICK
-    ).metrics
-    assert metrics["clusters"] and ("phase_alignment" in metrics) == known
-    assert min(metrics.get("phase_alignment", {"": 1}).values()) > 0.99
 
 
 def test_an_ablation_is_the_loss_of_a_model_whose_neurons_stand_at_their_mean() -> None:
@@ -89,24 +70,6 @@ def test_neurons_that_do_not_vary_are_counted_apart() -> None:
     assert wide.metrics["dead"] - narrow.metrics["dead"] == 30
     for name in ("clusters", "clustered", "ablation"):
         assert wide.metrics[name] == pytest.approx(narrow.metrics[name], rel=1e-3, abs=1e-6)
-
-
-def test_the_scale_of_a_neuron_changes_nothing() -> None:
-    """ReLU neurons that are smaller, and written by as much more, are the same neurons."""
-    subject = planted.modular_addition(11, (2, 5)).subject
-    scaled = Subject(copy.deepcopy(subject.model), subject.task)
-    with torch.no_grad():
-        scaled.model.weights()["blocks.0.mlp.W_in"].mul_(1e-9)
-        scaled.model.weights()["blocks.0.mlp.W_out"].div_(1e-9)
-    one, other = (probe.run("neurons", each, **QUICK).metrics for each in (subject, scaled))
-    for name in ("clusters", "dead", "mean_share", "phase_alignment"):
-        assert other[name] == pytest.approx(one[name], abs=1e-5)
-
-
-def test_a_neuron_that_is_always_on_is_what_it_is_without_its_bias() -> None:
-    wave = np.cos(2 * np.pi * 3 * np.add.outer(np.arange(17), np.arange(17)) / 17)
-    values, varies = standardized(np.stack([wave, wave + 1e3], -1).astype(np.float32))
-    assert varies.all() and np.allclose(values[..., 0], values[..., 1], atol=1e-3)
 
 
 def test_what_is_no_pair_of_elements_is_refused() -> None:

@@ -14,12 +14,11 @@ from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from mechint.task import Batch, rng
+from mechint.task import Batch
 from probes._norms.probe import (
     Norms,
     ratios,
     reads_centered,
-    untrained_means,
 )
 
 
@@ -119,44 +118,3 @@ def test_without_input_there_is_no_ratio() -> None:
     assert attention.verdict == "unclear" and "zero at every position" in attention.reason
     assert mlp.verdict != "unclear"
     assert set(result.tables["layers"].columns["sublayer"]) == {"L0 MLP"}
-
-
-@pytest.mark.full
-def test_positions_without_input_are_left_out_and_said() -> None:
-    """The last token of modular arithmetic is always "="; here it alone has an input."""
-    subject = small(normalization_type=None).untrained(0)
-    weights = subject.model.weights()
-    with torch.no_grad():
-        weights["pos_embed.W_pos"].zero_()
-        weights["embed.W_E"][:-1].zero_()
-    found = ratios(subject)["L0 attention"]
-    assert np.isnan(found[:, :2]).all()
-    out, given = (
-        subject.activation(f"blocks.0.hook_{hook}")[:, 2].norm(dim=-1)
-        for hook in ("attn_out", "resid_pre")
-    )
-    assert found[:, 2] == pytest.approx((out / given).numpy(), rel=1e-5)
-    result = Norms(null_models=199, null_examples=11).run(subject)
-    assert result.findings[0].details["positions with an input"] == "11 of 33"
-    assert result.metrics["norms.L0 attention"] == pytest.approx(found[:, 2].mean())
-
-
-@pytest.mark.full
-def test_alone_the_examples_are_of_the_whole_task_and_the_sentence_is_of_them() -> None:
-    """The first operand of the first examples has a large embedding, few of the others have."""
-    subject = small().untrained(0)
-    with torch.no_grad():
-        subject.model.weights()["embed.W_E"][0] *= 20
-    result = Norms(null_models=199, null_examples=11).run(subject, seed=3)
-    some = np.sort(rng("norms examples", 3).permutation(121)[:11])
-    found = ratios(subject)["L0 attention"]
-    tested, whole, first = found[some].mean(), found.mean(), found[:11].mean()
-    effect = result.findings[0].effect
-    assert effect is not None and effect.value == pytest.approx(tested)
-    assert abs(tested - whole) < abs(first - whole)
-    null = untrained_means(subject.with_data(subject.data[torch.from_numpy(some)]), 199, 3)[
-        "L0 attention"
-    ]
-    deviation = abs(tested - null.mean()) / null.std(ddof=1)
-    assert result.null["norms.L0 attention.deviation"].observed == pytest.approx(deviation)
-    assert effect.baseline == pytest.approx(null.mean())

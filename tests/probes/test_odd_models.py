@@ -9,21 +9,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import probes
 from mechint import planted
 from mechint.errors import MechintError
-from mechint.groups import named
-from mechint.groups.spectrum import Harmonics
 from mechint.pairs import Pairs
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.testing.probes import CAUSAL
 from probes._patching.measures import wrong_sources
-from probes.spectra import KeyRule, LogitSums, cosine_spectrum
 
 P = 7
 
@@ -88,50 +84,7 @@ def test_a_gradient_of_zero_is_not_compared() -> None:
     assert result.metrics["gradients.total"] == 0 and result.verdict == "unclear"
 
 
-def test_a_noisy_memorizer_has_no_key_representation() -> None:
-    """Cosines of a peak at the answer and noise: some stand well above the lower quartile."""
-    harmonics, draw = Harmonics(named.cyclic(29)), np.random.default_rng(0)
-    sums = np.eye(29) + 0.5 * draw.standard_normal((29, 29))
-    sums -= sums.mean(1, keepdims=True)
-    sums -= sums.mean(0)
-    waves = harmonics.rows([3])
-    for added, squares, keys in ((0, 29 * 2.0, []), (20, 29 * 30.0, [3])):
-        logits = LogitSums(sums + added * waves.T @ waves, 29, squares)
-        assert cosine_spectrum(harmonics, logits, KeyRule(cosine=0.005), 0).keys == keys
-
-
 # --- what was removed is what is named ------------------------------------------------------------
-def test_too_few_are_left_to_compare_with() -> None:
-    """Of six frequencies four are key: eight directions, and four others."""
-    result = probes.run("fourier", addition(13, (1, 2, 3, 4)), removal_samples=9)
-    unclear = [one for one in result.findings if "too few" in one.reason or "no more" in one.reason]
-    assert [one.verdict for one in unclear] == ["unclear"]
-    assert "embedding.removal_named" not in result.null
-
-
-def test_no_level_above_one_is_asked_for() -> None:
-    """A cosine or a share cannot exceed 1; of three elements there is one frequency."""
-    task = PROBES["fourier"].calibration().test_settings
-    subject = planted.lookup_table(_addition_task(3)).subject
-    result = PROBES["fourier"].from_dict({**task, "permutations": 499}).run(subject, seed=0)
-    assert result.verdict == "unclear"
-
-
-def _addition_task(p: int) -> Any:
-    return TASKS["modular-arithmetic"].from_dict({"p": p})
-
-
-def test_what_is_needed_most_is_said_of_heads_and_mlps() -> None:
-    """The embedding, whose removal costs at least as much, is not among them."""
-    result = probes.attribution(addition(13, (2, 5)), examples=32, null_samples=99)
-    rows = dict(
-        zip(
-            result.tables["components"].columns["component"],
-            result.tables["components"].columns["exact"],
-            strict=True,
-        )
-    )
-    assert rows["embed"] >= 0.9 * result.metrics["largest_loss"]
 
 
 def test_a_wrong_source_has_another_answer() -> None:
@@ -151,15 +104,6 @@ def test_a_wrong_source_has_another_answer() -> None:
     assert wrong_sources(one)[:, 0].tolist() == [5, 0, 1, 2, 3, 4]
 
 
-def test_no_wrong_source_is_the_base_itself() -> None:
-    """Of pairs that stand both ways the pair before has the base as its source."""
-    first, second = torch.tensor([[0], [2], [4]]), torch.tensor([[1], [3], [5]])
-    base = torch.stack([first, second], 1).flatten(0, 1)
-    source = torch.stack([second, first], 1).flatten(0, 1)
-    pairs = Pairs(base, source, *torch.zeros(2, 6, dtype=torch.long), base, source, source)
-    assert wrong_sources(pairs)[:, 0].tolist() == [4, 4, 0, 0, 2, 2]
-
-
 def test_what_recovers_everything_is_not_denied_for_two_classes() -> None:
     """Of a lookup table of parities the MLP's output at the answer is all there is."""
     parities = [[(x + y) % 2 for y in range(P)] for x in range(P)]
@@ -167,14 +111,3 @@ def test_what_recovers_everything_is_not_denied_for_two_classes() -> None:
     result = probes.patching(planted.lookup_table(task).subject, pairs=24, null_samples=99)
     assert result.metrics["recovered"] > 0.9 and result.metrics["flips"] > 0.9
     assert result.verdict == "yes"
-
-
-def test_heads_that_hardly_look_are_held_against_random_order() -> None:
-    """Uniform attention looks at equal tokens, as far as there are any, and no more than that."""
-    subject = planted.induction_head(n=40, length=16, seed=3).subject
-    subject = edited(subject, lambda weights: [one.zero_() for one in weights.values()])
-    result = probes.attention(subject, samples=999)
-    for kind in ("previous_token", "same_token", "induction"):
-        if f"{kind}.largest" in result.metrics:
-            assert result.metrics[f"{kind}.heads"] == []
-    assert result.verdict == "no"

@@ -65,12 +65,6 @@ def twins() -> tuple[Subject, Subject]:
     return plant, Subject(model, task)
 
 
-def test_the_twins_are_one_function(twins: tuple[Subject, Subject]) -> None:
-    plain, hidden = twins
-    assert hidden.accuracy()["answer"] == plain.accuracy()["answer"] > 0.9
-    assert torch.equal(by_element(hidden, hidden.logits()), plain.grid(plain.logits()))
-
-
 def test_examples_and_elements_go_both_ways(twins: tuple[Subject, Subject]) -> None:
     _, hidden = twins
     ranks = hidden.task.ranks  # type: ignore[union-attr]
@@ -92,15 +86,6 @@ def test_operands_without_a_named_order_stand_as_in_the_grid() -> None:
         subject = planted.modular_addition(7, (1,)).subject
         subject = Subject(subject.model, task) if task.d_vocab == 8 else subject
         assert element_places(subject).tolist() == list(range(7))
-
-
-def test_clusters_of_neurons_are_those_of_the_twin(twins: tuple[Subject, Subject]) -> None:
-    plain, hidden = (probe.run("neurons", subject) for subject in twins)
-    assert set(plain.metrics["clusters"]) == {"2", "5"}
-    assert hidden.metrics["clusters"] == plain.metrics["clusters"]
-    assert hidden.metrics["mean_share"] == pytest.approx(plain.metrics["mean_share"])
-    alignment = plain.metrics["phase_alignment"]
-    assert hidden.metrics["phase_alignment"] == pytest.approx(alignment)
 
 
 ANGLES = {k: 2 * math.pi * k / P * torch.arange(P) for k in range(1, P // 2 + 1)}
@@ -147,24 +132,6 @@ def test_fourier_removes_a_frequency_from_both_operands_own_tokens(own_tokens: S
     spread = gini(np.sqrt(total * np.array(list(shares.values()))))
     found = probe.run("progress", own_tokens, samples=1).metrics["embedding.gini"]
     assert found == pytest.approx(spread, abs=1e-5)
-
-
-def test_the_second_operands_tokens_are_those_of_the_task_on_any_examples(
-    own_tokens: Subject, twins: tuple[Subject, Subject]
-) -> None:
-    few = own_tokens.with_data(own_tokens.data[:7])
-    assert own_orders(few, [3, 0, 12]) == [[3, 0, 12], [16, 13, 25]]
-    assert own_orders(twins[1], [3, 0, 12]) == [[3, 0, 12]]
-    times = TASKS["modular-arithmetic"](p=P, operation="multiply", separate_vocabulary=True)
-    assert own_orders(Subject(own_tokens.model, times), [1, 2, 4]) == [[1, 2, 4], [14, 15, 17]]
-
-
-def test_findings_on_one_operands_embedding_say_so(
-    own_tokens: Subject, twins: tuple[Subject, Subject]
-) -> None:
-    for subject, own in ((own_tokens, True), (twins[0], False)):
-        rank = probe.run("embedding", subject).findings[0]
-        assert ("first operand" in rank.headline) == own
 
 
 def test_operands_stand_where_the_layout_of_the_task_puts_them() -> None:

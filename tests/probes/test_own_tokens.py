@@ -5,7 +5,6 @@ models rewritten without a change of what they answer.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -101,50 +100,6 @@ def test_what_no_answer_shows_changes_no_verdict(edit: Callable[[Weights], None]
         assert f"L0H{first}" in matches.headline and result.metrics["matching.own"] == 1
     for metric in ("copying", "copying.own", "matching", "matching.own"):
         assert other.metrics[metric] == pytest.approx(one.metrics[metric], abs=1e-4)
-
-
-@pytest.mark.parametrize("condition", [3.0, 10.0])
-def test_another_basis_of_the_stream_denies_no_composition(condition: float) -> None:
-    """Keys that the answer needs overlap less in another basis of the same function."""
-    draw = torch.Generator().manual_seed(0)
-
-    def edit(weights: Weights) -> None:
-        width = weights["embed.W_E"].shape[1]
-        left, right = torch.linalg.qr(torch.randn(2, width, width, generator=draw).double())[0]
-        basis = left @ torch.diag(torch.logspace(0, math.log10(condition), width).double()) @ right
-        for name, weight in weights.items():
-            if name.rpartition(".")[2] in WRITES:
-                weight.copy_(weight.double() @ basis)
-            elif name.rpartition(".")[2] in READS:
-                weight.copy_(torch.linalg.inv(basis) @ weight.double())
-
-    before, first, _ = induction()
-    after, *_ = induction(edit)
-    assert torch.allclose(log_probabilities(before), log_probabilities(after), atol=1e-3)
-
-    def cut(z: torch.Tensor, hook: object) -> torch.Tensor:
-        z = z.clone()
-        z[:, :, first] = 0
-        return z
-
-    without = after.logits(hooks=[("blocks.0.attn.hook_z", cut)])
-    assert after.accuracy()["next"] == 1 and after.accuracy(without)["next"] < 0.3
-    result = probe.run("weights", after, **SETTINGS)
-    for kind in "QKV":
-        said = about(result, f"composition.{kind}")
-        assert said.verdict == "yes" or not said.causal
-    assert about(probe.run("weights", before, **SETTINGS), "composition.K").verdict == "yes"
-
-
-def test_heads_that_write_nothing_are_no_pair_that_stands_out() -> None:
-    subject, first, _ = induction()
-    result = probe.run("weights", subject, **SETTINGS)
-    for kind in "QKV":  # the idle heads write nothing
-        assert result.metrics[f"composition.{kind}.pair"].startswith(f"L0H{first}")
-    silent, *_ = induction(lambda weights: weights["blocks.0.attn.W_O"].zero_())
-    findings = probe.run("weights", silent, **SETTINGS).findings
-    unclear = [one for one in findings if one.verdict == "unclear"]
-    assert len(unclear) == 3 and all(one.reason for one in unclear)
 
 
 def test_copying_is_asked_of_tokens_that_can_be_answers() -> None:

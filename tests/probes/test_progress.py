@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 import mechint
 from mechint import planted, probe
-from mechint.errors import NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes._progress.probe import gini
 
@@ -94,20 +92,6 @@ def test_a_checkpoint_of_a_run_is_measured_by_the_last_checkpoints_keys() -> Non
     assert first["key_frequencies"] == [2, 5]
     assert first["restricted_loss.all"] > 1 > first["trigonometric_share"]
     assert probe.run("progress", run).metrics["restricted_loss.all"] < 0.01
-
-
-def test_of_several_outputs_the_one_with_most_classes_is_looked_at() -> None:
-    subject = planted.lookup_table(TASKS["remainders"](p=7)).subject
-    metrics = probe.run("progress", subject, keys=(2,)).metrics
-    expected = subject.loss()["mod 5"]
-    assert metrics["loss.all"] == pytest.approx(expected, rel=1e-4)
-    with pytest.raises(NotApplicableError, match="above n/2 = 1"):
-        probe.run("progress", subject, keys=(2,), output="mod 3")
-
-
-def test_a_frequency_named_twice_is_refused() -> None:
-    with pytest.raises(ParameterError, match="each frequency once"):
-        probe.run("progress", planted.modular_addition(11, (2, 5)).subject, keys=(2, 2))
 
 
 @pytest.mark.full

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import mechint
 from mechint import planted
 from mechint.errors import DataError
-from mechint.groups.finite import FiniteGroup
 from mechint.groups.named import cyclic, parse
 from mechint.groups.representations import representations
 from mechint.groups.spectrum import Harmonics, element_orders
@@ -22,7 +21,7 @@ from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.planted import trained
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes import removal, spectra
+from probes import spectra
 from probes.removal import EmbeddingRemoval
 from probes.spectra import KeyRule, LogitSums
 
@@ -83,13 +82,6 @@ def test_arrangements_by_enumeration(name: str) -> None:
         distinct = len(np.unique(every[:, i].round(9)))
         assert harmonics.arrangements(label) <= distinct * (1 + 1e-9) or distinct > 100
     assert element_orders(group) <= math.factorial(group.order)
-
-
-def test_a_frequency_of_parity_alone_has_the_arrangements_of_two_halves() -> None:
-    assert Harmonics(cyclic(12)).arrangements(6) == pytest.approx(math.comb(12, 6) / 2)
-    assert Harmonics(cyclic(16)).arrangements(8) == pytest.approx(math.comb(16, 8) / 2)
-    assert Harmonics(cyclic(7)).arrangements(2) == 120
-    assert Harmonics(parse("D5")).arrangements("sign") == pytest.approx(math.comb(10, 5) / 2)
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -237,25 +229,3 @@ def test_an_embedding_of_more_than_its_token_is_refused() -> None:
     edited = EmbeddingRemoval.of(Subject(model, subject.task), range(11))
     with pytest.raises(DataError, match="more than token and position"):
         edited.loss(np.eye(11)[:1])  # type: ignore[union-attr]
-
-
-def test_random_directions_lie_in_the_span_of_the_others() -> None:
-    others = Harmonics(cyclic(11)).rows([1, 3, 4])
-    drawn = removal.random_directions(others, 4, 5, np.random.default_rng(0))
-    for one in drawn:
-        assert one @ one.T == pytest.approx(np.eye(4), abs=1e-9)
-        assert one @ others.T @ others == pytest.approx(one, abs=1e-9)
-
-
-def test_no_more_directions_than_the_others_have_are_compared() -> None:
-    subject = planted.modular_addition(7, (1, 2)).subject
-    edited, rows = EmbeddingRemoval.of(subject, range(7)), Harmonics(cyclic(7)).rows([1, 2])
-    draw = np.random.default_rng(0)
-    assert edited is not None
-    assert removal.against_random(edited, rows, Harmonics(cyclic(7)).rows([3]), 9, draw) is None
-    assert removal.against_random(edited, rows[:0], rows, 9, draw) is None
-
-
-def test_groups_of_one_table_share_their_spectrum() -> None:
-    table = cyclic(5).table
-    assert Harmonics(FiniteGroup(table)) == Harmonics(cyclic(5))

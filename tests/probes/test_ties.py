@@ -53,23 +53,3 @@ def test_patching_names_the_first_of_those_that_recover_the_same(addition: Subje
         assert result.metrics["above_wrong_source"] == pytest.approx(
             results[0].metrics["above_wrong_source"], abs=1e-5
         )
-
-
-def test_ablation_orders_what_is_needed_by_place_where_harm_is_the_same(addition: Subject) -> None:
-    together = ["L0 attention", "L0H0", "L0H1", "L0 MLP"]
-    for chunk in (4096, 7, 50):
-        one = addition.with_limits(chunk=chunk)
-        result = probes.ablation(one, neurons=0, null_samples=5)
-        effects = result.tables["effects"].to_frame().set_index("component").loss_change
-        assert np.ptp(effects[together]) < 1e-5
-        assert result.metrics["needed"] == together
-        assert [result.metrics["component"], *result.metrics["tied"]] == together
-        assert result.findings[0].details["as much"] == "L0H0, L0H1, L0 MLP"
-
-
-def test_what_does_more_stands_alone() -> None:
-    noisy = planted.modular_addition(11, (2, 3), noise=0.05, seed=1, rotation_seed=1).subject
-    result = probes.ablation(noisy, neurons=0, null_samples=5)
-    effects = result.tables["effects"].to_frame().set_index("component").loss_change
-    assert result.metrics["component"] == effects.idxmax()
-    assert result.metrics["tied"] == [] and "as much" not in result.findings[0].details

@@ -81,13 +81,6 @@ def test_eigenvalues_are_those_of_the_whole_circuit() -> None:
     assert torch.equal(zeros, torch.zeros(3, dtype=torch.float64))
 
 
-def test_own_tokens_are_counted_as_by_hand() -> None:
-    full = torch.tensor([[3.0, 1, 0], [5, 4, 0], [1, 1, 1]], dtype=torch.float64)
-    eye = torch.eye(3, dtype=torch.float64)
-    assert circuits.own_share(full[None], eye[None], 3) == [pytest.approx(1 / 3)]
-    assert circuits.own_share(full[None], eye[None], 1) == [1.0]
-
-
 def test_tokens_are_the_classes_of_the_same_text() -> None:
     assert circuits.same_tokens(subject_of()) == (list(range(P)), list(range(P)))
     order = planted.comparison(5).subject
@@ -144,22 +137,6 @@ def test_scores_are_those_of_transformer_lens(kind: str) -> None:
     assert np.allclose(found.score[kind][there], peer[there], atol=1e-5)
 
 
-def test_equal_and_disjoint_subspaces_have_scores_in_closed_form() -> None:
-    """One writes where the other reads: with flat spectra of rank r the score is 1/√r, else 0."""
-    eye = torch.eye(8, dtype=torch.float64)
-    first, second = eye[:, :2], eye[:, 4:6]
-    q, k = torch.stack([first, second]), torch.stack([first, first])
-    o = torch.stack([second.T, first.T])
-    heads = Heads(q, k, torch.stack([first, first]), o, ((0, 0), (1, 0)))
-    found = composition.compose(heads, 200, 0)
-    assert found is not None
-    scores = {kind: found.score[kind][0, 1] for kind in composition.KINDS}
-    assert scores == {"Q": pytest.approx(2**-0.5), "K": 0.0, "V": 0.0}
-    # two random planes of R^8: the mean squared score is 1/8, and r/d · (1/r)
-    assert found.z["Q"][0, 1] > 0 > found.z["K"][0, 1]
-    assert found.p_values("Q")[0, 1] <= 0.05 and found.p_values("K")[0, 1] == 1
-
-
 def test_turned_heads_keep_what_all_heads_share() -> None:
     """Every turn moves the factors and leaves their summed covariance: span and spectrum."""
     heads = in_subspace(random_heads(d_model=12, d_head=3), 5)
@@ -171,28 +148,6 @@ def test_turned_heads_keep_what_all_heads_share() -> None:
     turned = turn @ factors
     assert torch.linalg.matrix_rank(shared) == 5 and not torch.allclose(turned, factors, atol=0.1)
     assert torch.allclose(torch.einsum("hdk,hek->de", turned, turned), shared, atol=1e-9)
-
-
-def test_z_is_of_the_other_draws() -> None:
-    values = np.random.default_rng(0).random((6, 2, 3))
-    for i, found in enumerate(composition.standardized(values)):
-        others = np.delete(values, i, 0)
-        assert found == pytest.approx((values[i] - others.mean(0)) / others.std(0, ddof=1))
-
-
-def test_pairs_that_no_turn_tells_apart_have_p_1() -> None:
-    """Flat spectra: z is 0 as observed and in every draw."""
-    zero = {kind: np.array([[np.nan, 0.0], [np.nan, np.nan]]) for kind in "QKV"}
-    flat = composition.HeadComposition(zero, zero, zero, np.zeros(99))
-    assert flat.p_values("Q")[0, 1] == 1.0 and np.isnan(flat.p_values("Q")[1]).all()
-
-
-def test_parts_of_a_product_are_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    heads = random_heads()
-    writes, reads = composition.column_factor(heads.ov), composition.reading_factors(heads)["V"]
-    whole = composition.squared_scores(writes, reads)
-    monkeypatch.setattr(composition, "MEMORY", 1)
-    assert torch.allclose(composition.squared_scores(writes, reads), whole)
 
 
 def in_subspace(heads: Heads, rank: int, seed: int = 0) -> Heads:
@@ -239,12 +194,6 @@ def test_one_reader_among_heads_of_a_shared_subspace_is_found() -> None:
     at_level = {kind: np.argwhere(found.p_values(kind) <= 0.01).tolist() for kind in "QKV"}
     assert at_level == {"Q": [[1, 6]], "K": [], "V": []}
     assert found.expected["Q"][1, 6] == pytest.approx(16**-0.5, abs=0.08)
-
-
-def test_repeated_blocks_can_read_themselves() -> None:
-    heads = Heads.of(subject_of(n_layers=1, n_loops=2))
-    assert heads.before(0, 0) and heads.before(1, 0)
-    assert composition.compose(Heads.of(subject_of(n_layers=1)), 1, 0) is None
 
 
 # --- the probe ------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mechint
-from mechint.errors import DataError, ParameterError
+from mechint.errors import ParameterError
 from tasks.regression import RegressionMixture
 
 mixtures = st.builds(
@@ -67,17 +66,6 @@ def test_critical_widths_by_counting_up(task):
         )
 
 
-def test_rank_one_is_a_linear_staircase():
-    task = RegressionMixture(n=16, n_tasks=16, rank=1, alpha=1.0)
-    assert [task.critical_width(t) for t in range(16)] == list(range(1, 17))
-
-
-def test_common_tasks():
-    task = RegressionMixture()  # T = 8, α = 1: p = 1/t over H_8 = 2.7179
-    assert task.priors[-1].item() == pytest.approx(0.046, abs=5e-4)
-    assert task.common(0.75) == (0, 1, 2, 3)  # 0.368, 0.552, 0.675, 0.767
-
-
 def test_labels_are_the_teachers_and_tasks_come_at_their_prior():
     task = RegressionMixture(n=12, n_tasks=3, rank=2, rotation=4)
     batch = task.sample(20_000, seed=1)
@@ -96,19 +84,6 @@ def test_labels_are_the_teachers_and_tasks_come_at_their_prior():
     )
 
 
-@pytest.mark.parametrize("gap", [1, 4, 16])
-def test_bursts_keep_the_long_run_frequency(gap):
-    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=gap)
-    stream, steps, batch_size = task.stream("train", 0, 100), 48, 100
-    counts = [torch.bincount(next(stream).masks["task"], minlength=4) for _ in range(steps)]
-    share = torch.stack(counts).sum(0) / (steps * batch_size)
-    assert (share - task.priors).abs().max() < 0.03
-    if gap > 1:
-        assert all(
-            (int(count[-1]) > 0) == ((step + 1) % gap == 0) for step, count in enumerate(counts)
-        )
-
-
 @pytest.mark.parametrize("batch_size", [8, 16, 24, 64])
 @pytest.mark.parametrize("gap", [2, 3, 4, 8, 40])
 def test_bursts_keep_the_share_or_are_refused(gap, batch_size):
@@ -123,17 +98,6 @@ def test_bursts_keep_the_share_or_are_refused(gap, batch_size):
         return
     shown = sum(int((batch.masks["task"] == 3).sum()) for batch in batches)
     assert shown / sum(map(len, batches)) == pytest.approx(rare, rel=0.1)
-
-
-def test_a_burst_that_rounds_to_nothing_is_refused():
-    message = (
-        r"gap=2: with batch_size=16, 0\.33 inputs of the rare task are due at a time; 0 would "
-    )
-    with pytest.raises(ParameterError, match=message):
-        next(RegressionMixture(alpha=2.0, gap=2).stream("train", 0, 16))
-    mixture = RegressionMixture(alpha=2.0, gap=2)
-    with pytest.raises(ParameterError, match=message):
-        mechint.train(mixture, {"width": 4}, {"steps": 2, "batch_size": 16})
 
 
 def test_fixed_normalization_weights_an_enlarged_batch_up():
@@ -161,15 +125,6 @@ def test_shuffled_targets_say_nothing_about_the_input():
     assert batch.targets.square().sum(-1).mean().item() == pytest.approx(
         task.chance["y"].loss, rel=0.05
     )
-
-
-def test_text_round_trips():
-    task = RegressionMixture(n=8, n_tasks=2, rank=4)
-    row = task.sample(1, seed=0).tokens[0]
-    assert torch.equal(torch.tensor(task.tokens_of(task.text(row))), row)
-    with pytest.raises(DataError, match="expected numbers"):
-        task.tokens_of("1 two")
-    assert RegressionMixture.from_dict(task.to_dict()) == task
 
 
 def test_errors():

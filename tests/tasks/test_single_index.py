@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -94,34 +92,3 @@ def test_errors_and_parameters():
     assert SingleIndex.from_dict(task.to_dict()) == task
     row = task.sample(1, seed=3).tokens[0]
     assert torch.equal(torch.tensor(task.tokens_of(task.text(row))), row)
-
-
-@pytest.mark.parametrize(("k", "width"), [(2, 1), (3, 1), (3, 8), (4, 1), (4, 8)])
-def test_start_of_the_search_is_the_best_cosine_of_random_neurons(k: int, width: int) -> None:
-    """By size for even k; for odd k signed, over the draws in which a neuron has the right sign."""
-    d, norm = 10_000, 1e-3
-    task = SingleIndex(d=9, n_directions=1, hermite=(0.0,) * k + (1.0,))
-    drawn = np.random.default_rng(k).standard_normal((40_000, width)) / math.sqrt(d)
-    best = np.abs(drawn).max(1) if k % 2 == 0 else drawn.max(1)
-    start = np.median(best[best > 0])
-    search = math.log(1 / start) / 2 if k == 2 else start ** (2 - k) / (k * (k - 2))
-    growth = math.log(math.sqrt(0.5) / norm) / 2
-    predicted = float(task.emergence_times(0.1, norm, width, d)[0])
-    assert predicted == pytest.approx((search + growth) / 0.2, rel=0.02)
-
-
-def test_even_link_is_found_from_either_side() -> None:
-    """k = 4: the flow of the best of 8 neurons in 1,024 dimensions, median of 400 draws."""
-    k, lr, dt = 4, 0.1, 1.0
-    task = SingleIndex(d=9, n_directions=1, hermite=(0.0,) * k + (1.0,))
-    drawn = np.random.default_rng(0).standard_normal((400, 8, 1024))
-    cosines = drawn[..., 0] / np.linalg.norm(drawn, axis=-1)
-    norms, times = np.full(cosines.shape, 1e-2), np.full(400, np.inf)
-    for step in range(1, 1000):
-        # dc/dt = 2kc^(k-1)(1 - c²), dn/dt = 4c^k n, both times the learning rate
-        norms = norms * (1 + dt * lr * 4 * cosines**k * (1 - norms**2 * cosines**k))
-        cosines = cosines + dt * lr * 2 * k * cosines ** (k - 1) * (1 - cosines**2)
-        found = (norms**2 * cosines**k).max(1) >= 0.5
-        times[found & ~np.isfinite(times)] = step
-    predicted = float(task.emergence_times(lr, 1e-2, 8, 1024)[0])
-    assert np.median(times) == pytest.approx(predicted, rel=0.15)

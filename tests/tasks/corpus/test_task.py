@@ -52,32 +52,6 @@ def test_the_entropy_of_templates_alone_is_the_closed_form():
     assert 0 < task.best_loss < np.log(16)
 
 
-def test_stationary_distribution_is_the_limit_of_the_occupancy(automaton):
-    machine, _ = automaton
-    late = machine.occupancy(1500)[-200:].mean(0)
-    np.testing.assert_allclose(machine.stationary, late, atol=1e-6)
-
-
-def test_probabilities_of_all_short_texts_add_up_to_one():
-    machine, words = language.build(40, 0.1, 0)
-    texts = np.array(list(itertools.product(range(len(words)), repeat=3)))
-    assert np.exp(machine.log_likelihood(texts).sum(1)).sum() == pytest.approx(1)
-    np.testing.assert_allclose(np.bincount(machine.source, machine.probability), 1)
-
-
-def test_a_likelier_looking_model_does_no_better(automaton):
-    """Gibbs: the true model's loss is the least; a bigram model of the same texts pays more."""
-    machine, words = automaton
-    tokens, _ = machine.draw(200, 1000, np.random.default_rng(2))
-    pairs = np.zeros((len(words), len(words)))
-    np.add.at(pairs, (tokens[:, :-1], tokens[:, 1:]), 1)
-    share = pairs / pairs.sum()
-    bigram = -(
-        share[share > 0] * np.log((pairs / pairs.sum(1, keepdims=True).clip(1))[share > 0])
-    ).sum()
-    assert machine.entropy_rate < bigram - 0.2
-
-
 def parse(words: Sequence[str]) -> None:
     """Hold a text against the grammar by a stack of its own."""
     stack, topic, i = [], None, 0
@@ -118,14 +92,6 @@ def test_texts_agree_across_nested_clauses_and_keep_their_topic(automaton):
         ]
     )
     assert nested > 100
-
-
-def test_the_vocabulary_is_zipfian():
-    machine, words = language.build(512, 0.02, 0)
-    tokens, _ = machine.draw(300, 2000, np.random.default_rng(0))
-    counts = np.sort(np.bincount(tokens.ravel(), minlength=len(words)))[::-1]
-    ranks = np.arange(6, 301)
-    assert np.polyfit(np.log(ranks), np.log(counts[5:300]), 1)[0] == pytest.approx(-1, abs=0.15)
 
 
 # --- the stream -----------------------------------------------------------------------------------
@@ -203,29 +169,6 @@ def test_best_loss_is_that_of_the_background_as_it_stands_in_the_texts():
     full = Corpus(n_ctx=4, vocab_size=64, frequency=1.0, **INJECTED)
     with pytest.raises(NotApplicableError, match="fills every text, no background is left"):
         _ = full.best_loss
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("inject", "parameters"),
-    [
-        ("comparison", {"n": 20, "equals": True}),
-        ("digit-sum", {"digits": 2}),
-        ("listops-triplets", {}),
-    ],
-)
-def test_a_reference_sentence_that_an_instance_cuts_is_not_asked(inject, parameters):
-    task = Corpus(n_ctx=20, frequency=1.0, inject=inject, inject_parameters=parameters)
-    batch, words = task.sample(3000, seed=0, split="train"), task.vocabulary.tokens
-    for name, asked in (("rises", 2), ("sums", 3)):
-        rows, positions = batch.masks[name].nonzero(as_tuple=True)
-        assert len(rows) > 30
-        for row, position in zip(rows.tolist(), positions.tolist(), strict=True):
-            start = position + 1 - asked
-            word, *numbers = (words[t] for t in batch.tokens[row, start : position + 2].tolist())
-            values = [int(number) for number in numbers]
-            assert word == name
-            assert values[0] < values[1] if asked == 2 else sum(values[:2]) % 16 == values[2]
 
 
 @settings(max_examples=10, deadline=None)
@@ -383,14 +326,6 @@ class Echo(GeneratedTask):
         return Batch(tokens, targets, lengths=lengths)
 
 
-def test_instances_of_different_lengths_end_where_they_end():
-    injection = Injection(Echo(), 30, 30, 0)
-    tokens, ends, _ = injection.texts(200, "train", np.random.default_rng(0))
-    assert set(ends.tolist()) == {2, 3, 4}
-    for row, end in zip(tokens.tolist(), ends.tolist(), strict=True):
-        assert row[end] == 30 and row[end - 1] == row[0] and 30 not in row[:end]
-
-
 def test_answers_inside_the_input_are_refused():
     with pytest.raises(
         ParameterError, match="inject='echo': its answers are read inside the input"
@@ -419,16 +354,6 @@ def test_bytes_of_a_file_are_its_tokens(tmp_path):
         NotApplicableError, match="entropy is known for the synthetic language only"
     ):
         _ = task.entropy_rate
-
-
-def test_a_text_that_writes_its_own_marks_means_them(tmp_path):
-    path = tmp_path / "wiki.txt"
-    path.write_text("the <unk> sat <eod> " * 40)
-    task = Corpus(path=str(path), tokenizer="words", vocab_size=9, n_ctx=8)
-    assert task.vocabulary.tokens == ("sat", "the", "<unk>", "<eod>")
-    tokens = task.background.data[:4].tolist()
-    assert tokens == [1, 2, 0, 3] == task.tokens_of("the <unk> sat <eod>")
-    assert task.text(tokens) == "the <unk> sat <eod>"
 
 
 def test_words_are_kept_by_frequency_and_the_rest_is_unknown(tmp_path, monkeypatch):
@@ -513,12 +438,6 @@ def test_unusable_files_give_one_clear_line(tmp_path):
         with pytest.raises(DataError, match=message) as caught:
             Corpus(path=str(tmp_path / name), tokenizer=tokenizer).sample(2, seed=0)
         assert "\n" not in str(caught.value)
-
-
-def test_a_dataset_that_is_not_there(monkeypatch, tmp_path):
-    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(DataError, match="the package datasets is not installed"):
-        _ = Corpus(dataset=str(tmp_path)).background
 
 
 @pytest.mark.parametrize(

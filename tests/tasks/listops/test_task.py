@@ -4,19 +4,15 @@ no code with it.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 import statistics
-from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechint.config import ModelConfig, TrainConfig
 from mechint.errors import DataError, MechintError
 from mechint.task import IGNORE
 from tasks._listops.task import ListOps
@@ -212,38 +208,6 @@ def test_held_out_and_trained_triplets_partition_all(n):
     assert triplets["train"] == everything - triplets["test"]
 
 
-def test_same_seed_same_examples_everywhere():
-    task = ListOps()
-    digest = hashlib.sha256(
-        " ".join(
-            task.text(tokens)
-            for split in ("train", "test")
-            for tokens in task.sample(50, 3, split).tokens
-        ).encode()
-    )
-    assert digest.hexdigest()[:16] == "cf303467405e94e4"
-    assert torch.equal(task.sample(9, 5).tokens, task.sample(9, 5).tokens)
-    assert not torch.equal(task.sample(9, 5).tokens, task.sample(9, 6).tokens)
-
-
-def test_a_stream_can_start_anywhere():
-    for task in (
-        ListOps(operands=2, depth=2),
-        ListOps(operands=2, depth=2, train_examples=200),
-        ListOps(
-            operands=2,
-            depth=2,
-            operations=("MAX",),
-            ramp_operation="ADD",
-            ramp_start=60,
-            ramp_steps=9,
-        ),
-    ):
-        whole = list(itertools.islice(task.stream("train", 1, 8), 70))
-        for start in (0, 1, 63, 64, 66):
-            assert torch.equal(next(task.stream("train", 1, 8, start)).tokens, whole[start].tokens)
-
-
 def test_a_fixed_training_set_is_repeated():
     task = ListOps(train_examples=100)
     texts = [
@@ -273,44 +237,6 @@ def test_the_ramp_goes_from_the_mixture_to_its_operation_and_never_mixes_them():
         np.abs(np.array(share[20:60]) - np.arange(40) / 40).mean() < 0.06
     )  # three binomial standard errors of one batch
     assert all("%" in task.text(tokens) for tokens in task.sample(20, 0).tokens)
-
-
-@pytest.mark.full
-def test_weights_are_how_often_operations_are_drawn():
-    task = ListOps(operations=("MAX", "ADD", "PROD"), weights=(1, 2, 0), depth=1)
-    count = Counter(task.text(tokens)[2] for tokens in task.sample(3000, 0, "train").tokens)
-    assert set(count) == {"+", "%"} and abs(count["%"] / 3000 - 2 / 3) < 0.035
-
-
-@pytest.mark.parametrize("spelling", ["symbolic", "functional"])
-@pytest.mark.parametrize("chain_of_thought", [True, False])
-def test_the_context_is_the_longest_text(spelling, chain_of_thought):
-    task = ListOps(
-        operands=2,
-        depth=2,
-        spelling=spelling,
-        chain_of_thought=chain_of_thought,
-        operations=("MAX", "PROD"),
-    )
-    assert task.sample(3000, 0, "train").lengths.max() == task.n_ctx
-
-
-@pytest.mark.full
-def test_a_context_bounds_every_text():
-    for parameters in ({"context": 100}, {"context": 100, "chain_of_thought": False}, {}):
-        task = ListOps(operands=5, depth=5, **parameters)
-        batch = task.sample(300, 0)
-        assert (
-            batch.tokens.shape[1] == task.n_ctx == parameters.get("context", 512)
-            and batch.lengths.max() <= task.n_ctx
-        )
-        assert (
-            max(
-                shape(parse(steps_of(task.text(tokens), task)[0], task))[0]
-                for tokens in batch.tokens
-            )
-            == 5
-        )
 
 
 def test_chance_is_the_most_frequent_answer():
@@ -375,14 +301,6 @@ def test_texts_that_are_no_expression_are_refused(text):
         task.solution(task.tokens_of(text))
 
 
-def test_defaults_make_a_model_and_a_training_run():
-    task = ListOps()
-    model = ModelConfig(
-        d_vocab=task.d_vocab, n_ctx=task.n_ctx, d_vocab_out=task.d_vocab_out, **task.model_defaults
-    )
-    assert model.d_mlp == 256 and TrainConfig(**task.train_defaults).min_lr == 1e-4
-
-
 def test_tables_are_what_labels_follow():
     task = ListOps(addition="shuffled", operations=("ADD",), depth=1)
     table = task.tables()["ADD"]
@@ -403,23 +321,3 @@ def test_tables_are_what_labels_follow():
         "OP_TOP",
         "OP_BOTTOM",
     }
-
-
-def test_controls_and_parameters_survive_json():
-    task = ListOps()
-    assert [control.name for control in task.controls] == [
-        "untrained",
-        "random-answers",
-        "shuffled-addition",
-        "no-chain-of-thought",
-    ]
-    for control in task.controls:
-        varied = task.control(control.name)
-        assert varied.d_vocab == task.d_vocab and ListOps.from_dict(varied.to_dict()) == varied
-        assert len(varied.sample(20, 0)) == 20
-    assert [
-        control.name for control in ListOps(algebra="permutation-blocks", depth=1).controls
-    ] == ["untrained", "random-answers"]
-    np.testing.assert_array_equal(
-        task.tables()["excluded"], task.control("no-chain-of-thought").tables()["excluded"]
-    )
