@@ -1,11 +1,23 @@
 """What program each of many models runs: `mechint explain` over the examples, models that others
-trained, and seeds of one sweep.
+trained, and seeds of addition with learned and with uniform attention.
 
-    python -m benchmarks.explanations CHECKPOINTS --seeds runs/sweep-modular-arithmetic --out docs
+    python -m benchmarks.explanations CHECKPOINTS --seeds runs/add-31 runs/add-59 --out docs
 
 CHECKPOINTS is a folder that holds the published models; those that are not in it are left out. The
 page is written as ``what-models-run.md``. With ``--rows FILE`` finished rows are kept there, and
 are not measured again.
+
+**Clock and pizza as one family.** arXiv 2512.25060 holds that models with learned attention
+("clocks") and with uniform attention ("pizzas") add alike: neurons read a sum of the same waves of
+both operands. If so, the activation that the MLP reads at the answer may be replaced by its best
+fit g(x) + g(y), one function g of both operands (least squares on one half of the pairs), and the
+answers on the other half stay. This was fixed before the seeds were judged, though after four
+published models had been seen: of each modulus, seeds of learned attention count whose accuracy is
+at least `LEARNED`; `KEPT` of it is what the sum alone has to keep. The claim is *supported* where
+the 95% interval of the share of seeds that do lies above one half, *refuted* where it lies below,
+else undecided. Uniform attention is the positive control, since there the sum is exact; a sum with
+the second operand permuted is the null. A stricter claim, that nothing but the sum is used, is
+judged alike by the audit's refill: the sum from the program, the rest of another input.
 """
 
 from __future__ import annotations
@@ -14,15 +26,24 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from mechint.errors import MechintError
-from mechint.files import read_json_lines, write_text
+from mechint.files import read_json, read_json_lines, write_text
+from mechint.intervals import wilson
 from mechint.progress import Count, counting
+
+LEARNED, KEPT = 0.95, 0.9
+"""Accuracy of a seed that counts, and the share of it that a sum has to keep."""
+ATTENTION: dict[float, str] = {0: "uniform", 1: "learned"}
+"""Share of softmax attention → the word for it."""
+MEASURES = ("alone", "null", "refill", "additive", "symmetricity")
+FIRST_STEP = 16
+"""The step from which on kept checkpoints are looked at."""
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "models"
 
@@ -101,6 +122,22 @@ first**: what completing found that the first explanation lacked. Seconds are of
 EPYC, one thread).
 """
 
+FAMILY = """
+## Clock and pizza as one family
+
+arXiv 2512.25060 holds that models with learned attention ("clocks") and with uniform attention
+("pizzas") add alike: neurons read a sum of the same waves of both operands. Here the activation
+that the MLP reads at the answer is replaced by its best fit g(x) + g(y), one function of both
+operands, fitted on half of the pairs and judged on the others (**sum alone**; null: the second
+operand permuted), or the sum comes from the program and the rest from another input (**refill**).
+A seed counts where its accuracy is 95%, and keeps the sum where 90% of that accuracy is left; the
+claim is supported where the 95% interval (Wilson) of the share of such seeds of learned attention
+lies above one half, refuted where it lies below. Uniform attention is the positive control: there
+the sum is exact. **additive**: R² of the sum at that activation. **symmetricity**: gradient
+symmetricity of the [probe](probes/clock-pizza.md), median and range; published clock .33, pizza
+.99.
+"""
+
 COLUMNS = {
     "model": "model",
     "task": "task",
@@ -152,15 +189,95 @@ def measured(path: Path, model: Model) -> dict[str, Any]:
     }
 
 
+def seed_measured(path: Path, model: Model) -> dict[str, Any]:
+    """The row of a seed, with what the sum of its operands keeps and when its frequencies came."""
+    import mechint
+
+    row = measured(path, model)
+    settings = json.loads((path / "config.json").read_text())
+    row["p"] = settings["task"]["parameters"]["p"]
+    row["rate"] = settings["model"]["attention_rate"]
+    subject: Any = mechint.load(path)
+    row |= sums(subject)
+    (found,) = mechint.analyze(subject, "clock-pizza").results.values()
+    row["symmetricity"] = found.metrics["gradient_symmetricity.centered"]
+    if row["family"] == "frequencies":
+        row |= since(path, set(row["blocks"]))
+    return row
+
+
+def sums(subject: Any) -> dict[str, float]:
+    """Shares of the accuracy that are kept where the MLP reads g(x) + g(y): "alone" and, as "null",
+    with the second operand permuted; "refill": with the rest of another input.
+    """
+    import torch
+
+    from mechint.explain import Explanation, Part, audit
+    from mechint.explain.measure import Bench
+    from mechint.interventions import Replace, Site
+    from mechint.task import rng
+
+    program = subject.task.own_program
+    x, y = (step for step in program.steps if not step.parents)
+    one_hot = torch.eye(x.n_values).double()
+    permuted = one_hot[torch.from_numpy(rng("permuted operand", 0).permutation(x.n_values))]
+    site, bench = Site("blocks.0.hook_resid_mid", "answer"), Bench(subject, program)
+    mean, values = bench.activation(site, bench.fitted).mean(0), bench.values(bench.judged)
+
+    def part(second: torch.Tensor) -> Part:
+        def both(held: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            return one_hot[held[x.name].cpu()] + second[held[y.name].cpu()]
+
+        return Part("g(x) + g(y)", site, (x.name, y.name), both)
+
+    def alone(second: torch.Tensor) -> float:
+        held = (mean + bench.fit(part(second)).written(values)).float()
+        logits = bench.logits(bench.judged, [Replace(site, held)])
+        return bench.share(logits, bench.targets(bench.judged)) / bench.accuracy
+
+    refill = audit(subject, Explanation("sum", program, (part(one_hot),))).value("refill")
+    return {
+        "alone": alone(one_hot),
+        "null": alone(permuted),
+        "refill": refill / bench.accuracy,
+        "additive": bench.fit(part(one_hot)).explained,
+    }
+
+
+def since(run: Path, keys: set[str]) -> dict[str, int | None]:
+    """The kept steps from which on, without a break, all `keys` are key frequencies of the logits,
+    and the accuracy is `LEARNED`; None where they are not so at the last one.
+    """
+    import mechint
+    from mechint.explain.measure import Bench
+    from probes.explanations.representations import Setting, key_representations
+
+    came: dict[str, int | None] = {"keys_since": None, "learned_since": None}
+    for path in sorted((run / "checkpoints").glob("step-*.pt")):
+        if (step := int(path.stem.removeprefix("step-"))) < FIRST_STEP:
+            continue
+        subject: Any = mechint.load(path)
+        setting = Setting.of(subject)
+        assert setting is not None
+        found = key_representations(Bench(subject, subject.task.own_program), setting)
+        learned = next(iter(subject.accuracy().values())) >= LEARNED
+        for name, holds in (("keys_since", keys <= set(found)), ("learned_since", learned)):
+            came[name] = (came[name] or step) if holds else None
+    return came
+
+
 def survey(
-    models: Sequence[tuple[Path, Model]], kept: Path | None, progress: Count = lambda *_: None
+    models: Sequence[tuple[Path, Model]],
+    kept: Path | None,
+    progress: Count = lambda *_: None,
+    measure: Callable[[Path, Model], dict[str, Any]] = measured,
 ) -> list[dict[str, Any]]:
     """A row per model; rows that `kept` holds are not measured again."""
     known = {row["model"]: row for row in (read_json_lines(kept) if kept else ())}
     for place, (path, model) in enumerate(models):
         progress(place, len(models), model.name)
         if model.name not in known:
-            known[model.name] = row = measured(path, model)
+            known[model.name] = row = measure(path, model)
             if kept is not None:
                 with kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
@@ -181,9 +298,8 @@ def seeds_in(folder: Path) -> list[tuple[Path, Model]]:
         for path in folder.glob("*/status.json")
         if json.loads(path.read_text())["status"] in ("finished", "stopped")
     ]
-    return [
-        (run, Model(run.name)) for run in sorted(runs, key=lambda run: (len(run.name), run.name))
-    ]
+    order = sorted(runs, key=lambda run: (len(run.name), run.name))
+    return [(run, Model(f"{folder.name}/{run.name}")) for run in order]
 
 
 def fingerprint(keys: Sequence[int], p: int) -> tuple[int, ...]:
@@ -222,23 +338,27 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     return "" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def seeds_section(rows: Sequence[Mapping[str, Any]], p: int, told: str) -> list[str]:
-    """Which programs the seeds of one sweep run, how often, with their classes."""
-    found = [row for row in rows if "error" not in row]
+def seeds_section(rows: Sequence[Mapping[str, Any]], told: str) -> list[str]:
+    """Which programs the seeds of one modulus run, how often and since when, with their classes,
+    and whether clock and pizza are one family there.
+    """
+    found, p = [row for row in rows if "error" not in row], rows[0]["p"]
     lines = ["", f"## {len(found)} seeds of addition mod {p}", "", told, ""]
-    lines += ["| standing | frequencies | seeds | accuracy, least | logits left, median |"]
-    lines += ["|" + " --- |" * 5]
-    groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    lines += ["| attention | standing | frequencies | seeds | accuracy, least | logits left |"]
+    lines += ["|" + " --- |" * 6]
+    groups: dict[tuple[float, str, int], list[Mapping[str, Any]]] = {}
     for row in found:
-        groups.setdefault((row["standing"], len(row["blocks"])), []).append(row)
+        key = (row["rate"], row["standing"], len(row["blocks"]))
+        groups.setdefault(key, []).append(row)
     order = ("stands", "superfluous", "incomplete", "wrong", "abstains", "refused")
-    for (standing, count), members in sorted(
-        groups.items(), key=lambda one: (order.index(one[0][0]), one[0][1])
+    for (rate, standing, count), members in sorted(
+        groups.items(), key=lambda one: (one[0][0], order.index(one[0][1]), one[0][2])
     ):
         lefts = [row["logits"] for row in members if row["logits"] is not None]
         middle = f"{median(lefts):.1%}" if lefts else ""
         least = min(row["accuracy"] for row in members)
-        lines.append(f"| {standing} | {count or ''} | {len(members)} | {least:.1%} | {middle} |")
+        cells = (ATTENTION[rate], standing, count or "", len(members), f"{least:.1%}", middle)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     named = [row for row in found if row["family"] == "frequencies" and row["blocks"]]
     classes = Counter(fingerprint([int(key) for key in row["blocks"]], p) for row in named)
     lines += ["", *_classes(classes, p)]
@@ -246,15 +366,54 @@ def seeds_section(rows: Sequence[Mapping[str, Any]], p: int, told: str) -> list[
     if failed:
         counts = ", ".join(f"{kind} {count}" for kind, count in failed.most_common())
         lines.append(f"The first test that an incomplete one fails: {counts}.")
-    for ended, words in (("stopped", "stopped at its accuracy"), ("finished", "ran to its end")):
-        those = [row["standing"] for row in found if row["ended"] == ended]
-        lines.append(f"Of {len(those)} whose training {words}, {those.count('stands')} stand.")
-    used = sum("used" in row["attention"] for row in named)
-    lines.append(
-        f"Attention depends on the input in {used} of {len(named)}: patterns of other inputs do not"
-    )
-    lines.append("keep the answers there, as those of a pizza would.")
+    for rate, words in ATTENTION.items():
+        those = [row for row in named if row["rate"] == rate]
+        whole = [row for row in those if row["keys_since"] and row["learned_since"]]
+        if not whole:
+            continue
+        keys, learned = ([row[name] for row in whole] for name in ("keys_since", "learned_since"))
+        before = sum(key <= step for key, step in zip(keys, learned, strict=True))
+        lines.append(
+            f"With {words} attention ({len(whole)} of {len(those)} seeds that keep both to the "
+            f"end): all frequencies are key since step {median(keys):.0f} (median; {min(keys)} to "
+            f"{max(keys)}), accuracy is {LEARNED:.0%} since step {median(learned):.0f} "
+            f"({min(learned)} to {max(learned)}), in {before} not before the frequencies."
+        )
+    return [*lines, *family_section([row for row in found if row["accuracy"] >= LEARNED])]
+
+
+def family_section(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether clock and pizza are one family, of seeds that learned; see the module."""
+    lines = ["", "| attention | seeds | sum alone keeps | refill keeps | stands or incomplete |"]
+    lines[1] += " sum alone, median (null) | additive, median | symmetricity |"
+    lines.append("|" + " --- |" * 8)
+    for rate, words in ATTENTION.items():
+        if those := [row for row in rows if row["rate"] == rate]:
+            n, of = len(those), {name: [row[name] for row in those] for name in MEASURES}
+            whole = sum(row["standing"] in ("stands", "incomplete") for row in those)
+            held = [sum(value >= KEPT for value in of[name]) for name in ("alone", "refill")]
+            cells = [words, str(n), *(_share(hits, n) for hits in (*held, whole))]
+            cells.append(f"{median(of['alone']):.3f} ({median(of['null']):.3f})")
+            cells.append(f"{median(of['additive']):.3f}")
+            angles = of["symmetricity"]
+            cells.append(f"{median(angles):.2f} ({min(angles):.2f} to {max(angles):.2f})")
+            lines.append("| " + " | ".join(cells) + " |")
+    learned = [row for row in rows if row["rate"] == 1]
+    lines.append("")
+    for name, words in (
+        ("alone", "One family, in that the sum of one function of both operands is enough"),
+        ("refill", "One family, in that nothing but the sum is used"),
+    ):
+        hits = sum(row[name] >= KEPT for row in learned)
+        low, high = wilson(hits, len(learned))
+        verdict = "supported" if low > 0.5 else "refuted" if high < 0.5 else "undecided"
+        lines.append(f"{words}: **{verdict}**, {_share(hits, len(learned))} of learned attention.")
     return lines
+
+
+def _share(hits: int, n: int) -> str:
+    low, high = wilson(hits, n)
+    return f"{hits} of {n} ({low:.0%} to {high:.0%})"
 
 
 def _classes(classes: Counter[tuple[int, ...]], p: int) -> list[str]:
@@ -269,47 +428,55 @@ def _classes(classes: Counter[tuple[int, ...]], p: int) -> list[str]:
 
 
 def page(
-    rows: Sequence[Mapping[str, Any]], seeds: Sequence[Mapping[str, Any]], p: int, told: str
+    rows: Sequence[Mapping[str, Any]], seeds: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> str:
-    """The page in Markdown."""
+    """The page in Markdown; seeds: how those of one modulus were trained → their rows."""
     counts = Counter(row.get("standing", "not asked") for row in rows)
     summary = ", ".join(f"{name} {count}" for name, count in counts.most_common())
     lines = [
-        f"# What {len(rows) + len(seeds)} models run",
+        f"# What {len(rows) + sum(map(len, seeds.values()))} models run",
         "",
         "The best [explanation](explanations.md) that `mechint explain` proposes for each model,",
-        "by `python -m benchmarks.explanations CHECKPOINTS --seeds SWEEP --out docs`.",
+        "by `python -m benchmarks.explanations CHECKPOINTS --seeds SWEEP … --out docs`.",
         f"Of {len(rows)} models: {summary}.",
         "",
         *table(rows),
         NOTE.rstrip(),
         NOT_ASKED.rstrip(),
     ]
-    lines += seeds_section(seeds, p, told) if seeds else []
+    if seeds:
+        lines.append(FAMILY.rstrip())
+    for told, some in seeds.items():
+        lines += seeds_section(some, told)
     return "\n".join(lines) + "\n"
+
+
+def trained(folder: Path) -> str:
+    """The command of a sweep."""
+    (first, *_), runs = read_json(folder / "sweep.json"), len(seeds_in(folder))
+    own = [one for one in first["settings"] if "." not in one.partition("=")[0]]
+    settings = "".join(f" --set {one}" for one in own)
+    over = f"--over seed=0:{runs // len(ATTENTION)} --over attention_rate=0,1"
+    return f"By `mechint sweep modular-arithmetic --preset fast{settings} {over}`."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.explanations")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=Path, help="a sweep of modular-arithmetic over seeds")
+    parser.add_argument(
+        "--seeds", type=Path, nargs="*", default=[], help="sweeps of addition, one a modulus"
+    )
     parser.add_argument("--rows", type=Path, help="JSON lines of finished rows")
     parser.add_argument("--out", type=Path, default=Path("docs"))
     chosen = parser.parse_args(arguments)
-    asked, seeds = models_in(chosen.folder), seeds_in(chosen.seeds) if chosen.seeds else []
     with counting("explaining") as update:
-        rows = survey([*asked, *seeds], chosen.rows, update)
-    p, told = 0, ""
-    if seeds:
-        plan = json.loads((seeds[0][0] / "config.json").read_text())
-        p = plan["task"]["parameters"]["p"]
-        command = (
-            f"mechint sweep modular-arithmetic --preset fast --set p={p} --over seed=0:{len(seeds)}"
-        )
-        told = f"By `{command}`."
-    text = page(rows[: len(asked)], rows[len(asked) :], p, told)
-    write_text(chosen.out / "what-models-run.md", text)
+        rows = survey(models_in(chosen.folder), chosen.rows, update)
+        seeds = {
+            trained(sweep): survey(seeds_in(sweep), chosen.rows, update, seed_measured)
+            for sweep in chosen.seeds
+        }
+    write_text(chosen.out / "what-models-run.md", page(rows, seeds))
     return 0
 
 

@@ -231,12 +231,25 @@ def test_what_models_run_is_measured_once_and_written(tmp_path: Path) -> None:
     assert rows[0]["standing"] == "stands" and rows[0]["family"] == "routes"
     assert 0 < rows[0]["logits"] < 0.1 and "error" in rows[1]
     assert explanations.survey(asked, kept) == rows and len(kept.read_text().splitlines()) == 2
-    seeds = [
-        {"model": f"seed={i}", "standing": "stands", "family": "frequencies", "blocks": blocks}
-        | {"accuracy": 1.0, "logits": 0.1, "attention": ["used"], "reason": "", "ended": "finished"}
-        for i, blocks in enumerate((["1", "2"], ["2", "4"], ["1", "4"]))
-    ]
-    text = explanations.page(rows, seeds, 11, "By a sweep.")
-    assert "# What 5 models run" in text and "| `examples/maximum` | Max of list" in text
-    assert "| stands | 2 | 3 | 100.0% | 10.0% |" in text
-    assert "fall into 2 classes; found more than once: 1, 2 (2 seeds)." in text
+    seed = {"standing": "stands", "family": "frequencies", "accuracy": 1.0, "logits": 0.1, "p": 11}
+    seed |= {"attention": ["used"], "reason": "", "ended": "finished", "symmetricity": 0.5}
+    seed |= {"null": 0.1, "refill": 0.2, "additive": 0.9, "keys_since": 3, "learned_since": 8}
+    blocks = ([["1", "2"], ["2", "4"], ["1", "4"]] * 2)[:5]
+    seeds = [seed | {"model": str(i), "rate": 1, "blocks": b} for i, b in enumerate(blocks)]
+    seeds = [one | {"alone": 1.0} for one in seeds]
+    text = explanations.page(rows, {"By a sweep.": seeds})
+    assert "# What 7 models run" in text and "| `examples/maximum` | Max of list" in text
+    assert "| learned | stands | 2 | 5 | 100.0% | 10.0% |" in text
+    verdicts = [line for line in text.splitlines() if line.startswith("One family")]
+    assert [line.split("**")[1] for line in verdicts] == ["supported", "refuted"]
+    few = explanations.family_section([one | {"alone": 0.0} for one in seeds[:2]])
+    assert "**undecided**, 0 of 2" in few[-2]
+    assert "fall into 2 classes; found more than once: 1, 2 (4 seeds)." in text
+
+
+def test_a_sum_is_all_that_a_hand_built_pizza_reads_and_not_a_clock() -> None:
+    """One head of the first adds both operands; two heads of the second keep them apart."""
+    pizza = explanations.sums(planted.modular_addition(11, (2, 5), constant_attention=True).subject)
+    clock = explanations.sums(planted.modular_addition(11, (2, 5)).subject)
+    assert pizza["refill"] == pizza["alone"] == 1 and pizza["additive"] > 0.999
+    assert pizza["null"] < 0.3 and clock["refill"] < 0.5 and clock["additive"] < 0.9
