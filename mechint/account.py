@@ -100,13 +100,7 @@ class Account:
     # --- findings ---------------------------------------------------------------------------------
     def findings(self, *verdicts: str) -> list[tuple[str, Finding]]:
         """(probe, finding) of these verdicts, those of leading probes first."""
-        order = sorted(self.results, key=lambda name: -self.results[name].lead_rank)
-        return [
-            (name, finding)
-            for name in order
-            for finding in self.results[name].findings
-            if finding.verdict in verdicts
-        ]
+        return _findings(self.results, *verdicts)
 
     @property
     def evidence(self) -> list[tuple[str, Finding]]:
@@ -254,19 +248,29 @@ def _ranked(results: Mapping[str, ProbeResult]) -> list[ProbeResult]:
     return sorted(led, key=lambda result: -result.lead_rank)
 
 
+def _findings(results: Mapping[str, ProbeResult], *verdicts: str) -> list[tuple[str, Finding]]:
+    """(probe, finding) of these verdicts: of results that lead, then of others, each by rank."""
+    order = sorted(results, key=lambda name: (not results[name].lead, -results[name].lead_rank))
+    return [
+        (name, finding)
+        for name in order
+        for finding in results[name].findings
+        if finding.verdict in verdicts
+    ]
+
+
 def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
-    """Verdict and caveat of an account: the lead of highest rank; where nothing leads, a headline
-    that is "yes"; else what was not found.
+    """Verdict and caveat of an account: the lead of highest rank; where nothing leads, the
+    first headline of the evidence; else what was not found.
     """
     leading = next(iter(_ranked(results)), None)
     if leading is not None:
         first = min(leading.findings, key=lambda one: rank(one.verdict))
         return leading.lead, first.caveat
-    found = [f for result in results.values() for f in result.findings if f.verdict == "yes"]
-    if found:
-        return found[0].headline, found[0].caveat
-    tested = any(f.verdict == "no" for result in results.values() for f in result.findings)
-    return (NOTHING if tested or not results else UNDECIDED), ""
+    if found := _findings(results, "yes"):
+        _, first = found[0]
+        return first.headline, first.caveat
+    return (NOTHING if _findings(results, "no") or not results else UNDECIDED), ""
 
 
 def account_of(

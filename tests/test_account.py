@@ -62,6 +62,10 @@ def test_the_lead_of_highest_rank_is_the_verdict() -> None:
     }
     assert verdict_of(results) == ("It adds as a clock.", "nearer a clock than a pizza")
     assert verdict_of({"one": result("one", YES)})[0] == "The model adds."
+    unled = {"a": result("a", Finding("It has circles.", "yes")), "b": result("b", YES, rank=5)}
+    assert verdict_of(unled)[0] == account(**unled).evidence[0][1].headline == YES.headline
+    led = {"a": result("a", YES, rank=9), "b": result("b", YES, lead="It adds.", rank=1)}
+    assert verdict_of(led)[0] == "It adds." and account(**led).evidence[0][0] == "b"
     assert verdict_of({"one": result("one", NO)})[0] == NOTHING
     assert verdict_of({"one": result("one", UNCLEAR)})[0] == UNDECIDED
 
