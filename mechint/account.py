@@ -177,7 +177,20 @@ class Account:
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:
-        """One entry of "accounts" of JSON schema 3."""
+        """One entry of "accounts" of JSON schema 3, with provenance that all results share once."""
+        results = {
+            name: result.to_dict(arrays=figures, figures=figures)
+            for name, result in self.results.items()
+        }
+        told = [one["provenance"] for one in results.values()]
+        shared = {
+            key: value
+            for key, value in (told[0] if told else {}).items()
+            if key != "probe" and all(one.get(key) == value for one in told)
+        }
+        for one in results.values():
+            own = one["provenance"]
+            one["provenance"] = {key: own[key] for key in own if key not in shared}
         return {
             "path": self.path,
             "title": self.title,
@@ -187,10 +200,8 @@ class Account:
             "verdict": self.verdict,
             "caveat": self.caveat,
             "warnings": list(self.warnings),
-            "results": {
-                name: result.to_dict(arrays=figures, figures=figures)
-                for name, result in self.results.items()
-            },
+            "provenance": shared,
+            "results": results,
             "next": list(self.next),
         }
 

@@ -156,6 +156,9 @@ def test_real_results_have_an_account_in_one_json_shape() -> None:
     jsonschema.validate(data, shape)
     (one,) = data["accounts"]
     assert {"path", "title", "quality", "verdict", "results"} <= set(one)
+    kept = one["results"]["norms"]["provenance"]
+    assert kept["probe"]["name"] == "norms" and not set(kept) & set(one["provenance"])
+    assert {**one["provenance"], **kept} == made.results["norms"].to_dict()["provenance"]
     for found in one["results"]["fourier"]["findings"]:
         assert {"headline", "verdict", "effect", "p_value"} <= set(found)
     assert "details" in made._repr_html_() and made.verdict in made._repr_html_()

@@ -201,7 +201,8 @@ def page_of(
     sections = [section_of(name, results[name], told[name]) for name in order]
     if account.audits:
         sections.insert(0, explanation_section(account.audits, account.path))
-    data = json.dumps({"schema": SCHEMA, "accounts": [account.to_dict()]})
+    kept = {"schema": SCHEMA, "accounts": [account.to_dict()]}
+    data = json.dumps(kept, separators=(",", ":"))
     given = {
         "quality": [quality_line(one) for one in account.quality],
         "verdict": account.verdict,
