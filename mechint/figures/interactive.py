@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.figures.figure import Axis, Figure, Layer, Line, Plot, Scale
-from mechint.figures.static import WHOLE, height_of
+from mechint.figures.static import LEVELS, WHOLE, height_of
 from mechint.figures.theme import (
     FONT,
     GRID,
@@ -426,14 +426,15 @@ def packed(figure: Figure) -> dict[str, Any]:
 
 
 def _spans(trace: Mapping[str, Any]) -> bool:
-    """True if a large matrix lies within its scale and takes half of it, so that its drawing shows
-    each number to 1% of their range.
+    """True if a large matrix lies within its scale, but for rounding, and takes 40% of it, so that
+    its drawing shows each number to 1% of their range.
     """
     z = trace["z"]
     held, least, most = finite(z), trace["zmin"], trace["zmax"]
     if not held or len(z) * len(z[0]) < PACKED:
         return False
-    return least <= min(held) and max(held) <= most and max(held) - min(held) > (most - least) / 2
+    low, high, room = min(held), max(held), (most - least) / LEVELS
+    return least - room <= low and high <= most + room and high - low > 0.4 * (most - least)
 
 
 def _packed_trace(trace: Mapping[str, Any]) -> dict[str, Any]:

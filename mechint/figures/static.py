@@ -146,11 +146,22 @@ def _embedded(svg: str, figure: Figure) -> str:
     if figure.all_matrices:  # one image each, then that of the color bar
         images = iter([image_of(layer) for plot in figure.plots for layer in plot.layers])
         svg = re.sub(r"data:image/png;[^\"]*", lambda held: next(images, held[0]), svg)
-    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), svg)
-    svg = re.sub(r"([:;]) | +(?=\")", r"\1", re.sub(r"\s+", " ", svg)).replace("> <", "><")
+    svg = re.sub(r"<[^>]+>", lambda tag: _shortened(tag[0]), re.sub(r"\s+", " ", svg))
+    svg = svg.replace("> <", "><")
     view = re.search(r'viewBox="[^"]*"', svg)
     head = f'<svg {view[0] if view else ""} role="img" aria-label="{html.escape(figure.caption)}">'
-    return head + _ungrouped(svg[svg.index(">") + 1 :].strip())
+    svg = _ungrouped(svg[svg.index(">") + 1 :].strip())
+    points = r'(<g clip-path="[^"]*">)(<use [^>]*/></g>(?:\1<use [^>]*/></g>)+)'
+    return head + re.sub(points, lambda many: many[1] + many[2].replace("</g>" + many[1], ""), svg)
+
+
+def _shortened(tag: str) -> str:
+    """A tag with numbers of two decimals and without spaces that say nothing.
+
+    >>> _shortened('<path style="fill: none; width: 1.23456 "/>')
+    '<path style="fill:none;width:1.23"/>'
+    """
+    return re.sub(r"([:;]) | +(?=\")", r"\1", re.sub(r"(\d+\.\d{2})\d+", r"\1", tag))
 
 
 def _ungrouped(svg: str) -> str:

@@ -136,7 +136,7 @@ def _shows_values(figure: Figure, plot: Plot, letter: str) -> bool:
         return False
     if figure.kind == "dots":
         return True
-    if figure.kind in ("bars", "lines", "histogram"):
+    if figure.kind in ("bars", "lines", "panels", "histogram"):
         lying = any(layer.lying for layer in plot.layers)
         return letter == ("x" if lying else "y")
     return False

@@ -157,13 +157,13 @@ def asset(name: str) -> str:
 
 
 def effect_text(effect: Effect) -> str:
-    """An effect with its baseline, to three digits; what is rounding beside the other is 0.
+    """An effect with its baseline, to three digits; what is rounding, or is beside the other, is 0.
 
     >>> effect_text(Effect(3.3671, "nats", "loss without them", -4e-17, "without others"))
     'loss without them 3.37 nats (without others 0)'
     """
     values = [effect.value, *([] if effect.baseline is None else [effect.baseline])]
-    least = 1e-6 * max(map(abs, values))
+    least = max(1e-12, 1e-6 * max(map(abs, values)))
     own, *rest = ["0" if abs(value) < least else show(float(value)) for value in values]
     text = " ".join(filter(None, (effect.label, own, effect.unit)))
     return f"{text} ({effect.baseline_label} {rest[0]})" if rest else text

@@ -152,11 +152,12 @@ def probe_page(name: str, runs: Path) -> Page:
         for title, result in ((trial.mechanism, plant), (f"control, {control}", absent))
         if plant.hero in result.figures
     }
+    drawn = list(shown.values())
+    if all(figure.kind != "histogram" for figure in drawn):  # whose areas are equal
+        drawn = on_one_scale(drawn)
     heroes = {
         f"{word}-{name}": dataclasses.replace(figure, title=f"{title}: {figure.title}")
-        for word, title, figure in zip(
-            ("yes", "no"), shown, on_one_scale(list(shown.values())), strict=False
-        )
+        for word, title, figure in zip(("yes", "no"), shown, drawn, strict=False)
     }
     curve = power_figure(name)
     method = inspect.getdoc(kind) or ""

@@ -240,7 +240,7 @@ class Embedding(Probe):
             null=name,
             effect=Effect(
                 null.observed,
-                label=f"separation along component {component}",
+                label=f"separation (component {component})",
                 baseline=null.mean,
                 baseline_label="permuted tokens",
             ),
