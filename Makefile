@@ -106,12 +106,12 @@ gallery: $(STAMP)  ## the five studies, examples, tasks and probes as pages, in 
 	$(BIN)/mechint gallery build results --out gallery
 
 gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept in results/ (half an hour)
-	$(BIN)/python -m mechint.report.measure tasks
-	$(BIN)/python -m mechint.report.measure probes
-	$(BIN)/python -m mechint.report.measure examples
+	$(BIN)/python docs/site/measure.py tasks
+	$(BIN)/python docs/site/measure.py probes
+	$(BIN)/python docs/site/measure.py examples
 
 notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/
-	$(BIN)/python -m mechint.report.cells examples/*.py --out notebooks
+	$(BIN)/python docs/site/notebooks.py examples/*.py --out notebooks
 
 studies: $(STAMP)  ## the five papers at size laptop (about two hours on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop --yes || true; done

@@ -105,7 +105,7 @@ def probe_page(name: str) -> str:
 
 def yes_and_no(name: str) -> list[str]:
     """A planted mechanism of which the probe says yes, beside a control of which it says no; as
-    ``python -m mechint.report.measure probes`` measured them.
+    ``python docs/site/measure.py probes`` measured them.
     """
     page = kept("probes", name)
     if page is None:

@@ -28,7 +28,6 @@ from mechint.report import (
     write_report,
 )
 from mechint.report._render import null_strip
-from mechint.report.measure import power_figure
 from mechint.results import Claim, Effect, Finding, Null, ProbeResult, Table
 
 WORDS: dict[str, Any] = {"title": "Spectrum", "x_title": "frequency", "y_title": "share (0–1)"}
@@ -291,16 +290,3 @@ def test_a_gallery_shows_the_answer_of_every_page(tmp_path: Path) -> None:
     (tmp_path / "out" / "carry.html").write_text("mine")
     with pytest.raises(RunError, match="--force"):
         build_gallery([study], tmp_path / "out")
-
-
-def test_kept_calibration_is_a_figure(tmp_path: Path) -> None:
-    columns = {
-        "probe": ["norms", "x"],
-        "subject": ["planted norms", "control"],
-        "noise": [0.05, 0.0],
-        "detected": [0.9, 0.1],
-    }
-    (tmp_path / "c.json").write_text(json.dumps({"columns": columns}))
-    made = power_figure("norms", tmp_path / "c.json")
-    assert made is not None and made.plots[0].layers[0].x == [0.9]
-    assert power_figure("lens", tmp_path / "c.json") is None

@@ -1,6 +1,6 @@
 """Scripts in ``# %%`` cells: as cells, and as notebooks.
 
-``python -m mechint.report.cells examples/*.py --out notebooks`` writes one notebook per script.
+``python docs/site/notebooks.py examples/*.py --out notebooks`` writes one notebook per script.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pages of tasks, probes and examples, measured here and kept under ``results/``.
 
-``python -m mechint.report.measure tasks`` trains a small model per task at its preset "fast" under
+``python docs/site/measure.py tasks`` trains a small model per task at its preset "fast" under
 ``runs/gallery/`` (one that was stopped goes on) and accounts for it; ``... probes`` points every
 probe at a planted mechanism and at a control; ``... examples`` runs the scripts of ``examples/``.
 Names after it choose among them.
@@ -22,6 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from notebooks import cells_of, notebook  # the file beside this one
+
 from mechint import figures
 from mechint.account import Account, account_of
 from mechint.checkpoints import load_checkpoint
@@ -34,7 +36,6 @@ from mechint.probe import quick_probes
 from mechint.progress import counting, print_line
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, Section, page_of, section_of
-from mechint.report.cells import cells_of, notebook
 from mechint.results import Figure, Finding, ProbeResult, Table
 from mechint.task import Task
 from mechint.training import train
@@ -165,7 +166,7 @@ def probe_page(name: str, runs: Path) -> Page:
     if curve is not None:
         sections.append(Section("Calibration", figures={"power": curve}))
     page = Page(f"Probe: {name}", sections, abstract=kind.question, figures=heroes, probes=[name])
-    return _dated(page, "probe", command=f"python -m mechint.report.measure probes {name}")
+    return _dated(page, "probe", command=f"python docs/site/measure.py probes {name}")
 
 
 def power_figure(name: str, path: Path = CALIBRATION) -> Figure | None:
@@ -210,7 +211,7 @@ def example_page(name: str, runs: Path, *, folder: Path = Path("examples")) -> P
         for cell in cells:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(cell.code, script.name, "exec"), names)  # noqa: S102
+                exec(compile(cell.code, script.name, "exec"), names)
             said = printed.getvalue().replace(f"{Path.cwd()}/", "").rstrip()
             drawn, findings = _new(names, known, accounts)
             code: dict[str, Any] = {"code": cell.code, "output": said[:LONGEST]}
