@@ -385,6 +385,11 @@ def builtin_mappings() -> tuple[Mapped, ...]:
     )
 
 
+def builtin_mapping(name: str) -> Mapped:
+    """The mapping of this name that mechint brings."""
+    return next(mapping for mapping in builtin_mappings() if mapping.name == name)
+
+
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A checkpoint of one of the formats in ``mechint/checkpoints/mappings``."""
     if not isinstance(content, Mapping) or content.get("format") == "mechint":

@@ -8,26 +8,34 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
-from mechint.checkpoints.formats.huggingface import read_through_bridge
-from mechint.checkpoints.in_memory import hooked
-from mechint.checkpoints.mapping import Mapped, builtin_mappings, load_mapping, mapping_beside
-from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, common_prefix
+from mechint.checkpoints.formats import huggingface
+from mechint.checkpoints.mapping import (
+    Mapped,
+    builtin_mapping,
+    builtin_mappings,
+    load_mapping,
+    mapping_beside,
+)
+from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
 from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, DataError, MechintError, ParameterError, counted
 from mechint.files import read_json
 from mechint.hub import from_the_hub
 from mechint.models import find_device
-from mechint.models.bridge import SAME, has_tokenizer, load_tokenizer
+from mechint.models.bridge import SAME, bridge_of, has_tokenizer, load_tokenizer
 from mechint.models.untouched import evaluating
+from mechint.models.wrapped import wrap
 from mechint.prompts import Prompts
 from mechint.registry import CHECKPOINT_FORMATS, TASKS
 from mechint.subject import Subject
@@ -69,7 +77,7 @@ def load_checkpoint(
     through_bridge = bool(changes.pop("bridge", False))
     file, series = _locate(path)
     mapped = None if mapping is None else load_mapping(mapping)
-    found = read_through_bridge(file, None) if through_bridge else None
+    found = huggingface.read(file, None, through_bridge=True) if through_bridge else None
     if found is not None:
         name, parsed = "huggingface", found
     else:
@@ -79,16 +87,15 @@ def load_checkpoint(
     chosen = choose_task(file, parsed, task, {} if prompted else parameters or {})
     if data is not None:
         chosen = _prompts(file, parsed, chosen, data, parameters or {})
-    within = {
-        step: _fitted(file, parsed, weights, chosen) for step, weights in parsed.series.items()
-    }
+
+    def within(weights: Weights) -> StateDict:
+        return _fitting_weights(file, dataclasses.replace(parsed, weights=weights()), chosen)
+
     fitted = fit(file, parsed, chosen)
     network = fitted.model if fitted.model is not None else build_model(file, fitted)
     if fitted.model is None and _is_dir(file) and has_tokenizer(file):
         network.tokenizer = load_tokenizer(file)
-    if isinstance(chosen, Prompts):
-        use_bos_rule(network, chosen)
-        check_padding(network, chosen)
+    _prepare(network, chosen)
     if place.type != "cpu":
         # a bridge announces its moves where results go
         with contextlib.redirect_stdout(sys.stderr):
@@ -97,7 +104,7 @@ def load_checkpoint(
     recorded = fitted.recorded() | {
         "split": known_split(fitted.split, fitted.task, fitted.parameters, chosen),
         "series": {step: _weights_at(at, chosen, changes, mapped) for step, at in series.items()}
-        or within,
+        or {step: partial(within, weights) for step, weights in parsed.series.items()},
     }
     return Checkpoint(
         path=file, format=name, model=network, config=fitted.config, task=chosen, **recorded
@@ -172,19 +179,54 @@ def load(
             raise ParameterError("data: the model does not say how many tokens it reads; d_vocab=")
         found = tokenizer if tokenizer is not None else own
         chosen = Prompts.of(data, found, tokens, length, **parameters)
-        use_bos_rule(network, chosen)
-        check_padding(network, chosen)
+        _prepare(network, chosen)
     network = network.to(find_device(device)) if device != "cpu" else network
     _warn_of_answers(network, chosen)
     return Subject(network, chosen)
 
 
-def use_bos_rule(network: Any, prompts: Prompts) -> None:
-    """Let `network` put BOS before a text where `prompts` do, so that positions agree."""
-    config: Any = getattr(network, "cfg", None)
-    if hasattr(config, "default_prepend_bos") and prompts.has_tokenizer:
-        with contextlib.suppress(dataclasses.FrozenInstanceError):
-            config.default_prepend_bos = prompts.begins_with_bos
+def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    """`source` as a hooked model, and its tokenizer, None where it has none.
+
+    A GPT-2 of transformers becomes a HookedTransformer with a copy of its weights; any other of its
+    causal language models is bridged, and keeps its weights.
+
+    Raises:
+        ParameterError: no module, or a module of one's own without `hooks`.
+        CheckpointError: TransformerLens has no bridge for the model.
+    """
+    if not isinstance(source, nn.Module):
+        raise ParameterError(
+            f"load: got a {type(source).__name__}; expected a path, or a model: an nn.Module"
+        )
+    if hooks is not None:
+        return wrap(source, hooks), None
+    if hasattr(source, "run_with_hooks"):
+        return source.eval(), getattr(source, "tokenizer", None)
+    config: Any = getattr(source, "config", None)
+    if getattr(config, "model_type", None) is None:
+        raise ParameterError(
+            f"load: a {type(source).__name__} needs hooks: mechint.load(module, task, hooks="
+            "{'blocks.0.hook_resid_post': 'layers.0'}), hook name → submodule; mechint.wrap takes "
+            "weights and sizes, too"
+        )
+    if not huggingface.serves_gpt2(config.to_dict()):
+        return bridge_of(source), None
+    path, content = Path("gpt2"), {"model": dict(source.state_dict()), **config.to_dict()}
+    parsed = builtin_mapping("gpt2")(path, content)
+    return (bridge_of(source) if parsed is None else build_model(path, parsed).eval()), None
+
+
+def _prepare(network: Any, task: Task | None) -> None:
+    """Let `network` put BOS before a text where prompts do, so that positions agree; DataError for
+    prompts of several lengths that it cannot take.
+    """
+    if isinstance(task, Prompts):
+        config: Any = getattr(network, "cfg", None)
+        if hasattr(config, "default_prepend_bos") and task.has_tokenizer:
+            with contextlib.suppress(dataclasses.FrozenInstanceError):
+                config.default_prepend_bos = task.begins_with_bos
+        check_padding(network, task)
 
 
 def check_padding(network: Any, prompts: Prompts) -> None:
@@ -297,19 +339,16 @@ def _weights_at(
 
     def weights() -> StateDict:
         parsed = override(file, recognize(file, read_content(file), mapping)[1], changes)
-        return _checked(file, fit(file, parsed, task))
+        return _fitting_weights(file, parsed, task)
 
     return weights
 
 
-def _fitted(file: Path, parsed: ParsedCheckpoint, weights: Weights, task: Task | None) -> Weights:
-    """`weights`, as the task needs them."""
-    return lambda: _checked(file, fit(file, dataclasses.replace(parsed, weights=weights()), task))
-
-
-def _checked(file: Path, parsed: ParsedCheckpoint) -> StateDict:
-    check_weights(file, parsed.config, parsed.weights)
-    return parsed.weights
+def _fitting_weights(file: Path, parsed: ParsedCheckpoint, task: Task | None) -> StateDict:
+    """The weights of `parsed` as `task` needs them, checked."""
+    fitted = fit(file, parsed, task)
+    check_weights(file, fitted.config, fitted.weights)
+    return fitted.weights
 
 
 # --- which format ---------------------------------------------------------------------------------
@@ -384,12 +423,6 @@ def _beside_huggingface(path: Path) -> bool:
 def _summary(content: Any) -> str:
     if not isinstance(content, Mapping):
         return f"holds a {type(content).__name__}, not a state dict"
-    names = [str(name) for name in content]
-    prefix = common_prefix(names)
-    if prefix:
-        return f"every name in it begins with {prefix!r}, and none is known without it"
-    return (
-        f"holds {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
-        if names
-        else "holds an empty mapping"
-    )
+    names = [str(name)[:80] for name in content]
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"holds {', '.join(names[:4])}{more}" if names else "holds an empty mapping"

@@ -42,8 +42,7 @@ LOSS_FACTOR, LOSS_GAINED = 10.0, 0.1
 class SplitPerformance:
     """accuracy, loss: output → share answered correctly, mean cross-entropy in nats; chance:
     output → the accuracy and loss of the best constant answer; n: output → how many of its answers
-    were looked at; splits: train and test → their accuracy and loss, where the split is known;
-    answers: how many answers of an example they are means over.
+    were looked at; splits: train and test → their accuracy and loss, where the split is known.
     """
 
     accuracy: Mapping[str, float]
@@ -51,7 +50,6 @@ class SplitPerformance:
     chance: Mapping[str, Mapping[str, float]]
     n: Mapping[str, int]
     splits: Mapping[str, Mapping[str, Mapping[str, float]]]
-    answers: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -62,10 +60,6 @@ class SplitPerformance:
     def held_out(self) -> Mapping[str, float]:
         """Output → accuracy on the test split; empty where the split is not known."""
         return self.splits.get("test", {}).get("accuracy", {})
-
-    def examples(self, output: str) -> str:
-        """Number of answers of `output` that were counted, in words."""
-        return counted(self.n[output], "example" if self.answers == 1 else "answer")
 
     @property
     def too_few(self) -> list[str]:
@@ -116,8 +110,9 @@ class SplitPerformance:
         assumed: about the file; better: the setting under which the model answers well.
         """
         said = [
-            f"{self.examples(name)} are too few to tell an accuracy of {self.accuracy[name]:.3g} "
-            f"on {name!r} from chance ({self.chance[name]['accuracy']:.3g})"
+            f"{counted(self.n[name], 'answer')} are too few to tell an accuracy of "
+            f"{self.accuracy[name]:.3g} on {name!r} from chance "
+            f"({self.chance[name]['accuracy']:.3g})"
             for name in self.too_few
         ]
         if self.misread:
@@ -158,22 +153,6 @@ class SplitPerformance:
             ]
         return []
 
-    def __str__(self) -> str:
-        parts: list[str] = []
-        alike = len(set(self.n.values())) == 1
-        for name, accuracy in self.accuracy.items():
-            level, said = self.chance[name], ""
-            if math.isfinite(held_out := self.held_out.get(name, math.nan)):
-                said = f"test accuracy {held_out:.4g}; on all {self.examples(name)} "
-            parts.append(
-                f"{name}: {said}accuracy {accuracy:.4g} (chance {level['accuracy']:.3g}), "
-                f"loss {self.loss[name]:.4g} nats (chance {level['loss']:.3g})"
-                + ("" if alike or said else f", {self.examples(name)}")
-            )
-        over = f", over all {self.answers} answers" if self.answers > 1 else ""
-        every = "" if self.held_out or not alike else f" ({self.examples(next(iter(self.n)))})"
-        return "; ".join(parts) + over + every
-
 
 def measure(
     subject: Subject, split: Mapping[str, Int[Tensor, " _index"]] | None
@@ -206,8 +185,7 @@ def measure(
         name: {"accuracy": level.accuracy, "loss": level.loss}
         for name, level in subject.chance.items()
     }
-    answers = len(subject.answers) if subject.answer == "all" else 1
-    return SplitPerformance(subject.accuracy(), subject.loss(), chance, n, splits, answers)
+    return SplitPerformance(subject.accuracy(), subject.loss(), chance, n, splits)
 
 
 def _recorded(metrics: Mapping[str, Any], kind: str) -> float | None:

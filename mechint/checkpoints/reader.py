@@ -17,7 +17,7 @@ Readers of third parties are called first, then the built-in ones in their order
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,16 +149,6 @@ def unwrapped(state: StateDict) -> dict[str, Tensor]:
             break
         state = {name.removeprefix(prefix): value for name, value in state.items()}
     return dict(state)
-
-
-def common_prefix(names: Sequence[str]) -> str:
-    """The first component that all dotted `names` share, with its dot; empty where none is.
-
-    >>> common_prefix(["net.a", "net.b.c"]), common_prefix(["net.a", "b"])
-    ('net.', '')
-    """
-    first = {name.partition(".")[0] + "." for name in names if "." in name}
-    return first.pop() if len(first) == 1 and all("." in name for name in names) else ""
 
 
 class TrackedStateDict(dict[str, Tensor]):

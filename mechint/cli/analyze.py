@@ -113,28 +113,7 @@ if TYPE_CHECKING:
 )
 @force_option
 @json_option
-def analyze(
-    paths: tuple[Path, ...],
-    names: tuple[str, ...],
-    task: str | None,
-    settings: tuple[str, ...],
-    device: str,
-    data: Path | None,
-    mapping: Path | None,
-    ablated: tuple[str, ...],
-    seed: int,
-    answer: str | None,
-    out: Path | None,
-    light: bool,
-    explained: bool,
-    full: bool,
-    over_steps: bool,
-    transition: str | None,
-    csv: Path | None,
-    workers: int,
-    force: bool,
-    as_json: bool,
-) -> int:
+def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     """Run probes on a checkpoint of any known format, or on a run directory.
 
     Several paths, a folder of runs, a sweep, --over-steps or --csv give a table instead: one row
@@ -146,7 +125,8 @@ def analyze(
     Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE, and
     what the file does not state of the model as --set model.NAME=VALUE.
     """
-    which = answer_of(answer)
+    task, names, out, csv = given["task"], given["names"], given["out"], given["csv"]
+    which, explained = answer_of(given["answer"]), given["explained"]
     if explained and which == "all":
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     for registry, wanted in ((PROBES, names), (TASKS, (task,) if task else ())):
@@ -156,40 +136,39 @@ def analyze(
     for path in paths:
         if not path.exists():
             raise CheckpointError(f"{path}: there is no such file{from_the_hub(path)}")
-    if out is not None and out.suffix in (".pdf", ".png", ".svg", ".json", ".csv"):
-        raise ParameterError(
-            f"--out {out}: a report is a page; expected NAME.html (a figure alone: "
-            "result.figures[NAME].save(FILE) in Python)"
-        )
     if out is not None:
+        if out.suffix in (".pdf", ".png", ".svg", ".json", ".csv"):
+            raise ParameterError(
+                f"--out {out}: a report is a page; expected NAME.html (a figure alone: "
+                "result.figures[NAME].save(FILE) in Python)"
+            )
         from mechint.report import check_writable
 
-        check_writable(out, force=force)
-    if out is not None and csv is not None and out.resolve() == csv.resolve():
-        raise ParameterError(f"--out {out}: is the file of --csv too; expected two files")
-    plugins = click.get_current_context().meta.get(PLUGINS, ())
-    chosen = tuple(dict.fromkeys(names))
-    opening = Opening(paths[0], task, settings, device, data, mapping, seed, which, plugins, chosen)
-    if ablated:
-        return show_ablation(opening, ablated, as_json)
-    table_asked = over_steps or csv is not None or transition is not None
+        check_writable(out, force=given["force"])
+        if csv is not None and out.resolve() == csv.resolve():
+            raise ParameterError(f"--out {out}: is the file of --csv too; expected two files")
+    opening = Opening(
+        paths[0],
+        task,
+        given["settings"],
+        given["device"],
+        given["data"],
+        given["mapping"],
+        given["seed"],
+        which,
+        click.get_current_context().meta.get(PLUGINS, ()),
+        names,
+    )
+    if given["ablated"]:
+        return show_ablation(opening, given["ablated"], given["as_json"])
+    table_asked = given["over_steps"] or csv is not None or given["transition"] is not None
     two = len(paths) == 2 and not table_asked and all(map(_is_one_model, paths))
     if not two and (table_asked or wants_table(paths)):
         if explained:
             raise ParameterError(
                 "--explain: is for one model or two; of a table: mechint.runs(…).explain()"
             )
-        return show_table(
-            paths,
-            opening,
-            over_steps=over_steps,
-            workers=workers,
-            csv=csv,
-            out=out,
-            as_json=as_json,
-            transition=transition,
-            force=force,
-        )
+        return show_table(paths, opening, given)
     found = [
         measure(
             dataclasses.replace(opening, path=path), written=out is not None, explained=explained
@@ -202,8 +181,8 @@ def analyze(
     if not two and (opening.path / "config.json").is_file() and first.opened.path != opening.path:
         keep(first)
     if out is not None and (two or first.account.results):
-        problems += write(found, out, light)
-    show_models([one.account for one in found], as_json, full)
+        problems += write(found, out, given["light"])
+    show_models([one.account for one in found], given["as_json"], given["full"])
     for problem in problems:
         print_error(problem)
     return 2 if problems else 0

@@ -56,20 +56,11 @@ def _asked(paths: Sequence[Path], opening: Opening, over_steps: bool, workers: i
     return table if opening.probes else table.kept()
 
 
-def show_table(
-    paths: Sequence[Path],
-    opening: Opening,
-    *,
-    over_steps: bool,
-    workers: int,
-    csv: Path | None,
-    out: Path | None,
-    as_json: bool,
-    transition: str | None,
-    force: bool,
-) -> int:
+def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) -> int:
     """Measure, write what was asked for, print the rest; the exit status: 2 where a probe that was
     asked for by name gave numbers of no model.
+
+    given: the options of ``mechint analyze``.
 
     Raises:
         CheckpointError: a path without a model. RunError: a file cannot be written.
@@ -79,9 +70,10 @@ def show_table(
     from mechint.report.outputs import refuse_foreign
     from mechint.run_table.table import csv_text
 
+    csv, out, over_steps = given["csv"], given["out"], given["over_steps"]
     if csv is not None:
-        refuse_foreign(csv, force=force, mark=b"name,path", kind="a table of mechint's")
-    table = _asked(paths, opening, over_steps, workers)
+        refuse_foreign(csv, force=given["force"], mark=b"name,path", kind="a table of mechint's")
+    table = _asked(paths, opening, over_steps, given["workers"])
     one_run = len({entry.path for entry in table.entries}) == 1 < len(table)
     if one_run and out is not None:
         table = table.with_figures()
@@ -107,8 +99,9 @@ def show_table(
         page = page_of_table(rows, title, figures=figures, command=command)
         write_page(page, out)
         print_error(f"report written to {out}")
-    learned = None if transition is None else _transition(rows, transition)
-    if as_json:
+    over = given["transition"]
+    learned = None if over is None else _transition(rows, over)
+    if given["as_json"]:
         from mechint.results import SCHEMA, to_jsonable
 
         found = {} if learned is None else {"transition": learned}

@@ -13,8 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from mechint.checkpoints.content import check_file, read_content
-from mechint.checkpoints.in_memory import serves_gpt2
-from mechint.checkpoints.mapping import builtin_mappings
+from mechint.checkpoints.mapping import builtin_mapping
 from mechint.checkpoints.reader import ParsedCheckpoint, state_dict
 from mechint.errors import CheckpointError
 from mechint.files import read_json, regular_file
@@ -26,21 +25,22 @@ WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 LENGTHS = ("vocab_size", "intermediate_size", "n_inner", "ffn_dim", "n_positions")
 """Names of sizes that make a matrix with the width."""
 
+UNSERVED = ("scale_attn_by_inverse_layer_idx", "add_cross_attention", "quantization_config")
+"""Options of GPT-2 that mechint's HookedTransformer does not have: the bridge serves them."""
+
 MAX_ROTATED = 1 << 20
 """Positions of a model that rotates by them: its file has no matrix of them, its code a table."""
 
 
-def read(path: Path, content: Any) -> ParsedCheckpoint | None:
-    """A local Hugging Face directory."""
-    return _read(path, content, through_bridge=False)
+def serves_gpt2(config: Mapping[str, Any]) -> bool:
+    """Return whether the configuration is of a GPT-2 that a HookedTransformer expresses."""
+    return config.get("model_type") == "gpt2" and not any(config.get(name) for name in UNSERVED)
 
 
-def read_through_bridge(path: Path, content: Any) -> ParsedCheckpoint | None:
-    """A local Hugging Face directory, as TransformerLens's bridge whatever its architecture."""
-    return _read(path, content, through_bridge=True)
-
-
-def _read(path: Path, content: Any, through_bridge: bool) -> ParsedCheckpoint | None:
+def read(path: Path, content: Any, *, through_bridge: bool = False) -> ParsedCheckpoint | None:
+    """A local Hugging Face directory; `through_bridge`: as TransformerLens's bridge, whatever its
+    architecture.
+    """
     if content is not None or not path.is_dir():
         return None
     given = read_json(path / "config.json", CheckpointError)
@@ -87,8 +87,7 @@ def _gpt2(path: Path, given: Mapping[str, Any], files: list[Path]) -> ParsedChec
         state.pop("lm_head.weight", None)
     elif "lm_head.weight" not in state:
         raise CheckpointError(f"{path}: its weights lack lm_head.weight")
-    mapping = next(mapping for mapping in builtin_mappings() if mapping.name == "gpt2")
-    return mapping.forced(path, {"model": state})
+    return builtin_mapping("gpt2").forced(path, {"model": state})
 
 
 def _check_sizes(path: Path, given: Mapping[str, Any], size: int) -> None:
