@@ -4,14 +4,13 @@
     cache.keep_for(model_version(model))       # forgets everything where the model has changed
     cache.get("logits", compute)               # computed again where the kept tensor was edited
 
-Edits of weights are those that torch counts: not those through ``.data`` or a numpy view of a
-weight, after which `Subject.with_model` gives a subject that has cached nothing. What is handed out
-is what is kept, and a checksum finds every edit of it. Cost: a look reads the tensor asked for.
+Edits are those that torch counts: not those through ``.data`` or a numpy view. After one of these
+to the model `Subject.with_model` gives a subject that has cached nothing; what is handed out is
+what is kept, so clone it first.
 """
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +18,6 @@ from typing import Any
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
-
-from mechint.models.untouched import plain_arithmetic
 
 
 def model_version(model: Any) -> tuple[Any, ...]:
@@ -37,35 +34,15 @@ def model_version(model: Any) -> tuple[Any, ...]:
     buffers = [buffer for module in modules for buffer in module.buffers(recurse=False)]
     hooks = [(*module._forward_pre_hooks, *module._forward_hooks) for module in modules]
     return (
-        *(_version(tensor) for tensor in (*model.parameters(), *buffers)),
+        *(version(tensor) for tensor in (*model.parameters(), *buffers)),
         *(added for added in hooks if added),  # torch gives every hook a number of its own
     )
 
 
-def _version(tensor: Tensor) -> tuple[Any, ...]:
+def version(tensor: Shaped[Tensor, " ..."]) -> tuple[Any, ...]:
     """Address of the values, and how often torch saw them edited; None where it does not count."""
     where = tensor.data_ptr() if tensor.layout is torch.strided else id(tensor)
     return where, None if tensor.is_inference() else tensor._version
-
-
-def fingerprint(tensor: Shaped[Tensor, " ..."]) -> tuple[Any, ...]:
-    """Version of `tensor` and a checksum: its values summed with a weight for every row and column,
-    so that values that change signs or places change it, too; None where that is not finite.
-
-    >>> weight = torch.ones(3)
-    >>> before = fingerprint(weight)
-    >>> weight.numpy()[0] = 0.0  # which torch does not count
-    >>> fingerprint(weight) == before
-    False
-    """
-    with plain_arithmetic(tensor.device), torch.no_grad():
-        rows = torch.atleast_2d(tensor).flatten(0, -2)
-        rows = rows if rows.is_floating_point() else rows.double()
-        by_row, by_column = (
-            torch.arange(n, dtype=rows.dtype, device=rows.device).cos() for n in rows.shape
-        )
-        total = float(by_row @ (rows @ by_column))
-    return *_version(tensor), total if math.isfinite(total) else None
 
 
 class BoundedCache:
@@ -81,7 +58,7 @@ class BoundedCache:
     def __init__(self, memory: int) -> None:
         self.memory = memory
         self.tensors: OrderedDict[Any, Tensor] = OrderedDict()
-        self._fingerprints: dict[Any, tuple[Any, ...]] = {}
+        self._versions: dict[Any, tuple[Any, ...]] = {}
         self._source: Any = None
 
     @property
@@ -90,18 +67,17 @@ class BoundedCache:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def keep_for(self, source: Any) -> None:
-        """Forget everything unless `source`, the fingerprint of what the tensors are computed
-        from, equals that of the last call.
+        """Forget everything unless `source`, the version of what the tensors are computed from,
+        equals that of the last call.
         """
         if source != self._source:
             self.tensors.clear()
-            self._fingerprints.clear()
             self._source = source
 
     def find(self, key: Any) -> Shaped[Tensor, " ..."] | None:
         """Return the tensor kept under `key`; None where there is none, or it was edited since."""
         value = self.tensors.get(key)
-        if value is None or fingerprint(value) != self._fingerprints[key]:
+        if value is None or version(value) != self._versions[key]:
             return None
         self.tensors.move_to_end(key)
         return value
@@ -114,9 +90,8 @@ class BoundedCache:
     def put(self, key: Any, value: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
         """Keep `value`, where it fits, and return it."""
         if value.nbytes <= self.memory:
-            self.tensors[key], self._fingerprints[key] = value, fingerprint(value)
+            self.tensors[key], self._versions[key] = value, version(value)
             self.tensors.move_to_end(key)
             while self.nbytes > self.memory:
-                dropped, _ = self.tensors.popitem(last=False)
-                del self._fingerprints[dropped]
+                self.tensors.popitem(last=False)
         return value

@@ -5,9 +5,13 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import math
 import re
+import types
+import typing
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +38,60 @@ def to_jsonable(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return str(value)
+
+
+def without_defaults(value: Any) -> Any:
+    """`value` as JSON values, with dataclasses as mappings of the fields that differ from their
+    default.
+    """
+    if dataclasses.is_dataclass(value):
+        parts = ((one, getattr(value, one.name)) for one in dataclasses.fields(value))
+        return {
+            one.name: without_defaults(part)
+            for one, part in parts
+            if part != one.default and part not in ([], {}, ())
+        }
+    if isinstance(value, Mapping):
+        return {str(key): without_defaults(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_defaults(part) for part in value]
+    return to_jsonable(value)
+
+
+def from_jsonable(kind: Any, value: Any) -> Any:
+    """The value of type `kind` that JSON values stand for: a dataclass, a number, or mappings,
+    sequences, tuples and unions of these.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: they stand for none.
+
+    >>> from_jsonable(Mapping[str, tuple[float, ...]], {"a": [1, "inf"]})
+    {'a': (1.0, inf)}
+    """
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints, made = _hints(kind), dict[str, Any]()
+        for name, part in value.items():
+            if not isinstance(getattr(kind, name, None), property):  # which is computed
+                made[name] = from_jsonable(hints[name], part)
+        return kind(**made)  # type: ignore[operator]
+    if kind is float:
+        return float(value)
+    if origin in (typing.Union, types.UnionType):
+        listed = isinstance(value, list)
+        fitting = (one for one in inner if listed == (typing.get_origin(one) in (Sequence, tuple)))
+        return None if value is None else from_jsonable(next(fitting), value)
+    if origin is tuple:
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return tuple(from_jsonable(*pair) for pair in zip(kinds, value, strict=True))
+    if origin is Mapping:
+        return {key: from_jsonable(inner[1], part) for key, part in value.items()}
+    if origin is Sequence and inner != (Any,):
+        return [from_jsonable(inner[0], part) for part in value]
+    return value
+
+
+_hints = cache(typing.get_type_hints)
 
 
 def integer_keyed(value: Any) -> list[list[str]]:

@@ -12,22 +12,10 @@ import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
 from mechint.errors import counted
-from mechint.jsonable import to_jsonable
+from mechint.jsonable import from_jsonable, to_jsonable
 
 LUCK = 0.05
 """How often a perfect mechanism has to meet as many such samples, for these not to deny it."""
-
-
-def family_wise(
-    observed: Num[np.ndarray, " test"], largest: Num[np.ndarray, " sample"]
-) -> Float[np.ndarray, " test"]:
-    """(test,) p-values of several tests at once, each held against the largest of all tests in each
-    sample of the null.
-
-    >>> family_wise(np.array([3.0, 1.0]), np.array([0.0, 1.0, 2.0]))
-    array([0.25, 0.75])
-    """
-    return (1 + (largest[:, None] >= observed).sum(0)) / (1 + len(largest))
 
 
 def by_example(
@@ -75,16 +63,6 @@ def multinomial(sizes: Iterable[int], alike: Iterable[int] = ()) -> float:
     sizes = list(sizes)
     log = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(n + 1) for n in [*sizes, *alike])
     return math.exp(log) if log < 700 else math.inf
-
-
-def selections(n: int, chosen: int) -> float:
-    """In how many ways `chosen` of n things can be drawn; inf where a float does not hold it.
-
-    >>> selections(60, 60), selections(60, 59), selections(4096, 2048)
-    (1.0, 60.0, inf)
-    """
-    ways = math.comb(n, chosen)
-    return float(ways) if ways < 1e300 else math.inf
 
 
 TINY = 1e-12
@@ -223,11 +201,8 @@ class Null:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Null:
-        """From its fields as JSON values, in which what is not finite is text; `z` is left out."""
-        fields: dict[str, Any] = {name: value for name, value in data.items() if name != "z"}
-        fields |= {name: float(fields[name]) for name in ("observed", "mean", "std", "p_value")}
-        fields["quantiles"] = tuple(map(float, fields.get("quantiles", ())))
-        return cls(**fields)
+        """From the values of `to_dict`."""
+        return from_jsonable(cls, data)
 
 
 def why_undecidable(nulls: Sequence[Null], alpha: float) -> str | None:

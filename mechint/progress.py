@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -55,16 +54,21 @@ def counting(title: str) -> Iterator[Count]:
     `EVERY` seconds and at the end. What takes long inside one of them says how far it is by
     `counting_within`.
     """
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     out, start = console(err=True), time.monotonic()
     last, now = start, (0, 1, "")
-    with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(_bar(out, title)) if out.is_terminal else None
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        entry = bar.add_task(title, total=None)
 
         def show(done: int, of: int, text: str) -> None:
             nonlocal last
             at = time.monotonic()
-            if bar is not None:
-                bar(done, of, f"{title} {text}{_pace(done, of, at - start)}")
+            if out.is_terminal:
+                said = escape(f"{title} {text}{_pace(done, of, at - start)}")
+                bar.update(entry, completed=done, total=of, description=said)
             elif at - last >= EVERY or (done >= of and at - start >= EVERY):
                 last = at
                 print_line(f"{title}: {done} of {of} ({text}){_pace(done, of, at - start)}")
@@ -79,20 +83,6 @@ def counting(title: str) -> Iterator[Count]:
             yield count
         finally:
             _inside.reset(token)
-
-
-@contextlib.contextmanager
-def _bar(out: Console, title: str) -> Iterator[Count]:
-    """A bar with how many are done, and a text behind it."""
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=out, transient=True) as bar:
-        entry = bar.add_task(title, total=None)
-        yield lambda done, of, text: bar.update(
-            entry, completed=done, total=of, description=escape(text)
-        )
 
 
 @contextlib.contextmanager
@@ -134,32 +124,24 @@ def _pace(done: int, of: int, seconds: float) -> str:
 
 @contextlib.contextmanager
 def spinner(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with `text` on a terminal; yields the function that says what is done now. What it
-    said last is a line every `EVERY` seconds where stderr is not a terminal.
+    """A spinner with `text` on a terminal; yields the function that says what is done now, which
+    elsewhere prints a line, at most one every `EVERY` seconds.
     """
-    out = console(err=True)
+    out, last = console(err=True), -math.inf
     if out.is_terminal:
         from rich.markup import escape
 
         with out.status(escape(text)) as status:
             yield lambda now: status.update(escape(f"{text}: {now}"))
         return
-    said: list[str] = []
-    ended = threading.Event()
 
-    def write() -> None:
-        while not ended.wait(EVERY):
-            if said:
-                print_line(f"{text}: {said[-1]}")
-                said.clear()
+    def say(now: str) -> None:
+        nonlocal last
+        if (at := time.monotonic()) - last >= EVERY:
+            last = at
+            print_line(f"{text}: {now}")
 
-    writer = threading.Thread(target=write, daemon=True)
-    writer.start()
-    try:
-        yield said.append
-    finally:
-        ended.set()
-        writer.join()
+    yield say
 
 
 # --- training -------------------------------------------------------------------------------------

@@ -11,17 +11,17 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from mechint.claim import Claim
 from mechint.errors import ParameterError
 from mechint.figures.figure import Figure
 from mechint.jsonable import (
     decode_array,
     encode_array,
+    from_jsonable,
     integer_keyed,
     to_jsonable,
     with_integer_keys,
@@ -135,21 +135,41 @@ class Finding:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
         """From its fields as JSON values."""
-        fields: dict[str, Any] = {**data, "tested": tuple(data.get("tested", ()))}
-        for name in ("alpha", "p_value", "accuracy", "chance"):
-            if fields.get(name) is not None:
-                fields[name] = float(fields[name])
-        if fields.get("effect") is not None:
-            fields["effect"] = Effect(**_floats(fields["effect"], "value", "baseline"))
-        return cls(**fields)
+        return from_jsonable(cls, data)
 
 
-def _floats(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """`data` with the named values as floats, which JSON may hold as text."""
-    return {
-        key: float(value) if key in names and value is not None else value
-        for key, value in data.items()
-    }
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a paper held against runs, with its verdict: "supported", "refuted",
+    "inconclusive" or "not run".
+
+    id: letter and number within the study; theirs, ours: the paper's number and the one measured
+    here with its 95% interval, as text; value, interval, n: ours as numbers, from n independent
+    runs; criterion: fixed before the runs; power: probability that the planned runs decide for the
+    statement if it holds; control: outcome of the positive control; size: of the study; note: one
+    sentence; fixed: the commit that fixed the criterion before the runs; date: of the runs.
+    """
+
+    study: str
+    id: str
+    statement: str
+    theirs: str = ""
+    ours: str = ""
+    verdict: str = "not run"
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    n: int = 0
+    criterion: str = ""
+    power: float | None = None
+    control: str = ""
+    note: str = ""
+    size: str = ""
+    fixed: str = ""
+    date: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return to_jsonable(asdict(self))
 
 
 SHOWN = 20
@@ -276,26 +296,13 @@ class ProbeResult:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ProbeResult:
         """From the values of `to_dict`; ValueError for another schema."""
-        if data.get("schema") != SCHEMA:
+        fields = dict(data)
+        if fields.pop("schema", None) != SCHEMA:
             raise ValueError(f"schema {data.get('schema')!r}; expected {SCHEMA}")
-        return cls(
-            probe=data["probe"],
-            question=data["question"],
-            metrics=with_integer_keys(data["metrics"], data.get("integer_keys", [])),
-            findings=tuple(map(Finding.from_dict, data["findings"])),
-            null={name: Null.from_dict(null) for name, null in data["null"].items()},
-            tables={name: Table(**table) for name, table in data["tables"].items()},
-            arrays={name: decode_array(array) for name, array in data.get("arrays", {}).items()},
-            figures={
-                name: Figure.from_dict(figure) for name, figure in data.get("figures", {}).items()
-            },
-            provenance=data["provenance"],
-            units=data.get("units", {}),
-            lead=data["lead"],
-            lead_rank=data["lead_rank"],
-            hero=data["hero"],
-            not_asked=tuple((question, reason) for question, reason in data["not_asked"]),
-        )
+        arrays, paths = fields.pop("arrays", {}), fields.pop("integer_keys", ())
+        made = from_jsonable(cls, fields)
+        arrays = {name: decode_array(array) for name, array in arrays.items()}
+        return replace(made, arrays=arrays, metrics=with_integer_keys(made.metrics, paths))
 
     def to_json(self) -> str:
         """Everything, arrays and figures too; `from_json` gives an equal result, keys as here."""

@@ -42,17 +42,16 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BLOCKS[min(7, max(0, math.ceil(8 * height) - 1))] for height in heights)
 
 
-def quality_text(quality: Sequence[Quality]) -> list[str]:
-    """A line per output: accuracy on the test set and all, chance, loss."""
+def quality_text(quality: Sequence[Quality], gap: str = "   ") -> list[str]:
+    """A line per output: accuracy on the test set and all, chance, loss; `gap` between them."""
     lines = []
     for one in quality[:MAX_QUALITY]:
         name = "" if len(quality) == 1 else f"{one.output}: "
         count = f"all {one.n:,}" if one.whole else f"on {one.n:,} answers"
-        test = "" if one.test is None else f"test {percent(one.test)}   "
-        lines.append(
-            f"{name}{test}{count} {percent(one.accuracy)}   chance {percent(one.chance)}   "
-            f"loss {one.loss:.3g} nats (chance {one.chance_loss:.3g})"
-        )
+        parts = [] if one.test is None else [f"test {percent(one.test)}"]
+        parts += [f"{count} {percent(one.accuracy)}", f"chance {percent(one.chance)}"]
+        parts.append(f"loss {one.loss:.3g} nats (chance {one.chance_loss:.3g})")
+        lines.append(name + gap.join(parts))
     if (more := len(quality) - MAX_QUALITY) > 0:
         mean = sum(one.accuracy for one in quality) / len(quality)
         lines.append(f"and {more} more outputs, mean accuracy {percent(mean)}")

@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mechint.claim import Claim
 from mechint.errors import MechintError
+from mechint.results import Claim
 from studies.rows import NoRunsError, Rows
 from studies.statistics import Bar, Estimate, Planned
 

@@ -20,11 +20,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.claim import Claim
 from mechint.errors import RunError
 from mechint.files import make_directory, read_json, write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE
+from mechint.results import Claim
 from studies.claims import VERDICTS
 from studies.page import Outcome, best, counts, study_page
 from studies.rows import read_rows

@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mechint.claim import Claim
 from mechint.errors import (
     MechintError,
     NonFiniteError,
@@ -33,6 +32,7 @@ from mechint.errors import (
 from mechint.files import make_directory, read_json, write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
+from mechint.results import Claim
 from mechint.training import Progress, Run, Spec, train_many, workers_on
 from mechint.training.run import DONE
 from studies.page import Outcome, study_page

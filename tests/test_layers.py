@@ -34,7 +34,7 @@ LAYERS = [
     ["models"],
     ["activations", "cache", "transitions", "prompts"],
     ["components", "interventions"],
-    ["results", "claim", "terminal"],
+    ["results", "terminal"],
     ["subject", "checkpoints", "planted", "counterfactuals", "dictionaries"],
     ["probe", "reporting", "plugins", "parallel"],
     ["account", "explain"],

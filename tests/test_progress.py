@@ -5,7 +5,6 @@ in both.
 from __future__ import annotations
 
 import io
-import threading
 
 import pytest
 from rich.console import Console
@@ -91,19 +90,14 @@ def test_a_bar_says_the_same(now: list[float], monkeypatch: pytest.MonkeyPatch) 
     assert "measuring [red], 30 per minute, 12 s left" in written.getvalue()
 
 
-def test_a_long_step_is_named_once_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    written = threading.Event()
-
-    def write(line: str) -> None:
-        lines.append(line)
-        written.set()
-
-    monkeypatch.setattr(progress, "EVERY", 0.01)
-    monkeypatch.setattr(progress, "print_line", write)
+def test_a_step_is_named_where_no_terminal_is(
+    now: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
     with spinner("remainders") as update:
-        for text in ("run 1 of 2", "measuring 2 runs"):
-            written.clear()
+        for seconds, text in ((0, "run 1 of 2"), (3, "run 2 of 2"), (12, "measuring 2 runs")):
+            now[0] = 100.0 + seconds
             update(text)
-            assert written.wait(60)
-    assert lines == ["remainders: run 1 of 2", "remainders: measuring 2 runs"]
+    assert capsys.readouterr().err.splitlines() == [
+        "mechint: remainders: run 1 of 2",
+        "mechint: remainders: measuring 2 runs",
+    ]

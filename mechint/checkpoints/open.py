@@ -423,6 +423,6 @@ def _beside_huggingface(path: Path) -> bool:
 def _summary(content: Any) -> str:
     if not isinstance(content, Mapping):
         return f"holds a {type(content).__name__}, not a state dict"
-    names = [str(name)[:80] for name in content]
+    names = [str(name)[:40] for name in content]
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return f"holds {', '.join(names[:4])}{more}" if names else "holds an empty mapping"

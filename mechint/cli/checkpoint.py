@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -21,12 +18,12 @@ from mechint.cli.common import (
 )
 from mechint.cli.list import hanging
 from mechint.cli.opening import Opening, assumptions
-from mechint.errors import one_line, percent
+from mechint.errors import one_line
 from mechint.progress import console, spinner
 
-QUALITY = ("accuracy", "loss", "chance")
-MAX_OUTPUTS, MAX_VALUE = 3, 60
-"""Outputs whose accuracy is printed, and characters of a setting; ``--json`` has all."""
+QUALITY = ("accuracy", "loss", "chance", "splits")
+MAX_VALUE = 60
+"""Characters of a setting that are printed; ``--json`` has all."""
 
 
 @click.group(cls=CliGroup)
@@ -72,13 +69,16 @@ def info(
 
         print_json(to_jsonable(known))
         return
+    from mechint.account import quality_of
     from mechint.figures.theme import shorten_label
     from mechint.report._render import flat
+    from mechint.terminal import quality_text
 
     out = console()
     head = [
         f"{one_line(str(opened.path), 200)} ({known['format']})",
-        *_quality(known),
+        *([] if opened.task is None else [f"task {opened.task.name}"]),
+        *quality_text(quality_of(opened.subject())),
         *assumptions(opened),
     ]
     for line in head:
@@ -98,20 +98,6 @@ def info(
         language = (opened.path / "config.json").is_file() and "model_type" in opened.extra
         fitting = "--data prompts.jsonl" if language else fitting
         print_error(f"the file does not name its task; give it with {fitting} when you analyze it")
-
-
-def _quality(known: Mapping[str, Any]) -> list[str]:
-    """Title of the task, and per output accuracy and loss beside chance."""
-    lines = [] if known["task"] is None else [f"task {known['task']['name']}"]
-    accuracy, loss, chance = (known.get(name) or {} for name in QUALITY)
-    asked = [(name, value) for name, value in accuracy.items() if math.isfinite(value)]
-    for name, value in asked[:MAX_OUTPUTS]:
-        own, levels = (f"{name}: " if len(accuracy) > 1 else ""), chance[name]
-        lines.append(
-            f"{own}accuracy {percent(value)}   chance {percent(levels['accuracy'])}   "
-            f"loss {loss[name]:.3g} nats (chance {levels['loss']:.3g})"
-        )
-    return lines
 
 
 @checkpoint.command(short_help="Write a checkpoint in another format.")

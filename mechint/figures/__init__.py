@@ -27,7 +27,8 @@ from mechint.figures.build import (
     stacked,
     training_curve,
 )
-from mechint.figures.figure import Axis, Figure, Layer, Line, Plot, Scale
+from mechint.figures.figure import Figure
+from mechint.figures.parts import Axis, Layer, Line, Plot, Scale
 from mechint.figures.steps import stepped, with_cursor
 from mechint.figures.theme import COLORS
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mechint.figures.figure import Axis, Figure, Kind, Layer, Line, Plot, Scale
+from mechint.figures.figure import Figure, Kind
+from mechint.figures.parts import Axis, Layer, Line, Plot, Scale
 from mechint.figures.theme import (
     COLORS,
     MUTED,
@@ -129,7 +130,7 @@ def bars(
     True
     """
     if (small := _negligible(series.values(), total, y_title)) is not None:
-        return _sentence(title, small)
+        return Figure("sentence", title, small)
     places, names = _places(x)
     long = names is not None and sum(len(name) + 2 for name in names) > LONGEST
     lying = long if horizontal is None else horizontal
@@ -251,7 +252,7 @@ def histogram(
             Layer("curve", numbers(edges), y, name, color, low=zero, high=y, step=True, width=1.5)
         )
     lines = [
-        Line("x", float(value), name, dash="", color=COLORS[1]) for name, value in numbers_of(marks)
+        Line("x", float(value), name, dash="", color=COLORS[1]) for name, value in _lines(marks)
     ]
     axes = Axis(x_title, span=x_range), Axis("density (1 / unit of x)")
     return _plot("histogram", title, caption, layers, *axes, lines)
@@ -295,12 +296,13 @@ def heatmap(
     """
     matrix = _matrix(z)
     if (small := _negligible([matrix], total, z_title)) is not None:
-        return _sentence(title, f"{title}: {small}")
+        return Figure("sentence", title, f"{title}: {small}")
     if limits is None and total is not None:
         limits = (-abs(total), abs(total)) if diverging else (0.0, abs(total))
     held = matrix[np.isfinite(matrix)]
     if held.size > 1 and limits is None and np.ptp(held) <= 1e-6 * np.abs(held).max():
-        return _sentence(title, f"{title}: {held.flat[0]:.3g} everywhere, {z_title}.")
+        said = f"{title}: {held.flat[0]:.3g} everywhere, {z_title}."
+        return Figure("sentence", title, said)
     kind: Any = "diverging" if diverging else "sequential"
     scale = _scale(matrix, z_title, kind, limits)
     cells = _cells(matrix) if (matrix.size <= 80 if annotate is None else annotate) else None
@@ -399,7 +401,7 @@ def stacked(
     color_of = dict(zip(names, palette(len(names)), strict=True))
     shown, seen = [], set[str]()
     for place, one in enumerate(panels):
-        layers = [_image(one)] if one.image is not None else []
+        layers = []
         for name, (x, y) in one.series.items():
             band = one.bands.get(name)
             at, up, *edges = _drawable(x_log, x, y, *(band[1:] if band else ()))
@@ -408,9 +410,9 @@ def stacked(
             first = len(one.series) > 1 and name not in seen
             layers.append(Layer("curve", at, up, name, color, low=low, high=high, legend=first))
             seen |= {name} if first else set()
-        lines = _marks(marks)
-        if place:
-            lines = [dataclasses.replace(line, text="") for line in lines]
+        lines = [
+            Line("x", value, "" if place else name, dash="dot") for name, value in _lines(marks)
+        ]
         y_axis = Axis(one.title, one.log, span=one.y_range)
         shown.append(Plot(Axis(x_title, x_log), y_axis, layers, lines))
     return _made("panels", title, caption, shown)
@@ -421,22 +423,14 @@ class Panel:
     """One panel of `stacked`.
 
     title: the quantity, with its unit in brackets; series: name → (x, y); bands: name → (x, low,
-    high) around that curve; image: (x (n,), y (m,), z (m, n)) in place of curves; log: the axis is
-    logarithmic; y_range: of a linear axis.
+    high) around that curve; log: the axis is logarithmic; y_range: of a linear axis.
     """
 
     title: str
     series: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     bands: Mapping[str, tuple[Any, Any, Any]] = dataclasses.field(default_factory=dict)
-    image: tuple[Any, Any, Any] | None = None
     log: bool = False
     y_range: tuple[float, float] | None = None
-
-
-def _image(panel: Panel) -> Layer:
-    x, y, z = (numbers(values, 4) for values in panel.image or ())
-    scale = dataclasses.replace(_scale(z, panel.title, "sequential", None), bar=False)
-    return Layer("matrix", x, y, z=z, scale=scale)
 
 
 def _drawable(x_log: bool, x: Any, *values: Any) -> list[list[Any]]:
@@ -572,10 +566,6 @@ def _made(kind: Kind, title: str, caption: Caption, plots: Sequence[Plot], **mor
     return Figure(kind, title, caption["yes"], list(plots), captions=others, **more)
 
 
-def _sentence(title: str, text: str) -> Figure:
-    return Figure("sentence", title, text)
-
-
 def _negligible(values: Any, total: float | None, unit: str) -> str | None:
     """The sentence for values below 1% of `total`; None where they are not, or it is unknown."""
     if total is None or not total:
@@ -599,7 +589,7 @@ def _tick_names(values: Sequence[Any] | None) -> list[str] | None:
     return None if values is None else [str(one) for one in numbers(list(values))]
 
 
-def numbers_of(marks: Mapping[str, float] | None) -> list[tuple[str, float]]:
+def _lines(marks: Mapping[str, float] | None) -> list[tuple[str, float]]:
     """Labels and short values of lines; those that are not finite are left out."""
     held = [(name, numbers(float(value))) for name, value in (marks or {}).items()]
     return [(name, value) for name, value in held if value is not None]
@@ -609,16 +599,12 @@ def _levels(
     levels: Mapping[str, float] | None, null: tuple[float, float, float] | None
 ) -> list[Line]:
     """Dashed horizontal lines, and the band of the null behind them."""
-    lines = [Line("y", value, name) for name, value in numbers_of(levels)]
+    lines = [Line("y", value, name) for name, value in _lines(levels)]
     if null is not None and all(map(math.isfinite, null)):
         mean, low, high = numbers([float(value) for value in null])
         lines += [Line("y", low, "", to=high, color=NULL)]
         lines += [Line("y", mean, "null", dash="dot", color=NULL)]
     return lines
-
-
-def _marks(marks: Mapping[str, float] | None) -> list[Line]:
-    return [Line("x", value, name, dash="dot") for name, value in numbers_of(marks)]
 
 
 def _matrix(z: Any) -> np.ndarray:

@@ -11,135 +11,21 @@ import dataclasses
 import html
 import io
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from mechint.errors import ParameterError
-from mechint.figures.theme import finite
+from mechint.figures.interactive import page_of, specification
+from mechint.figures.parts import Axis, Layer, Plot
+from mechint.figures.static import drawing, inline_svg
 from mechint.files import write_bytes, write_text
-from mechint.jsonable import to_jsonable
+from mechint.jsonable import from_jsonable, without_defaults
 
 Kind = Literal[
     "lines", "bars", "dots", "histogram", "matrix", "panels", "attention", "graph", "sentence"
 ]
-LETTERS = 48
-"""Of the names of lines, across a figure of half a page."""
-DPI = 96
-"""Pixels of a page in an inch of a drawing."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis. title: quantity, with its unit in brackets; names: of the places 0, 1, … where the
-    axis shows names; span: its ends; reverse: the first place on top.
-    """
-
-    title: str
-    log: bool = False
-    names: Sequence[str] | None = None
-    span: tuple[float, float] | None = None
-    reverse: bool = False
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A color scale: the quantity shown, its ends, and its kind."""
-
-    title: str
-    low: float
-    high: float
-    colors: Literal["sequential", "diverging", "cyclic"] = "sequential"
-    bar: bool = True
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Marks of one series.
-
-    kind: "curve", "points", "bars" (`lying`: from left to right), "matrix" or "edges". x, y: places
-    (n,); of "edges" pairs (n, 2). color: of all marks or of each. low, high: (n,) ends of a band
-    around a curve; values: (n,) numbers shown by `scale`; text: (n,) names of the points, shown on
-    hover, and beside them with `labels`; width: of the line or of each edge; z: (rows, columns) of
-    a matrix; cells: text in them.
-    """
-
-    kind: Literal["curve", "points", "bars", "matrix", "edges"]
-    x: Sequence[Any] = ()
-    y: Sequence[Any] = ()
-    name: str = ""
-    color: str | Sequence[str] = "#0072B2"
-    low: Sequence[Any] | None = None
-    high: Sequence[Any] | None = None
-    values: Sequence[Any] | None = None
-    text: Sequence[str] | None = None
-    labels: bool = False
-    markers: bool = False
-    step: bool = False
-    lying: bool = False
-    legend: bool = True
-    width: float | Sequence[float] = 2.0
-    z: Sequence[Sequence[Any]] | None = None
-    cells: Sequence[Sequence[str]] | None = None
-    scale: Scale | None = None
-
-
-@dataclass(frozen=True)
-class Line:
-    """A straight line across a panel at `at` on `axis`, or a band up to `to`, with its name."""
-
-    axis: Literal["x", "y"]
-    at: float
-    text: str = ""
-    to: float | None = None
-    dash: Literal["", "dash", "dot"] = "dash"
-    color: str = "#626b76"
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Layers over two axes. equal: one unit is as long on both; bare: no axes are drawn."""
-
-    x: Axis
-    y: Axis
-    layers: Sequence[Layer] = ()
-    lines: Sequence[Line] = ()
-    title: str = ""
-    equal: bool = False
-    bare: bool = False
-
-    def share(self, line: Line) -> float:
-        """The place of `line` on its axis, from 0 to 1."""
-        axis: Axis = getattr(self, line.axis)
-        values = [*(axis.span or ()), *(one.at for one in self.lines if one.axis == line.axis)]
-        for layer in self.layers if axis.span is None else ():
-            values += finite(list(getattr(layer, line.axis)))
-        at, *all_ = (math.log10(v) if axis.log and v > 0 else v for v in (line.at, *values))
-        return (at - min(all_)) / ((max(all_) - min(all_)) or 1.0)
-
-    def crowded(self, line: Line) -> int:
-        """Number of named lines before `line` whose name would stand on its own: above the plot by
-        the letters of both, beside it where lines are within a twelfth of the axis.
-        """
-        before = self.lines[: list(self.lines).index(line)]
-        same = [one for one in before if one.text and one.axis == line.axis]
-        if line.axis == "y":
-            return sum(abs(self.share(one) - self.share(line)) < 1 / 12 for one in same)
-        left, right = self._name(line)
-        return sum(a < right + 1 and left < b + 1 for a, b in map(self._name, same))
-
-    def side(self, line: Line) -> Literal["left", "center", "right"]:
-        """The end of its name at which a vertical line stands, so that the name is not cut."""
-        share = self.share(line)
-        return "left" if share < 0.1 else "right" if share > 0.9 else "center"
-
-    def _name(self, line: Line) -> tuple[float, float]:
-        """First and last place of a vertical line's name, in letters of a figure of half a page."""
-        part = {"left": 0.0, "center": 0.5, "right": 1.0}[self.side(line)]
-        left = LETTERS * self.share(line) - part * len(line.text)
-        return left, left + len(line.text)
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,25 +51,12 @@ class Figure:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `from_dict` gives an equal figure."""
-        return _data(self)
+        return without_defaults(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Figure:
         """The figure that `to_dict` wrote."""
-        plots = [
-            Plot(
-                **{
-                    **panel,
-                    "x": _axis(panel["x"]),
-                    "y": _axis(panel["y"]),
-                    "layers": [_layer(layer) for layer in panel.get("layers", ())],
-                    "lines": [Line(**line) for line in panel.get("lines", ())],
-                }
-            )
-            for panel in data.get("plots", ())
-        ]
-        steps = {name: cls.from_dict(one) for name, one in data.get("steps", {}).items()}
-        return cls(**{**data, "plots": plots, "steps": steps})
+        return from_jsonable(cls, data)
 
     def add(self, *layers: Layer) -> Figure:
         """The figure with more layers in its first panel."""
@@ -199,8 +72,6 @@ class Figure:
     @property
     def spec(self) -> dict[str, Any]:
         """The specification that plotly.js draws: "data", "layout", and "frames" of its steps."""
-        from mechint.figures.interactive import specification
-
         return specification(self)
 
     def show(self) -> Any:
@@ -224,32 +95,21 @@ class Figure:
             RunError: `path` cannot be written.
         """
         path = Path(path)
-
-        def draw() -> None:
-            from mechint.figures.static import drawing
-
-            write_bytes(path, drawing(self, path.suffix[1:], width, height))
-
-        def page() -> None:
-            from mechint.figures.interactive import page_of
-
-            write_text(path, page_of(self))
-
-        writers: dict[str, Callable[[], object]] = {
-            ".csv": lambda: write_text(path, self.to_csv()),
-            ".json": lambda: write_text(path, json.dumps(self.to_dict())),
-            ".html": page,
-            ".svg": draw,
-            ".pdf": draw,
-            ".png": draw,
-        }
-        if path.suffix not in writers:
+        endings = (".svg", ".pdf", ".png", ".html", ".csv", ".json")
+        if path.suffix not in endings:
             raise ParameterError(
-                f"{path}: ending {path.suffix!r}: expected one of {', '.join(sorted(writers))}"
+                f"{path}: ending {path.suffix!r}: expected one of {', '.join(endings)}"
             )
         if not 1 <= width <= 40 or (height is not None and not 1 <= height <= 40):
             raise ParameterError(f"{path}: width={width}, height={height}: expected 1 to 40 inches")
-        writers[path.suffix]()
+        if path.suffix == ".csv":
+            write_text(path, self.to_csv())
+        elif path.suffix == ".json":
+            write_text(path, json.dumps(self.to_dict()))
+        elif path.suffix == ".html":
+            write_text(path, page_of(self))
+        else:
+            write_bytes(path, drawing(self, path.suffix[1:], width, height))
         return path
 
     def to_csv(self) -> str:
@@ -281,7 +141,7 @@ class Figure:
     def all_matrices(self) -> bool:
         """True if the figure shows matrices alone, a cell a pixel."""
         layers = [layer for panel in self.plots for layer in panel.layers]
-        return all(one.kind == "matrix" and not len(one.x) for one in layers)
+        return all(one.kind == "matrix" for one in layers)
 
     def __repr__(self) -> str:
         return f"Figure({self.title}: {self.caption})"
@@ -290,8 +150,6 @@ class Figure:
         """The figure as a static drawing with its caption."""
         if not self.plots:
             return f"<p>{html.escape(self.caption)}</p>"
-        from mechint.figures.static import inline_svg
-
         caption = html.escape(self.caption)
         picture = inline_svg(self, name or self.title)
         return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
@@ -301,39 +159,11 @@ class Figure:
         if not self.plots:
             return self.drawing_html()
         if self.view or self.steps:
-            from mechint.figures.interactive import page_of
-
             held = html.escape(page_of(self), quote=True)
             size = 'width="100%" height="560" style="border:0"'
             return f'<iframe srcdoc="{held}" {size} title="{html.escape(self.caption)}"></iframe>'
         drawn = self.show().to_html(include_plotlyjs=True, full_html=False)
         return f"{drawn}<p>{html.escape(self.caption)}</p>"
-
-
-def _axis(data: Mapping[str, Any]) -> Axis:
-    span = data.get("span")
-    return Axis(**{**data, "span": tuple(span) if span else None})
-
-
-def _layer(data: Mapping[str, Any]) -> Layer:
-    scale = data.get("scale")
-    return Layer(**{**data, "scale": Scale(**scale) if scale else None})
-
-
-def _data(value: Any) -> Any:
-    """JSON values of a figure's part, without fields that have their default."""
-    if dataclasses.is_dataclass(value):
-        held = {one.name: (getattr(value, one.name), one) for one in dataclasses.fields(value)}
-        return {
-            name: _data(part)
-            for name, (part, one) in held.items()
-            if part != one.default and part not in ([], {})
-        }
-    if isinstance(value, Mapping):
-        return {str(key): _data(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_data(part) for part in value]
-    return to_jsonable(value)
 
 
 def _rows(figure: Figure) -> list[dict[str, Any]]:
@@ -350,10 +180,8 @@ def _rows(figure: Figure) -> list[dict[str, Any]]:
                 title = layer.scale.title if layer.scale else "value"
                 for place, line in enumerate(layer.z or ()):
                     for column, value in enumerate(line):
-                        at = layer.x[column] if layer.x else column
-                        on = layer.y[place] if layer.y else place
-                        cell = {x: _named(panel.x, at), y: _named(panel.y, on), title: value}
-                        rows.append({**several, **cell})
+                        cell = {x: _named(panel.x, column), y: _named(panel.y, place)}
+                        rows.append({**several, **cell, title: value})
                 continue
             names = {"series": layer.name} if layer.name else {}
             more: dict[str, Sequence[Any] | None] = {

@@ -7,10 +7,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mechint.figures.figure import Axis, Figure, Layer, Line, Plot, Scale
-from mechint.figures.static import LEVELS, WHOLE, height_of
+from mechint.figures.parts import Axis, Layer, Line, Plot, Scale
+from mechint.figures.static import LEVELS, WHOLE, height_of, inline_svg
 from mechint.figures.theme import (
     FONT,
     GRID,
@@ -22,6 +22,9 @@ from mechint.figures.theme import (
     with_alpha,
     wrap_title,
 )
+
+if TYPE_CHECKING:
+    from mechint.figures.figure import Figure
 
 VIEW = Path(__file__).parent / "view"
 
@@ -112,10 +115,8 @@ def _matrix(layer: Layer, plot: Plot, first: bool) -> dict[str, Any]:
     assert layer.scale is not None and layer.z is not None, "a matrix without a scale"
     trace: dict[str, Any] = {"type": "heatmap", "z": [list(row) for row in layer.z]}
     trace |= _colors(layer.scale, "z") | {"showscale": False, "showlegend": False}
-    if layer.scale.bar and first:
+    if first:
         trace["showscale"] = True
-    if len(layer.x):
-        trace |= {"x": list(layer.x), "y": list(layer.y)}
     if plot.title:
         trace["name"] = plot.title
     if layer.cells:
@@ -382,8 +383,6 @@ def page_of(figure: Figure) -> str:
 
 def element(figure: Figure, name: str) -> str:
     """The figure's static drawing, and beside it what a script makes it interactive from."""
-    from mechint.figures.static import inline_svg
-
     if not figure.plots:
         return ""
     drawn = f'<div class="static">{inline_svg(figure, name)}</div>'

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mechint.figures.figure import DPI, Axis, Figure, Layer, Line, Plot, Scale
+from mechint.figures.parts import Axis, Layer, Line, Plot, Scale
 from mechint.figures.theme import (
     GRID,
     INK,
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
+    from mechint.figures.figure import Figure
+
+DPI = 96
+"""Pixels of a page in an inch of a drawing."""
 HALF, WHOLE = 440, 800
 """Pixels of a figure beside another in a page, and of one that needs the whole width."""
 PANEL, SHORTEST, TALL, NARROWEST = 110, 190, 290, 130
@@ -232,7 +236,7 @@ def draw(
         elif len(figure.plots) > 1 and not edge[1]:
             axes.set_xlabel("")
     scales = [one.scale for plot in figure.plots for one in plot.layers if one.scale]
-    if scales and scales[0].bar:
+    if scales:
         shown = list(grid[: len(figure.plots)])
         _color_bar(made, shown, scales[0])
     for axes, plot in zip(grid, figure.plots, strict=False):
@@ -242,9 +246,7 @@ def draw(
 
 def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
     axes.patch.set_visible(False)
-    matrix = any(
-        layer.kind == "matrix" and layer.scale and layer.scale.bar for layer in plot.layers
-    )
+    matrix = any(layer.kind == "matrix" for layer in plot.layers)
     if plot.bare:
         axes.set_axis_off()
         axes.margins(0.12)
@@ -368,12 +370,6 @@ def _draw_matrix(axes: Axes, layer: Layer) -> None:
     z = np.array([_values(row) for row in layer.z or ()])
     scale = layer.scale
     assert scale is not None, "a matrix without a scale"
-    if len(layer.x) and len(layer.y):  # cells between the given places
-        edges = [_edges(_values(values)) for values in (layer.x, layer.y)]
-        style: dict[str, Any] = {"cmap": _map(scale), "vmin": scale.low, "vmax": scale.high}
-        axes.pcolormesh(*edges, z, rasterized=True, **style)
-        axes.grid(False)
-        return
     axes.imshow(
         z,
         cmap=_map(scale),
@@ -389,7 +385,7 @@ def _draw_matrix(axes: Axes, layer: Layer) -> None:
             share = (value - scale.low) / ((scale.high - scale.low) or 1.0)
             red, green, blue, _ = _map(scale)(share)
             light = 0.3 * red + 0.59 * green + 0.11 * blue > 0.55
-            style = {"ha": "center", "va": "center", "fontsize": 7.5}
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5}
             axes.text(column, row, text, color="#101418" if light else "#ffffff", **style)
 
 
@@ -511,12 +507,3 @@ def power(value: float) -> str:
 
 def _values(values: Sequence[Any]) -> np.ndarray:
     return np.array([math.nan if one is None else one for one in values], dtype=np.float64)
-
-
-def _edges(places: np.ndarray) -> np.ndarray:
-    """Edges of cells around `places`, half way to the next."""
-    if len(places) == 1:
-        return np.array([places[0] - 0.5, places[0] + 0.5])
-    middle = (places[1:] + places[:-1]) / 2
-    first, last = places[0] - (middle[0] - places[0]), places[-1] + (places[-1] - middle[-1])
-    return np.concatenate([[first], middle, [last]])

@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mechint.figures.figure import Axis, Figure, Line, Plot
+from mechint.figures.figure import Figure
+from mechint.figures.parts import Axis, Line, Plot
 from mechint.figures.theme import INK, finite, numbers
 
 MAX_WEIGHTS = 120_000

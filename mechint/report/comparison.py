@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from mechint.report.page import Page, Section, quality_line
+from mechint.report.page import Page, Section
 from mechint.results import Figure, Table
-from mechint.terminal import compared_rows
+from mechint.terminal import compared_rows, quality_text
 
 if TYPE_CHECKING:
     from mechint.account import Account
@@ -41,7 +41,7 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
         Section(
             f"{letter}: {PurePath(account.path).stem or account.title}",
             lead=account.verdict,
-            paragraphs=[account.path, *(quality_line(one) for one in account.quality)],
+            paragraphs=[account.path, *quality_text(account.quality, ", ")],
             findings=[finding for _, finding in account.evidence],
         )
         for letter, account in named
@@ -59,7 +59,7 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
         kicker="comparison",
         quality=[
             f"{letter}: {PurePath(account.path).name or account.title}; "
-            + "; ".join(quality_line(one) for one in account.quality)
+            + "; ".join(quality_text(account.quality, ", "))
             for letter, account in named
         ],
         verdict="\n".join(verdicts)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mechint.config import assignment
 from mechint.config._assign import set_options
-from mechint.errors import DataError, percent
+from mechint.errors import DataError
 from mechint.figures import training_curve
 from mechint.files import read_json_lines
+from mechint.jsonable import from_jsonable, without_defaults
 from mechint.registry import PROBES, TASKS
 from mechint.results import (
     Claim,
@@ -29,9 +30,10 @@ from mechint.results import (
     rank,
     to_jsonable,
 )
+from mechint.terminal import quality_text
 
 if TYPE_CHECKING:
-    from mechint.account import Account, Quality
+    from mechint.account import Account
     from mechint.checkpoints import Checkpoint
 
 METRICS = "metrics.jsonl"
@@ -114,11 +116,7 @@ class Page:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `from_dict` gives an equal page."""
-        plain = _fields(self)
-        plain["sections"] = [_fields(section) for section in self.sections]
-        plain["evidence"] = [[name, finding.to_dict()] for name, finding in self.evidence]
-        plain["hero"] = None if self.hero is None else self.hero.to_dict()
-        return {"schema": SCHEMA, **plain}
+        return {"schema": SCHEMA, **without_defaults(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Page:
@@ -132,52 +130,9 @@ class Page:
                 f"schema {data.get('schema')!r}: expected {SCHEMA}; make the page again"
             )
         try:
-            return cls(
-                **{
-                    **{name: data[name] for name in data if name != "schema"},
-                    "sections": [_section(section) for section in data["sections"]],
-                    "evidence": [
-                        (name, Finding.from_dict(finding)) for name, finding in data["evidence"]
-                    ],
-                    "hero": None if data["hero"] is None else Figure.from_dict(data["hero"]),
-                    "figures": _figures(data),
-                }
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return from_jsonable(cls, {name: data[name] for name in data if name != "schema"})
+        except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
             raise DataError(f"not a page: {type(error).__name__}: {error}"[:300]) from error
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    """The fields of a page or section as JSON values."""
-    plain: dict[str, Any] = {}
-    for one in fields(value):
-        held = getattr(value, one.name)
-        if one.name in ("figures", "tables"):
-            plain[one.name] = {name: part.to_dict() for name, part in held.items()}
-        elif one.name in ("findings", "nulls"):
-            plain[one.name] = [part.to_dict() for part in held]
-        elif one.name == "claims":
-            plain[one.name] = [to_jsonable(asdict(part)) for part in held]
-        elif one.name not in ("sections", "evidence", "hero"):
-            plain[one.name] = to_jsonable(held)
-    return plain
-
-
-def _section(data: Mapping[str, Any]) -> Section:
-    return Section(
-        **{
-            **data,
-            "findings": [Finding.from_dict(finding) for finding in data["findings"]],
-            "claims": [Claim(**claim) for claim in data["claims"]],
-            "nulls": [Null.from_dict(null) for null in data["nulls"]],
-            "figures": _figures(data),
-            "tables": {name: Table(**table) for name, table in data["tables"].items()},
-        }
-    )
-
-
-def _figures(data: Mapping[str, Any]) -> dict[str, Figure]:
-    return {name: Figure.from_dict(figure) for name, figure in data["figures"].items()}
 
 
 def page_of(
@@ -204,7 +159,7 @@ def page_of(
     kept = {"schema": SCHEMA, "accounts": [account.to_dict()]}
     data = json.dumps(kept, separators=(",", ":"))
     given = {
-        "quality": [quality_line(one) for one in account.quality],
+        "quality": quality_text(account.quality, ", "),
         "verdict": account.verdict,
         "caveat": account.caveat,
         "hero": account.hero,
@@ -220,22 +175,6 @@ def page_of(
         "provenance": shared,
     }
     return Page(account.title, sections, **{**given, **more})
-
-
-def quality_line(quality: Quality, several: bool = False) -> str:
-    """Accuracy of one output, with chance and loss.
-
-    >>> from mechint.account import Quality
-    >>> quality_line(Quality("sum", 0.999, 0.009, 0.0033, 4.73, 12769, 0.999, True))
-    'test 99.9%, all 12,769 99.9%, chance 0.9%; loss 0.0033 nats, chance 4.73'
-    """
-    all_ = f"all {quality.n:,}" if quality.whole else f"{quality.n:,} answers"
-    parts = [] if quality.test is None else [f"test {percent(quality.test)}"]
-    parts += [f"{all_} {percent(quality.accuracy)}", f"chance {percent(quality.chance)}"]
-    name = f"{quality.output}: " if several else ""
-    return (
-        f"{name}{', '.join(parts)}; loss {quality.loss:.2g} nats, chance {quality.chance_loss:.3g}"
-    )
 
 
 def training_section(opened: Checkpoint) -> list[Section]:

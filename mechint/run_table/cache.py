@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import mechint
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from mechint.run_table.measuring import Measurement
 
 FOLDER = "probes/table"
-LEFT_OUT = {"calibration", "cli", "report", "studies", "sweeps"}
-"""Packages of mechint that no number of a probe on a given model depends on."""
-
+CELLS = (str, int, float, list, dict, NoneType)
+"""What a column may hold."""
 _warned = False
 
 
@@ -68,7 +68,7 @@ def read(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:
         own = all(name.startswith(f"{key['probe']}.") for name in columns)
         stamp = stamp_of(entry, type(measurement.probe))
         same = kept["key"] == json.loads(json.dumps(key)) and kept["stamp"] == stamp is not None
-        if not same or not own or not _are_cells(columns):
+        if not same or not own or not all(isinstance(one, CELLS) for one in columns.values()):
             return None
         if figures is not None:
             figures = {name: Figure.from_dict(one) for name, one in figures.items()}
@@ -111,13 +111,6 @@ def keys_of(entry: Entry) -> list[dict[str, Any]]:
     return found
 
 
-def _are_cells(columns: Mapping[str, Any]) -> bool:
-    return all(
-        value is None or isinstance(value, str | int | float | list | dict)
-        for value in columns.values()
-    )
-
-
 # --- what numbers depend on besides weights and settings ------------------------------------------
 def stamp_of(entry: Entry, probe: type) -> str | None:
     """Digest of the code of the probe, the run's task and mechint, of the run's configuration, and
@@ -129,7 +122,8 @@ def stamp_of(entry: Entry, probe: type) -> str | None:
         files = [_digest_of(file) for file in _files_in(config["task"]["parameters"])]
     except (MechintError, KeyError, TypeError, OSError):
         return None
-    codes = [_code_of(probe), _code_of(task), _engine()]
+    owners = (probe.__module__.partition(".")[0], task.__module__.partition(".")[0], "mechint")
+    codes = [_code_of(owner) for owner in owners]
     if None in codes:
         return None
     text = json.dumps([codes, files, config, mechint.__version__], sort_keys=True)
@@ -148,34 +142,17 @@ def _files_in(value: Any) -> Iterator[Path]:
 
 
 @cache
-def _code_of(kind: type) -> str | None:
-    """Digest of the sources that a class may use: its whole package, or the files beside a module
-    that stands alone; None where it has no source.
+def _code_of(package: str) -> str | None:
+    """Digest of the sources of a package, or of the files beside a module that stands alone; None
+    where it has no source.
     """
-    top = kind.__module__.partition(".")[0]
-    source = getattr(sys.modules.get(top), "__file__", None)
+    source = getattr(sys.modules.get(package), "__file__", None)
     if source is None or not Path(source).is_file():
         return None
-    file = Path(source)
-    alone = file.name != "__init__.py"
-    return _digest_all(sorted(file.parent.glob("*.py") if alone else file.parent.rglob("*.py")))
-
-
-@cache
-def _engine() -> str:
-    """Digest of the code that every probe computes with."""
-    home = Path(mechint.__file__).parent
-    return _digest_all(
-        file
-        for file in sorted(home.rglob("*.py"))
-        if file.relative_to(home).parts[0] not in LEFT_OUT
-    )
-
-
-def _digest_all(files: Any) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"\0{file.name}\0".encode() + file.read_bytes())
+    file, digest = Path(source), hashlib.sha256()
+    within = file.parent.rglob("*.py") if file.name == "__init__.py" else file.parent.glob("*.py")
+    for one in sorted(within):
+        digest.update(f"\0{one.name}\0".encode() + one.read_bytes())
     return digest.hexdigest()
 
 

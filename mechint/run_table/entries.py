@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -218,9 +218,14 @@ def find_entries(path: Path) -> list[Entry]:
         found = sorted(path.rglob(CONFIG), key=lambda file: natural(str(file)))
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}") from error
-    names = {file.parent: _names(file) for file in found}
+    names = {
+        file.parent: parse_json(read_bytes(file, error=CheckpointError), file, CheckpointError)
+        for file in found
+    }
     for mark in ("task", "model_type"):  # of a run, else of a model of Hugging Face's
-        if models := [place for place, there in names.items() if mark in there]:
+        if models := [
+            place for place, said in names.items() if isinstance(said, dict) and mark in said
+        ]:
             return [Entry(model, str(model.relative_to(path))) for model in models]
     if any((path / name).exists() for name in ("model.pt", "ckpt.safetensors")) or found:
         return [Entry(path, path.name)]
@@ -237,12 +242,6 @@ def natural(text: str) -> list[Any]:
         (0, int(part), "") if part.isdecimal() else (1, 0, part)
         for part in re.split(r"(\d+)", text)
     ]
-
-
-def _names(config: Path) -> Collection[str]:
-    """Names of what a config.json states."""
-    said = parse_json(read_bytes(config, error=CheckpointError), config, CheckpointError)
-    return said if isinstance(said, dict) else ()
 
 
 def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:
@@ -286,11 +285,6 @@ def in_words(column: str) -> str:
     if first in ("train", "test"):
         return f"{first} {words}"
     return f"{first}: {words}" if dot else column
-
-
-def all_numbers(rows: Sequence[Row], column: str) -> bool:
-    """Return whether every row holds a number in `column`."""
-    return all(is_number(row.get(column)) for row in rows)
 
 
 def check_column(rows: Sequence[Row], column: str) -> None:

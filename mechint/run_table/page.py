@@ -18,7 +18,6 @@ from mechint.results import Table
 from mechint.run_table.dynamics import evaluations_of, first_passages
 from mechint.run_table.entries import (
     Row,
-    all_numbers,
     check_column,
     in_words,
     is_number,
@@ -62,6 +61,7 @@ def page_of_table(
     columns = [name for probe in probes for name in main_columns(rows, probe, MAX_FIGURES)]
     if steps and (changes := transitions_section(rows, columns)) is not None:
         sections.insert(0, changes)
+    stated = any(name in ("task", "seed") or is_setting(name) for row in rows for name in row)
     drawn = {} if steps or len(rows) < 3 else _over_setting(rows, ["test.accuracy"])
     return Page(
         title,
@@ -72,7 +72,8 @@ def page_of_table(
         quality=_quality(evaluations_of(rows) if steps else rows),
         facts={
             "checkpoints" if steps else "models": str(len(rows)),
-            "what differs": _first(settings_of(rows)) or _nothing(rows),
+            "what differs": _first(settings_of(rows))
+            or ("nothing" if stated else "not read from checkpoint files"),
         },
         figures={"dynamics": dynamics_figure(rows, columns)} if steps else {},
         command=command,
@@ -96,12 +97,6 @@ def settings_of(rows: Sequence[Row]) -> list[str]:
     if any(name.partition(".")[0] == "task" for name in differing):
         differing = [name for name in differing if name not in FOLLOWING]
     return differing
-
-
-def _nothing(rows: Sequence[Row]) -> str:
-    """The text in place of settings that differ: runs say theirs, checkpoint files do not."""
-    known = any(name in ("task", "seed") or is_setting(name) for row in rows for name in row)
-    return "nothing" if known else "not read from checkpoint files"
 
 
 def _first(names: Sequence[str], limit: int = MAX_SETTINGS) -> str:
@@ -177,14 +172,17 @@ def over_steps(rows: Sequence[Row]) -> bool:
 
 
 def transitions_section(rows: Sequence[Row], columns: Sequence[str]) -> Section | None:
-    """When accuracy, loss and `columns` change; None where nothing does."""
-    table = transition_table(rows, columns)
-    if table is None:
+    """When accuracy, loss and `columns` change, the earliest first; None where nothing does."""
+    found = transitions(evaluations_of(rows), [*ACCURACY, *LOSS]) + transitions(rows, columns)
+    found.sort(key=lambda one: one["half way"])
+    if not found:
         return None
-    texts = [
-        f"{in_words(name)} at step {step:.0f}"
-        for name, step in zip(table.columns["number"], table.columns["half way"], strict=True)
-    ]
+    texts = [f"{in_words(one['number'])} at step {one['half way']:.0f}" for one in found]
+    table = Table(
+        {name: [one[name] for one in found] for name in found[0]},
+        "when each number has come how far from its first to its last value, medians over the runs",
+        dict.fromkeys(("10%", "half way", "90%", "earliest", "latest"), "step"),
+    )
     return Section(
         "Transitions",
         question="When does each number change?",
@@ -219,7 +217,9 @@ def _measured(
     names, settings = main_columns(rows, probe), settings_of(rows)[:MAX_SETTINGS]
     drawn = dict(stepped or {})
     if len(rows) > 2 and not over_steps(rows):  # over steps, they are panels of the dynamics
-        drawn |= _over_setting(rows, _drawn_columns(rows, probe))
+        varying = [name for name in names[:MAX_FIGURES] if len({row.get(name) for row in rows}) > 1]
+        with_null = [name for name in varying if any(f"{name}.p" in row for row in rows)]
+        drawn |= _over_setting(rows, with_null or varying)
     columns = {name: [row.get(name) for row in rows] for name in ["name", *settings, *names]}
     errors = sorted({str(row[f"{probe}.error"]) for row in rows if f"{probe}.error" in row})
     return Section(
@@ -234,23 +234,13 @@ def _measured(
     )
 
 
-def _drawn_columns(rows: Sequence[Row], probe: str) -> list[str]:
-    """The probe's numbers that vary; those with a null alone where there are any."""
-    varying = [
-        name
-        for name in main_columns(rows, probe, MAX_FIGURES)
-        if len({row.get(name) for row in rows}) > 1
-    ]
-    return [name for name in varying if any(f"{name}.p" in row for row in rows)] or varying
-
-
 def _over_setting(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, Figure]:
     """`columns` over the setting that differs, every model a dot; models of different tasks by
     their names.
     """
     columns = [name for name in columns if sum(is_number(row.get(name)) for row in rows) > 1]
     settings = [name for name in settings_of(rows) if name != "step"]
-    axes = [name for name in settings if all_numbers(rows, name)]
+    axes = [name for name in settings if all(is_number(row.get(name)) for row in rows)]
     axis = next((name for name in axes if name != "seed"), "seed" if "seed" in axes else None)
     color = next((name for name in settings if name != "seed" and _varies(rows, axis, name)), None)
     if "task" in settings:
@@ -373,7 +363,11 @@ def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
         (ACCURACY, "accuracy (0–1)", False, (-0.03, 1.03)),
         (LOSS, "loss (nats)", True, None),
     ):
-        held = {name: name.partition(".")[0] for name in names if _has(evaluations, name)}
+        held = {
+            name: name.partition(".")[0]
+            for name in names
+            if sum(is_number(row.get(name)) for row in evaluations) > 1
+        }
         if held:
             panels.append(_panel(evaluations, held, title, log, span))
     panels += [
@@ -444,22 +438,6 @@ def transitions(rows: Sequence[Row], columns: Sequence[str]) -> list[dict[str, A
     return sorted(found, key=lambda one: one["half way"])
 
 
-def transition_table(rows: Sequence[Row], columns: Sequence[str]) -> Table | None:
-    """`transitions` of accuracy, loss and `columns`, the earliest first; None where nothing
-    changes.
-    """
-    found = transitions(evaluations_of(rows), [*ACCURACY, *LOSS]) + transitions(rows, columns)
-    found.sort(key=lambda one: one["half way"])
-    if not found:
-        return None
-    steps = ("10%", "half way", "90%", "earliest", "latest")
-    return Table(
-        {name: [one[name] for one in found] for name in found[0]},
-        "when each number has come how far from its first to its last value, medians over the runs",
-        dict.fromkeys(steps, "step"),
-    )
-
-
 def _through_steps(rows: Sequence[Row], shown: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
     """The figures of one run's checkpoints behind a slider: name → the figure over all steps.
 
@@ -484,10 +462,6 @@ def spaced_logarithmically(steps: Sequence[float]) -> bool:
     (True, False)
     """
     return len(steps) > 3 and statistics.median(steps) < 0.2 * max(steps)
-
-
-def _has(rows: Sequence[Row], column: str) -> bool:
-    return sum(is_number(row.get(column)) for row in rows) > 1
 
 
 def _panel(

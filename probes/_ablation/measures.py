@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy import special
 from torch import Tensor
 
 from mechint.counterfactuals import partners
@@ -26,7 +27,6 @@ from mechint.interventions import (
     select_positions,
 )
 from mechint.models.untouched import all_finite
-from mechint.null import selections
 from mechint.results import Null
 from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
 
@@ -199,7 +199,7 @@ def compare_neurons(
         float(increase[0]),
         increase[1:].numpy(),
         f"random sets of {len(neurons)} neurons of layer {layer}",
-        selections(width, len(neurons)),
+        float(special.comb(width, len(neurons))),
     )
 
 

@@ -14,7 +14,7 @@ from mechint.config import setting
 from mechint.errors import counted
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, element_orders
-from mechint.null import family_wise
+from mechint.null import MaxNull
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
@@ -347,7 +347,8 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
         ),
         unit="standard deviations of Fisher's z of the largest cosine's null",
     )
-    p_values = dict(zip(z, family_wise(np.array([*z.values()]), null), strict=True))
+    test = MaxNull(np.array([*z.values()]), null[:, None])
+    p_values = dict(zip(z, test.p_values, strict=True))
     found = {
         output: one.keys
         for output, one in tested.items()

@@ -15,7 +15,7 @@ from mechint import figures
 from mechint.activations import residual_hooks
 from mechint.config import setting
 from mechint.errors import UnknownNameError
-from mechint.null import Null, family_wise, groupings, orderings, why_undecidable
+from mechint.null import MaxNull, Null, groupings, orderings, why_undecidable
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, Figure, ProbeResult
 from mechint.subject import Subject
@@ -397,7 +397,7 @@ def say(
     pool = told or [max(skills, key=lambda name: np.nan_to_num(skills[name], nan=-np.inf))]
     scaled = [above_shuffled(metrics[keys[name]], scored[name].null) for name in pool]
     observed, null = np.array([one for one, _ in scaled]), np.stack([one for _, one in scaled])
-    p_values = dict(zip(pool, family_wise(observed, null.max(0)), strict=True))
+    p_values = dict(zip(pool, MaxNull(observed, null.T).p_values, strict=True))
     decodable = {name: p_values[name] <= level and skills[name] > LEAST for name in pool}
     best = max(pool, key=lambda name: (decodable[name], skills[name]))
     report.update({"linear.best_variable": best, "linear.best_skill": skills[best]})

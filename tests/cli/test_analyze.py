@@ -192,7 +192,7 @@ def test_info_and_convert(mechint: Command, planted: Path, tmp_path: Path) -> No
     assert "task.parameters.p" in shown.stdout and "weights" in shown.stdout
     first = shown.stdout.partition("\n\n")[0]
     assert "(mechint)" in first and "task modular-arithmetic" in first
-    assert re.search(r"^accuracy [\d.]+%   chance 4\.3%   loss ", first, re.MULTILINE)
+    assert re.search(r"all 529 [\d.]+%   chance 4\.3%   loss ", first, re.MULTILINE)
     other = tmp_path / "model.safetensors"
     assert mechint("checkpoint", "convert", planted, other).stdout == f"{other} (safetensors)\n"
     known = json.loads(mechint("checkpoint", "info", other, "--json").stdout)

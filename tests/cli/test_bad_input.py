@@ -142,7 +142,7 @@ def test_a_sweep_file_that_is_a_pipe(mechint, tmp_path):
     for name in ("s.json", "s.toml"):
         os.mkfifo(tmp_path / name)
         assert one_line(mechint("sweep", tmp_path / name)) == (
-            f"{tmp_path / name}: it is a pipe, expected a regular file"
+            f"{tmp_path / name}: it is a pipe or a device, expected a regular file"
         )
 
 

@@ -19,9 +19,8 @@ from PIL import Image
 from mechint import figures
 from mechint.errors import ParameterError
 from mechint.figures import Figure
-from mechint.figures.figure import DPI
 from mechint.figures.interactive import element, packed
-from mechint.figures.static import HALF, STYLE, draw, height_of, inline_svg
+from mechint.figures.static import DPI, HALF, STYLE, draw, height_of, inline_svg
 
 WORDS: dict[str, Any] = {"title": "A title", "caption": "A caption."}
 XY: dict[str, Any] = {**WORDS, "x_title": "step", "y_title": "loss (nats)"}
@@ -32,7 +31,7 @@ def every_kind() -> dict[str, Figure]:
     """A figure of every kind, with names that are markup."""
     names = ["<b>", "a & b", "="]
     panel = figures.Panel("loss (nats)", {"a": ([1, 2], [3, 1]), "b": ([1, 2], [1, 3])}, log=True)
-    image = figures.Panel("share (0–1)", image=([1, 2], [1, 2, 3], np.eye(3)[:, :2]))
+    other = figures.Panel("share (0–1)", {"a": ([1, 2], [0, 1])}, y_range=(0, 1))
     return {
         "lines": figures.lines(
             [0, 1, 2],
@@ -59,7 +58,7 @@ def every_kind() -> dict[str, Figure]:
         ),
         "matrix": figures.heatmap([[1, 2], [3, 4]], x=names[:2], z_title="z (nats)", **XY),
         "grid": figures.image_grid({"L0H0": np.eye(5), "L0H1": np.ones((5, 5))}, z_title="z", **XY),
-        "panels": figures.stacked([panel, image], x_title="step", marks={"learned": 1.5}, **WORDS),
+        "panels": figures.stacked([panel, other], x_title="step", marks={"learned": 1.5}, **WORDS),
         "attention": figures.attention(["L0H0"], {"<a>": ["<s>", "="]}, {"<a>": WEIGHTS}, **WORDS),
         "graph": figures.graph(
             {"embed": (0, 0), "L0H0": (0, 1), "logits": (0, 2)},

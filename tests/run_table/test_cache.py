@@ -188,7 +188,7 @@ def test_what_is_kept_of_other_code_is_left_out(run: Path, monkeypatch: pytest.M
     (row,) = table.rows()
     (shown,) = mechint.runs(run).kept().rows()
     assert shown == row
-    monkeypatch.setattr(cache, "_engine", lambda: "another version")
+    monkeypatch.setattr(cache, "_code_of", lambda package: f"another {package}")
     (shown,) = mechint.runs(run).kept().rows()
     assert not any(name.startswith("embedding.") for name in shown)
     assert mechint.runs(run).probe("embedding").rows() == [row]

@@ -21,8 +21,8 @@ from mechint.run_table.dynamics import emergence_times, transition, which_first
 from mechint.run_table.page import (
     page_of_table,
     spaced_logarithmically,
-    transition_table,
     transitions,
+    transitions_section,
 )
 from mechint.run_table.table import Entry
 
@@ -161,7 +161,7 @@ def test_columns_that_were_kept_without_figures_are_measured_once_more(run: Path
 
 def test_rows_without_numbers_have_no_transitions(tmp_path: Path) -> None:
     rows = [{"path": str(tmp_path), "step": s, "x": 1.0} for s in (0, 5)]
-    assert transition_table(rows, ["x"]) is None
+    assert transitions_section(rows, ["x"]) is None
     assert spaced_logarithmically([0, 1, 2, 4, 9, 100]) and not spaced_logarithmically([5])
 
 
