@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 import mechint
-import probes
 from mechint import planted
 from mechint.activations import LOGITS
 from mechint.cache import BoundedCache
@@ -121,16 +120,6 @@ def test_the_model_of_a_wrapped_module_and_of_a_bridge_is_asked_again() -> None:
         assert not torch.equal(after, before)
 
 
-@pytest.mark.full
-def test_probes_of_an_edited_model_are_those_of_a_fresh_subject() -> None:
-    subject = planted.modular_addition(11, (2, 3)).subject
-    subject = subject.with_model(copy.deepcopy(subject.model))
-    assert probes.fourier(subject).metrics["logits.key_frequencies"] == [2, 3]
-    _no_grad(subject.model)
-    assert probes.fourier(subject).metrics["logits.key_frequencies"] == []
-    assert probes.neurons(subject).to_json() == probes.neurons(subject.with_limits()).to_json()
-
-
 # --- what was handed out is edited ----------------------------------------------------------------
 def _centered(x: torch.Tensor) -> None:
     x -= x.mean(0)
@@ -207,14 +196,3 @@ def test_a_model_in_training_mode_is_asked_in_evaluation_mode_and_left_as_it_was
         assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
-
-
-@pytest.mark.full
-def test_a_look_in_training_mode_does_not_change_what_a_probe_says() -> None:
-    task = planted.modular_addition(11, (2, 3)).subject.task
-    subject = Subject(noisy().train(), task)
-    assert subject.loss() == Subject(subject.model.eval(), task).loss()
-    subject.model.train()
-    found = probes.fourier(subject)
-    assert found.to_json() == probes.fourier(subject.with_limits()).to_json()
-    assert found.verdict == "yes" and subject.model.training

@@ -110,20 +110,6 @@ def test_a_range_of_integers_is_read_alike_wherever_one_is_given() -> None:
             seeds_of(text)
 
 
-def test_the_repr_has_a_long_table_by_its_size() -> None:
-    rows = tuple(tuple((x + y) % 120 for y in range(120)) for x in range(120))
-    task = TASKS["groups"].from_dict({"table": rows})
-    assert "table=<120×120>" in repr(task) and len(repr(task)) < 500
-    ragged = Example(nested=((1,), *rows), several=tuple(range(99)))
-    assert "nested=<121 entries>" in repr(ragged) and "several=<99 entries>" in repr(ragged)
-    # what is short stands as @dataclass would have it
-    short = Example(several=(4,), nested=((1, 2), (3,)))
-    assert repr(short) == (
-        "Example(n=3, rate=0.5, maybe=None, kind='a', flag=False, several=(4,), "
-        "nested=((1, 2), (3,)))"
-    )
-
-
 def test_an_unknown_field_gets_the_nearest_one() -> None:
     with pytest.raises(
         UnknownNameError, match="unknown Example parameter 'rates'; did you mean 'rate'"

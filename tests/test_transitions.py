@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize
 
 from mechint import transitions
-from mechint.errors import DataError, ParameterError
+from mechint.errors import DataError
 from mechint.transitions import SHALLOWEST, fit_transition, logistic
 
 SIZES = np.array([1e3, 3e3, 1e4, 3e4, 1e5, 3e5])
@@ -46,17 +46,6 @@ def test_the_fit_is_that_of_scipy() -> None:
     assert (found.middle, found.slope) == pytest.approx((middle, slope), rel=0.01)
 
 
-def test_the_bootstrap_spreads_as_fits_to_new_runs_do() -> None:
-    found = [fit_transition(*planted(2e4, 2.0, 5, 0.1, seed), bootstrap=30) for seed in range(30)]
-    apart, within = (
-        np.std([one.middle for one in found], ddof=1),
-        np.mean([one.samples[:, 0].std(ddof=1) for one in found]),
-    )
-    assert within == pytest.approx(apart, rel=0.35)  # 30 fits know their own spread to 13%
-    low, high = found[0].interval()
-    assert low < found[0].at() < high
-
-
 def test_the_mean_of_runs_drawn_again_varies_by_its_standard_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -71,18 +60,6 @@ def test_the_mean_of_runs_drawn_again_varies_by_its_standard_error(
         drawn = fit_transition(sizes, accuracies, bootstrap=4000).samples[:, 0]
         assert drawn.std() == pytest.approx(own.std(ddof=1) / math.sqrt(len(own)), rel=0.05)
         assert drawn.mean() == pytest.approx(own.mean(), abs=0.01)
-
-
-def test_the_interval_leaves_one_in_forty_out_on_either_side() -> None:
-    found = fit_transition(*planted(2e4, 2.0, 3, 0.1), bootstrap=41)
-    least, most = np.sort(found.bounds(), axis=0).T
-    assert found.interval() == (least[1], most[39])
-
-
-def test_the_band_holds_the_curve() -> None:
-    found = fit_transition(*planted(2e4, 2.0, 4, 0.1), bootstrap=50)
-    fit, low, high = found.curve(SIZES)
-    assert ((low <= fit + 0.03) & (fit <= high + 0.03)).all()
 
 
 def test_what_is_never_learned_lies_beyond_the_largest_model() -> None:
@@ -163,16 +140,3 @@ def test_what_is_no_accuracy_by_size_is_refused(
     with pytest.raises(DataError, match=said) as caught:
         fit_transition(sizes, accuracies)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 1.5, -1.0, math.nan])
-def test_a_level_lies_between_0_and_1(level: float) -> None:
-    found = fit_transition(SIZES, np.linspace(0, 1, 6), bootstrap=2)
-    for ask in (found.at, found.bounds, found.interval, found.at_least):
-        with pytest.raises(ParameterError, match="expected a number between 0 and 1"):
-            ask(level)
-
-
-def test_one_size_is_no_curve() -> None:
-    with pytest.raises(DataError, match="runs of 1 size; expected at least two"):
-        fit_transition([100, 100], [0.0, 1.0])

@@ -35,6 +35,7 @@ from mechint.checkpoints.reader import (
     TrackedStateDict,
     checked_seed,
     find_state,
+    layer_count,
     plain_values,
     saved_states,
     settings,
@@ -42,7 +43,7 @@ from mechint.checkpoints.reader import (
     training_metadata,
     unwrapped,
 )
-from mechint.checkpoints.renaming import expanded, tensors_of
+from mechint.checkpoints.renaming import expanded, listed, tensors_of
 from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
 from mechint.checkpoints.weights import build_model, check_weights
 from mechint.config import ModelConfig
@@ -120,30 +121,24 @@ class Mapped:
     # --- recognition ------------------------------------------------------------------------------
     def _state(self, content: Any) -> dict[str, Tensor] | None:
         if "state" in self.given:
-            places = self.given["state"]
-            places = [places] if isinstance(places, str) else places
-            found = (state_dict(_walk(content, str(place))) for place in places)
+            found = (state_dict(_walk(content, place)) for place in listed(self.given["state"]))
             state = next((one for one in found if one is not None), None)
         else:
             state = find_state(content)
         if state is None:
             return None
-        begins = self.given.get("strip", [])
-        begins = [begins] if isinstance(begins, str) else begins
         state = unwrapped(state)
-        for begin in begins:
+        for begin in listed(self.given.get("strip", [])):
             state = {name.removeprefix(begin): value for name, value in state.items()}
         return state
 
     def _lookup(self, path: Path, content: Any) -> Lookup:
-        names = self.given.get("beside", [])
-        names = (names,) if isinstance(names, str) else tuple(names)
+        names = tuple(listed(self.given.get("beside", [])))
         return Lookup(path, names, content if isinstance(content, Mapping) else {})
 
     def _matches(self, state: StateDict, lookup: Lookup) -> bool:
         wanted = self.given.get("match")
-        choices = wanted if isinstance(wanted, list) else [wanted]
-        for choice in choices:
+        for choice in wanted if isinstance(wanted, list) else [wanted]:
             if not isinstance(choice, Mapping):
                 continue
             tensors = {n: pattern for n, pattern in choice.items() if n not in ("stated", "absent")}
@@ -210,11 +205,11 @@ class Mapped:
                 continue
             fields[name] = lookup.value(self.source, name, entry, assumed)
             if fields[name] is UNSTATED:
-                beside = self.given.get("beside", "cfg.json")
-                wanted = [beside] if isinstance(beside, str) else beside
+                asked = listed(entry.get("from", [])) if isinstance(entry, Mapping) else []
+                wanted = listed(self.given.get("beside", "cfg.json"))
                 raise CheckpointError(
-                    f"{path}: nothing states {name} ({_asked(entry)}); expected it in the file or "
-                    f"beside it, in {' or '.join(place_of(path, one) for one in wanted)}"
+                    f"{path}: nothing states {name} ({' or '.join(asked)}); expected it in the "
+                    f"file or beside it, in {' or '.join(place_of(path, one) for one in wanted)}"
                 )
         heads = fields.get("n_heads")
         weights = self.rename(path, state, fields)
@@ -243,7 +238,7 @@ class Mapped:
             weights=weights,
             task=task,
             parameters=parameters,
-            step=_whole(self._value("step", lookup)) if "step" in self.given else step,
+            step=checked_seed(self._value("step", lookup)) if "step" in self.given else step,
             metrics=metrics,
             seed=split.seed if split else checked_seed(self._value("seed", lookup)),
             split=split,
@@ -253,16 +248,13 @@ class Mapped:
             if heads is None
             else lambda other: self._weights(path, state, {**fields, "n_heads": other.n_heads}),
             series={
-                at: partial(self._series, path, then, fields)
+                at: partial(self._weights, path, self._state(then) or {}, fields)
                 for at, then in saved_states(content).items()
             },
         )
 
     def _value(self, name: str, lookup: Lookup) -> Any:
         return lookup.value(self.source, name, self.given.get(name, UNSTATED), {})
-
-    def _series(self, path: Path, state: StateDict, fields: Mapping[str, Any]) -> StateDict:
-        return self._weights(path, self._state(state) or {}, fields)
 
     def _weights(self, path: Path, state: StateDict, fields: Mapping[str, Any]) -> StateDict:
         weights = self.rename(path, state, fields)
@@ -287,9 +279,8 @@ class Mapped:
                 axes |= {"head": queries.shape[0], "d_head": queries.shape[2]}
         if not weights:
             raise CheckpointError(f"{path}: has none of the tensors that {self.source} names")
-        ignored = self.given.get("ignore", [])
-        ignored = [ignored] if isinstance(ignored, str) else ignored
-        tracked.asked |= {name for pattern in ignored for name in fnmatch.filter(state, pattern)}
+        for pattern in listed(self.given.get("ignore", [])):
+            tracked.asked |= set(fnmatch.filter(state, pattern))
         tracked.refuse_the_rest(path, f"the mapping {self.source} has no place for")
         return weights
 
@@ -335,7 +326,11 @@ class Mapped:
                 continue
             if ANSWERS in values.values():
                 values, taken["task"] = _with_answers(values, lookup)
-            assumed |= {_shown(name): item for name, item in taken.items()}
+            # "task" stands for the task's name, and others for its parameters
+            assumed |= {
+                "task" if name == "task.name" else name.removeprefix("task."): item
+                for name, item in taken.items()
+            }
             values = {name: value for name, value in values.items() if value is not None}
             return values.pop("name", None), values
         return None, {}
@@ -448,9 +443,8 @@ class Lookup:
         if not isinstance(entry, Mapping):
             return entry
         _check_keys(source, name, entry, VALUE_KEYS)
-        places = entry.get("from", [])
-        for place in [places] if isinstance(places, str) else places:
-            stated = self.find(str(place))
+        for place in listed(entry.get("from", [])):
+            stated = self.find(place)
             value = _translated(entry, stated)
             if value is not UNSTATED:
                 return value
@@ -495,11 +489,6 @@ def _walk(value: Any, name: str) -> Any:
     return value
 
 
-def _shown(name: str) -> str:
-    """The name of an assumption about the task: "task" for its name, else the parameter."""
-    return "task" if name == "task.name" else name.removeprefix("task.")
-
-
 def _with_answers(values: Mapping[str, Any], lookup: Lookup) -> tuple[dict[str, Any], Assumption]:
     """`values` with the multiplication table that the model answers with, for groups whose order
     of elements is recorded nowhere; no task where its answers are not a group's.
@@ -523,15 +512,6 @@ def _with_answers(values: Mapping[str, Any], lookup: Lookup) -> tuple[dict[str, 
     return given, Assumption(
         "the multiplication table that the model answers with", unknown + noted
     )
-
-
-def _asked(entry: Any) -> str:
-    places = entry.get("from", []) if isinstance(entry, Mapping) else []
-    return " or ".join([places] if isinstance(places, str) else places)
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _check_keys(source: str, what: str, given: Any, known: Sequence[str]) -> None:
@@ -566,7 +546,7 @@ def _transformer(path: Path, weights: dict[str, Tensor], fields: Mapping[str, An
     mlp = weights.get("blocks.0.mlp.W_in")
     positions = weights.get("pos_embed.W_pos")
     sizes = {
-        "n_layers": len({name.split(".")[1] for name in weights if name.startswith("blocks.")}),
+        "n_layers": layer_count(weights),
         "d_model": d_model,
         "n_heads": n_heads,
         "d_head": d_head,

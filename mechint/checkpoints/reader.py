@@ -186,10 +186,9 @@ def _causal_mask(name: str, value: Tensor) -> bool:
     return name.endswith("attn.bias") and causal
 
 
-def layer_count(state: StateDict, prefix: str = "blocks.") -> int:
+def layer_count(state: StateDict) -> int:
     """Number of layers in the names ``blocks.0.… blocks.1.…``."""
-    depth = prefix.count(".")
-    return len({name.split(".")[depth] for name in state if name.startswith(prefix)})
+    return len({name.split(".")[1] for name in state if name.startswith("blocks.")})
 
 
 def settings(cls: type[Settings], values: Any, path: Path) -> Any:
@@ -209,6 +208,11 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def whole_number(value: Any) -> int:
+    """`value`, 0 where it is no whole number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
 def checked_seed(value: Any) -> int | None:
     """`value` as the seed of a split, None where it cannot be one."""
     usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
@@ -217,14 +221,8 @@ def checked_seed(value: Any) -> int | None:
 
 def training_metadata(content: Mapping[str, Any]) -> tuple[int | None, dict[str, float]]:
     """Step and last losses of a training file that keeps them under the field's usual names."""
-    step = next(
-        (
-            number
-            for name in ("step", "epoch", "iter_num", "iteration")
-            if (number := _number(content.get(name))) is not None
-        ),
-        None,
-    )
+    counts = (_number(content.get(name)) for name in ("step", "epoch", "iter_num", "iteration"))
+    step = next((count for count in counts if count is not None), None)
     metrics = {}
     for name in ("train_loss", "test_loss", "val_loss", "best_val_loss"):
         history = content.get(name.replace("loss", "losses"))

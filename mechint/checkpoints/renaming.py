@@ -25,6 +25,11 @@ MAX_CONSTANT = 1 << 26
 CHOICE = re.compile(r"\[([^\]]+)\]")
 
 
+def listed(value: Any) -> list[str]:
+    """One text or several, as a list."""
+    return [value] if isinstance(value, str) else [str(one) for one in value]
+
+
 def expanded(ours: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """One name and entry for each choice in brackets, ``W_[QKV]`` or ``[weight|bias]``.
 
@@ -35,10 +40,9 @@ def expanded(ours: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping
     if first is None:
         yield ours, entry
         return
-    names, take = entry.get("from", []), entry.get("take")
-    names = [names] if isinstance(names, str) else names
+    take = entry.get("take")
     for index in range(len(_choices(first))):
-        one = {**entry, "from": [_picked(str(name), index) for name in names]}
+        one = {**entry, "from": [_picked(name, index) for name in listed(entry.get("from", []))]}
         yield _picked(ours, index), {**one, "take": take[index]} if isinstance(take, list) else one
 
 
@@ -57,21 +61,17 @@ def tensors_of(
     """Our names and tensors that one entry of `weights` gives, one per layer where it has one."""
     if "constant" in entry:
         return {ours: _constant(path, ours, entry["constant"], state)}
-    names = entry.get("from", [])
-    names = [names] if isinstance(names, str) else names
-    for name in names:
-        places = _places(str(name), state)
-        if places:
-            break
-    else:
+    names = listed(entry.get("from", []))
+    name = next((one for one in names if _places(one, state)), None)
+    if name is None:
         if not entry.get("optional"):
-            raise CheckpointError(f"{path}: lacks {' or '.join(map(str, names))}, for {ours}")
+            raise CheckpointError(f"{path}: lacks {' or '.join(names)}, for {ours}")
         return {}
-    found = {}
+    places, found = _places(name, state), {}
     for rank, layer in enumerate(sorted({layer for layer, _ in places})):
         heads = [places[key] for key in sorted(places) if key[0] == layer]
         values = [state[name] for name in heads]
-        given = values if "{head}" in str(name) else values[0]
+        given = values if "{head}" in name else values[0]
         shaped = _shaped(path, ours, heads[0], given, entry, axes)
         found[ours.replace("{layer}", str(rank))] = shaped
     return found

@@ -14,7 +14,7 @@ from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError, UnknownNameError
 from mechint.models import build
-from tests.checkpoints.bases import P, native, progress_measures, transformer_lens_native
+from tests.checkpoints.bases import P, transformer_lens_native
 from tests.checkpoints.test_readers import transposed, transposed_logits
 
 CONFIG = ModelConfig(
@@ -69,15 +69,6 @@ def test_a_converted_file_still_says_what_was_assumed(bare, tmp_path, ending):
     unseen = {"normalization_type", "attn_scale", "architecture", *UNSEEN}
     assert set(opened.assumed) == {"act_fn"} | unseen
     assert opened.config.attention_dir == "bidirectional" and opened.seed is None
-
-
-def test_any_format_takes_them_with_and_without_a_task(tmp_path):
-    for make in (native, progress_measures):
-        home = tmp_path / make.__name__
-        home.mkdir()
-        opened = load_checkpoint(make(home), model={"act_fn": "gelu"})
-        assert opened.config.act_fn == "gelu" and opened.task.p == P
-        assert not opened.assumed.get("act_fn")
 
 
 def test_fields_that_cannot_be_set(bare):

@@ -80,16 +80,6 @@ def test_missing_empty_and_foreign_files(tmp_path):
         assert text in refused(tmp_path / name)
 
 
-@pytest.mark.full
-def test_every_truncation_is_one_line(tmp_path):
-    torch.save(build(CONFIG).transformer_lens_state(), tmp_path / "whole.pt")
-    whole = (tmp_path / "whole.pt").read_bytes()
-    load_checkpoint(tmp_path / "whole.pt")
-    for length in range(1, len(whole), len(whole) // 23):
-        (tmp_path / "part.pt").write_bytes(whole[:length])
-        refused(tmp_path / "part.pt")
-
-
 @pytest.mark.parametrize(
     ("content", "text"),
     [

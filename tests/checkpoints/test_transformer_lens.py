@@ -282,19 +282,6 @@ def test_which_configuration_is_the_models(tmp_path, inside, beside, act_fn, eps
     assert "act_fn" not in opened.assumed
 
 
-@pytest.mark.parametrize("prefix", ["module._orig_mod.", "model.module."])
-def test_names_under_several_wrappers(tmp_path, prefix):
-    """In any order, in the snapshots too; a prefix without end is refused at once."""
-    under = {f"{prefix}{name}": value for name, value in STATE.items()}
-    content = {"model": under, "config": CFG, "checkpoints": [under], "checkpoint_epochs": [3]}
-    opened = load_checkpoint(written(tmp_path, content))
-    assert torch.equal(opened.model(TOKENS), MODEL(TOKENS))
-    assert torch.equal(opened.series[3]()["embed.W_E"], STATE["embed.W_E"])
-    endless = {"module." * 10**5 + name: value for name, value in STATE.items()}
-    with pytest.raises(CheckpointError, match="no format knows it"):
-        load_checkpoint(written(tmp_path, endless))
-
-
 def test_snapshots_in_the_file_are_its_series(tmp_path):
     halved = {
         name: value / 2 for name, value in STATE.items() if not name.endswith(("mask", "IGNORE"))
@@ -311,19 +298,6 @@ def test_snapshots_in_the_file_are_its_series(tmp_path):
     assert list(opened.series) == [0, 10] and torch.equal(
         opened.series[0]()["embed.W_E"] * 2, opened.model.W_E
     )
-
-
-def test_nonsense_in_the_right_places_is_one_line(tmp_path):
-    for name, value in {
-        "embed.W_E": torch.ones(3),
-        "unembed.W_U": torch.ones(()),
-        "blocks.0.mlp.W_in": torch.ones(2),
-    }.items():
-        with pytest.raises(CheckpointError, match="taken for transformer-lens, but damaged"):
-            load_checkpoint(written(tmp_path, {"model": STATE | {name: value}, "config": CFG}))
-    for name, value in {"eps": None, "act_fn": ["relu"], "attention_dir": 3}.items():
-        with pytest.raises(CheckpointError):
-            load_checkpoint(written(tmp_path, {"model": STATE, "config": CFG | {name: value}}))
 
 
 @pytest.mark.parametrize(

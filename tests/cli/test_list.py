@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import itertools
 import json
 
 import pytest
@@ -62,26 +60,6 @@ def test_every_probe_shows_itself(mechint: Command, name: str) -> None:
     assert result.exit_code == 0
     assert "source" in result.stdout
     assert "?" in result.stdout
-
-
-@pytest.mark.parametrize("name", PROBES.names())
-def test_a_probe_is_prose_in_80_columns(
-    mechint: Command, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = mechint("probes", name).stdout
-    assert shown.startswith(f"{name}\ntry: mechint analyze PATH --probe {name}\n\n")
-    about = shown.partition("\n\n")[2].partition("\nsettings")[0]
-    words = inspect.getdoc(PROBES[name]).partition(">>>")[0].replace("`", "").split()
-    assert about.split() == words
-    for block in about.strip().split("\n\n"):
-        lines = block.split("\n")
-        assert max(map(len, lines)) <= 80
-        if lines[0].startswith("    "):
-            continue  # a formula stands as it is
-        for line, after in itertools.pairwise(lines):  # a line ends where no word more fits
-            room = 80 - len(line)
-            assert after.startswith("- ") or len(after.split()[0]) + 1 > room
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])

@@ -59,17 +59,6 @@ def test_transitions_are_where_the_shares_are_passed() -> None:
     assert (found["fall"]["from"], found["fall"]["to"]) == (0.0, -20.0)
 
 
-def test_one_late_run_of_three_moves_the_range_alone() -> None:
-    rows = [
-        {"path": str(k), "step": step, "x": min(step / (10 * k), 1.0)}
-        for k in (1, 2, 8)
-        for step in range(0, 81, 10)
-    ]
-    (found,) = transitions(rows, ["x"])
-    assert (found["earliest"], found["half way"], found["latest"]) == (5.0, 10.0, 40.0)
-    assert found["90%"] == 18.0
-
-
 def test_the_page_of_a_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = mechint.runs(run).over_steps().probe("embedding", permutations=9).with_figures()
     rows = table.rows()
@@ -148,15 +137,6 @@ def test_training_metrics_are_timed_by_the_evaluations(thin: Path) -> None:
     assert trace["x"] == steps and np.allclose(trace["y"], losses, rtol=1e-4)
     page = page_of_table(rows, "run")
     assert page.quality[0].startswith("test accuracy") and "–" in render(page)
-
-
-def test_columns_that_were_kept_without_figures_are_measured_once_more(run: Path) -> None:
-    table = mechint.runs(run).over_steps().probe("embedding")
-    rows = table.rows()
-    assert table.figures_of("embedding") == [{}] * len(rows)
-    again = table.with_figures()
-    assert again.rows() == rows and all(again.figures_of("embedding"))
-    assert table.kept().with_figures().rows()[0]["embedding.verdict"]
 
 
 def test_rows_without_numbers_have_no_transitions(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from torch.nn.functional import cross_entropy
 
 import mechint
 import tasks
-from mechint.checkpoints.content import read_plain
 from mechint.errors import CheckpointError
 from mechint.run_table import Entry, Measurement
 from mechint.run_table.measuring import columns_of
@@ -163,15 +162,3 @@ def test_a_damaged_run_in_a_folder_is_named_and_not_passed_over(cut: Path, tmp_p
     said = rf"b/metrics\.jsonl: damaged: got {size - 1} bytes, expected at least {size}"
     with pytest.raises(CheckpointError, match=said):
         table.rows()
-
-
-def test_what_a_file_says_of_itself(cut: Path, tmp_path: Path) -> None:
-    said, whole = read_plain(cut / "ckpt.pt"), torch.load(cut / "ckpt.pt", weights_only=True)
-    for name in ("step", "metrics", "seed", "versions", "kind"):
-        assert said[name] == whole[name]
-    (tmp_path / "half.pt").write_bytes((cut / "ckpt.pt").read_bytes()[:500])
-    with pytest.raises(CheckpointError, match=r"half\.pt: the file is truncated or damaged"):
-        read_plain(tmp_path / "half.pt")
-    torch.save([1, 2], tmp_path / "list.pt")
-    with pytest.raises(CheckpointError, match="holds a list, expected a mapping"):
-        read_plain(tmp_path / "list.pt")

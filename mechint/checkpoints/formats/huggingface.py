@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mechint.checkpoints.content import check_file, read_content
 from mechint.checkpoints.mapping import builtin_mapping
-from mechint.checkpoints.reader import ParsedCheckpoint, state_dict
+from mechint.checkpoints.reader import ParsedCheckpoint, state_dict, whole_number
 from mechint.errors import CheckpointError
 from mechint.files import read_json, regular_file
 
@@ -93,21 +93,17 @@ def _gpt2(path: Path, given: Mapping[str, Any], files: list[Path]) -> ParsedChec
 def _check_sizes(path: Path, given: Mapping[str, Any], size: int) -> None:
     """CheckpointError where the configuration speaks of more weights than `size` bytes can hold."""
     for name in LAYERS:
-        if _whole(given.get(name)) > MAX_LAYERS:
+        if whole_number(given.get(name)) > MAX_LAYERS:
             raise CheckpointError(f"{path}: {name}={given[name]}: expected at most {MAX_LAYERS}")
-    width = max(_whole(given.get(name)) for name in WIDTHS)
-    rotates = _whole(given.get("rotary_dim")) > 0
-    if rotates and _whole(given.get("n_positions")) > MAX_ROTATED:
+    width = max(whole_number(given.get(name)) for name in WIDTHS)
+    rotates = whole_number(given.get("rotary_dim")) > 0
+    if rotates and whole_number(given.get("n_positions")) > MAX_ROTATED:
         raise CheckpointError(
             f"{path}: n_positions={given['n_positions']}: expected at most {MAX_ROTATED:,}"
         )
     for name in LENGTHS[:-1] if rotates else LENGTHS:
-        if _whole(given.get(name)) * max(width, 1) > size:
+        if whole_number(given.get(name)) * max(width, 1) > size:
             raise CheckpointError(
                 f"{path}: its configuration asks for {name}={given[name]} by {width}, more than "
                 f"the {size:,} bytes of its weights hold"
             )
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
