@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -29,8 +32,27 @@ Count = Callable[[int, int, str], None]
 
 
 def print_line(message: str) -> None:
-    """One printable line on stderr."""
-    click.echo(f"mechint: {one_line(message)}", err=True)
+    """One printable line on stderr, as `echo` wraps it."""
+    echo(f"mechint: {one_line(message)}", err=True)
+
+
+def echo(line: str, indent: int = 2, *, err: bool = False) -> None:
+    """Print one line; on a terminal it is broken between words, the later parts indented."""
+    terminal = (sys.stderr if err else sys.stdout).isatty()
+    parts = hanging(line, shutil.get_terminal_size().columns, indent) if terminal else [line]
+    for part in parts:
+        click.echo(part, err=err)
+
+
+def hanging(text: str, width: int, indent: int) -> list[str]:
+    """`text` in lines of at most `width`, broken between words alone, the later ones indented."""
+    return textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def console(*, err: bool = False) -> Console:

@@ -16,10 +16,9 @@ from mechint.cli.common import (
     set_option,
     task_option,
 )
-from mechint.cli.list import hanging
 from mechint.cli.opening import Opening, assumptions
 from mechint.errors import one_line
-from mechint.progress import console, spinner
+from mechint.progress import console, hanging, spinner
 
 QUALITY = ("accuracy", "loss", "chance", "splits")
 MAX_VALUE = 60

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from click.shell_completion import CompletionItem
 from mechint.config._assign import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.plugins import load_plugin
+from mechint.progress import hanging
 from mechint.progress import print_line as print_error
 from mechint.registry import TASKS
 
@@ -123,8 +125,12 @@ def _leave_output() -> None:
 
 
 def examples(*lines: str) -> str:
-    """Command lines as the end of a help text."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    """Command lines as the end of a help text; one that the terminal is too narrow for goes on
+    after a backslash.
+    """
+    width = min(shutil.get_terminal_size().columns, 80) - 6
+    parts = [" \\\n      ".join(hanging(line, width, 0)) for line in lines]
+    return "\b\nExamples:\n" + "\n".join(f"  {part}" for part in parts)
 
 
 def fail(message: str) -> NoReturn:

@@ -20,7 +20,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.common import examples as command_lines
 from mechint.cli.train import preset_settings
-from mechint.progress import console
+from mechint.progress import console, hanging
 from mechint.registry import PROBES, TASKS, Registry
 
 if TYPE_CHECKING:
@@ -117,17 +117,6 @@ def _list(registry: Registry, as_json: bool) -> None:
                 click.echo(part)
 
 
-def hanging(text: str, width: int, indent: int) -> list[str]:
-    """`text` in lines of at most `width`, broken between words alone, the later ones indented."""
-    return textwrap.wrap(
-        text,
-        width,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]:
     from mechint.results import to_jsonable
 
@@ -150,11 +139,9 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     if examples:
         out.print("\n[bold]examples[/bold]")
     for example in examples:
-        out.print(
-            f"  {example['text']}  →  {task.answer_text(example['targets'])}",
-            markup=False,
-            soft_wrap=True,
-        )
+        line = f"  {example['text']}  →  {task.answer_text(example['targets'])}"
+        for part in hanging(line, out.width, 6):
+            click.echo(part)
     groups = {
         "variables": {
             key: variable.description for key, variable in list(task.variables.items())[:8]

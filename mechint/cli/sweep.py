@@ -31,7 +31,7 @@ from mechint.cli.common import (
 from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
 from mechint.errors import ParameterError, UnknownNameError, counted, percent
-from mechint.progress import counting, headlines, training_bar
+from mechint.progress import counting, echo, headlines, training_bar
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ def _conclude(rows: Rows, request: Request) -> Counter[str]:
     if counts["running"]:
         print_error(f"another process trains {counted(counts['running'], 'run')}")
     for line in () if request["as_json"] else summary_lines(rows):
-        click.echo(line, err=True)
+        echo(line, 18, err=True)
     return counts
 
 
@@ -363,7 +363,7 @@ def print_rows(rows: Rows) -> None:
     width = max((len(row["id"]) for row in rows), default=0)
     for row in rows:
         line = f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}"
-        click.echo(line.rstrip())
+        echo(line.rstrip())
 
 
 def summary_lines(rows: Rows) -> list[str]:
@@ -501,4 +501,4 @@ def print_trials(rows: Sequence[Mapping[str, Any]], objective: str) -> None:
             for name, value in row["parameters"].items()
         )
         gave = row["status"] if row["value"] is None else f"{objective} {row['value']:.6g}"
-        click.echo(f"{row['id']}  {values}  {gave}")
+        echo(f"{row['id']}  {values}  {gave}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from mechint.cli.common import (
 )
 from mechint.config import assignment
 from mechint.errors import ParameterError, UnknownNameError
-from mechint.progress import headlines, training_bar
+from mechint.progress import echo, headlines, training_bar
 from mechint.registry import TASKS
 
 if TYPE_CHECKING:
@@ -111,7 +112,10 @@ def train(
         print_json([_row(run) for run in runs])
     else:
         for row in map(_row, runs):
-            click.echo(f"{row['path']}  {row['status']}  {headlines(row['metrics'])}")
+            echo(f"{row['path']}  {row['status']}  {headlines(row['metrics'])}")
+        if all(run.status in ("finished", "stopped") for run in runs) and paths:
+            place = paths[0] if len(paths) == 1 else paths[0].parent
+            echo(f"next: mechint analyze {shlex.quote(str(place))}", 6, err=True)
     for run in runs:
         if run.status == "failed":
             print_error(f"{run.path}: {run.error}")

@@ -425,15 +425,15 @@ def packed(figure: Figure) -> dict[str, Any]:
 
 
 def _spans(trace: Mapping[str, Any]) -> bool:
-    """True if a large matrix lies within its scale, but for rounding, and takes 40% of it, so that
-    its drawing shows each number to 1% of their range.
+    """True if a large matrix lies within its scale, but for rounding, and takes a third of it, so
+    that its drawing shows each number to 1.2% of their range.
     """
     z = trace["z"]
     held, least, most = finite(z), trace["zmin"], trace["zmax"]
     if not held or len(z) * len(z[0]) < PACKED:
         return False
     low, high, room = min(held), max(held), (most - least) / LEVELS
-    return least - room <= low and high <= most + room and high - low > 0.4 * (most - least)
+    return least - room <= low and high <= most + room and high - low > (most - least) / 3
 
 
 def _packed_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
