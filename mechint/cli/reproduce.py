@@ -90,19 +90,11 @@ def reproduce(
     if study not in STUDIES:
         raise UnknownNameError.of("study", study, STUDIES)
     seconds = None if budget is None else seconds_of(budget)
-    from mechint.training import workers_on
     from studies import left_to_train
     from studies import reproduce as run
 
     left = left_to_train(study, size, out)
     if left:
-        from mechint.models import find_device
-        from mechint.training.estimate import check_resources
-        from mechint.training.plan import announcement, partition
-
-        target = find_device(device)
-        check_resources(left, target)
-        print_error(announcement(left, partition(left, target.type), workers_on(device)))
         cost = STUDIES[study].costs.get(size, 0.0)
         if cost > ASKED_FROM and device == "cpu":
             known = "measured" if size in STUDIES[study].measured else "estimated"

@@ -254,19 +254,14 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     """Run what is not finished; the exit status."""
     from mechint.models import find_device
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
-    from mechint.training.estimate import check_resources
     from mechint.training.loggers import forwarding
-    from mechint.training.plan import announcement, part_of
+    from mechint.training.plan import check_memory
 
     if out.exists():
         keep_plan(groups, out)  # what stands there is refused first
     specs = [spec for group in groups for spec in group.specs(out)]
     if request["executor"] == "local":
-        target = find_device(request["device"])
-        check_resources(specs, target)
-        places = iter(range(len(specs)))
-        parts = [part_of(specs, [next(places) for _ in group.runs]) for group in groups]
-        print_error(announcement(specs, parts, request["workers"]))
+        check_memory(specs, find_device(request["device"]))
     keep_plan(groups, out)
     keep_probes(out, request["probes"])
     rows: Rows = []
@@ -440,16 +435,12 @@ def run_search_command(
     from mechint.models import find_device
     from mechint.sweeps import keep_probes
     from mechint.sweeps.search import keep_search, read_search, run_search, trials
-    from mechint.training.estimate import check_resources
     from mechint.training.loggers import forwarding
-    from mechint.training.plan import announcement, partition
+    from mechint.training.plan import check_memory
 
     if search is not None:
-        target, specs = find_device(request["device"]), search.largest_trial(out)
-        check_resources(specs, target)
-        times = n_trials or TRIALS
-        parts = partition(specs, target.type)
-        print_error(announcement(specs, parts, request["workers"], times))
+        ends = {space.name: space.ends[-1] for space in search.spaces}
+        check_memory(search.specs(0, ends, out), find_device(request["device"]))
         keep_search(search, out)
     else:
         search = read_search(out)

@@ -86,7 +86,6 @@ def train(
     from mechint.training import seed_specs, train_many, workers_on
     from mechint.training.api import assign_run
     from mechint.training.loggers import forwarding
-    from mechint.training.plan import announcement
 
     values = assign_run(task, [*preset_settings(task, preset), *settings])
     specs = seed_specs(
@@ -105,7 +104,6 @@ def train(
             device=device,
             progress=report,
             workers=workers,
-            announce=lambda parts, some: print_error(announcement(some, parts, workers)),
             on_interrupt="return",  # its lines are printed first
         )
     if as_json:

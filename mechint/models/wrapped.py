@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -252,31 +251,29 @@ class WrappedModule(HookedRootModule):
         handles = []
         try:
             for name in self.places:
-                submodule, given = self._find(name)
-                handles.append(register(submodule, given, name, self.hook_dict[name], tokens))
+                route = _Route(name, self.hook_dict[name], tokens)
+                handles.append(route.on(*self._find(name)))
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _find(self, name: str) -> tuple[nn.Module, bool]:
-        """The submodule of hook `name`, and whether its input is meant."""
+    def _find(self, name: str) -> tuple[nn.Module, str]:
+        """The submodule of hook `name`, and "input" where its input is meant."""
         place = self.places[name]
         if not isinstance(place, str):
-            finds = callable(place) and not isinstance(place, nn.Module)
-            found = place(self.module) if finds else None
+            found = (
+                None if isinstance(place, nn.Module) or not callable(place) else place(self.module)
+            )
             if not isinstance(found, nn.Module):
-                what = (
-                    f"gives a {type(found).__name__}" if finds else f"is a {type(place).__name__}"
-                )
                 raise ParameterError(
-                    f"hook {name}: its place {what}; expected a submodule's path, or a function "
-                    "that finds it in the module"
+                    f"hook {name}: its place is or gives no submodule; expected its path, "
+                    "or a function that finds it in the module"
                 )
-            return found, False
+            return found, ""
         path, _, side = place.partition(":")
         try:
-            return self.module.get_submodule(path), side == "input"
+            return self.module.get_submodule(path), side
         except AttributeError as error:
             paths = [path for path, _ in self.module.named_modules() if path]
             raise UnknownNameError.of(f"submodule (of hook {name})", path, paths) from error
@@ -328,71 +325,56 @@ def logits_of(answer: Any) -> Tensor:
     return found
 
 
-def register(
-    submodule: nn.Module,
-    takes_input: bool,
-    name: str,
-    point: nn.Module,
-    tokens: Tensor,
-) -> RemovableHandle:
-    """A hook on `submodule` that passes its first output, or input, through `point`, once."""
-    route = _once(name, partial(_through, point, name, tokens))
-    if takes_input:
-        return submodule.register_forward_pre_hook(
-            partial(_route_input, name, route), with_kwargs=True
-        )
-    return submodule.register_forward_hook(lambda module, args, output: route(output))
+class _Route:
+    """Passes the one activation of hook `name` in a forward through its hook point."""
 
+    def __init__(self, name: str, point: nn.Module, tokens: Tensor) -> None:
+        self.name, self.point, self.tokens, self.ran = name, point, tokens, False
 
-def _once(name: str, route: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    calls: list[None] = []
+    def on(self, submodule: nn.Module, side: str) -> RemovableHandle:
+        """Route the first output of `submodule`, or its first argument where `side` is input."""
+        if side == "input":
+            return submodule.register_forward_pre_hook(self._argument, with_kwargs=True)
+        return submodule.register_forward_hook(lambda module, args, output: self._once(output))
 
-    def routed(value: Any) -> Any:
-        if calls:
+    def _once(self, value: Any) -> Any:
+        if self.ran:
             raise ParameterError(
-                f"wrap: the submodule of hook {name} runs more than once in a forward, so that "
-                "its activation is not one; hook submodules that run once"
+                f"wrap: the submodule of hook {self.name} runs more than once in a forward, so "
+                "that its activation is not one; hook submodules that run once"
             )
-        calls.append(None)
-        return route(value)
+        self.ran = True
+        return self._through(value)
 
-    return routed
+    def _argument(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+        if args:
+            return self._once(args), kwargs
+        first = next(iter(inspect.signature(module.forward).parameters), "")
+        if first not in kwargs:
+            raise ParameterError(
+                f"wrap: the module of hook {self.name} is called without its first argument "
+                f"{first}; hook the output of what makes its input"
+            )
+        return args, {**kwargs, first: self._once(kwargs[first])}
 
-
-def _route_input(
-    name: str, route: Callable[[Any], Any], module: nn.Module, args: Any, kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    """The first argument through `route`, given by position or by keyword."""
-    if args:
-        return route(args), kwargs
-    first = next(iter(inspect.signature(module.forward).parameters), "")
-    if first not in kwargs:
-        raise ParameterError(
-            f"wrap: the module of hook {name} is called without its first argument {first}; hook "
-            "the output of what makes its input"
-        )
-    return args, {**kwargs, first: route(kwargs[first])}
-
-
-def _through(point: nn.Module, name: str, tokens: Tensor, value: Any) -> Any:
-    """`value`, a tensor or a tuple or list that begins with one, with the tensor passed through
-    `point`.
-    """
-    if isinstance(value, tuple | list) and value:
-        rest = [_through(point, name, tokens, value[0]), *value[1:]]
-        return getattr(value, "_make", type(value))(rest)
-    if not isinstance(value, Tensor):
-        raise ParameterError(
-            f"wrap: the activation of hook {name} is a {type(value).__name__}; expected a tensor, "
-            "or a tuple that begins with one: hook a submodule within that returns it"
-        )
-    check_batch(name, value, tokens)
-    check_heads(name, value)
-    # copies: what hooks keep is not what the module may write over, before or after
-    if value.dim() != 2 or tokens.dim() != 2:
-        return point(value.clone()).clone()
-    # (batch, d) stands at the last position, zeros at the others
-    return point(F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0)))[:, -1].clone()
+    def _through(self, value: Any) -> Any:
+        """`value`, a tensor or a tuple or list that begins with one, with the tensor passed."""
+        if isinstance(value, tuple | list) and value:
+            rest = [self._through(value[0]), *value[1:]]
+            return getattr(value, "_make", type(value))(rest)
+        if not isinstance(value, Tensor):
+            raise ParameterError(
+                f"wrap: the activation of hook {self.name} is a {type(value).__name__}; expected a "
+                "tensor, or a tuple that begins with one: hook a submodule within that returns it"
+            )
+        check_batch(self.name, value, self.tokens)
+        check_heads(self.name, value)
+        # copies: what hooks keep is not what the module may write over, before or after
+        if value.dim() != 2 or self.tokens.dim() != 2:
+            return self.point(value.clone()).clone()
+        # (batch, d) stands at the last position, zeros at the others
+        before = self.tokens.shape[1] - 1
+        return self.point(F.pad(value[:, None], (0, 0, before, 0)))[:, -1].clone()
 
 
 def check_batch(name: str, value: Shaped[Tensor, " ..."], tokens: Shaped[Tensor, " ..."]) -> None:

@@ -149,10 +149,6 @@ class Search:
             for one in swept
         ]
 
-    def largest_trial(self, out: Path) -> list[Spec]:
-        """The runs of a trial at the upper end of every space, which costs most, about."""
-        return self.specs(0, {space.name: space.ends[-1] for space in self.spaces}, out)
-
 
 def keep_search(search: Search, out: Path) -> None:
     """Write the search into `out`; RunError if `out` holds something else."""

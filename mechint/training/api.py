@@ -17,9 +17,8 @@ from mechint.models import config_class, find_device
 from mechint.parallel import interruptible, run_jobs, tell, usable_cores
 from mechint.registry import TASKS
 from mechint.task import Task
-from mechint.training.estimate import check_resources
 from mechint.training.part import as_planned, train_part
-from mechint.training.plan import EnsemblePart, part_of, partition
+from mechint.training.plan import EnsemblePart, check_memory, part_of, partition
 from mechint.training.run import DONE, Run, Spec
 from mechint.training.schedule import Progress, Shares
 
@@ -186,7 +185,6 @@ def train_many(
     workers: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
     threads: int | None = None,
-    announce: Callable[[list[EnsemblePart], list[Spec]], None] | None = None,
     on_interrupt: Literal["raise", "return"] = "raise",
 ) -> list[Run]:
     """Train any list of runs; those of one shape advance together.
@@ -205,7 +203,6 @@ def train_many(
         parts: places in `specs` that train together, in place of the plan's own choice.
         threads: of each ensemble; when None two for a plan of one ensemble that needs `LARGE` bytes
             or more, else one.
-        announce: called before training with the ensembles and all specs, where any are left.
         on_interrupt: "return" gives the runs back after Ctrl-C or SIGTERM, too, those that were
             stopped with status "interrupted".
 
@@ -214,10 +211,9 @@ def train_many(
         non-finite.
 
     Raises:
-        ParameterError; RunError, also when the disk has less room than the runs will need;
-        MechintError when one model does not fit into memory; NonFiniteError when a lone run's
-        loss is not finite; KeyboardInterrupt after Ctrl-C or SIGTERM, once what has a directory
-        can be resumed.
+        ParameterError; RunError; MechintError when one model does not fit into memory;
+        NonFiniteError when a lone run's loss is not finite; KeyboardInterrupt after Ctrl-C or
+        SIGTERM, once what has a directory can be resumed.
     """
     target = find_device(device)
     runs = [Run(one) for one in specs]
@@ -235,7 +231,7 @@ def train_many(
     waiting = [run.spec for run in runs if run.status not in DONE]
     if waiting:
         with as_planned(target):
-            check_resources(waiting, target)
+            check_memory(waiting, target)
             if parts is None:
                 planned = partition(specs, target.type)
             else:
@@ -243,8 +239,6 @@ def train_many(
             if threads is None:
                 threads = threads_of(planned)
         left = [part for part in planned if any(runs[i].status not in DONE for i in part.members)]
-        if announce is not None:
-            announce(left, list(specs))
         _train_parts(left, runs, target, resume, workers, progress, threads)
     if len(runs) == 1 and runs[0].status == "failed":
         raise NonFiniteError(runs[0].error)

@@ -32,25 +32,6 @@ def manifest() -> dict[str, Any]:
     }
 
 
-def of_resumption(there: dict[str, Any], now: dict[str, Any], step: int) -> dict[str, Any]:
-    """The manifest `there` of a run that goes on from `step` with what `now` says.
-
-    "resumed" lists what became other, and from which step on; entries of which no step was
-    committed are dropped. Plug-ins do not count: they add names and leave the run's own as it is.
-
-    >>> of_resumption({"threads": 1, "commit": "a"}, {"threads": 2, "commit": "a"}, 6)
-    {'threads': 1, 'commit': 'a', 'resumed': [{'from_step': 6, 'threads': 2}]}
-    """
-    kept = [entry for entry in there.get("resumed", []) if entry["from_step"] < step]
-    last = functools.reduce(lambda before, entry: {**before, **entry}, kept, there)
-    compared = [name for name in now if name in last and name != "plugins"]
-    other = {name: now[name] for name in compared if now[name] != last[name]}
-    if other:
-        kept.append({"from_step": step, **other})
-    first = {name: value for name, value in there.items() if name != "resumed"}
-    return {**first, "resumed": kept} if kept else first
-
-
 @functools.cache
 def _versions() -> dict[str, str]:
     packages = {name: _version(name) for name in ("torch", "transformer-lens", "numpy")}
@@ -87,8 +68,4 @@ def read_manifest(file: Path) -> dict[str, Any] | None:
         made = read_json(file)
     except RunError:
         return None
-    resumed = made.get("resumed", []) if isinstance(made, dict) else None
-    if not isinstance(resumed, list):
-        return None
-    steps = [entry.get("from_step") if isinstance(entry, dict) else None for entry in resumed]
-    return made if all(isinstance(step, int) for step in steps) else None
+    return made if isinstance(made, dict) else None

@@ -2,7 +2,7 @@
 the same pass.
 
 AdamW: Loshchilov & Hutter 2019, Algorithm 2. Grokfast: Lee et al. 2024, Eq. 3 (MA) and Eq. 6 (EMA).
-Muon: `mechint.training.muon`. ⊥Grad: Prieto et al. 2025, "Grokking at the Edge of Numerical
+Muon: Jordan et al. 2024. ⊥Grad: Prieto et al. 2025, "Grokking at the Edge of Numerical
 Stability".
 """
 
@@ -17,7 +17,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import TrainConfig
-from mechint.training.muon import is_hidden, updates
 from mechint.training.parameters import FlatParameters
 
 PER_MODEL_FIELDS = (
@@ -194,12 +193,15 @@ class Optimizer:
         rate = self._column(learning_rate(_for_muon(own), self.steps - 1) for own in self.configs)
         mu = self.configs[0].muon_momentum
         nesterov = grad + mu * momentum.mul_(mu).add_(grad)
-        spans = {name: self.parameters.spans[name] for name in self.hidden}
-        steps = updates({n: nesterov[:, span] for n, span in spans.items()}, self.parameters.shapes)
         moved = {}
-        for name, span in spans.items():
+        for name in self.hidden:
+            span, shape = self.parameters.spans[name], self.parameters.shapes[name]
+            matrices = as_matrices(name, nesterov[:, span].view(-1, *shape))
+            read, written = matrices.shape[-2:]
+            step = orthogonalize(matrices) * max(1.0, written / read) ** 0.5
             decays = decay if decay.shape[1] == 1 else decay[:, span]
-            moved[name] = values[:, span] * (1 - rate * decays) - rate * steps[name]
+            step = from_matrices(name, step, shape).flatten(1)
+            moved[name] = values[:, span] * (1 - rate * decays) - rate * step
         return moved
 
     def _filter(self, grad: Tensor) -> None:
@@ -218,3 +220,60 @@ class Optimizer:
         window[:, place] = grad
         if self.steps >= size:  # no filter until the window is full
             grad.addcmul_(slow, lamb)
+
+
+# --- Muon -----------------------------------------------------------------------------------------
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the quintic iteration (Jordan et al. 2024, "Newton-Schulz iteration coefficients")."""
+
+STEPS = 5
+
+
+def orthogonalize(
+    matrices: Float[Tensor, "*batch rows cols"], steps: int = STEPS
+) -> Float[Tensor, "*batch rows cols"]:
+    """About U Vᵀ for every matrix U S Vᵀ: its singular values are brought to within 0.3 of 1.
+
+    X ← aX + (bA + cA²)X with A = XXᵀ, from X = M / ‖M‖ on.
+
+    >>> spectrum = torch.linalg.svdvals(orthogonalize(torch.diag(torch.tensor([9.0, 3.0, 1.0]))))
+    >>> bool((spectrum - 1).abs().max() < 0.35)
+    True
+    """
+    a, b, c = COEFFICIENTS
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / (x.flatten(-2).norm(dim=-1)[..., None, None] + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT  # (..., rows, rows)
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.mT if tall else x
+
+
+def is_hidden(name: str, shape: tuple[int, ...]) -> bool:
+    """Return whether Muon moves the parameter: a matrix that neither embeds nor unembeds."""
+    kind = name.rpartition(".")[2]
+    return kind.startswith("W") and kind not in ("W_E", "W_pos", "W_U") and len(shape) >= 2
+
+
+def as_matrices(name: str, value: Float[Tensor, "model ..."]) -> Float[Tensor, "... row column"]:
+    """A stacked parameter (model, *shape) as matrices (..., in, out); the heads of an attention
+    layer are parts of one matrix, and the neurons of a two-layer network are its outputs.
+    """
+    kind = name.rpartition(".")[2]
+    if kind in ("W_Q", "W_K", "W_V") and value.dim() == 4:
+        return value.transpose(1, 2).flatten(2)  # (model, d_model, head * d_head)
+    if kind == "W_O" and value.dim() == 4:
+        return value.flatten(1, 2)  # (model, head * d_head, d_model)
+    return value.mT if kind == "W" else value
+
+
+def from_matrices(
+    name: str, matrices: Float[Tensor, "... row column"], shape: tuple[int, ...]
+) -> Float[Tensor, "model ..."]:
+    """The inverse of `as_matrices`, for a parameter of `shape`."""
+    kind = name.rpartition(".")[2]
+    if kind in ("W_Q", "W_K", "W_V") and len(shape) == 3:
+        head, _, d_head = shape
+        return matrices.unflatten(2, (head, d_head)).transpose(1, 2)
+    return (matrices.mT if kind == "W" else matrices).reshape(-1, *shape)

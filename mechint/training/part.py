@@ -68,7 +68,7 @@ def train_part(
                 locks.enter_context(run.directory.lock())
         kept = len(directories) == len(runs)
         state = _restore(runs, directories, ensemble, resume) if kept else None
-        known = [state["runs"][i] if state else _status(one) for i, one in enumerate(directories)]
+        known = state["runs"] if state else [one.status() for one in directories]
         left = [run for run in runs if run.status not in DONE]
         commit = _committer(runs, directories, ensemble, threads) if kept else None
         trained = Ensemble(left, device, progress, state, commit) if left else None
@@ -78,15 +78,12 @@ def train_part(
             try:
                 trained.train()
             except MechintError:
-                if trained.step == 0 and kept:
-                    _withdraw(directories, known)
+                for directory, before in zip(directories, known, strict=False):
+                    if trained.step == 0 and before is None:  # refused before the first step
+                        directory.withdraw()
                 raise
         elif state is not None:  # a kill came between the last commit and what follows it
             _publish(runs, directories)
-
-
-def _status(directory: RunDirectory) -> Any:
-    return directory.status() if directory.config_file.exists() else None
 
 
 def _restore(
@@ -154,13 +151,6 @@ def _open(
             "(manifest.json says which), so its bits may differ from those of the plan",
             stacklevel=4,
         )
-
-
-def _withdraw(directories: Sequence[RunDirectory], known: Sequence[Any]) -> None:
-    """Take back what was written of runs that were refused before their first step."""
-    for directory, before in zip(directories, known, strict=True):
-        if before is None:
-            directory.withdraw()
 
 
 def _committer(

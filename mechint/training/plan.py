@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mechint.errors import ParameterError, counted
-from mechint.task import FiniteTask
-from mechint.training.estimate import disk_bytes, model_bytes, parameter_count
+import torch
+
+from mechint.config import ModelConfig, Settings
+from mechint.errors import MechintError, ParameterError
+from mechint.models import parameter_shapes
+from mechint.task import IGNORE, FiniteTask, memory
 from mechint.training.optimizer import PER_MODEL_FIELDS
 from mechint.training.run import Spec
 
@@ -108,19 +112,64 @@ def _split_sizes(spec: Spec) -> list[int]:
     return [len(split[name]) for name in ("train", "test") if name in split]
 
 
-def announcement(
-    specs: Sequence[Spec], parts: Sequence[EnsemblePart], workers: int = 1, times: int = 1
-) -> str:
-    """Memory and disk that runs will take, in a line.
+# --- memory ---------------------------------------------------------------------------------------
+def parameter_count(config: Settings) -> int:
+    """Numbers in the weights of a model of `config`, counted without making them.
 
-    parts: their ensembles; workers: ensembles in training at once; times: how often as much is
-    trained, for the trials of a search.
+    >>> parameter_count(ModelConfig(d_model=128, d_vocab=114, d_vocab_out=113))
+    227313
     """
-    at_once = sorted((part.bytes * len(part.members) for part in parts), reverse=True)[:workers]
-    disk = times * sum(disk_bytes(spec) for spec in specs if spec.out is not None)
-    models, ensembles = times * len(specs), times * len(parts)
-    several = f"{counted(models, 'model')} in {counted(ensembles, 'ensemble')} of "
-    text = several if models > 1 else ""
-    text += f"{max(parameter_count(spec.model) for spec in specs):,} parameters: "
-    text += f"about {max(sum(at_once) / 2**30, 0.01):.2g} GiB of memory"
-    return text + (f", {max(disk / 1e6, 1):,.0f} MB of disk" if disk else "")
+    return sum(math.prod(shape) for shape in parameter_shapes(config).values())
+
+
+def weight_bytes(spec: Spec) -> int:
+    """Bytes of one model's weights, gradient and optimizer state."""
+    train = spec.train
+    copies = 6 + (train.grokfast_window if train.grokfast == "ma" else 0)
+    return (8 if train.precision == "float64" else 4) * copies * parameter_count(spec.model)
+
+
+def model_bytes(spec: Spec) -> int:
+    """Bytes that training one model takes, estimated: weights, optimizer, and the activations that
+    one step keeps for its backward.
+    """
+    task, config, size = spec.task, spec.model, spec.train.batch_size
+    if isinstance(config, ModelConfig):
+        activations = _activations(spec, config)
+    elif size is None:  # the exact population loss
+        activations = parameter_count(config)
+    else:
+        activations = 3 * size * (task.n_ctx + task.d_vocab_out) + parameter_count(config)
+    return weight_bytes(spec) + 8 * activations
+
+
+def _activations(spec: Spec, config: ModelConfig) -> int:
+    """Numbers that a transformer keeps for its backward: all positions in every block but the last,
+    which is asked at the answers alone.
+    """
+    task, size = spec.task, spec.train.batch_size
+    if isinstance(task, FiniteTask):
+        n = len(task.split(spec.data_seed)["train"])
+        size = n if size is None else min(n, size)
+    assert size is not None
+    few = next(task.stream("train", spec.data_seed, 2))
+    answers = int((few.targets != IGNORE).sum()) / len(few)
+    positions = min(config.n_ctx, answers) + (config.n_layers - 1) * config.n_ctx
+    wide = 8 * config.d_model + (0 if config.attn_only else 2 * (config.d_mlp or 0))
+    row = wide + 3 * config.n_heads * config.n_ctx
+    return math.ceil(size * (positions * row + 3 * answers * config.d_vocab_out))
+
+
+def check_memory(specs: Sequence[Spec], device: torch.device) -> None:
+    """MechintError where one model, or its batch, needs more memory than is free."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory.free_memory()
+    for spec in specs:
+        task, size = spec.task, spec.train.batch_size
+        if size is None:  # all examples, or the exact population loss
+            size = math.prod(task.grid) if isinstance(task, FiniteTask) else 1
+        needed = weight_bytes(spec) + 8 * size * max(1, task.n_ctx)
+        if needed > free:
+            raise MechintError(
+                f"train: one model of {spec.task.name} needs about {needed / 2**30:.3g} GiB and "
+                f"{free / 2**30:.3g} GiB are free; make the model or its batch smaller"
+            )

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.errors import RunError
+from mechint.errors import RunError, first_line
 from mechint.files import (
     clear_partial,
     make_directory,
@@ -34,8 +34,8 @@ from mechint.files import (
     write_text,
 )
 from mechint.locks import locked
-from mechint.training.manifest import manifest, of_resumption, read_manifest
-from mechint.training.state import check_known, first_line
+from mechint.training.manifest import manifest, read_manifest
+from mechint.training.state import check_known
 
 ELSEWHERE = "choose another --out, or delete the directory"
 
@@ -102,7 +102,8 @@ class RunDirectory:
         start): metrics after it go, and a run that trains on has no status.
 
         ensemble: what it trains in; goes_on: whether it trains on from `known`. Returns the names
-        of what in the manifest changes from there on.
+        of what is other than when it was stopped; the manifest then says, under "before", what it
+        was and up to which step.
         """
         clear_partial(self.path)
         if not self.config_file.exists():
@@ -113,18 +114,20 @@ class RunDirectory:
         size = 0 if known is None else known["metrics_bytes"]
         if self.metrics_file.exists() and self.metrics_file.stat().st_size > size:
             os.truncate(self.metrics_file, size)
-        there, now = read_manifest(self.manifest_file), {**manifest(), "ensemble": dict(ensemble)}
-        made = now if there is None or known is None else there
-        if known is not None and goes_on:
-            made = of_resumption(made, now, known["step"])
-        if made == there:
-            return []
-        if self.manifest_file.is_fifo():  # writing to it would wait for a reader
-            self.manifest_file.unlink()
+        made, changed = {**manifest(), "ensemble": dict(ensemble)}, list[str]()
+        there = None if known is None else read_manifest(self.manifest_file)
+        if known is not None and there is not None:
+            if not goes_on:
+                return []
+            compared = [name for name in made if name in there and name != "plugins"]
+            changed = [name for name in compared if made[name] != there[name]]
+            before = there.get("before", [])
+            if changed:
+                was = {name: there[name] for name in changed}
+                before = [*before, {"until_step": known["step"], **was}]
+            made |= {"before": before} if before else {}
         self._write(self.manifest_file, made)
-        last = made.get("resumed", [{}])[-1]
-        begins = known is not None and last.get("from_step") == known["step"]
-        return [name for name in last if name != "from_step" and begins and goes_on]
+        return changed
 
     def withdraw(self) -> None:
         """Take back all that `open` began, where no state was committed and the lock is held."""
@@ -226,7 +229,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     except RunError as error:  # a pipe would be waited for
         raise RunError(f"{error}; {ELSEWHERE}") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{file}: damaged ({first_line(error)}); {ELSEWHERE}") from error
+        raise RunError(f"{file}: damaged ({first_line(error, 120)}); {ELSEWHERE}") from error
     parts = ("task", "model", "train")
     if not isinstance(config, dict) or not all(isinstance(config.get(p), dict) for p in parts):
         raise RunError(f"{file}: damaged: expected a mapping of task, model and train; {ELSEWHERE}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mechint.errors import RunError
+from mechint.errors import RunError, first_line
 from mechint.files import write_bytes
 
 State = dict[str, Any]
@@ -65,7 +65,7 @@ def read_state(file: Path) -> State:
             raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
         state = torch.load(file, weights_only=True)
     except Exception as error:  # torch and pickle raise nearly anything on a damaged file
-        raise RunError(f"{file}: damaged ({first_line(error)}); {REMEDY}") from error
+        raise RunError(f"{file}: damaged ({first_line(error, 120)}); {REMEDY}") from error
     wrong = "state" if not isinstance(state, dict) else _wrong(state, _KINDS)
     if wrong is None:
         wrong = next(filter(None, (_wrong(run, _RUN_KINDS) for run in state["runs"])), None)
@@ -87,9 +87,3 @@ def _wrong(values: Any, kinds: Mapping[str, type]) -> str | None:
     if not isinstance(values, dict):
         return "status"
     return next((name for name in kinds if not isinstance(values.get(name), kinds[name])), None)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, in at most 120 characters."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return text if len(text) <= 120 else text[:117] + "…"

@@ -13,7 +13,6 @@ import pytest
 import tasks
 from mechint.training import Run, seed_specs, train_many
 from mechint.training import manifest as manifest_module
-from mechint.training.manifest import of_resumption
 from mechint.training.trainer import Ensemble
 
 TASK = tasks.make("modular-arithmetic", p=5, train_fraction=0.6)
@@ -63,7 +62,7 @@ def test_nothing_is_added_where_nothing_differs(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         go(tmp_path, resume=True)
-    assert said(tmp_path, 1) == before and "resumed" not in before
+    assert said(tmp_path, 1) == before and "before" not in before
     assert before["ensemble"]["models"] == 3 and before["threads"] == 1
 
 
@@ -73,8 +72,8 @@ def test_threads_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         runs = go(tmp_path, resume=True, threads=2)
     assert len(given) == 1 and {run.status for run in runs} == {"finished"}
     for seed in range(3):
-        assert said(tmp_path, seed)["resumed"] == [{"from_step": 6, "threads": 2}]
-        assert said(tmp_path, seed)["threads"] == 1
+        assert said(tmp_path, seed)["before"] == [{"until_step": 6, "threads": 1}]
+        assert said(tmp_path, seed)["threads"] == 2
 
 
 def test_versions_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +86,9 @@ def test_versions_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.warns(UserWarning, match="goes on with other versions than before"):
         go(tmp_path, seeds=(0,), resume=True)
     assert said(tmp_path)["versions"] == first
-    assert said(tmp_path)["resumed"] == [
-        {"from_step": 4, "versions": new},
-        {"from_step": 8, "versions": first},
+    assert said(tmp_path)["before"] == [
+        {"until_step": 4, "versions": first},
+        {"until_step": 8, "versions": new},
     ]
 
 
@@ -100,14 +99,4 @@ def test_a_run_that_begins_anew_is_made_by_what_is_there_now(
     (tmp_path / "status.json").unlink()
     new = versions(monkeypatch, "9.9")
     go(tmp_path, seeds=(0,), resume=True)
-    assert said(tmp_path)["versions"] == new and "resumed" not in said(tmp_path)
-
-
-def test_what_committed_no_step_is_dropped() -> None:
-    """Resumed with two threads and killed before a commit; then with one, as before; with three."""
-    there = {"threads": 1, "plugins": [], "resumed": [{"from_step": 6, "threads": 2}]}
-    again = of_resumption(there, {"threads": 1, "plugins": ["more"]}, 6)
-    assert again == {"threads": 1, "plugins": []}
-    assert of_resumption(there, {"threads": 3}, 6)["resumed"] == [{"from_step": 6, "threads": 3}]
-    later = of_resumption(there, {"threads": 1, "new": 0}, 7)["resumed"]
-    assert later == [{"from_step": 6, "threads": 2}, {"from_step": 7, "threads": 1}]
+    assert said(tmp_path)["versions"] == new and "before" not in said(tmp_path)

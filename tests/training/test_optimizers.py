@@ -14,8 +14,7 @@ import tasks
 from mechint.config import TrainConfig
 from mechint.training import spec, train, train_many
 from mechint.training.loss import combined, cross_entropies, stablemax
-from mechint.training.muon import as_matrices, from_matrices, orthogonalize
-from mechint.training.optimizer import Optimizer, _for_muon, learning_rate
+from mechint.training.optimizer import Optimizer, orthogonalize
 from mechint.training.parameters import FlatParameters
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
@@ -104,18 +103,6 @@ def test_a_step_is_that_of_torch(name: str, shape: tuple[int, int]) -> None:
     assert float((ours * moved).sum() / ours.norm() / moved.norm()) > 0.999
 
 
-def test_heads_are_parts_of_one_matrix() -> None:
-    for kind in ("W_Q", "W_O"):
-        name, shape = f"blocks.0.attn.{kind}", (2, 6, 3) if kind == "W_Q" else (2, 3, 6)
-        value = drawn(4, *shape)
-        matrices = as_matrices(name, value)
-        assert matrices.shape == (4, 6, 6)
-        assert torch.equal(from_matrices(name, matrices, shape), value)
-    x, weight = drawn(5, 6), drawn(1, 2, 6, 3)
-    by_head = torch.cat([x @ weight[0, head] for head in range(2)], 1)
-    assert torch.allclose(x @ as_matrices("blocks.0.attn.W_Q", weight)[0], by_head)
-
-
 # --- StableMax ------------------------------------------------------------------------------------
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8), st.integers(0, 7))
 def test_stablemax_is_the_papers(logits: list[float], target: int) -> None:
@@ -158,36 +145,6 @@ def test_the_gradient_loses_its_part_along_the_weights(seed: int) -> None:
         assert abs(float((moved * theta).sum())) < 1e-10
 
 
-@pytest.mark.parametrize("rates", [(1e-2, 3e-3), (1e-2, 1e-2)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_adam_is_that_of_torch(rates: tuple[float, float], dtype: torch.dtype) -> None:
-    """Models of their own rates and decays, step by step."""
-    decays = (0.0, 0.5)
-    configs = [
-        TrainConfig(lr=lr, weight_decay=decay, grokfast=None, betas=(0.9, 0.98), warmup=0)
-        for lr, decay in zip(rates, decays, strict=True)
-    ]
-    generator = torch.Generator().manual_seed(0)
-    initial = [{"embed.W_E": torch.randn(5, 7, generator=generator)} for _ in configs]
-    flat = FlatParameters(initial, dtype=dtype)
-    optimizer = Optimizer(configs, flat)
-    theirs = [one["embed.W_E"].to(dtype).flatten().requires_grad_() for one in initial]
-    torchs = [
-        torch.optim.AdamW([one], lr=lr, betas=(0.9, 0.98), eps=configs[0].eps, weight_decay=decay)
-        for one, lr, decay in zip(theirs, rates, decays, strict=True)
-    ]
-    for _ in range(30):
-        grad = torch.randn(2, 35, generator=generator, dtype=dtype)
-        flat.grad.copy_(grad)
-        for one, own, reference in zip(theirs, grad, torchs, strict=True):
-            one.grad = own.clone()
-            reference.step()
-        optimizer.apply()
-    for one, own in zip(theirs, flat.values, strict=True):
-        tolerance = 1e-5 if dtype == torch.float32 else 1e-7  # rates are float32's
-        torch.testing.assert_close(own.detach(), one.detach(), rtol=tolerance, atol=tolerance)
-
-
 # --- in ensembles ---------------------------------------------------------------------------------
 OPTIONS = {
     "muon": {"optimizer": "muon", "weight_decay": 0.1},
@@ -215,20 +172,6 @@ def test_one_ensemble_holds_different_muon_rates() -> None:
     for run, alone in zip(together, (train_many([one])[0] for one in specs), strict=True):
         assert run.final["train.loss"] == pytest.approx(alone.final["train.loss"], rel=2e-3)
     assert together[0].final["train.loss"] != together[1].final["train.loss"]
-
-
-def test_regressions_have_no_classes_for_stablemax() -> None:
-    task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
-    with pytest.raises(ValueError, match="has no classes; expected softmax"):
-        train(task, {"width": 2}, {"steps": 2, "loss": "stablemax"})
-
-
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_the_rate_of_muon_falls_to_the_share_that_the_other_rate_falls_to(schedule: str) -> None:
-    config = TrainConfig(lr=1e-3, min_lr=1e-4, muon_lr=0.02, steps=50, schedule=schedule)
-    for step in range(config.steps):
-        share = learning_rate(config, step) / config.lr
-        assert learning_rate(_for_muon(config), step) == pytest.approx(share * config.muon_lr)
 
 
 def test_losses_over_ln_q_are_those_of_one_division():

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import tasks
-from mechint.training import Run, estimate, spec, train_many
+from mechint.errors import MechintError
+from mechint.task import memory
+from mechint.training import Run, spec, train, train_many
 from mechint.training import api as training_api
 from mechint.training.plan import EnsemblePart, partition
 
@@ -83,7 +85,7 @@ def test_free_memory_and_finished_runs_do_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = train_many(table(tmp_path / "whole"))
-    monkeypatch.setattr(estimate, "free_memory", lambda device: 1 << 26)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1 << 26)
     train_many(table(tmp_path / "parts", widths=(24,)))
     again = train_many(table(tmp_path / "parts"), resume=True)
     assert same(bits(again), bits(whole))
@@ -141,3 +143,17 @@ def test_a_model_alone_differs_by_rounding(task, model, train) -> None:
     for name, value in alone.weights.items():
         ours = together[1].weights[name]
         assert torch.allclose(ours, value, rtol=1e-6, atol=1e-7), name
+
+
+def test_one_large_ensemble_has_two_threads() -> None:
+    large = [spec(tasks.make("modular-arithmetic", p=113))]
+    small = [spec(tasks.make("modular-arithmetic", p=7), {"d_model": 16, "n_heads": 1})]
+    assert training_api.threads_of(partition(large)) == 2
+    assert training_api.threads_of(partition(small)) == 1
+    assert training_api.threads_of(partition(large * 4)) == 1
+
+
+def test_a_model_that_memory_cannot_hold_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: 1000)
+    with pytest.raises(MechintError, match="one model of digit-sum needs about"):
+        train(tasks.make("digit-sum"), train={"steps": 4})
