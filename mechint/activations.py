@@ -1,8 +1,8 @@
 """The one door to activations: recorded by the name asked for, in chunks of examples.
 
     recorder = Recorder(model, chunk=4096)
-    recorder.record(tokens, {"blocks.0.mlp.hook_post": -1})      # {name: (example, d_mlp)}
-    for part, found in recorder.stream(tokens, {"logits": None}, budget=1 << 27): ...
+    recorder.record(tokens, ["blocks.0.mlp.hook_post"], -1)      # {name: (example, d_mlp)}
+    for part, found in recorder.stream(tokens, ["logits"], budget=1 << 27): ...
 
 All hooks of one request share one forward per chunk. An activation is kept under the name that was
 asked for, whatever the hook point calls itself (the hook points of a TransformerLens bridge go by
@@ -12,7 +12,7 @@ computed there alone, on models that can (`mechint.models.at_positions`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,9 +66,7 @@ def position_axis(name: str) -> int:
 def select(
     name: str, activation: Shaped[Tensor, " ..."], positions: Positions
 ) -> Shaped[Tensor, " ..."]:
-    """The activation of hook `name`, (example, pos, …), at `positions`; whole where they are
-    None.
-    """
+    """The activation of hook `name`, (example, pos, …), at `positions`; whole where None."""
     if positions is None:
         return activation
     by_position = activation.transpose(1, position_axis(name))
@@ -94,9 +92,7 @@ class Recorder:
     chunk: int = 4096
 
     def check(self, name: str) -> str:
-        """`name` if the model has that hook (or for "logits"); UnknownNameError with the nearest
-        one if not.
-        """
+        """`name` if the model has that hook, or for "logits"; UnknownNameError if not."""
         if name != LOGITS and name not in self.model.hook_dict:
             raise UnknownNameError.of("hook", name, self.model.hook_dict)
         return name
@@ -129,14 +125,15 @@ class Recorder:
     def record(
         self,
         tokens: Shaped[Tensor, "example ..."],
-        wanted: Mapping[str, Positions],
+        names: Collection[str],
+        positions: Positions = None,
         budget: int | None = None,
     ) -> dict[str, Shaped[Tensor, " ..."]]:
         """Activations by name, (example, pos, …), or (example, …) at positions; one forward per
         chunk serves all names.
 
         Args:
-            wanted: hook name, or "logits", → where it is taken.
+            names: hook names, or "logits".
             budget: bytes of activations that one chunk may make, where `chunk` examples would make
                 more.
 
@@ -145,8 +142,8 @@ class Recorder:
             ParameterError: a hook that did not run.
             MechintError: an activation that is not finite.
         """
-        parts: dict[str, list[Tensor]] = {name: [] for name in wanted}
-        for _, found in self.stream(tokens, wanted, budget):
+        parts: dict[str, list[Tensor]] = {name: [] for name in names}
+        for _, found in self.stream(tokens, names, positions, budget):
             for name, value in found.items():
                 parts[name].append(value)
         with plain_arithmetic(tokens.device):
@@ -155,37 +152,33 @@ class Recorder:
     def stream(
         self,
         tokens: Shaped[Tensor, "example ..."],
-        wanted: Mapping[str, Positions],
+        names: Collection[str],
+        positions: Positions = None,
         budget: int | None = None,
     ) -> Iterator[tuple[slice, dict[str, Shaped[Tensor, " ..."]]]]:
         """Slices of examples with their activations; arguments and errors as of `record`.
 
         Memory: the activations of one chunk.
         """
-        size = self._chunk(tokens, wanted, budget)
+        size = self.chunk
+        if budget is not None and positions is None:  # one example tells the bytes of each
+            one = sum(value.nbytes for value in self._forward(tokens[:1], names, None).values())
+            size = max(1, min(size, max(budget, LEAST_WORKING_BYTES) // max(one, 1)))
         for part in slices(len(tokens), size):
-            yield part, self._forward(tokens[part], wanted, part)
-
-    def _chunk(self, tokens: Tensor, wanted: Mapping[str, Positions], budget: int | None) -> int:
-        """Examples per forward; one example is recorded where the budget could be short."""
-        if budget is None or all(where is not None for where in wanted.values()):
-            return self.chunk
-        found = self._forward(tokens[:1], wanted, slice(0, 1))
-        one = sum(value.nbytes for value in found.values())
-        return max(1, min(self.chunk, max(budget, LEAST_WORKING_BYTES) // max(one, 1)))
+            yield part, self._forward(tokens[part], names, _of(positions, part))
 
     def _forward(
-        self, tokens: Tensor, wanted: Mapping[str, Positions], part: slice
+        self, tokens: Tensor, names: Collection[str], where: Positions
     ) -> dict[str, Tensor]:
-        where = _shared(wanted, part)
-        hooked = [name for name in wanted if name != LOGITS]
-        if where is not None and supports(self.model, hooked):
-            check_positions(", ".join(wanted), where, tokens.shape[1])
+        hooked = [name for name in names if name != LOGITS]
+        several = where is None or (isinstance(where, Tensor) and where.dim() > 1)
+        if where is not None and not several and supports(self.model, hooked):
+            check_positions(", ".join(names), where, tokens.shape[1])
             logits, found = forward_at(self.model, tokens, where, hooked)
             found[LOGITS] = logits
         else:
-            found = self._hooked_forward(tokens, wanted, part)
-        for name in wanted:
+            found = self._hooked_forward(tokens, names, where)
+        for name in names:
             if name not in found:
                 raise ParameterError(
                     f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
@@ -193,36 +186,24 @@ class Recorder:
             masked = name.endswith("hook_attn_scores")  # -inf where a query may not look
             if name != LOGITS and not masked and not all_finite(found[name]):
                 raise MechintError(f"activation {name} is not finite")
-        return {name: found[name] for name in wanted}
+        return {name: found[name] for name in names}
 
     def _hooked_forward(
-        self, tokens: Tensor, wanted: Mapping[str, Positions], part: slice
+        self, tokens: Tensor, names: Collection[str], where: Positions
     ) -> dict[str, Tensor]:
         """Every position of every example, from which what is wanted is taken."""
         found: dict[str, Tensor] = {}
 
         def keep(name: str, tensor: Tensor, hook: Any) -> None:
-            value = select(name, tensor.detach(), _of(wanted[name], part))
-            found[name] = value.clone()  # a later in-place edit must not reach it
+            # a later in-place edit must not reach it
+            found[name] = select(name, tensor.detach(), where).clone()
 
-        hooks = [(self.check(name), partial(keep, name)) for name in wanted if name != LOGITS]
+        hooks = [(self.check(name), partial(keep, name)) for name in names if name != LOGITS]
         with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
             logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
-            if LOGITS in wanted:
-                found[LOGITS] = select(LOGITS, logits, _of(wanted[LOGITS], part))
+            if LOGITS in names:
+                found[LOGITS] = select(LOGITS, logits, where)
         return found
-
-
-def _shared(wanted: Mapping[str, Positions], part: slice) -> int | Tensor | None:
-    """The one position of each example at which all is wanted; None where there is none."""
-    where = list(wanted.values())
-    first = where[0] if where else None
-    if isinstance(first, int):
-        return first if all(other is first or other == first for other in where) else None
-    if first is None or first.dim() != 1:
-        return None
-    same = (isinstance(other, Tensor) and torch.equal(other, first) for other in where)
-    return first[part] if all(same) else None
 
 
 def slices(n: int, size: int) -> Iterator[slice]:

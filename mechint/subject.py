@@ -207,9 +207,7 @@ class Subject:
 
     @cached_property
     def chunk(self) -> int:
-        """Examples per forward: as many as were allowed, and no more than hold a quarter of
-        `memory` at once.
-        """
+        """Examples per forward: those allowed, and at most a quarter of `memory` at once."""
         shape = self.model_description
         # numbers that are not tokens are one input together
         n = 1 if self.data.tokens.is_floating_point() else self.data.tokens.shape[1]
@@ -293,9 +291,7 @@ class Subject:
 
     @property
     def answer_positions(self) -> Int[Tensor, " row"]:
-        """The position of the answer meant, one row per example (per example and answer with
-        "all").
-        """
+        """Position of the answer meant, one row per example (and answer, with "all")."""
         return self._rows(self._positions("answer", self.data), self.data)
 
     @property
@@ -435,74 +431,48 @@ class Subject:
         return self.activations([name], at, data)[name]
 
     def activations(
-        self,
-        names: Sequence[str],
-        at: At | Mapping[str, At] = None,
-        data: Batch | None = None,
+        self, names: Sequence[str], at: At = None, data: Batch | None = None
     ) -> dict[str, Float[Tensor, " ..."]]:
-        """Several activations by the name asked for, all of one forward per chunk; `at` may differ
-        by name.
-        """
-        places = _checked_positions(names, at)
+        """Several activations by the name asked for, all of one forward per chunk."""
+        at = _checked_position(at)
         cache = self._current_cache() if data is None else BoundedCache(0)
-        kept = {name: cache.find((name, places[name])) for name in names}
+        kept = {name: cache.find((name, at)) for name in names}
         found = {name: value for name, value in kept.items() if value is not None}
-        missing = {name: places[name] for name in names if name not in found}
+        missing = [name for name in kept if name not in found]
         if missing:
             batch = self.data if data is None else data
-            wanted = {name: self._positions(places[name], batch) for name in missing}
+            where = self._positions(at, batch)
             with self._naming_subject():
-                recorded = self._recorder.record(batch.tokens, wanted, self.memory // 8)
+                recorded = self._recorder.record(batch.tokens, missing, where, self.memory // 8)
             for name, value in recorded.items():
-                rows = self._rows(value, batch) if missing[name] == "answer" else value
-                found[name] = cache.put((name, missing[name]), rows)
+                rows = self._rows(value, batch) if at == "answer" else value
+                found[name] = cache.put((name, at), rows)
         return {name: found[name] for name in names}
 
-    def keep(self, names: Sequence[str], at: At | Mapping[str, At] = None) -> None:
-        """Record several activations in one forward per chunk, for those who will ask for them one
-        by one; nothing where a quarter of the memory does not hold them all.
-        """
-        places = _checked_positions(names, at)
-        if not self._cached(places) and self._fits(places):
-            self.activations(names, places)
-
     def stream(
-        self, names: Sequence[str], at: At | Mapping[str, At] = None
+        self, names: Sequence[str], at: At = None
     ) -> Iterator[tuple[slice, dict[str, Float[Tensor, "row ..."]]]]:
         """Rows (examples; answers where `answer` is "all"), and their activations by name.
 
-        Where some are at all answers and others are not, these are repeated: one per answer.
-        Taken from the cache where they are there, or where each is at one place of an example and a
-        quarter of the memory holds them all; else computed a chunk at a time, each chunk within an
-        eighth of the memory, and not kept.
+        Taken from the cache where they are there, or where they are at one place of an example and
+        a quarter of the memory holds them all; else computed a chunk at a time, each chunk within
+        an eighth of the memory, and not kept.
         """
-        places = _checked_positions(names, at)
-        mixed = self.answer == "all" and "answer" in places.values()
-        repeated = {name for name, where in places.items() if mixed and where != "answer"}
-        if self._cached(places) or (None not in places.values() and self._fits(places)):
-            cached = self.activations(names, places)
-            n = next(len(value) for name, value in cached.items() if name not in repeated)
-            for part in slices(n, self.chunk):
-                where = dict.fromkeys(cached, part) | dict.fromkeys(
-                    repeated, self.answer_examples[part]
-                )
-                yield part, {name: value[where[name]] for name, value in cached.items()}
+        at, cache = _checked_position(at), self._current_cache()
+        cached = all(cache.find((name, at)) is not None for name in names)
+        if cached or (at is not None and self._fits(names, at)):
+            found = self.activations(names, at)
+            for part in slices(len(found[names[0]]), self.chunk):
+                yield part, {name: value[part] for name, value in found.items()}
             return
-        wanted = {name: self._positions(where, self.data) for name, where in places.items()}
-        memory = self.memory // (8 * len(self.answers) if repeated else 8)
-        start = 0
+        tokens, where, start = self.data.tokens, self._positions(at, self.data), 0
         with self._naming_subject():
-            for part, found in self._recorder.stream(self.data.tokens, wanted, memory):
-                rows: dict[str, Tensor] = {}
-                for name, value in found.items():
-                    rows[name] = value
-                    if name in repeated:
-                        rows[name] = value[(self.answers.positions[part] != IGNORE).nonzero()[:, 0]]
-                    elif places[name] == "answer":
-                        rows[name] = self._rows(value, self.data, part)
-                length = len(next(iter(rows.values())))
-                yield slice(start, start + length), rows
-                start += length
+            for part, found in self._recorder.stream(tokens, names, where, self.memory // 8):
+                if at == "answer":
+                    found = {name: self._rows(x, self.data, part) for name, x in found.items()}
+                stop = start + len(found[names[0]])
+                yield slice(start, stop), found
+                start = stop
 
     def grid(self, activation: Shaped[Tensor, "example ..."]) -> Shaped[Tensor, " ..."]:
         """(example, …) reshaped to the task's input grid, e.g. (p, p, …).
@@ -528,15 +498,11 @@ class Subject:
         self._cache.keep_for(model_version(self.model))
         return self._cache
 
-    def _cached(self, places: Mapping[str, At]) -> bool:
-        cache = self._current_cache()
-        return all(cache.find(key) is not None for key in places.items())
-
-    def _fits(self, places: Mapping[str, At]) -> bool:
+    def _fits(self, names: Sequence[str], at: At) -> bool:
         """Return whether a quarter of the memory holds activations that are not cached."""
         if not self.memory or not len(self.data):
             return False
-        one = self.activations(list(places), places, self.data[:1])
+        one = self.activations(names, at, self.data[:1])
         return 4 * len(self.data) * sum(value.nbytes for value in one.values()) <= self.memory
 
     def _positions(self, at: At, data: Batch) -> Positions:
@@ -660,10 +626,6 @@ class Subject:
         check_finite(self.model, self.describe())
         with untouched(self.model):
             yield
-
-
-def _checked_positions(names: Sequence[str], at: At | Mapping[str, At]) -> dict[str, At]:
-    return {name: _checked_position(at[name] if isinstance(at, Mapping) else at) for name in names}
 
 
 def _checked_position(at: Any) -> At:

@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 import tasks
 from mechint import planted
-from mechint.activations import LOGITS, slices
+from mechint.activations import LOGITS
 from mechint.config import ModelConfig
 from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError
 from mechint.interventions import Mean, Site, fill_means
 from mechint.models import build
 from mechint.registry import PROBES
-from mechint.subject import Subject, _distinct
+from mechint.subject import Subject
 from mechint.task import IGNORE, Batch
 from tests.torch_settings import MODES
 
@@ -101,22 +99,9 @@ def test_all_answers_are_one_row_each() -> None:
         subject.logits(), subject.logits(at=None)[subject.answer_examples, subject.answer_positions]
     )
     small = subject.with_limits(memory=0)
-    parts = list(small.stream([POST, LOGITS], at={POST: "answer", LOGITS: "answer"}))
+    parts = list(small.stream([POST, LOGITS], at="answer"))
     assert [(part.start, part.stop) for part, _ in parts] == [(0, 3), (3, 5)]
     assert torch.allclose(torch.cat([found[LOGITS] for _, found in parts]), subject.logits())
-
-
-def test_what_is_not_at_an_answer_is_streamed_once_per_answer() -> None:
-    places = {PATTERN: "answer", POST: None, LOGITS: 2}
-    for options in ({}, {"memory": 0, "chunk": 1}, {"memory": 0, "chunk": 3}, {"chunk": 2}):
-        subject = ragged(**options).with_answer("all")
-        parts = [found for _, found in subject.stream(list(places), places)]
-        for name, expected in (
-            (PATTERN, subject.activation(PATTERN, "answer")),
-            (POST, subject.activation(POST)[[0, 1, 1, 3, 3]]),
-            (LOGITS, subject.logits(at=2)[[0, 1, 1, 3, 3]]),
-        ):
-            assert torch.allclose(torch.cat([found[name] for found in parts]), expected), name
 
 
 def test_hooks_change_the_logits_at_the_answer_alone_where_they_should() -> None:
@@ -150,20 +135,6 @@ def test_the_cache_holds_what_fits_and_asks_the_model_once() -> None:
         handle.remove()
 
 
-def test_what_is_kept_takes_one_forward_where_the_memory_holds_it() -> None:
-    names = [POST, PATTERN, LOGITS]
-    for memory, forwards in ((1 << 29, 1), (0, len(names))):
-        subject, sizes = ragged(memory=memory), []
-        handle = subject.model.hook_embed.register_forward_hook(
-            lambda _, given, out, sizes=sizes: sizes.append(len(out))
-        )
-        subject.keep(names, at="answer")
-        for name in names:
-            subject.activation(name, at="answer")
-        handle.remove()
-        assert sizes.count(len(subject.data)) == forwards
-
-
 def test_a_chunk_holds_a_quarter_of_the_memory_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mechint.subject.LEAST_WORKING_BYTES", 1)
     one = 4 * 5 * (6 * 8 + 2 * 32 + 2 * 5 + 7)  # float32, positions, width, logits
@@ -188,13 +159,6 @@ def test_what_is_streamed_whole_is_not_kept() -> None:
     assert torch.equal(cached, subject.activation(POST))
     list(subject.with_limits().stream([POST], at="answer"))
     assert subject.cached_bytes == cached.nbytes
-
-
-@given(st.integers(0, 50), st.integers(1, 12))
-def test_slices_cover_everything_once(n: int, size: int) -> None:
-    parts = [list(range(n))[part] for part in slices(n, size)]
-    assert [index for part in parts for index in part] == list(range(n))
-    assert all(len(part) <= size for part in parts)
 
 
 # --- a Subject does not change --------------------------------------------------------------------
@@ -265,7 +229,7 @@ def test_a_place_that_is_no_place_is_one_line(at: Any) -> None:
         lambda: subject.activation(POST, at),
         lambda: subject.logits(at=at),
         lambda: subject.logits(hooks=[(POST, lambda x, hook: x)], at=at),
-        lambda: subject.activations([POST], {POST: at}),
+        lambda: subject.activations([POST], at),
         lambda: list(subject.stream([POST], at)),
     ):
         with pytest.raises(ParameterError, match=r"at=.*: expected answer, a position or None"):
@@ -378,13 +342,3 @@ def test_a_probe_says_how_to_make_a_subject_of_what_it_was_given(kind: str) -> N
     probe = PROBES["norms"]()
     with pytest.raises(ParameterError, match=r"probe norms: got .*mechint\.load\(path\) opens"):
         probe.run(given)
-
-
-@given(st.integers(1, 70), st.sampled_from([1, 2, 5, 1 << 40]), st.booleans(), st.integers(0, 99))
-def test_equal_examples_share_a_number(positions: int, tokens: int, negative: bool, seed: int):
-    """However the rows are told apart: as they stand, and as one number each."""
-    drawn = np.random.default_rng(seed)
-    rows = drawn.integers(-1 if negative else 0, tokens, (9, positions))[drawn.integers(0, 9, 20)]
-    found = _distinct(rows)
-    for i, j in np.ndindex(20, 20):
-        assert (found[i] < found[j]) == (rows[i].tolist() < rows[j].tolist())

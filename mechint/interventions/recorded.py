@@ -20,17 +20,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.interventions import hooked
 from mechint.interventions.resuming import (
+    check_adds,
     detached_weights,
+    record,
     resume_by_weights,
     resumes,
     select_positions,
@@ -38,12 +38,12 @@ from mechint.interventions.resuming import (
 from mechint.interventions.sites import Position, ResidSite
 from mechint.interventions.values import Add, Intervention
 from mechint.models.forward import Forward
-from mechint.models.protocol import describe
+from mechint.models.protocol import check_edits, describe
 from mechint.models.rows import RowLayout
+from mechint.progress import counting_within
 
 
-@dataclass(frozen=True)
-class _Edit:
+class _Edit(NamedTuple):
     """Add delta (example, [pos,] d_model) to the residual stream at `site`."""
 
     site: ResidSite
@@ -84,7 +84,7 @@ class RecordedForward:
                 self.weights, self.config = detached_weights(model), model.config
                 self._record(set(names), self.depth - 1 if until is None else until)
             else:
-                logits, self.activations = hooked.record(model, tokens, set(names))
+                logits, self.activations = record(model, tokens, set(names))
                 self.__dict__["logits"] = select_positions(logits, answer_positions)
 
     # --- recording --------------------------------------------------------------------------------
@@ -115,9 +115,7 @@ class RecordedForward:
                 self._residual[ResidSite.pre(block + 1)] = x
 
     def residual(self, site: ResidSite) -> Float[Tensor, "example pos d_model"]:
-        """The residual stream at `site`; ParameterError after attention in a model that adds what
-        attention writes to something else than the stream before.
-        """
+        """The residual stream at `site`; ParameterError as of `check_adds`."""
         site = site.at_depth(self.depth)
         if site not in self._residual:
             with torch.no_grad():
@@ -129,7 +127,11 @@ class RecordedForward:
             before = ResidSite.mid(site.layer - 1)
             x = self._residual[before]
             return Forward(self.weights, self.config).feed_forward(before.layer, x)
-        return hooked.residual(self.model, self.tokens, site, self.depth)
+        names = [site.writer(self.depth)]
+        if site.after_attention:
+            check_adds(self.model, self.tokens, site.layer)
+            names.append(f"blocks.{site.layer}.hook_resid_pre")
+        return torch.stack(list(record(self.model, self.tokens, names)[1].values())).sum(0)
 
     # --- interventions ----------------------------------------------------------------------------
     def under(
@@ -149,60 +151,76 @@ class RecordedForward:
             for index, one in enumerate(interventions)
             if self.resumes and one.site.resid is not None
         ]
-        result = self.logits.new_empty(len(interventions), *self.logits.shape)
+        result = self.logits.repeat(len(interventions), 1, 1)
         each = 4 * self.tokens.numel() * self.logits.element_size() * (self.shape.d_model or 1)
         size = max(1, self.memory // each)
         for start in range(0, len(linear), size):  # changes are written as memory allows
             part = linear[start : start + size]
             result[part] = self._edited([self._edit(interventions[index]) for index in part])
         others = sorted(set(range(len(interventions))) - set(linear))
-        if others:
-            chosen = [interventions[index] for index in others]
-            result[others] = hooked.logits_under_each(
-                self.model,
-                self.tokens,
-                self.answer_positions,
-                self.logits,
-                self.activations,
-                chosen,
-                self._stack(ResidSite.pre(0)),
-            )
+        check_edits(self.model, [interventions[index].site.hook for index in others])
+        self._hooked({index: interventions[index] for index in others}, result)
         return result
 
+    def _hooked(self, interventions: dict[int, Intervention], result: Tensor) -> None:
+        """Fill the rows of `result` by plain hooks, on stacked copies of the inputs; one that
+        changes nothing of what was recorded keeps its row.
+        """
+        positions, n = self.answer_positions, len(self.answer_positions)
+        changing = [index for index, one in interventions.items() if self._changes(one)]
+        at_once = self._stack(ResidSite.pre(0))
+
+        def editing(row: int, one: Intervention) -> Any:
+            def edit(activation: Tensor, hook: Any) -> Tensor:
+                rows, activation = slice(row * n, (row + 1) * n), activation.clone()
+                activation[rows] = one.apply(activation[rows], positions)
+                return activation
+
+            return one.site.hook, edit
+
+        with counting_within("interventions") as count:
+            for start in range(0, len(changing), at_once):
+                count(start, len(changing))
+                part = changing[start : start + at_once]
+                hooks = [editing(row, interventions[index]) for row, index in enumerate(part)]
+                with torch.no_grad():
+                    tokens = self.tokens.repeat(len(part), 1)
+                    logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+                logits = select_positions(logits, positions.repeat(len(part)))
+                result[part] = logits.unflatten(0, (len(part), -1))
+
+    def _changes(self, one: Intervention) -> bool:
+        """Return whether an intervention changes the activation, where that was recorded."""
+        before = self.activations.get(one.site.hook)
+        return before is None or not torch.equal(one.apply(before, self.answer_positions), before)
+
     def _edit(self, intervention: Intervention) -> _Edit:
-        site = intervention.site
+        site, layers = intervention.site, self.config.n_layers
         assert site.resid is not None
         resid, pos, n_ctx = site.resid.at_depth(self.depth), site.pos, self.tokens.shape[1]
         site.check_position(n_ctx)
-        pos = pos if pos is None or pos == "answer" else pos % n_ctx
-        change = self._change(intervention, resid)
-        delta = site.write(change, self.weights, self.config.n_layers)
-        return _Edit(resid, delta, pos)
-
-    def _change(self, intervention: Intervention, resid: ResidSite) -> Tensor:
-        """Change that the intervention makes to its part of the activation."""
-        site = intervention.site
         if isinstance(intervention, Add):  # needs no activation, so that it need not be recorded
-            rows = self.tokens.shape if site.pos is None else self.tokens.shape[:1]
-            shape = (*rows, *site.part_shape(self.weights, self.config.n_layers))
+            rows = self.tokens.shape if pos is None else self.tokens.shape[:1]
+            shape = (*rows, *site.part_shape(self.weights, layers))
             intervention.check_fits(shape)
-            return intervention.delta.expand(shape)
-        recorded = self.activations.get(site.hook)
-        if recorded is None:
-            assert ".hook_resid_" in site.hook, f"{site.hook} was not recorded"
-            recorded = self.residual(resid)
-        part = site.select(recorded, self.answer_positions)
-        intervention.check_fits(part.shape)
-        return intervention.replacement(part).to(part.dtype) - part
+            change = intervention.delta.expand(shape)
+        else:
+            recorded = self.activations.get(site.hook)
+            if recorded is None:
+                assert ".hook_resid_" in site.hook, f"{site.hook} was not recorded"
+                recorded = self.residual(resid)
+            part = site.select(recorded, self.answer_positions)
+            intervention.check_fits(part.shape)
+            change = intervention.replacement(part).to(part.dtype) - part
+        pos = pos % n_ctx if isinstance(pos, int) else pos
+        return _Edit(resid, site.write(change, self.weights, layers), pos)
 
     def _edited(self, edits: Sequence[_Edit]) -> Tensor:
         """Logits (edit, example, d_vocab_out) under each edit alone."""
-        result = self.logits.new_empty(len(edits), *self.logits.shape)
+        result = self.logits.repeat(len(edits), 1, 1)
         by_site: dict[ResidSite, list[int]] = defaultdict(list)
         for index, edit in enumerate(edits):
-            if self._idle(edit):
-                result[index] = self.logits
-            else:
+            if not self._idle(edit):
                 by_site[edit.site].append(index)
         with torch.no_grad():
             for site, members in by_site.items():
@@ -250,9 +268,7 @@ class RecordedForward:
         return logits.unflatten(0, (len(edits), -1))
 
     def _delta_at_answer(self, edit: _Edit) -> Tensor:
-        """(example, d_model) what the edit adds at the answer: nothing where it edits another
-        position.
-        """
+        """(example, d_model) what the edit adds at the answer, nothing if it edits elsewhere."""
         if edit.pos is None:
             return select_positions(edit.delta, self.answer_positions)
         if edit.pos == "answer":

@@ -8,8 +8,9 @@ the residual stream and equal to a hooked forward from the tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from mechint.activations import select_positions
 from mechint.config import ModelConfig
-from mechint.interventions.hooked import check_adds
+from mechint.errors import ParameterError
 from mechint.interventions.sites import ResidSite
 from mechint.models.forward import Forward
 from mechint.models.protocol import Capability, capabilities, describe, has_hooks_attached
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 Parameters = Mapping[str, Tensor]
+
+_added: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+"""Model → blocks in which what attention writes was found to be added to the stream before."""
 
 
 def resumes(model: Any) -> bool:
@@ -45,11 +49,6 @@ def detached_weights(model: Any) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in model.weights().items()}
 
 
-def depth_of(model: Any) -> int:
-    """Blocks passed through, repeated passes counted."""
-    return describe(model).n_layers
-
-
 def asked(
     subject: Subject, data: Batch
 ) -> tuple[Int[Tensor, " example"], Int[Tensor, "example output"]]:
@@ -64,6 +63,47 @@ def asked(
     answer = -1 if subject.answer == "all" else subject.answer
     positions, targets = data.answers.at(answer)
     return positions.clamp_min(0), targets
+
+
+def record(
+    model: Any, tokens: Int[Tensor, "example pos"], names: Iterable[str]
+) -> tuple[Float[Tensor, "example pos d_vocab_out"], dict[str, Tensor]]:
+    """Logits and the activations `names`, by plain hooks."""
+    found: dict[str, Tensor] = {}
+
+    def keeper(name: str) -> Any:
+        def keep(activation: Tensor, hook: Any) -> None:
+            found[name] = activation.detach().clone()
+
+        return keep
+
+    with torch.no_grad():
+        hooks = [(name, keeper(name)) for name in names]
+        return model.run_with_hooks(tokens, fwd_hooks=hooks), found
+
+
+def check_adds(model: Any, tokens: Int[Tensor, "example pos"], layer: int) -> None:
+    """ParameterError where block `layer` adds what its attention writes to something else than the
+    stream before it, as a norm of that: what its MLP reads, where the model shows it, is then not
+    the sum of the two. One forward on one example, once for each block that does.
+    """
+    if Capability.RESUME in capabilities(model) or layer in _added.get(model, ()):
+        return
+    pre, attention, mid = (
+        f"blocks.{layer}.hook_{name}" for name in ("resid_pre", "attn_out", "resid_mid")
+    )
+    if mid in model.hook_dict:
+        _, found = record(model, tokens[:1], [pre, attention, mid])
+        if mid in found:  # not in blocks whose MLP stands beside attention
+            off = found[mid] - found[pre] - found[attention]
+            if not off.abs().max() <= 100 * torch.finfo(off.dtype).eps * found[mid].abs().max():
+                kind = type(getattr(model, "original_model", model)).__name__
+                raise ParameterError(
+                    f"{ResidSite.mid(layer)}: a {kind} of this configuration does not add what "
+                    "attention writes to the residual stream before the block, so that the stream "
+                    "there is not their sum; choose a site before or after the block"
+                )
+    _added.setdefault(model, set()).add(layer)
 
 
 def resume(
@@ -83,19 +123,13 @@ def resume(
 
     Raises:
         ParameterError: a site after attention, in a model that does not add what attention writes
-            to the residual stream before the block (see `mechint.interventions.hooked.check_adds`).
+            to the residual stream before the block (see `check_adds`).
     """
     if resumes(model):
         weights = detached_weights(model) if weights is None else weights
         return resume_by_weights(weights, model.config, x, site, answer_positions)
     assert tokens is not None, "a model that cannot resume runs from its tokens"
-    return _resume_hooked(model, x, site, answer_positions, tokens)
-
-
-def _resume_hooked(
-    model: Any, x: Tensor, site: ResidSite, answer_positions: Tensor, tokens: Tensor
-) -> Tensor:
-    depth = depth_of(model)
+    depth = describe(model).n_layers
     site = site.at_depth(depth)
     before: dict[str, Tensor] = {}
 

@@ -61,9 +61,7 @@ class ResidSite:
         return cls(FINAL)
 
     def at_depth(self, depth: int) -> ResidSite:
-        """This site in a model of `depth` blocks, where the final site stands before block
-        `depth`.
-        """
+        """This site in a model of `depth` blocks: the final one is before block `depth`."""
         return ResidSite(depth) if self.layer == FINAL else self
 
     def writer(self, depth: int) -> str:
@@ -160,9 +158,7 @@ class Site:
 
     @property
     def resid(self) -> ResidSite | None:
-        """The place where a change of the activation arrives on the residual stream, linearly; None
-        for activations inside a layer.
-        """
+        """Where a change arrives on the residual stream, linearly; None inside a layer."""
         if self.hook in ("hook_embed", "hook_pos_embed"):
             return ResidSite.pre(0)
         layer = self.layer

@@ -137,9 +137,7 @@ class Replace(Intervention):
 
 @dataclass(frozen=True)
 class Add(Intervention):
-    """Add `delta`, broadcastable to the site's part and as wide: steering, or a change made
-    elsewhere.
-    """
+    """Add `delta`, broadcastable to the site's part and as wide, as in steering."""
 
     delta: Float[Tensor, " ..."]
 

@@ -12,7 +12,7 @@ import contextlib
 import copy
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,6 +28,8 @@ from mechint.models.untouched import evaluating, plain_arithmetic
 
 EAGER = {"attn_implementation": "eager"}
 """The other implementations never make the pattern that hooks read."""
+
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 LAYER = re.compile(r"(.*?)\.\d+\.")
 """One layer at the head of a weight's name, and the stack that it belongs to."""
@@ -61,33 +63,21 @@ def boot(path: Path) -> Any:
             or weights that are not finite, reads later tokens, needs code of its own, or
             TransformerLens has no bridge for it, or one that gives other logits.
     """
-    with _quiet():
+    with _quiet(), _one_line(f"{path}: this Hugging Face model cannot be opened"):
         from transformers import AutoModelForCausalLM
 
-        try:
-            local = {"local_files_only": True, "trust_remote_code": False}
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                path, **EAGER, dtype="float32", **local, output_loading_info=True
-            )
-            model, report = loaded
-            _check_loaded(path, model, report)
-            _check_finite(path, model)
-            logits = _own_logits(model)
-            if _reads_ahead(logits):
-                raise CheckpointError(
-                    f"{path}: {type(model).__name__} is not a causal language model: it reads "
-                    "later tokens"
-                )
-            written = has_tokenizer(path)
-            # TransformerLens takes a relative name such as pythia-70m for a model of the hub
-            name = str(path.absolute())
-            return _bridge_to(model, logits, name, None if written else _numbers(model.config))
-        except CheckpointError:
-            raise
-        except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
-            raise CheckpointError(
-                f"{path}: this Hugging Face model cannot be opened: {first_line(error, 200)}"
-            ) from error
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            path, **EAGER, **LOCAL, dtype="float32", output_loading_info=True
+        )
+        model, report = loaded
+        _check_loaded(path, model, report)
+        for name, weight in model.named_parameters():
+            ends = weight.detach().aminmax() if weight.numel() else ()
+            if not all(end.isfinite() for end in ends):
+                raise CheckpointError(f"{path}: {name} holds values that are not finite")
+        # TransformerLens takes a relative name such as pythia-70m for a model of the hub
+        tokenizer = None if has_tokenizer(path) else _numbers(model.config)
+        return _bridge_to(model, str(path.absolute()), tokenizer)
 
 
 def bridge_of(model: Any) -> Any:
@@ -99,18 +89,20 @@ def bridge_of(model: Any) -> Any:
         CheckpointError: it reads later tokens, or TransformerLens has no bridge for it.
     """
     kind = type(model).__name__
-    with _quiet():
-        try:
-            model.set_attn_implementation("eager")
-            logits = _own_logits(model)
-            if _reads_ahead(logits):
-                raise CheckpointError(f"{kind}: is not causal: it reads later tokens")
-            return _bridge_to(model, logits, kind, _numbers(model.config))
-        except CheckpointError:
-            raise
-        except Exception as error:  # whatever breaks in a foreign model, the user gets one line
-            said = first_line(error, 200)
-            raise CheckpointError(f"{kind}: this model cannot be bridged: {said}") from error
+    with _quiet(), _one_line(f"{kind}: this model cannot be bridged"):
+        model.set_attn_implementation("eager")
+        return _bridge_to(model, kind, _numbers(model.config))
+
+
+@contextlib.contextmanager
+def _one_line(what: str) -> Iterator[None]:
+    """Say in one line whatever breaks inside, in files or models of others."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{what}: {first_line(error, 200)}") from error
 
 
 def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
@@ -141,27 +133,6 @@ def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
             )
 
 
-def _check_finite(path: Path, model: Any) -> None:
-    """CheckpointError where a weight is not finite; the extremes say so without a copy of it."""
-    for name, weight in model.named_parameters():
-        if weight.numel() and not all(extreme.isfinite() for extreme in weight.detach().aminmax()):
-            raise CheckpointError(f"{path}: {name} holds values that are not finite")
-
-
-def _own_logits(model: Any) -> Tensor:
-    """The logits of transformers' `model` itself on `TOKENS`."""
-    with torch.no_grad():
-        return model.eval()(torch.tensor(TOKENS)).logits
-
-
-def _reads_ahead(logits: Tensor) -> bool:
-    """Return whether the last of three tokens changes the `logits` at the first two. The logits
-    decide, since a bridge describes a BERT as bidirectional where its mask is causal too.
-    """
-    first, other = logits[:, :-1]
-    return float((first - other).abs().max()) > 1e-4 * float(first.abs().max())
-
-
 def has_tokenizer(path: Path) -> bool:
     """Return whether the directory `path` has a tokenizer."""
     return any((path / name).is_file() for name in TOKENIZER_FILES)
@@ -175,16 +146,10 @@ def load_tokenizer(path: Path) -> Any:
     """
     if not has_tokenizer(path):
         raise CheckpointError(f"{path}: no tokenizer: expected {' or '.join(TOKENIZER_FILES)}")
-    with _quiet():
+    with _quiet(), _one_line(f"{path}: its tokenizer cannot be read"):
         from transformers import AutoTokenizer
 
-        try:
-            return AutoTokenizer.from_pretrained(
-                path, local_files_only=True, trust_remote_code=False
-            )
-        except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
-            said = first_line(error, 200)
-            raise CheckpointError(f"{path}: its tokenizer cannot be read: {said}") from error
+        return AutoTokenizer.from_pretrained(path, **LOCAL)
 
 
 def boot_native(config: Any, seed: int | None = None) -> Any:
@@ -206,17 +171,26 @@ def boot_native(config: Any, seed: int | None = None) -> Any:
         return TransformerBridge.boot_native(settings).eval()  # type: ignore[attr-defined]
 
 
-def _bridge_to(model: Any, logits: Tensor, name: str, tokenizer: Any) -> Any:
-    """A bridge to `model`, whose modules become the bridge's and which gives `logits` on `TOKENS`.
+def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
+    """A bridge to `model`, whose modules become the bridge's.
 
     Raises:
-        CheckpointError: TransformerLens has none, or the bridge does not, where TransformerLens
-            computes a part of the model itself and does not know what this configuration asks for.
+        CheckpointError: the model reads later tokens, TransformerLens has no bridge for it, or one
+            that gives other logits on `TOKENS`, where TransformerLens computes a part of the model
+            itself and does not know what this configuration asks for.
     """
     from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
     from transformer_lens.model_bridge import TransformerBridge
 
     kind = type(model).__name__
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor(TOKENS)).logits
+    # logits decide, since a bridge describes a BERT as bidirectional where its mask is causal too
+    first, other = logits[:, :-1]
+    if float((first - other).abs().max()) > 1e-4 * float(first.abs().max()):
+        raise CheckpointError(
+            f"{name}: {kind} is not a causal language model: it reads later tokens"
+        )
     if not model.config.architectures:  # as of a model that never was on the disk
         model.config.architectures = [kind]
     if not {kind, *model.config.architectures} & SUPPORTED_ARCHITECTURES.keys():
@@ -279,7 +253,7 @@ def reinitialized(model: Any, seed: int) -> Any:
         torch.manual_seed(seed)
         config = copy.deepcopy(model.original_model.config)
         fresh = AutoModelForCausalLM.from_config(config, **EAGER, dtype=torch.float32)
-        return _bridge_to(fresh, _own_logits(fresh), "untrained", _numbers(config))
+        return _bridge_to(fresh, "untrained", _numbers(config))
 
 
 def hook_names(model: Any) -> frozenset[str]:
@@ -391,9 +365,19 @@ def read_only_hooks(model: Any) -> Mapping[str, str]:
 
 def _find(model: Any) -> dict[str, str]:
     points, fired = model.hook_dict, hook_names(model)
-    names = {id(points[name]): name for name in sorted(fired)}  # one of each point's names
-    shown = {id(points[name]) for name in _without_effect(model, names.values())}
-    found = {name: ONLY_SHOWN for name in fired if id(points[name]) in shown}
+    one_each = {id(points[name]): name for name in sorted(fired)}.values()  # of a point's names
+    try:
+        shown = _unreached(model, set(one_each))
+    except Exception:  # what TransformerLens cannot put back, e.g. a norm without weights, by kind
+        shown = set()
+        for kind in {BLOCK.sub("", name) for name in one_each}:
+            alike = {name for name in one_each if BLOCK.sub("", name) == kind}
+            try:
+                shown |= _unreached(model, alike)
+            except Exception:  # nor by kind: none of these can be edited
+                shown |= alike
+    unreached = {id(points[name]) for name in shown}
+    found = {name: ONLY_SHOWN for name in fired if id(points[name]) in unreached}
     # of its own it has none: it stands for the input of the norm or of the MLP that reads it
     beside = {
         name: BESIDE_THE_STREAM
@@ -403,26 +387,8 @@ def _find(model: Any) -> dict[str, str]:
     return beside | found
 
 
-def _without_effect(model: Any, names: Iterable[str]) -> set[str]:
-    """Those of the hooks `names` where what a hook returns does not reach the logits."""
-    every = set(names)
-    try:
-        return _unreached(model, every)
-    except Exception:  # what TransformerLens cannot put back, e.g. a norm without weights, by kind
-        found: set[str] = set()
-        for kind in {BLOCK.sub("", name) for name in every}:
-            alike = {name for name in every if BLOCK.sub("", name) == kind}
-            try:
-                found |= _unreached(model, alike)
-            except Exception:  # nor by kind: none of these can be edited
-                found |= alike
-        return found
-
-
 def _unreached(model: Any, names: set[str]) -> set[str]:
-    """Those of `names` to whose edits the logits are not connected by autograd: exact where a small
-    effect could be taken for none.
-    """
+    """Those of `names` to whose edits the logits are not connected by autograd."""
     added: dict[str, list[Tensor]] = {name: [] for name in names}
 
     def adding_nothing(name: str) -> Callable[..., Tensor | None]:
