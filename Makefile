@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # two workers on two cores: threads inside a worker would only wait for each other
 WORKERS ?= 2
+# of each family and kind in the zoo
+MODELS ?= 20
 
 PEER := .venv-peer
 AUDIT := .venv-audit
@@ -23,7 +25,7 @@ demo: $(STAMP)  ## train addition mod 113 until it generalizes, analyze it, writ
 	$(BIN)/mechint demo
 
 zoo: $(STAMP)  ## models that training made hold their variables at drawn sites, and natural twins, in runs/zoo
-	$(BIN)/python -m mechint.calibration.zoo --models 3
+	$(BIN)/python -m mechint.calibration.zoo --models $(MODELS)
 
 picture: $(STAMP)  ## the pictures in README.md, from an account
 	$(BIN)/python docs/site/picture.py

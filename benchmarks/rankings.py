@@ -45,8 +45,28 @@ def random_order(scorer: Scorer) -> np.ndarray:
     return draw.random(len(scorer.graph.edges))
 
 
+def acdc(scorer: Scorer) -> np.ndarray:
+    """Share of `THRESHOLDS` at which ACDC keeps the edge (Conmy et al. 2023): from the logits back,
+    an edge goes for good where that changes the faithfulness by less than the threshold.
+
+    Cost: a forward per edge, all thresholds in one stack.
+    """
+    kept = np.ones((len(THRESHOLDS), len(scorer.graph.edges)), bool)
+    before = scorer.faithfulness(kept)
+    for edge in reversed(range(kept.shape[1])):  # in the order of their receivers
+        tried = kept.copy()
+        tried[:, edge] = False
+        after = scorer.faithfulness(tried)
+        gone = np.abs(after - before) < THRESHOLDS
+        kept[gone, edge] = False
+        before = np.where(gone, after, before)
+    return kept.mean(0)
+
+
+THRESHOLDS = np.geomspace(0.001, 0.5, 8)
 METHODS: dict[str, Callable[[Scorer], np.ndarray]] = {
     "path patching": path_patching,
+    "ACDC": acdc,
     "EAP": edge_attribution,
     "EAP-IG": functools.partial(edge_attribution, steps=5),
     "random order": random_order,

@@ -110,6 +110,7 @@ def test_the_natural_twin_fails() -> None:
         ({"x": "L1 MLP @ 2"}, "nothing behind it computes the answer"),
         ({"x": "L0H0 @ 2", "y": "L0H0 @ 2"}, "it is the site of x"),
         ({"x": "L1H0 @ 2", "answer": "L0 MLP @ 2"}, "not behind the site of x"),
+        ({"x": "L0H0 @ 1", "y": "L1H0 @ 2"}, "no head behind the last site carries it"),
         ({"x": "L0H0 @ 2"}, "x do not determine the answers; align more"),
         ({}, "no variables do not determine"),
     ],
@@ -140,7 +141,9 @@ def test_the_zoo_is_made_and_the_probes_are_held_against_it(
     """One model of one family and its twin: a table of what holds, and one of what was said."""
     monkeypatch.setattr(zoo, "FAMILIES", {"sums": zoo.Family("modular-arithmetic", {"p": 3})})
     monkeypatch.setattr(zoo, "ASKED", {"patching": {"pairs": 24}})
-    zoo.main(["--out", str(tmp_path), "--models", "1", "--families", "sums", "--judge"])
+    zoo.main(
+        ["--out", str(tmp_path), "--models", "1", "--families", "sums", "--workers", "1", "--judge"]
+    )
     made = {path.name: truth_of(mechint.load(path)) for path in tmp_path.glob("*.pt")}
     assert {name: truth["verified"] for name, truth in made.items()} == {
         "sums-0.pt": True,
@@ -153,8 +156,19 @@ def test_the_zoo_is_made_and_the_probes_are_held_against_it(
         for line in (tmp_path / "probes.md").read_text().split("\n")[2:-1]
     ]
     assert kinds == ["enforced", "natural twin", "untrained"]
-    rows = zoo.judge([mechint.load(tmp_path / "sums-0.pt")])
+    rows = zoo.judge([tmp_path / "sums-0.pt"])
     assert sum(rows[0][name] for name in zoo.SAID) == rows[0]["asked"] == 2
+
+
+def test_what_does_not_hold_a_variable_is_no_input_of_its_site() -> None:
+    """Sites of other variables, and all others but those that its own may read."""
+    held = {"x": "L0 MLP @ 1", "y": "L0H0 @ 2"}
+    outside = ["L0H0 @ 1", "L0 MLP @ 2", "L0H1 @ 2", "L1H0 @ 1"]
+    found = zoo.elsewhere({"alignment": held, "outside": dict.fromkeys(outside, 0.0)}, "x")
+    assert {name: list(map(str, sites)) for name, sites in found.items()} == {
+        "permuted": ["L0H0 @ 2"],
+        "other site": ["L0 MLP @ 2", "L0H1 @ 2", "L1H0 @ 1"],
+    }
 
 
 def test_a_place_is_right_behind_its_site_alone() -> None:

@@ -14,7 +14,7 @@ import argparse
 import dataclasses
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from mechint.checkpoints import load
 from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.errors import DataError, NotApplicableError
-from mechint.explain import Audit, explain
+from mechint.explain import Audit, Part, audit, explain
 from mechint.files import make_directory, write_text
-from mechint.intervals import clopper_pearson
+from mechint.intervals import wilson
 from mechint.interventions import Site
-from mechint.planted import enforce, random_alignment, save_enforced, truth_of
+from mechint.parallel import run_jobs, usable_cores
+from mechint.planted import enforce_each, random_alignment, save_enforced, truth_of
 from mechint.planted.enforced import depth_of
 from mechint.progress import counting
 from mechint.registry import PROBES, TASKS
@@ -67,8 +68,8 @@ SMALL = {
     "normalization_type": "LN",
     "init_mode": "gpt2",
 }
-AND = tuple(tuple(x & y for y in range(4)) for x in range(4))
-"""The conjunction of two bits each of both operands."""
+AND = tuple(tuple(x & y for y in range(8)) for x in range(8))
+"""The conjunction of three bits each of both operands."""
 ADDENDS = ("sum_0", "sum_1", "carry_0")
 FAMILIES = {
     "addition": Family("modular-arithmetic", {"p": 7}),
@@ -78,7 +79,7 @@ FAMILIES = {
     "maximum": Family("max-of-list", {"n": 6, "length": 3}, {"n_heads": 3}),
     "count-distinct": Family("count-distinct", {"n": 3, "length": 4}, {"n_heads": 3}),
     "multiplication": Family("modular-arithmetic", {"p": 7, "operation": "multiply"}),
-    "boolean": Family("modular-arithmetic", {"p": 4, "table": AND}),
+    "boolean": Family("modular-arithmetic", {"p": 8, "table": AND}),
     "carries": Family("digit-sum", {"digits": 2, "base": 5}, {}, ADDENDS),
     "brackets": Family("balanced-brackets", {"length": 10}, {"n_layers": 3}),
 }
@@ -91,29 +92,66 @@ ASKED: dict[str, dict[str, Any]] = {
         "held_out": 256,
         "null_samples": 99,
     },
+    "das principal": {"among": "principal"},
+    "das units": {"among": "units"},
     "patching": {},
     "circuits": {},
     "explain": {},
+    "audit": {},
 }
 """What is held against the truth, with settings other than its defaults."""
+LOCAL = {"das": 1, "audit": 3}
+"""Probes that can be asked about one site, and how many sites of each kind that does not hold."""
+TOGETHER = 10
+"""Models of an ensemble."""
 SAID = ("right", "before", "wrong", "silent", "unclear", "refused")
 
 
 # --- models ---------------------------------------------------------------------------------------
-def make(out: Path, seeds: Sequence[int], families: Sequence[str]) -> Iterator[Subject]:
-    """A model of each family and seed, as checkpoints in `out`, and their natural twins."""
-    for index in seeds:
-        for name in families:
-            task, config = FAMILIES[name].make()
-            for natural in (False, True):
-                path = out / f"{name}-{index}{'-natural' * natural}.pt"
-                if not path.exists():
-                    sites = random_alignment(task, config, index, FAMILIES[name].variables)
-                    start = time.process_time()
-                    plant = enforce(task, sites, config, index, natural=natural)
-                    truth = {**plant.truth, "seconds": round(time.process_time() - start, 1)}
-                    save_enforced(dataclasses.replace(plant, truth=truth), path)
-                yield load(path)
+def make(out: Path, seeds: Sequence[int], families: Sequence[str], workers: int) -> list[Subject]:
+    """A model of each family and seed and its natural twin, as checkpoints in `out`; those that lie
+    there are not trained again.
+    """
+    groups = [seeds[first : first + TOGETHER] for first in range(0, len(seeds), TOGETHER)]
+    jobs = [
+        (out, name, FAMILIES[name], list(group), natural)
+        for group in groups
+        for name in families
+        for natural in (False, True)
+    ]
+    subjects = list[Subject]()
+    for paths in _outcomes(train, jobs, workers):
+        for path in paths:
+            subjects.append(load(path))
+            click.echo(markdown([row_of(path.stem, truth_of(subjects[-1]))]).splitlines()[-1])
+    return sorted(subjects, key=lambda one: one.provenance["checkpoint"]["path"])
+
+
+def _outcomes(
+    function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], workers: int
+) -> Iterator[Any]:
+    """What the function returns for each job, in processes of their own where there are several."""
+    if workers == 1:
+        yield from (function(*job) for job in jobs)
+        return
+    for _, outcome in run_jobs(function, jobs, workers):
+        if isinstance(outcome, Exception):
+            raise outcome
+        yield outcome
+
+
+def train(out: Path, name: str, family: Family, seeds: Sequence[int], natural: bool) -> list[Path]:
+    """Train models of one family as one ensemble; the paths of all of these seeds."""
+    paths = {seed: out / f"{name}-{seed}{'-natural' * natural}.pt" for seed in seeds}
+    if missing := [seed for seed in seeds if not paths[seed].exists()]:
+        (task, config), start = family.make(), time.process_time()
+        sites = [random_alignment(task, config, seed, family.variables) for seed in missing]
+        plants = enforce_each(task, sites, config, missing, natural=natural)
+        seconds = round((time.process_time() - start) / len(missing), 1)
+        for seed, plant in zip(missing, plants, strict=True):
+            truth = {**plant.truth, "seconds": seconds}
+            save_enforced(dataclasses.replace(plant, truth=truth), paths[seed])
+    return list(paths.values())
 
 
 def row_of(name: str, truth: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,12 +176,28 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 # --- probes ---------------------------------------------------------------------------------------
-def ask(probe: str, subject: Subject, truth: Mapping[str, Any], variable: str, **more: Any) -> str:
+def ask(
+    probe: str,
+    subject: Subject,
+    truth: Mapping[str, Any],
+    variable: str,
+    at: Site | None = None,
+    **more: Any,
+) -> str:
     """The answer of a probe about one variable: "right", where it names the site that holds it;
     "before", a place on the way there; "wrong", another; "silent", "unclear" or "refused".
+
+    at: a site that does not hold it, of which alone is asked, by "das" and "audit": "wrong" where
+    it is claimed.
     """
     site, answer = site_of(truth["alignment"][variable]), int(subject.answer_positions[0])
     try:
+        if probe == "audit":
+            found = audit(subject, Part(variable, at or site, (variable,)))
+            if found.standing in ("stands", "superfluous"):
+                return "right" if at is None else "wrong"
+            abstained = found.standing in ("abstains", "refused")
+            return "unclear" if abstained else "silent"
         if probe == "explain":
             audits = _audits(subject)
             standing = [one.explanation.parts for one in audits if one.standing == "stands"]
@@ -151,13 +205,31 @@ def ask(probe: str, subject: Subject, truth: Mapping[str, Any], variable: str, *
             if not sites:
                 return "unclear" if audits[0].standing == "abstains" else "silent"
             return _held(sites[0], site, answer)
-        settings = {**ASKED[probe], **more, "variable": variable}
-        result = PROBES[probe].from_dict(settings).run(subject, seed=0)
+        name = probe.split()[0]
+        settings = {**ASKED[name], **ASKED[probe], **more, "variable": variable}
+        if at is not None:
+            settings |= {"hook": at.hook, "pos": at.pos}
+        result = PROBES[name].from_dict(settings).run(subject, seed=0)
     except (NotApplicableError, DataError):
         return "refused"
     if result.verdict != "yes":
         return "silent" if result.verdict == "no" else "unclear"
-    return _named(probe, result.metrics, truth, site, answer)
+    return _named(probe, result.metrics, truth, site, answer) if at is None else "wrong"
+
+
+def elsewhere(truth: Mapping[str, Any], variable: str) -> dict[str, list[Site]]:
+    """Sites that do not hold the variable, as verification has shown: "permuted", those of other
+    variables, and "other site", those of none, which no input of the variable's site passes.
+    """
+    held = {name: site_of(text) for name, text in truth["alignment"].items()}
+    own = held.pop(variable)
+
+    def on_the_way(one: Site) -> bool:
+        assert isinstance(one.pos, int) and isinstance(own.pos, int)
+        return depth_of(one) < depth_of(own) and one.pos <= own.pos
+
+    others = [one for one in map(site_of, truth["outside"]) if not on_the_way(one)]
+    return {"permuted": [*held.values()], "other site": others}
 
 
 @functools.lru_cache(maxsize=1)
@@ -202,30 +274,47 @@ def _held(found: Site, site: Site, answer: int) -> str:
     return "right" if at == site.pos or place > written + 1 else "wrong"
 
 
-def judge(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
-    """Ask every probe about every aligned variable: of verified models, of their natural twins, of
-    which nobody knows where a variable is, and of untrained models of the same shape, where there
-    is nothing to find.
+Answer = tuple[str, str, str, float]
+"""Probe, what it was asked about, its answer and seconds of processor time."""
+
+
+def answers_of(path: Path) -> list[Answer]:
+    """What every probe says of every aligned variable of the model at `path`: of a verified one, of
+    the same model about sites that do not hold the variable and of an untrained model of the same
+    shape; or of a natural twin, of which nobody knows where a variable is.
     """
+    subject, said = load(path), list[Answer]()
+    truth = truth_of(subject)
+    if not (truth["natural"] or truth["verified"]):
+        return said
+    kind = "natural twin" if truth["natural"] else "enforced"
+    untrained = subject.untrained(1)
+    for probe in ASKED:
+        for variable in truth["alignment"]:
+            asked: list[tuple[str, Subject, dict[str, Any]]] = [(kind, subject, {})]
+            if not truth["natural"]:
+                for name, sites in elsewhere(truth, variable).items() if probe in LOCAL else ():
+                    # das is asked about whole activations: an MLP's is one site
+                    fit = [one for one in sites if probe == "audit" or one.kind == "mlp"]
+                    asked += [(name, subject, {"at": one}) for one in fit[: LOCAL[probe]]]
+                more = {} if probe in ("audit", "explain") else {"only_correct": False}
+                asked.append(("untrained", untrained, more))
+            for name, one, more in asked:
+                start = time.process_time()
+                answer = ask(probe, one, truth, variable, **more)
+                said.append((probe, name, answer, time.process_time() - start))
+    return said
+
+
+def judge(paths: Sequence[Path], workers: int = 1) -> list[dict[str, Any]]:
+    """Ask every probe about the models at `paths`; a row for each probe and kind of question."""
     said: dict[tuple[str, str], list[tuple[str, float]]] = {}
     with counting("asking probes") as update:
-        for index, subject in enumerate(subjects):
-            truth, kind = truth_of(subject), "natural twin"
-            if not truth["natural"]:
-                if not truth["verified"]:
-                    continue
-                kind = "enforced"
-            asked = [(kind, subject, {})]
-            if kind == "enforced":
-                asked.append(("untrained", subject.untrained(1), {"only_correct": False}))
-            for probe in ASKED:
-                update(index, len(subjects), probe)
-                for kind, one, more in asked:
-                    for variable in truth["alignment"]:
-                        start = time.process_time()
-                        answer = ask(probe, one, truth, variable, **more)
-                        row = said.setdefault((probe, kind), [])
-                        row.append((answer, time.process_time() - start))
+        jobs = [(path,) for path in paths]
+        for done, answers in enumerate(_outcomes(answers_of, jobs, workers), 1):
+            update(done, len(paths), "")
+            for probe, kind, answer, seconds in answers:
+                said.setdefault((probe, kind), []).append((answer, seconds))
     return [_counted(probe, kind, rows) for (probe, kind), rows in sorted(said.items())]
 
 
@@ -236,9 +325,9 @@ def _counted(probe: str, kind: str, rows: Sequence[tuple[str, float]]) -> dict[s
     counts = {name: sum(answer == name for answer, _ in rows) for name in SAID}
     hits = counts["right"] + counts["before"] + (counts["wrong"] if kind != "enforced" else 0)
     n = len(rows) - (counts["refused"] if kind != "enforced" else 0)
-    low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
+    low, high = wilson(hits, n)
     share = f"{hits / n:.2f} ({low:.2f}–{high:.2f})" if n else "–"
-    what = {"enforced": "right", "natural twin": "named", "untrained": "named"}[kind]
+    what = "right" if kind == "enforced" else "named"
     seconds = sum(one for _, one in rows) / len(rows)
     named = {"share": f"{what} {share}", "seconds": round(seconds, 1)}
     return {"probe": probe, "models": kind, "asked": len(rows), **counts, **named}
@@ -251,19 +340,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", type=int, default=3, help="of each family")
     parser.add_argument("--first", type=int, default=0, help="seed of the first of them")
     parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--workers", type=int, default=usable_cores(), help="processes")
     parser.add_argument("--judge", action="store_true", help="ask the probes about them")
     chosen = parser.parse_args(arguments)
     make_directory(chosen.out)
-    subjects, rows = [], []
     seeds = range(chosen.first, chosen.first + chosen.models)
-    for subject in make(chosen.out, seeds, chosen.families):
-        name = Path(subject.provenance["checkpoint"]["path"]).stem
-        subjects.append(subject)
-        rows.append(row_of(name, truth_of(subject)))
-        click.echo(markdown(rows[-1:]).splitlines()[-1])
+    subjects = make(chosen.out, seeds, chosen.families, chosen.workers)
+    rows = [
+        row_of(Path(one.provenance["checkpoint"]["path"]).stem, truth_of(one)) for one in subjects
+    ]
     write_text(chosen.out / "zoo.md", markdown(rows))
     if chosen.judge:
-        table = markdown(judge(subjects))
+        paths = [Path(one.provenance["checkpoint"]["path"]) for one in subjects]
+        table = markdown(judge(paths, chosen.workers))
         write_text(chosen.out / "probes.md", table)
         click.echo(table)
 

@@ -15,7 +15,13 @@ from mechint.planted._composition import composition
 from mechint.planted._linear_network import linear_network
 from mechint.planted.assembly import Planted
 from mechint.planted.calibration import Calibration, Trial
-from mechint.planted.enforced import enforce, random_alignment, save_enforced, truth_of
+from mechint.planted.enforced import (
+    enforce,
+    enforce_each,
+    random_alignment,
+    save_enforced,
+    truth_of,
+)
 from mechint.planted.groups import group_product
 from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
@@ -31,6 +37,7 @@ __all__ = [
     "comparison",
     "composition",
     "enforce",
+    "enforce_each",
     "group_product",
     "induction_head",
     "linear_network",

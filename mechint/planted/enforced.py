@@ -19,7 +19,8 @@ step.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.interventions import Site
+from mechint.models.forward import Forward
+from mechint.models.rows import RowLayout
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Planted
 from mechint.subject import Subject
@@ -47,8 +50,14 @@ CHECKED, EVERY, POOL = 512, 50, 8192
 """Pairs of a check while training, steps between checks, and examples that are trained on."""
 
 Sites = Mapping[str, Site]
+Weights = Mapping[str, Tensor]
+"""Parameters of a stack of models, (model, …) by name."""
 Kept = Mapping[str, Tensor]
-"""Hook → its activation (example, pos, …)."""
+"""Hook → its activation (model, example, pos, …)."""
+Masks = Mapping[str, Tensor]
+"""Hook → the parts (model, copy, 1, pos, …) of its activation that take another value, in every
+copy of the examples.
+"""
 
 
 def enforce(
@@ -56,12 +65,7 @@ def enforce(
     alignment: Mapping[str, Site | str],
     config: ModelConfig,
     seed: int = 0,
-    *,
-    natural: bool = False,
-    steps: int = 2000,
-    batch_size: int = 64,
-    lr: float = 3e-3,
-    pairs: int = 4096,
+    **chosen: Any,
 ) -> Planted:
     """Train a model of `task` to hold each variable at its site, and nothing elsewhere.
 
@@ -69,19 +73,8 @@ def enforce(
         alignment: variable → site, such as "L0H1 @ 4", "L0 MLP @ answer" or "L1 resid_pre @ 2".
             Together the variables must determine every answer.
         config: of the model; vocabulary, positions and classes are the task's.
-        seed: of the initial weights and of what is drawn.
-        natural: train on the task alone; with the same seed, the twin that nobody constrained.
-        steps: at most; training stops where what is asked for holds on a sample.
-        pairs: that the alignment is verified on, where the task has more.
-
-    Returns:
-        The model, with what `verify` finds, "alignment" (variable → site), "seed", "steps" and
-        "natural" as its truth, which is one only where "verified" is True. Training and
-        verification draw from all splits.
-
-    Raises:
-        UnknownNameError: a variable that the task lacks. ParameterError: a site that cannot hold
-            its variable, or variables that do not determine the answers.
+        seed: of the initial weights.
+        chosen: keyword arguments of `enforce_each`.
 
     >>> import tasks
     >>> config = ModelConfig(d_model=16, n_heads=2, n_ctx=3, d_vocab=4, d_vocab_out=3)
@@ -89,42 +82,109 @@ def enforce(
     >>> plant.truth["alignment"], plant.truth["verified"]
     ({'answer': 'L0 MLP @ 2'}, False)
     """
-    sites = check_alignment(task, config, alignment)
-    model, draw = HookedTransformer(config, seed=seed), rng("enforced", task.name, seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.98), weight_decay=0.01)
-    pool = _sample(task, POOL, seed)
-    check = _sample(task, CHECKED, seed + 1), _sample(task, CHECKED, seed + 2)
-    others, step = outside(config, sites), 0
+    return enforce_each(task, [alignment], config, [seed], **chosen)[0]
+
+
+def enforce_each(
+    task: Task,
+    alignments: Sequence[Mapping[str, Site | str]],
+    config: ModelConfig,
+    seeds: Sequence[int],
+    *,
+    natural: bool = False,
+    steps: int = 2000,
+    batch_size: int = 64,
+    lr: float = 3e-3,
+    pairs: int = 4096,
+) -> list[Planted]:
+    """Train a model for every alignment and seed, all as one ensemble: what becomes of one does not
+    depend on the others but for rounding.
+
+    Args:
+        alignments: of the same variables, at sites of their own.
+        natural: train on the task alone; with the same seed, the twin that nobody constrained.
+        steps: at most; a model leaves where what is asked for holds.
+        pairs: that the alignment is verified on, where the task has more.
+
+    Returns:
+        The models, with what `verify` finds, "alignment" (variable → site), "seed", "steps" and
+        "natural" as their truth, which is one only where "verified" is True. Training and
+        verification draw from all splits.
+
+    Raises:
+        UnknownNameError: a variable that the task lacks. ParameterError: a site that cannot hold
+            its variable, or variables that do not determine the answers, or are not the same.
+    """
+    every = [check_alignment(task, config, alignment) for alignment in alignments]
+    names, draw, pool = sorted(every[0]), rng("enforced", task.name), _sample(task, POOL, 0)
+    if any(sorted(sites) != names for sites in every):
+        raise ParameterError(f"alignments of {task.name}: expected the same variables in each")
+    check = _sample(task, CHECKED, 1), _sample(task, CHECKED, 2)
+    judged = _judged(task, pairs)
+    models = [HookedTransformer(config, seed=seed) for seed in seeds]
+    each = [model.weights() for model in models]
+    weights = {name: torch.stack([one[name].detach() for one in each]) for name in each[0]}
+    parameters = [value.requires_grad_() for value in weights.values()]
+    optimizer = torch.optim.AdamW(parameters, lr, betas=(0.9, 0.98), weight_decay=0.01)
+    left, found = list(range(len(seeds))), dict[int, dict[str, Any]]()
+    stack = _Stack(task, config, every)
     for step in range(1, steps + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = lr * min(1, step / 50, 1.1 - step / steps)
+        optimizer.param_groups[0]["lr"] = lr * min(1, step / 50, 1.1 - step / steps)
         index = torch.from_numpy(draw.integers(0, len(pool), (2, batch_size)))
         base, source = pool[index[0]], pool[index[1]]
+        swapped = draw.permutation(names)[: draw.integers(1, len(names) + 1)].tolist()
+        share = draw.choice([0.1, 0.5, 1.0])
         if natural:
-            loss = _loss(model(base.tokens), base.targets, task)
+            logits, _ = _record(weights, config, base.tokens, ())
+            loss = _loss(logits, base.targets, task)
         else:
-            swapped = draw.permutation(list(sites))[: draw.integers(1, len(sites) + 1)].tolist()
-            share = draw.choice([0.1, 0.5, 1.0])
-            chosen = [one for one in others if draw.random() < share]
-            loss = _strict_loss(model, task, base, source, sites, swapped, chosen)
+            resampled = {
+                name: mask & torch.from_numpy(rng(name, step).random(mask.shape[1:]) < share)
+                for name, mask in stack.outside.items()
+            }
+            loss = stack.strict_loss(weights, base, source, swapped, resampled)
         optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        (loss * len(left)).backward()
+        _clip(parameters)
         optimizer.step()
-        if step % EVERY == 0:
-            found = verify(model, task, sites, *check, one_by_one=False)
-            if found["accuracy" if natural else "least"] > ENOUGH and (
-                natural or verify(model, task, sites, *check)["least"] > ENOUGH
-            ):
+        if step % EVERY and step < steps:
+            continue
+        for place, one in enumerate(left):
+            models[one].load_weights({name: value[place] for name, value in weights.items()})
+            quick = verify(models[one], task, every[one], *check, one_by_one=False)
+            if step == steps or quick["accuracy" if natural else "least"] > ENOUGH:
+                whole = verify(models[one], task, every[one], *judged)
+                if step == steps or natural or whole["least"] > ENOUGH:
+                    found[one] = {**whole, "seed": seeds[one], "steps": step, "natural": natural}
+        if any(one in found for one in left):
+            kept = [place for place, one in enumerate(left) if one not in found]
+            left = [left[place] for place in kept]
+            if not left:
                 break
-    optimizer.zero_grad()
-    truth = {
-        "mechanism": "enforced by training",
-        "alignment": {name: str(site) for name, site in sites.items()},
-        **verify(model, task, sites, *_judged(task, pairs, seed)),
-        **{"seed": seed, "steps": step, "natural": natural},
-    }
-    return Planted(Subject(model.eval(), task, provenance={"metrics": {"truth": truth}}), truth)
+            _keep(optimizer, kept)
+            stack = _Stack(task, config, [every[one] for one in left])
+    plants = list[Planted]()
+    for one, (model, sites) in enumerate(zip(models, every, strict=True)):
+        alignment = {name: str(site) for name, site in sites.items()}
+        truth = {"mechanism": "enforced by training", "alignment": alignment, **found[one]}
+        provenance = {"metrics": {"truth": truth}}
+        plants.append(Planted(Subject(model.eval(), task, provenance=provenance), truth))
+    return plants
+
+
+def _clip(parameters: Sequence[Tensor]) -> None:
+    """Scale the gradients of each model of a stack to a norm of at most 1."""
+    grads = [one.grad for one in parameters if one.grad is not None]
+    norm = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)
+    for grad in grads:
+        grad.mul_((1 / (norm + 1e-6)).clamp_max(1).view(-1, *[1] * (grad.dim() - 1)))
+
+
+def _keep(optimizer: torch.optim.Optimizer, kept: list[int]) -> None:
+    """Drop all models of a stack but those at `kept`, from the parameters and their moments."""
+    for parameter, state in optimizer.state.items():
+        parameter.data, parameter.grad = parameter.data[kept], None
+        state.update({name: state[name][kept] for name in ("exp_avg", "exp_avg_sq")})
 
 
 def _sample(task: Task, n: int, seed: int) -> Batch:
@@ -135,88 +195,119 @@ def _sample(task: Task, n: int, seed: int) -> Batch:
     return Batch.cat(parts)[torch.from_numpy(rng("splits", seed).permutation(3 * n)[:n])]
 
 
-def _judged(task: Task, pairs: int, seed: int) -> tuple[Batch, Batch]:
+def _judged(task: Task, pairs: int) -> tuple[Batch, Batch]:
     """All pairs of inputs where there are at most `pairs`, else as many drawn."""
     if isinstance(task, FiniteTask) and len(task.examples()) ** 2 <= pairs:
         index = torch.arange(len(task.examples()))
         both = torch.cartesian_prod(index, index)
         return task.examples()[both[:, 0]], task.examples()[both[:, 1]]
-    return _sample(task, pairs, 2 * seed + 11), _sample(task, pairs, 2 * seed + 12)
+    return _sample(task, pairs, 11), _sample(task, pairs, 12)
 
 
 # --- interventions --------------------------------------------------------------------------------
-def _record(model: Any, tokens: Tensor, sites: Sequence[Site]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Logits, and the whole activations at the hooks of the sites; differentiable."""
-    found: dict[str, Tensor] = {}
-    names = dict.fromkeys(site.hook for site in sites)
-    hooks = [(name, lambda x, hook: found.update({hook.name: x})) for name in names]
-    return model.run_with_hooks(tokens, fwd_hooks=hooks), found
+def _record(
+    weights: Weights, config: ModelConfig, tokens: Tensor, names: Iterable[str]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Logits, and the whole activations at the hooks `names`; differentiable."""
+    found, wanted = dict[str, Tensor](), set(names)
+
+    def keep(name: str, x: Tensor) -> Tensor:
+        if name in wanted:
+            found[name] = x
+        return x
+
+    tokens = tokens.expand(len(weights["embed.W_E"]), *tokens.shape)
+    return Forward(weights, config, keep).logits(RowLayout.dense(tokens)), found
 
 
 def _exchange(
-    model: Any, tokens: Tensor, *edits: tuple[Kept, Sequence[Sequence[Site]]]
-) -> Float[Tensor, "copy example pos d_vocab_out"]:
+    weights: Weights, config: ModelConfig, tokens: Tensor, *edits: tuple[Kept, Masks]
+) -> Float[Tensor, "model copy example pos d_vocab_out"]:
     """Logits of copies of the inputs, in each of which some sites have other values.
 
-    edits: the values, and for each copy the sites that take theirs; later ones over earlier ones.
+    edits: the values, and where they are taken; later ones over earlier ones.
     """
-    copies, places = len(edits[0][1]), dict[str, list[tuple[Tensor, Tensor]]]()
-    for values, chosen in edits:
-        for name in dict.fromkeys(site.hook for sites in chosen for site in sites):
-            mask = torch.zeros(copies, 1, *values[name].shape[1:], dtype=torch.bool)
-            for row, sites in zip(mask[:, 0], chosen, strict=True):
-                for site in sites:
-                    if site.hook == name:
-                        where: Any = (site.pos, list(site.units) or slice(None))
-                        row[where] = True
-            places.setdefault(name, []).append((mask, values[name]))
+    copies = max(mask.shape[1] for _, masks in edits for mask in masks.values())
 
-    def edit(x: Tensor, hook: Any) -> Tensor:
-        x = x.unflatten(0, (copies, -1))
-        for mask, value in places[hook.name]:
-            x = torch.where(mask, value, x)
-        return x.flatten(0, 1)
+    def edit(name: str, x: Tensor) -> Tensor:
+        chosen = [(masks[name], kept[name]) for kept, masks in edits if name in masks]
+        if not chosen:
+            return x
+        x = x.unflatten(1, (copies, -1))
+        for mask, value in chosen:
+            x = torch.where(mask, value[:, None], x)
+        return x.flatten(1, 2)
 
-    hooks = [(name, edit) for name in places]
-    return model.run_with_hooks(tokens.repeat(copies, 1), fwd_hooks=hooks).unflatten(
-        0, (copies, -1)
-    )
+    tokens = tokens.repeat(copies, 1).expand(len(weights["embed.W_E"]), -1, -1)
+    logits = Forward(weights, config, edit).logits(RowLayout.dense(tokens))
+    return logits.unflatten(1, (copies, -1))
+
+
+def _masks(config: ModelConfig, chosen: Sequence[Sequence[Sequence[Site]]]) -> dict[str, Tensor]:
+    """The parts of activations that are the sites chosen[model][copy]."""
+    masks = dict[str, Tensor]()
+    for model, copies in enumerate(chosen):
+        for copy, sites in enumerate(copies):
+            for site in sites:
+                shape = {"head": (config.n_heads, 1), "neuron": (config.d_mlp or 0,)}
+                if site.hook not in masks:
+                    size = (len(chosen), len(copies), 1, config.n_ctx)
+                    size += shape.get(site.kind, (1,))
+                    masks[site.hook] = torch.zeros(size, dtype=torch.bool)
+                where: Any = (model, copy, 0, site.pos, list(site.units) or slice(None))
+                masks[site.hook][where] = True
+    return masks
 
 
 def _given(task: Task, source: Batch, names: Sequence[str]) -> dict[str, Tensor]:
     return {name: task.variables[name].value_of(source.tokens) for name in names}
 
 
-def _strict_loss(
-    model: HookedTransformer,
-    task: Task,
-    base: Batch,
-    source: Batch,
-    sites: Sites,
-    swapped: Sequence[str],
-    chosen: Sequence[Site],
-) -> Float[Tensor, ""]:
-    """Cross-entropy of both batches, and on the bases with an interchange of the variables
-    `swapped`, and with the components `chosen` resampled.
-    """
-    n, both, every = len(base), Batch.cat([base, source]), list(sites.values())
-    logits, kept = _record(model, both.tokens, [*every, *chosen])
-    own, theirs = ({k: v[part] for k, v in kept.items()} for part in (slice(n), slice(n, None)))
-    moved = [sites[name] for name in swapped]
-    after = _exchange(model, base.tokens, (theirs, [moved, chosen]), (own, [[], every]))
-    labels = task.targets(base.tokens, _given(task, source, swapped))
-    wanted = torch.cat([labels, base.targets])
-    return _loss(logits, both.targets, task) + 2 * _loss(after.flatten(0, 1), wanted, task)
+class _Stack:
+    """Models that are trained side by side, each with its own sites."""
 
+    def __init__(self, task: Task, config: ModelConfig, every: Sequence[Sites]) -> None:
+        self.task, self.config, self.every = task, config, every
+        self.outside = _masks(config, [[[], outside(config, sites)] for sites in every])
+        self.kept = _masks(config, [[[], [*sites.values()]] for sites in every])
 
-def _loss(logits: Tensor, targets: Tensor, task: Task) -> Tensor:
-    parts = enumerate(task.output_slices.values())
-    return sum(
-        F.cross_entropy(
-            logits[..., part].flatten(0, 1), targets[..., i].flatten(), ignore_index=IGNORE
+    def strict_loss(
+        self,
+        weights: Weights,
+        base: Batch,
+        source: Batch,
+        swapped: Sequence[str],
+        resampled: Masks,
+    ) -> Float[Tensor, ""]:
+        """Cross-entropy of both batches, and on the bases with an interchange of the variables
+        `swapped`, and with what is outside resampled, in part; mean over models.
+        """
+        n, both = len(base), Batch.cat([base, source])
+        hooks = self.outside | self.kept
+        logits, kept = _record(weights, self.config, both.tokens, hooks)
+        own, theirs = (
+            {k: v[:, part] for k, v in kept.items()} for part in (slice(n), slice(n, None))
         )
-        for i, part in parts
-    )  # type: ignore[return-value]
+        moved = _masks(
+            self.config, [[[sites[name] for name in swapped], []] for sites in self.every]
+        )
+        edits = (theirs, moved), (theirs, resampled), (own, self.kept)
+        after = _exchange(weights, self.config, base.tokens, *edits)
+        labels = self.task.targets(base.tokens, _given(self.task, source, swapped))
+        wanted = torch.cat([labels, base.targets])
+        loss = _loss(logits, both.targets, self.task)
+        return loss + 2 * _loss(after.flatten(1, 2), wanted, self.task)
+
+
+def _loss(
+    logits: Float[Tensor, "model example pos d_vocab_out"], targets: Tensor, task: Task
+) -> Tensor:
+    targets, total = targets.expand(len(logits), *targets.shape), logits.new_zeros(())
+    for i, part in enumerate(task.output_slices.values()):
+        total = total + F.cross_entropy(
+            logits[..., part].flatten(0, 2), targets[..., i].flatten(), ignore_index=IGNORE
+        )
+    return total
 
 
 # --- verification ---------------------------------------------------------------------------------
@@ -241,15 +332,19 @@ def verify(
         with all of these at once. "least": the smallest share of answers as they should be;
         "verified": whether it is at least `LEAST`; "pairs": how many.
     """
-    others, every = outside(model.config, sites), list(sites.values())
+    config, others, every = model.config, outside(model.config, sites), list(sites.values())
     lone = [[site] for site in others] if one_by_one else []
+    weights = {name: value[None] for name, value in model.weights().items()}
+    moved = _masks(config, [[*([one] for one in every), every]])
+    resampled = _masks(config, [[*lone, others]])
+    held = _masks(config, [[every] * (len(lone) + 1)])
     parts: list[Tensor] = []
     for rows in torch.arange(len(base)).split(CHECKED):
-        _, theirs = _record(model, source.tokens[rows], [*every, *others])
-        logits, own = _record(model, base.tokens[rows], every)
-        swaps = _exchange(model, base.tokens[rows], (theirs, [*([one] for one in every), every]))
-        resampled = (theirs, [*lone, others]), (own, [every] * (len(lone) + 1))
-        whole = torch.cat([logits[None], swaps, _exchange(model, base.tokens[rows], *resampled)])
+        _, theirs = _record(weights, config, source.tokens[rows], resampled | held)
+        logits, own = _record(weights, config, base.tokens[rows], held)
+        swaps = _exchange(weights, config, base.tokens[rows], (theirs, moved))
+        whole = _exchange(weights, config, base.tokens[rows], (theirs, resampled), (own, held))
+        whole = torch.cat([logits[:, None], swaps, whole], 1)[0]
         said = [whole[..., part].argmax(-1) for part in task.output_slices.values()]
         parts.append(torch.stack(said, -1))
     plain, *said = torch.cat(parts, 1)  # each (pair, pos, output)
@@ -323,10 +418,15 @@ def check_alignment(
         if why := _unfit(task, config, name, site, sites):
             raise ParameterError(f"alignment of {task.name}: {name} at {site}: {why}")
         sites[name] = site
-    if not _determine(task, list(sites)):
+    if not _determine(task, tuple(sites)):
         names = ", ".join(sites) or "no variables"
         raise ParameterError(
             f"alignment of {task.name}: {names} do not determine the answers; align more variables"
+        )
+    if name := _stranded(task, config, sites):
+        raise ParameterError(
+            f"alignment of {task.name}: {name} at {sites[name]}: no head behind the last site "
+            "carries it to the answer"
         )
     return sites
 
@@ -354,7 +454,7 @@ def random_alignment(
         shuffled = draw.permutation(names).tolist()
         for name in sorted(shuffled, key=lambda name: name not in _final(task)):
             fewer = [one for one in names if one != name]
-            names = fewer if _determine(task, fewer) else names
+            names = fewer if _determine(task, tuple(fewer)) else names
     everywhere = outside(config, {"": Site.mlp(config.n_layers - 1, config.n_ctx)})
     sites, missing = dict[str, Site](), ""
     for _ in range(100):  # sites drawn first may leave none for the last variables
@@ -367,9 +467,22 @@ def random_alignment(
                 missing = name
                 break
             sites[name] = fit[int(draw.integers(len(fit)))]
-        if len(sites) == len(names):
+        if len(sites) == len(names) and not (missing := _stranded(task, config, sites)):
             return sites
     raise ParameterError(f"alignment of {task.name}: no head or MLP is left for {missing}")
+
+
+def _stranded(task: Task, config: ModelConfig, sites: Sites) -> str:
+    """A variable that the answer needs and only a head of the last layer could carry there, where
+    every one is resampled or is the site of another; "" where there is none.
+    """
+    if max(map(depth_of, sites.values())) < (config.n_layers - 1, 1):
+        return ""
+    away = [name for name, site in sites.items() if site.pos not in _answers(task, name)]
+    needed = (
+        one for one in away if not _determine(task, tuple(other for other in sites if other != one))
+    )
+    return next(needed, "")
 
 
 def _final(task: Task) -> set[str | None]:
@@ -377,7 +490,8 @@ def _final(task: Task) -> set[str | None]:
     return {name for row in (task.own_program.answers if task.own_program else ()) for name in row}
 
 
-def _determine(task: Task, names: Sequence[str]) -> bool:
+@functools.lru_cache(maxsize=256)
+def _determine(task: Task, names: tuple[str, ...]) -> bool:
     """Return whether inputs with equal variables have equal answers, on a sample."""
     sample = _sample(task, POOL, 0)
     keys = torch.stack([sample.tokens[:, 0] * 0, *_given(task, sample, names).values()], 1)
@@ -385,6 +499,7 @@ def _determine(task: Task, names: Sequence[str]) -> bool:
     return len(keys.unique(dim=0)) == len(whole.unique(dim=0))
 
 
+@functools.lru_cache(maxsize=256)
 def _answers(task: Task, name: str) -> list[int]:
     """Positions of the answers that the variable reaches."""
     positions, reached = (

@@ -17,6 +17,7 @@ from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, Null, ProbeResult
 from mechint.task import Task, Variable
 from probes._das import controls
+from probes._das._fit import AMONG
 from probes._das._swap import SwapSite, mean
 from probes._das.pairs import MIN_EXAMPLES, MINIMAL_PAIRS, Drawn, draw_pairs
 from probes._das.search import (
@@ -103,6 +104,12 @@ class DAS(Probe):
         False, "without a hook, the stream before the first block, too, at the variable's tokens"
     )
     dimensions: tuple[int, ...] = setting((1, 2, 4, 8, 16), "dimensions tried", low=1)
+    among: str = setting(
+        "subspaces",
+        "what is searched: all subspaces, the first principal directions, or units, by a "
+        "trained mask (DBM)",
+        choices=AMONG,
+    )
     steps: int = setting(200, "training steps", low=1)
     batch_size: int = setting(256, "pairs per step", low=1)
     lr: float = setting(0.02, "learning rate at the start", low=0)
@@ -208,7 +215,8 @@ class DAS(Probe):
 
     def align(self, subject: Subject, variable: Variable, seed: int) -> Alignment:
         """The best subspace for a variable, with its controls."""
-        fitting = {"steps": self.steps, "batch_size": self.batch_size, "lr": self.lr, "seed": seed}
+        fitting = {name: getattr(self, name) for name in ("steps", "batch_size", "lr", "among")}
+        fitting["seed"] = seed
         drawn = draw_pairs(subject, variable, self.pairs, self.held_out, seed, self.only_correct)
         places, every = self._places(subject, variable, drawn), self.hook is not None
         cells = list(

@@ -13,7 +13,9 @@ import pytest
 
 from mechint import demo
 from mechint.account import Account
+from mechint.checkpoints import load
 from mechint.checkpoints.content import read_plain
+from mechint.planted import truth_of
 from mechint.report import find_pages
 from mechint.results import ProbeResult
 from mechint.training.trainer import Ensemble
@@ -45,6 +47,26 @@ def test_a_run_keeps_what_probes_found_in_it(mechint: Command, tmp_path: Path) -
     assert kept.probe == "lens" and kept.figures
     assert [page.title for page in find_pages([tmp_path])] == ["Addition mod 7, one layer"]
     assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
+
+
+def test_a_model_is_trained_to_hold_variables_where_it_is_told(
+    mechint: Command, tmp_path: Path
+) -> None:
+    """What was enforced, and whether it holds, is in the checkpoint."""
+    out, settings = tmp_path / "held", ["--set", "p=3", *SMALL[2:8], "--set", "n_layers=2"]
+    alignment = {"x": "L0H1 @ 1", "y": "L0H0 @ 2"}
+    settings += ["--set", f"siit={json.dumps(alignment)}"]
+    result = mechint("train", "modular-arithmetic", *settings, "--seeds", "1:3", "--out", out)
+    assert result.exit_code == 2  # six steps are too few
+    for line, seed in zip(result.stdout.splitlines(), (1, 2), strict=True):
+        path = out / f"seed-000{seed}.pt"
+        assert line.startswith(f"{path}  not verified  least share ")
+        truth = truth_of(load(path))
+        assert (truth["alignment"], truth["seed"], truth["steps"]) == (alignment, seed, 6)
+    again = mechint("train", "modular-arithmetic", *settings, "--seeds", "1:3", "--out", out)
+    assert "is there already" in one_line(again)
+    refused = mechint("train", "modular-arithmetic", *settings, "--set", "warmup=3")
+    assert "steps, batch_size and lr can be set" in one_line(refused)
 
 
 def test_seeds_train_together(mechint: Command, tmp_path: Path) -> None:

@@ -169,6 +169,25 @@ def test_every_site_equals_a_hooked_forward(deep: Subject, hook: str, pos: int |
     assert torch.allclose(ours, expected, atol=1e-5)
 
 
+def test_directions_and_units_are_those_of_the_activations(plant: planted.Planted) -> None:
+    """Principal directions as of the covariance; units as of the swaps of one unit each."""
+    subject = plant.subject
+    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 256, 0)
+    site = SwapSite(subject, pairs, "hook_embed", 0)
+    fitting: dict[str, Any] = {"steps": 60, "batch_size": 128, "lr": 0.05, "seed": 0}
+    found, _ = fit(site, subject.task, 2, among="principal", **fitting)
+    covariance = np.cov(torch.cat([site.base, site.source]).numpy().T)
+    first = np.linalg.eigh(covariance)[1][:, -2:]
+    assert np.linalg.svd(first.T @ found.numpy())[1] == pytest.approx([1, 1], abs=1e-4)
+    found, losses = fit(site, subject.task, 1, among="units", **fitting)
+    assert sorted(found.flatten().tolist())[-2:] == [0, 1] and losses[-1] < losses[0]
+    alone = [
+        float(interchange_accuracy(subject, site, one[:, None]).nanmean())
+        for one in torch.eye(site.width)
+    ]
+    assert alone[int(found.argmax())] >= np.quantile(alone, 0.75)
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "text"),
     [
