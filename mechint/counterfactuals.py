@@ -103,14 +103,12 @@ def draw(
         tally["correct"] += int(keep.sum())
         kept.append(pairs[_choose(pairs, keep, room, seen)])
         if sum(map(len, kept)) == n:
-            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-            return Pairs.cat(kept)[order.to(subject.device)]
+            return _shuffled(Pairs.cat(kept), seed)
         if tally["drawn"] >= 2 * n and not tally["fitting"]:
             break  # what two rounds do not show at all is not there
     found = _balanced(Pairs.cat(kept), relation)
     if len(found) >= (n if least is None else least):
-        order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed))
-        return found[order.to(subject.device)]
+        return _shuffled(found, seed)
     tally["kept"] = len(found)
     of = "" if among is None else f" of {len(among)} examples"
     raise DataError(
@@ -118,6 +116,11 @@ def draw(
         f"{variable.name} at the answer {task.answer_names[index]}: "
         f"{_missing(tally, relation, only_correct, task, among, least)}"
     )
+
+
+def _shuffled(pairs: Pairs, seed: int) -> Pairs:
+    order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
+    return pairs[order.to(pairs.base.device)]
 
 
 def _balanced(pairs: Pairs, relation: Relation) -> Pairs:
@@ -176,9 +179,7 @@ def _stated(
             f"answer, none of them with both answers right; {subject.task.when_wrong}, or set "
             "only_correct=false"
         )
-    rows = keep.nonzero().flatten().cpu()
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-    return pairs[rows[order[:n]].to(subject.device)]
+    return _shuffled(pairs[keep], seed)[:n]
 
 
 def pair_all(
@@ -311,16 +312,8 @@ def _fitting(
     tally["drawn"] += n
     tally["fitting"] += int(fits.sum())
     labels = drawn.labels[torch.arange(n, device=reads.device), reads.clamp_min(0)]
-    parts = (
-        drawn.base.tokens,
-        drawn.source.tokens,
-        reads,
-        source_reads,
-        answers,
-        source_answers,
-        labels,
-    )
-    return Pairs(*parts, drawn.base.lengths)[fits].to(subject.device)
+    parts = (drawn.base.tokens, drawn.source.tokens, reads, source_reads, answers, source_answers)
+    return Pairs(*parts, labels, drawn.base.lengths)[fits].to(subject.device)
 
 
 def answered(subject: Subject, pairs: Pairs) -> Bool[Tensor, " pair"]:

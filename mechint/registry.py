@@ -111,10 +111,9 @@ class Registry(Generic[T]):
         where = f"{self.kind} {name!r} of {owner}"
         try:
             found = _load(target)
-        except (ImportError, AttributeError) as error:
-            raise MechintError(f"{where} cannot be loaded: {error}") from error
         except Exception as error:  # a third party's module may raise anything
-            said = f"{type(error).__name__}: {error}"
+            plain = isinstance(error, ImportError | AttributeError)
+            said = str(error) if plain else f"{type(error).__name__}: {error}"
             raise MechintError(f"{where} cannot be loaded: {said}") from error
         if owner != OWN and (reason := self._invalid(name, found)):
             raise MechintError(f"{where}: {reason}")
@@ -180,10 +179,10 @@ class Registry(Generic[T]):
 def _topic(node: ast.ClassDef | ast.FunctionDef) -> str:
     """The text that a class body assigns to `topic`."""
     for line in node.body:
-        if isinstance(line, ast.Assign | ast.AnnAssign) and isinstance(line.value, ast.Constant):
-            names = line.targets if isinstance(line, ast.Assign) else [line.target]
-            if any(isinstance(one, ast.Name) and one.id == "topic" for one in names):
-                return str(line.value.value)
+        if isinstance(line, ast.Assign | ast.AnnAssign) and line.value is not None:
+            named = line.targets[0] if isinstance(line, ast.Assign) else line.target
+            if ast.unparse(named) == "topic":
+                return str(ast.literal_eval(line.value))
     return OTHER
 
 

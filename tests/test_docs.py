@@ -119,26 +119,6 @@ def test_every_name_stands_in_the_tables() -> None:
     assert named == {name for name in PROBES if PROBES[name].intervenes}
 
 
-def test_what_the_pages_count_is_what_the_tests_hold() -> None:
-    from tests.probes.test_null_uniformity import NOT_ASKED
-    from tests.training import test_damages
-
-    nulls = " ".join((DOCS / "nulls.md").read_text(encoding="utf-8").split())
-    named = nulls.partition("Not those of ")[2].partition(", whose null")[0]
-    assert set(re.findall(r"`([a-z-]+)`", named)) == set(NOT_ASKED)
-    refused = len(test_damages.FINISHED) + len(test_damages.INTERRUPTED)
-    mended = (test_damages.test_a_run_without_its_end_is_trained_again,)
-    mended += (test_damages.test_an_interrupted_run_is_put_in_order,)
-    cases = [
-        len(mark.args[1])
-        for test in mended
-        for mark in test.pytestmark
-        if mark.name == "parametrize"
-    ]
-    counted = f"| {refused} damages refused, {sum(cases)} repaired, links refused |"
-    assert counted in (DOCS / "reliability.md").read_text(encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a warning of the builder is an error."""

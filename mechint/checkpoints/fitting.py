@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from mechint.checkpoints.reader import Assumption, ParsedCheckpoint
 from mechint.config import ModelConfig
+from mechint.config._assign import set_options
 from mechint.errors import CheckpointError, MechintError
 from mechint.models.pair_config import PairNetworkConfig
 from mechint.registry import TASKS
@@ -173,28 +175,19 @@ def propose(config: ModelConfig) -> list[str]:
     """
     found = []
     for name in TASKS:
-        try:
+        with contextlib.suppress(MechintError):  # a broken plug-in proposes nothing
             family = TASKS[name]
-        except MechintError:  # a broken plug-in proposes nothing
-            continue
-        fields = {field.name for field in dataclasses.fields(family)}  # type: ignore[arg-type]
-        moduli = (
-            dict.fromkeys((config.d_vocab_out, config.d_vocab - 1, config.d_vocab))
-            if "p" in fields
-            else ()
-        )
-        trials = [
-            {"p": p} | equals
-            for p in moduli
-            for equals in ({}, {"equals": False})
-            if set(equals) <= fields
-        ]
-        fitting = next((trial for trial in trials if _suits(config, family, trial)), None)
-        if fitting is not None:
-            found.append(
-                f"--task {name} "
-                + " ".join(f"--set {key}={str(value).lower()}" for key, value in fitting.items())
-            )
+            fields = {field.name for field in dataclasses.fields(family)}  # type: ignore[arg-type]
+            moduli = dict.fromkeys((config.d_vocab_out, config.d_vocab - 1, config.d_vocab))
+            trials = [
+                {"p": p} | more
+                for p in moduli
+                for more in ({}, {"equals": False})
+                if {"p", *more} <= fields
+            ]
+            fitting = next((trial for trial in trials if _suits(config, family, trial)), None)
+            if fitting is not None:
+                found.append(" ".join([f"--task {name}", *set_options(fitting)]))
     return found
 
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -188,15 +188,6 @@ def answer_of(text: str | None) -> int | Literal["all"] | None:
     return int(text)
 
 
-def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
 def split_commas(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -307,4 +298,7 @@ force_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 """The shared options, each as a decorator."""
 
-foreign_options = _options(task_option, set_option, device_option)
+
+def foreign_options(command: Any) -> Any:
+    """The options by which a model of any format is opened."""
+    return task_option(set_option(device_option(command)))

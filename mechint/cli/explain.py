@@ -134,7 +134,6 @@ def explain(
         print_json({"schema": 1, "path": str(path), "audits": audits, "rivals": shown})
     else:
         from mechint.explain.text import audits_text
-        from mechint.terminal import wrap_line
 
         screen = console()
         heading = f"{title_of(subject)}   {path}"
@@ -142,8 +141,7 @@ def explain(
         if apart is not None:
             screen.print()
             for line in str(apart).splitlines():
-                for part, _ in wrap_line(line, screen.width, "", " " * 15):
-                    screen.print(part.rstrip(), markup=False, highlight=False, soft_wrap=True)
+                _print(line, 15)
     return 0
 
 
@@ -154,7 +152,6 @@ def _over_steps(
     from mechint.explain.table import steps_lines
     from mechint.results import to_jsonable
     from mechint.run_table import runs
-    from mechint.terminal import wrap_line
 
     with counting("explaining") as report:
         table = runs(path).over_steps().explain(family, seed=seed, answer=answer, examples=n)
@@ -162,11 +159,18 @@ def _over_steps(
     if as_json:
         print_json(to_jsonable({"schema": 1, "path": str(path), "rows": rows}))
         return 0
-    screen = console()
     for line in steps_lines(rows):
-        for part, _ in wrap_line(line, screen.width, "", " " * (43 if line[:1] == " " else 2)):
-            screen.print(part.rstrip(), markup=False, highlight=False, soft_wrap=True)
+        _print(line, 43 if line[:1] == " " else 2)
     return 0
+
+
+def _print(line: str, indent: int) -> None:
+    """Print a line, wrapped between words and then indented."""
+    from mechint.terminal import wrap_line
+
+    screen = console()
+    for part, _ in wrap_line(line, screen.width, "", " " * indent):
+        screen.print(part.rstrip(), markup=False, highlight=False, soft_wrap=True)
 
 
 def _rivals(subject: Any, best: Audit, seed: int, n: int) -> Rivals | None:

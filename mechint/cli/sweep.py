@@ -371,23 +371,17 @@ def summary_lines(rows: Rows) -> list[str]:
     test accuracy     0 ··········●·······●·· 1   50.0% … 90.0%   median 70.0%
     worst: seed=0,lr=1   50.0%
     """
-    held = {
-        row["id"]: row["metrics"]["test.accuracy"]
-        for row in rows
-        if isinstance(row["metrics"].get("test.accuracy"), int | float)
-    }
+    cells = {row["id"]: row["metrics"].get("test.accuracy") for row in rows}
+    held = {name: value for name, value in cells.items() if isinstance(value, int | float)}
     if len(held) < 2:
         return []
-    groups: dict[str, list[float]] = {"test accuracy": list(held.values())}
+    groups: dict[str, list[float]] = {}
     for name, value in held.items():
         for text in name.split(","):
             if not text.startswith("seed="):
                 groups.setdefault(f"  {text}", []).append(value)
-    shown = {
-        name: values
-        for name, values in groups.items()
-        if len(values) < len(held) or name == "test accuracy"
-    }
+    shown = {"test accuracy": list(held.values())}
+    shown |= {name: values for name, values in groups.items() if len(values) < len(held)}
     width = max(16, *map(len, shown))
     lines = [f"{name:<{width}}  {_dots(values)}" for name, values in shown.items()]
     worst = min(held, key=lambda name: held[name])
@@ -446,9 +440,13 @@ def run_search_command(
         search = read_search(out)
     keep_probes(out, request["probes"], wait=False)
     wanted = n_trials or max(TRIALS, len(trials(out)))
+
+    def trial_places() -> list[Path]:
+        return sorted(file.parent for file in out.glob("trial=*/**/config.json"))
+
     with (
         training_bar(f"search of {counted(wanted, 'trial')}") as bar,
-        forwarding(lambda: _trial_places(out), request["loggers"], bar) as report,
+        forwarding(trial_places, request["loggers"], bar) as report,
     ):
         for rows in run_search(out, wanted, request["device"], report, request["workers"]):
             if not request["as_json"]:
@@ -477,11 +475,6 @@ def show_search(out: Path, as_json: bool, printed: bool = False) -> int:
             f"mechint train {search.task}{settings}"
         )
     return 0 if done or not rows else 2
-
-
-def _trial_places(out: Path) -> list[Path]:
-    """The run directories of the trials so far."""
-    return sorted(file.parent for file in out.glob("trial=*/**/config.json"))
 
 
 def print_trials(rows: Sequence[Mapping[str, Any]], objective: str) -> None:

@@ -33,12 +33,8 @@ def setting(
     choices: Iterable[Any] | None = None,
 ) -> Any:
     """A dataclass field with its help text and its range (both ends included) or its choices."""
-    metadata = {
-        "help": help,
-        "low": low,
-        "high": high,
-        "choices": tuple(choices) if choices is not None else None,
-    }
+    metadata = {"help": help, "low": low, "high": high}
+    metadata["choices"] = None if choices is None else tuple(choices)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -46,34 +42,19 @@ def _fits(value: Any, hint: Any) -> tuple[bool, Any]:
     """Return whether `value` is of type `hint`, and the value as that type (an int as a float, a
     list as a tuple).
     """
-    origin = typing.get_origin(hint)
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        # an exact member first, so that 3 stays an int in `int | float`
-        for member in typing.get_args(hint):
-            if type(value) is member:
-                return True, value
-        return next(
-            (
-                (True, fitted)
-                for member in typing.get_args(hint)
-                for ok, fitted in [_fits(value, member)]
-                if ok
-            ),
-            (False, value),
-        )
+        if type(value) in members:  # so that 3 stays an int in `int | float`
+            return True, value
+        tried = (_fits(value, member) for member in members)
+        return next((one for one in tried if one[0]), (False, value))
     if origin is tuple:
-        members = typing.get_args(hint)
         if not isinstance(value, list | tuple):
             return False, value
-        kinds = (
-            [members[0]] * len(value)
-            if len(members) == 2 and members[1] is Ellipsis
-            else list(members)
-        )
-        fitted = [_fits(item, kind) for item, kind in zip(value, kinds, strict=False)]
-        return len(kinds) == len(value) and all(ok for ok, _ in fitted), tuple(
-            item for _, item in fitted
-        )
+        kinds = members[:1] * len(value) if members[1:] == (Ellipsis,) else members
+        fitted = [_fits(*pair) for pair in zip(value, kinds, strict=False)]
+        whole = len(kinds) == len(value) and all(ok for ok, _ in fitted)
+        return whole, tuple(item for _, item in fitted)
     if origin is not None and issubclass(origin, Mapping):
         return isinstance(value, Mapping), value
     if hint is Any:
@@ -92,17 +73,12 @@ def _name(hint: Any) -> str:
         return "none"
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(_name(member) for member in typing.get_args(hint))
-    return (
-        hint.__name__
-        if isinstance(hint, type) and not typing.get_args(hint)
-        else str(hint).replace("typing.", "")
-    )
+    plain = isinstance(hint, type) and not typing.get_args(hint)
+    return hint.__name__ if plain else str(hint).replace("typing.", "")
 
 
-@functools.cache
-def _hints(cls: type) -> Mapping[str, Any]:
-    """The types of the fields, which `typing` reads from text each time it is asked."""
-    return typing.get_type_hints(cls)
+_hints = functools.cache(typing.get_type_hints)
+"""Class → the types of its fields, which `typing` reads from text each time it is asked."""
 
 
 class Settings:
@@ -136,18 +112,15 @@ class Settings:
                 self.reject(field.name, "one of " + ", ".join(map(str, choices)))
             if isinstance(value, tuple | str) and len(value) > LONGEST:
                 self.reject(field.name, f"at most {LONGEST} entries")
+            bottom, top = bounds(low, high)
             for number in value if isinstance(value, tuple) else (value,):
-                if isinstance(number, int | float) and not isinstance(number, bool):
-                    self._check_range(field.name, number, low, high)
-
-    def _check_range(self, name: str, number: float, low: float | None, high: float | None) -> None:
-        if isinstance(number, float) and not math.isfinite(number):
-            self.reject(name, _range(low, high))
-        if (low is not None and number < low) or (high is not None and number > high):
-            self.reject(name, _range(low, high))
-        bottom, top = bounds(low, high)
-        if not bottom <= number <= top:
-            self.reject(name, _range(bottom, top))
+                if not isinstance(number, int | float) or isinstance(number, bool):
+                    continue
+                beyond = (low is not None and number < low) or (high is not None and number > high)
+                if beyond or (isinstance(number, float) and not math.isfinite(number)):
+                    self.reject(field.name, _range(low, high))
+                if not bottom <= number <= top:
+                    self.reject(field.name, _range(bottom, top))
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what a task has computed and kept is not for another process."""
@@ -182,24 +155,13 @@ class Settings:
     @classmethod
     def describe(cls) -> list[dict[str, str]]:
         """One row per field: name, type, default, range and help, as text."""
-        hints = _hints(cls)
         rows = []
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-            choices = field.metadata.get("choices")
-            span = (
-                ", ".join(map(str, choices))
-                if choices
-                else _range(field.metadata.get("low"), field.metadata.get("high"), short=True)
-            )
-            rows.append(
-                {
-                    "name": field.name,
-                    "type": _name(hints[field.name]),
-                    "default": json.dumps(field.default, default=str),
-                    "range": span,
-                    "help": field.metadata.get("help", ""),
-                }
-            )
+            low, high, choices = (field.metadata.get(key) for key in ("low", "high", "choices"))
+            span = ", ".join(map(str, choices)) if choices else _range(low, high, short=True)
+            row = {"name": field.name, "type": _name(_hints(cls)[field.name])}
+            row |= {"default": json.dumps(field.default, default=str), "range": span}
+            rows.append(row | {"help": field.metadata.get("help", "")})
         return rows
 
 

@@ -9,18 +9,8 @@ from typing import Any
 
 # Okabe & Ito (2008), in an order whose first three also differ in lightness
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
-VIRIDIS = (
-    "#440154",
-    "#482878",
-    "#3E4A89",
-    "#31688E",
-    "#26828E",
-    "#1F9E89",
-    "#35B779",
-    "#6CCE59",
-    "#B4DE2C",
-    "#FDE725",
-)
+_VIRIDIS = "440154 482878 3E4A89 31688E 26828E 1F9E89 35B779 6CCE59 B4DE2C FDE725"
+VIRIDIS = tuple(f"#{color}" for color in _VIRIDIS.split())
 SCALES: dict[str, tuple[str, ...]] = {
     "sequential": VIRIDIS,
     "diverging": ("#2166AC", "#92C5DE", "#F7F7F7", "#F4A582", "#B2182B"),

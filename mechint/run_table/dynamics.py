@@ -118,18 +118,15 @@ def which_first(
     """
     from scipy.stats import binomtest
 
-    times = [
-        {time.path: time for time in emergence_times(rows, column, level, falling=down)}
+    a, b = (
+        {time.path: time.step for time in emergence_times(rows, column, level, falling=down)}
         for column, level, down in zip((first, second), levels, falling, strict=True)
-    ]
-    counts: dict[str, int] = defaultdict(int)
-    for path in times[0].keys() & times[1].keys():
-        a, b = times[0][path].step, times[1][path].step
-        kind = "neither" if math.isinf(a) and math.isinf(b) else "ties" if a == b else ""
-        counts[kind or ("first" if a < b else "second")] += 1
-    n = counts["first"] + counts["second"]
-    p_value = float(binomtest(counts["first"], n, 0.5).pvalue) if n else 1.0
-    return FirstTest(counts["first"], counts["second"], counts["ties"], counts["neither"], p_value)
+    )
+    both = [(a[path], b[path]) for path in a.keys() & b.keys()]
+    early, late = sum(x < y for x, y in both), sum(x > y for x, y in both)
+    neither = sum(math.isinf(x) and math.isinf(y) for x, y in both)
+    p_value = float(binomtest(early, early + late, 0.5).pvalue) if early + late else 1.0
+    return FirstTest(early, late, len(both) - early - late - neither, neither, p_value)
 
 
 def transition(
@@ -151,13 +148,11 @@ def transition(
 
 def _by_run(rows: Sequence[Row], column: str) -> Iterator[tuple[str, list[float], list[float]]]:
     """(path, steps, values) of every run, by ascending step, rows without a number left out."""
-    runs: dict[str, dict[float, float]] = defaultdict(dict)
-    for row in rows:
-        if is_number(row.get(column)) and is_number(row.get("step")):
-            runs[str(row.get("path"))][row["step"]] = float(row[column])
-    for path, curve in runs.items():
+    held = [row for row in rows if is_number(row.get(column)) and is_number(row.get("step"))]
+    for own in by_path(held):
+        curve = {row["step"]: float(row[column]) for row in own}
         steps = sorted(curve)
-        yield path, steps, [curve[step] for step in steps]
+        yield str(own[0].get("path")), steps, [curve[step] for step in steps]
 
 
 # --- the evaluations of runs ----------------------------------------------------------------------
@@ -166,7 +161,7 @@ def evaluations_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
     last step at which the table has the run; the rows themselves where no run keeps its
     evaluations.
     """
-    found = [_which(own[0]) | one for own in _by_path(rows) for one in _evaluations(own)]
+    found = [_which(own[0]) | one for own in by_path(rows) for one in _evaluations(own)]
     return found or [dict(row) for row in rows]
 
 
@@ -175,7 +170,7 @@ def with_evaluations(rows: Sequence[Row]) -> list[dict[str, Any]]:
     training metrics stand in those alone. Runs that keep no evaluations stay as they are.
     """
     found: list[dict[str, Any]] = []
-    for own in _by_path(rows):
+    for own in by_path(rows):
         evaluations = _evaluations(own)
         metrics = {name for one in evaluations for name in one} - {"step"}
         found += [{name: row[name] for name in row if name not in metrics} for row in own]
@@ -183,7 +178,8 @@ def with_evaluations(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def _by_path(rows: Sequence[Row]) -> list[list[Row]]:
+def by_path(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each run."""
     runs: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         runs[str(row.get("path"))].append(row)

@@ -15,7 +15,7 @@ from mechint.figures import Figure, Panel
 from mechint.registry import PROBES
 from mechint.report.page import Page, Section
 from mechint.results import Table
-from mechint.run_table.dynamics import evaluations_of, first_passages
+from mechint.run_table.dynamics import by_path, evaluations_of, first_passages
 from mechint.run_table.entries import (
     Row,
     check_column,
@@ -404,13 +404,10 @@ def transitions(rows: Sequence[Row], columns: Sequence[str]) -> list[dict[str, A
     """
     found = []
     for column in columns:
-        runs: dict[Any, list[Row]] = defaultdict(list)
-        for row in rows:
-            if is_number(row.get(column)) and is_number(row.get("step")):
-                runs[row.get("path")].append(row)
         passed: dict[float, list[float]] = defaultdict(list)
         ends = []
-        for own in runs.values():
+        held = [row for row in rows if is_number(row.get(column)) and is_number(row.get("step"))]
+        for own in by_path(held):
             values = [row[column] for row in sorted(own, key=lambda row: row["step"])]
             first, last = values[0], values[-1]
             if abs(last - first) < MIN_CHANGE * (max(values) - min(values)) or first == last:
@@ -445,14 +442,12 @@ def _through_steps(rows: Sequence[Row], shown: Sequence[Mapping[str, Figure]]) -
         rows: of one run, and shown: the figures of one probe at each row; a figure that fewer than
             two steps have is left out.
     """
-    names = dict.fromkeys(name for some in shown for name in some)
     pairs = sorted(zip(rows, shown, strict=True), key=lambda pair: pair[0]["step"])
-    found = {}
-    for name in names:
-        steps = {row["step"]: some[name] for row, some in pairs if name in some}
-        if len(steps) > 1:
-            found[name] = figures.stepped(steps)
-    return found
+    found: dict[str, dict[float, Figure]] = defaultdict(dict)
+    for row, some in pairs:
+        for name, figure in some.items():
+            found[name][row["step"]] = figure
+    return {name: figures.stepped(steps) for name, steps in found.items() if len(steps) > 1}
 
 
 def spaced_logarithmically(steps: Sequence[float]) -> bool:

@@ -11,11 +11,10 @@ model at a time and worker.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +71,7 @@ class Runs:
             UnknownNameError, ParameterError: no such probe or setting.
         """
         added = Measurement.of(name, seed=seed, answer=answer, **settings)
-        return dataclasses.replace(self, measurements=(*self.measurements, added))
+        return replace(self, measurements=(*self.measurements, added))
 
     def explain(
         self, family: str | None = None, *, seed: int = 0, answer: Any = None, examples: int = 3000
@@ -86,7 +85,7 @@ class Runs:
         from mechint.explain.table import BestExplanation
 
         made = Measurement(BestExplanation(family, examples), seed, answer)
-        return dataclasses.replace(self, measurements=(*self.measurements, made))
+        return replace(self, measurements=(*self.measurements, made))
 
     def kept(self) -> Runs:
         """The table with the probes that its runs were measured by before; nothing is measured.
@@ -103,9 +102,9 @@ class Runs:
                 found = Measurement.from_key(json.loads(text))
             except (MechintError, KeyError, TypeError, AttributeError):  # of another version
                 continue
-            chosen.setdefault(found.probe.name, dataclasses.replace(found, kept_only=True))
+            chosen.setdefault(found.probe.name, replace(found, kept_only=True))
         ordered = [chosen[name] for name in sorted(chosen)]
-        return dataclasses.replace(self, measurements=(*self.measurements, *ordered))
+        return replace(self, measurements=(*self.measurements, *ordered))
 
     def over_steps(self) -> Runs:
         """One row per kept checkpoint of every run, in place of one per run; training metrics stand
@@ -120,14 +119,12 @@ class Runs:
                 f"{self.entries[0].path}: keeps no checkpoints to look at over steps; "
                 "train with --set checkpoints=log"
             )
-        return dataclasses.replace(self, entries=entries)
+        return replace(self, entries=entries)
 
     def with_figures(self) -> Runs:
         """The table that keeps the probes' figures beside the runs too, for `figures_of`."""
-        kept = [
-            dataclasses.replace(one, figures=True, kept_only=False) for one in self.measurements
-        ]
-        return dataclasses.replace(self, measurements=tuple(kept))
+        drawn = (replace(one, figures=True, kept_only=False) for one in self.measurements)
+        return replace(self, measurements=tuple(drawn))
 
     def figures_of(self, name: str) -> list[dict[str, Figure]]:
         """Per model, the figures of the probe `name` that `with_figures` kept; {} where none is.
@@ -140,12 +137,6 @@ class Runs:
             raise UnknownNameError.of("measured probe", name, known)
         kept = [cache.read(entry, known[name]) for entry in self.entries]
         return [(one or {}).get("figures") or {} for one in kept]
-
-    def with_workers(self, workers: int) -> Runs:
-        """The table measured by `workers` processes."""
-        if not 1 <= workers <= 256:
-            raise ParameterError(f"runs: workers={workers}: expected 1 to 256")
-        return dataclasses.replace(self, workers=workers)
 
     # --- what is answered -------------------------------------------------------------------------
     def rows(self, progress: Count | None = None) -> list[dict[str, Any]]:
@@ -211,13 +202,11 @@ class Runs:
 
 def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """`row` without the settings in which no row differs from another."""
-    settings = [name for name in row if is_setting(name)]
-    same = {
-        name
-        for name in settings
-        if len(rows) > 1 and all(other.get(name) == row[name] for other in rows)
+    return {
+        name: value
+        for name, value in row.items()
+        if not (is_setting(name) and len(rows) > 1 and all(r.get(name) == value for r in rows))
     }
-    return {name: value for name, value in row.items() if name not in same}
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -272,6 +261,8 @@ def runs(
     from mechint.subject import Subject
 
     find_device(device)
+    if not 1 <= workers <= 256:
+        raise ParameterError(f"runs: workers={workers}: expected 1 to 256")
     opening = {"task": task, "parameters": parameters, "device": device}
     if isinstance(models, str | Path | Subject):
         models = [models]
@@ -287,8 +278,8 @@ def runs(
         if opener is not None:
             found = [Entry(path, path.name, source=opener)]
         else:
-            found = [dataclasses.replace(one, opening=opening) for one in find_entries(path)]
-        entries += [dataclasses.replace(found[0], name=name)] if name and len(found) == 1 else found
+            found = [replace(one, opening=opening) for one in find_entries(path)]
+        entries += [replace(found[0], name=name)] if name and len(found) == 1 else found
     if not entries:
         raise CheckpointError("runs: expected at least one path of a checkpoint or a run")
     given = [*(["task"] if task is not None else []), *parameters]
@@ -298,4 +289,4 @@ def runs(
             f"{run.path}: a run states its task and the task's parameters; expected these for "
             f"checkpoint files alone, got {', '.join(given)}"
         )
-    return Runs(tuple(with_distinct_names(entries))).with_workers(workers)
+    return Runs(tuple(with_distinct_names(entries)), workers=workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -132,7 +133,7 @@ def test_workers_give_the_same_table(folder: Path, monkeypatch: pytest.MonkeyPat
     alone = one.rows()
     for file in (folder / "d16").rglob("probes/table/embedding*.json"):
         file.unlink()
-    several = one.with_workers(2)
+    several = dataclasses.replace(one, workers=2)
     assert several.rows() == alone
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("a process for it"))
     assert several.rows() == alone, "what is kept is read by this process"
