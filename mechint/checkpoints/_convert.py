@@ -49,7 +49,14 @@ def convert(
         RunError: `target` is there already, or cannot be written.
     """
     target = Path(target)
-    format = _format(target, format)
+    served = ENDINGS.get(target.suffix, ())
+    format = format or next(iter(served), "")
+    if format not in served:
+        wanted = f" as {format}" if format else ""
+        raise CheckpointError(
+            f"{target}: cannot be written{wanted}; expected mechint (.pt), safetensors "
+            "(.safetensors) or transformer-lens (.pt)"
+        )
     check_target(Path(source), target, force)
     opened = load_checkpoint(source, task=task, parameters=parameters, model=model, mapping=mapping)
     if not hasattr(opened.model, "weights"):
@@ -74,18 +81,6 @@ def convert(
         split=None if split is None or split.rule == "mechint" else split.to_dict(),
     )
     return format
-
-
-def _format(target: Path, asked: str | None) -> str:
-    """The format that the ending of `target` stands for, or the one asked for where it may."""
-    served = ENDINGS.get(target.suffix)
-    if served is None or (asked is not None and asked not in served):
-        wanted = f" as {asked}" if asked else ""
-        raise CheckpointError(
-            f"{target}: cannot be written{wanted}; expected mechint (.pt), safetensors "
-            "(.safetensors) or transformer-lens (.pt)"
-        )
-    return asked or served[0]
 
 
 def check_target(source: Path, target: Path, force: bool) -> None:
@@ -113,19 +108,18 @@ def _save_transformer_lens(target: Path, opened: Checkpoint) -> None:
             f"{opened.path}: {config.label()} is not a transformer; TransformerLens has "
             "no such model"
         )
-    beyond = {
+    used = {
         "n_loops": config.n_loops > 1,
         "attention_rate": config.attention_rate < 1,
         "read_layers": config.read_layers is not None,
     }
-    if any(beyond.values()):
-        names = ", ".join(name for name, used in beyond.items() if used)
+    if beyond := [name for name, is_used in used.items() if is_used]:
         raise CheckpointError(
-            f"{opened.path}: uses {names}, which TransformerLens's HookedTransformer cannot express"
+            f"{opened.path}: uses {', '.join(beyond)}, which TransformerLens's HookedTransformer "
+            "cannot express"
         )
     said: dict[str, Any] = {} if config.attn_only else {"act_fn": config.act_fn}
-    said["attention_dir"] = config.attention_dir
-    said["attn_scale"] = config.scale
+    said |= {"attention_dir": config.attention_dir, "attn_scale": config.scale}
     if config.normalization_type != "LN":  # whose weights show it
         said["normalization_type"] = config.normalization_type
     if config.normalization_type is not None:

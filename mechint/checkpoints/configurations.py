@@ -7,7 +7,7 @@ projects share are read; everything else is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,9 @@ OPTIMIZER_FIELDS = frozenset({"lr", "learning_rate", "betas", "weight_decay"})
 
 TASK_PARTS = ("dataset", "data", "task", "train")
 OPERATIONS = {
-    "add": "add",
-    "addition": "add",
-    "+": "add",
-    "subtract": "subtract",
-    "subtraction": "subtract",
-    "-": "subtract",
-    "multiply": "multiply",
-    "multiplication": "multiply",
-    "*": "multiply",
+    **dict.fromkeys(("add", "addition", "+"), "add"),
+    **dict.fromkeys(("subtract", "subtraction", "-"), "subtract"),
+    **dict.fromkeys(("multiply", "multiplication", "*"), "multiply"),
     "x2y2": "x^2+y^2",
     "x2xyy2": "x^2+xy+y^2",
 }
@@ -77,31 +71,25 @@ def model_config(path: Path, content: Any, d_model: int) -> dict[str, Any]:
     """Fields of the model whose width is `d_model`, from `content` or from a file beside `path`;
     none where neither has them.
     """
-    for given in _inside(content):
-        for part in _parts(given):
-            if part.get("d_model", d_model) == d_model and not MODEL_FIELDS.isdisjoint(part):
-                return _without_optimizer(part)
-    for given in configurations(path):
-        for part in _parts(given):
-            if part.get("d_model") == d_model:
-                return _without_optimizer(part)
-    return {}
+    inside = [content.get(name) for name in CONFIGS] if isinstance(content, Mapping) else []
+    fitting = [
+        part
+        for part in _parts(inside)
+        if part.get("d_model", d_model) == d_model and not MODEL_FIELDS.isdisjoint(part)
+    ]
+    if not fitting:
+        fitting = [part for part in _parts(configurations(path)) if part.get("d_model") == d_model]
+    chosen = dict(fitting[0]) if fitting else {}
+    if not OPTIMIZER_FIELDS.isdisjoint(chosen):
+        chosen.pop("eps", None)
+    return chosen
 
 
-def _inside(content: Any) -> list[Mapping[str, Any]]:
-    found = [content.get(name) for name in CONFIGS] if isinstance(content, Mapping) else []
-    return [given for given in found if isinstance(given, Mapping)]
-
-
-def _parts(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A configuration and the parts of it that may be the model's."""
-    parts = [given, *(given.get(name) for name in MODEL_PARTS)]
+def _parts(configs: Iterable[Any]) -> list[Mapping[str, Any]]:
+    """Configurations, each with the parts of it that may be the model's."""
+    found = [given for given in configs if isinstance(given, Mapping)]
+    parts = [part for one in found for part in (one, *(one.get(name) for name in MODEL_PARTS))]
     return [part for part in parts if isinstance(part, Mapping)]
-
-
-def _without_optimizer(part: Mapping[str, Any]) -> dict[str, Any]:
-    mixed = not OPTIMIZER_FIELDS.isdisjoint(part)
-    return {name: value for name, value in part.items() if not (mixed and name == "eps")}
 
 
 def task_of(path: Path, content: Any, config: ModelConfig) -> dict[str, Any]:

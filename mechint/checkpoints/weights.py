@@ -36,11 +36,8 @@ def build_model(path: Path, parsed: ParsedCheckpoint) -> Any:
     """
     check_weights(path, parsed.config, parsed.weights)
     model = build(parsed.config)
-    if all(
-        value.dtype == torch.float64
-        for value in parsed.weights.values()
-        if value.is_floating_point()
-    ):
+    numbers = (value for value in parsed.weights.values() if value.is_floating_point())
+    if {value.dtype for value in numbers} == {torch.float64}:
         model = model.double()
     try:
         model.load_weights(parsed.weights)

@@ -10,8 +10,7 @@
 `lines`, `bars`, `scatter`, `histogram` show numbers against numbers; `heatmap`,
 `image_grid`, `attention` show matrices; `graph` a flow; `stacked` has panels on one axis, `stepped`
 a slider over steps. Builders take tensors, arrays or lists, and want a title, a caption, and axis
-titles with units in brackets. A caption can be given per verdict of the finding that it belongs to,
-and values that are negligible beside a `total` become a sentence.
+titles with units in brackets. A caption can be given per verdict of the finding that it belongs to.
 """
 
 from mechint.figures._attention import attention

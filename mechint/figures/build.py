@@ -129,8 +129,11 @@ def bars(
     ...     caption="C").plots[0].layers[0].lying
     True
     """
-    if (small := _negligible(series.values(), total, y_title)) is not None:
-        return Figure("sentence", title, small)
+    largest = max(map(abs, finite([numbers(one) for one in series.values()])), default=0.0)
+    if total and largest < NEGLIGIBLE * abs(total):
+        unit = y_title[y_title.rfind("(") + 1 : y_title.rfind(")")] if "(" in y_title else y_title
+        said = f"at most {largest:.2g} of {abs(total):.3g} {unit}, below 1%."
+        return Figure("sentence", title, said)
     places, names = _places(x)
     long = names is not None and sum(len(name) + 2 for name in names) > LONGEST
     lying = long if horizontal is None else horizontal
@@ -173,7 +176,6 @@ def scatter(
     labels: bool = False,
     cyclic: bool = False,
     equal: bool = False,
-    height: int | None = None,
 ) -> Figure:
     """Points.
 
@@ -211,7 +213,6 @@ def scatter(
         Axis(y_title, names=y_names),
         (),
         equal=equal,
-        size=height,
     )
 
 
@@ -270,7 +271,6 @@ def heatmap(
     y: Sequence[Any] | None = None,
     diverging: bool = False,
     limits: tuple[float, float] | None = None,
-    total: float | None = None,
     annotate: bool | None = None,
     square: bool = False,
 ) -> Figure:
@@ -281,24 +281,16 @@ def heatmap(
         x, y: names or numbers of columns and rows, which may repeat; their indices when None.
         z_title: quantity of the color, with its unit in brackets: "attention (0–1)".
         diverging: colors symmetric about zero.
-        limits: (least, largest) of the color scale; total: the quantity's reference (the model's
-            logit difference, say), which is then the end of the scale. A matrix below 1% of
-            `total`, or the same everywhere, is stated in a sentence.
+        limits: (least, largest) of the color scale. A matrix that is the same everywhere is stated
+            in a sentence.
         annotate: write the numbers into the cells; when None, where there are at most 80.
         square: cells as high as wide.
 
     >>> heatmap([[1.0, 2.0]], title="T", x_title="key", y_title="query", z_title="attention (0–1)",
     ...     caption="C", limits=(0, 4)).plots[0].layers[0].scale.high
     4
-    >>> heatmap([[1e-17]], title="Heads", x_title="key", y_title="query", z_title="logits (nats)",
-    ...     caption="C", total=45.4).caption
-    'Heads: at most 1e-17 of 45.4 nats, below 1%.'
     """
     matrix = _matrix(z)
-    if (small := _negligible([matrix], total, z_title)) is not None:
-        return Figure("sentence", title, f"{title}: {small}")
-    if limits is None and total is not None:
-        limits = (-abs(total), abs(total)) if diverging else (0.0, abs(total))
     held = matrix[np.isfinite(matrix)]
     if held.size > 1 and limits is None and np.ptp(held) <= 1e-6 * np.abs(held).max():
         said = f"{title}: {held.flat[0]:.3g} everywhere, {z_title}."
@@ -564,17 +556,6 @@ def _made(kind: Kind, title: str, caption: Caption, plots: Sequence[Plot], **mor
         return Figure(kind, title, caption, list(plots), **more)
     others = {verdict: text for verdict, text in caption.items() if verdict != "yes"}
     return Figure(kind, title, caption["yes"], list(plots), captions=others, **more)
-
-
-def _negligible(values: Any, total: float | None, unit: str) -> str | None:
-    """The sentence for values below 1% of `total`; None where they are not, or it is unknown."""
-    if total is None or not total:
-        return None
-    largest = max(map(abs, finite([numbers(one) for one in values])), default=0.0)
-    if largest >= NEGLIGIBLE * abs(total):
-        return None
-    bracket = unit[unit.rfind("(") + 1 : unit.rfind(")")] if "(" in unit else unit
-    return f"at most {largest:.2g} of {abs(total):.3g} {bracket}, below 1%."
 
 
 def _places(values: Any) -> tuple[list[Any], list[str] | None]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from mechint.errors import ParameterError
 from mechint.figures.interactive import page_of, specification
-from mechint.figures.parts import Axis, Layer, Plot
+from mechint.figures.parts import Axis, Plot
 from mechint.figures.static import drawing, inline_svg
 from mechint.files import write_bytes, write_text
 from mechint.jsonable import from_jsonable, without_defaults
@@ -57,12 +57,6 @@ class Figure:
     def from_dict(cls, data: Mapping[str, Any]) -> Figure:
         """The figure that `to_dict` wrote."""
         return from_jsonable(cls, data)
-
-    def add(self, *layers: Layer) -> Figure:
-        """The figure with more layers in its first panel."""
-        first, *rest = self.plots
-        first = dataclasses.replace(first, layers=[*first.layers, *layers])
-        return dataclasses.replace(self, plots=[first, *rest])
 
     def for_verdict(self, verdict: str) -> Figure:
         """The figure with the caption that stands where the finding's verdict is `verdict`."""

@@ -102,7 +102,7 @@ def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor
             isinstance(task, Mapping)
             and isinstance(task.get("name"), str)
             and isinstance(task.get("parameters"), Mapping)
-            and all(isinstance(name, str) for name in task["parameters"])
+            and _is_json(task["parameters"])
         ),
         "step": step is None or checked_seed(step) is not None,
         "seed": seed is None or checked_seed(seed) is not None,
@@ -110,11 +110,10 @@ def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor
     }
     for name in ("metrics", "train", "versions", "assumed"):
         fits[name] = fits[name] and _is_json(header.get(name))
-    wrong = [name for name, right in fits.items() if not right]
-    if wrong:
+    if wrong := [name for name, right in fits.items() if not right]:
+        are = "is" if len(wrong) == 1 else "are"
         raise CheckpointError(
-            f"{path}: a mechint checkpoint whose {', '.join(wrong)} "
-            f"{'is' if len(wrong) == 1 else 'are'} damaged"
+            f"{path}: a mechint checkpoint whose {', '.join(wrong)} {are} damaged"
         )
 
 
