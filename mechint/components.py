@@ -150,6 +150,3 @@ def list_components(
         raise NotApplicableError(f"{subject.describe()}: has no hook for {named}")
     left_out = tuple(text for kind, text in said.items() if has.get(kind, True))
     return Components(tuple(sites), left_out)
-
-
-__all__ = ["DEFAULT", "Components", "list_components", "site_of"]

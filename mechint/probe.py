@@ -21,7 +21,7 @@ from mechint.errors import MechintError, NotApplicableError
 from mechint.interventions import resumes
 from mechint.models.protocol import Capability
 from mechint.registry import PROBES, summary
-from mechint.reporting import Report, performance
+from mechint.reporting import Report as Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject, Which, check_subjects
 from mechint.task import FiniteTask
@@ -327,16 +327,3 @@ def quick_probes() -> list[str]:
         except MechintError as error:
             warnings.warn(str(error), stacklevel=2)
     return names
-
-
-__all__ = [
-    "NEEDS",
-    "Need",
-    "Probe",
-    "Report",
-    "performance",
-    "quick_probes",
-    "run",
-    "run_all",
-    "unmet_need",
-]

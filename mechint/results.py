@@ -377,21 +377,3 @@ class ProbeResult:
             return [name, shown, "", "", ""]
         spread = f"{short(null.mean)} ± {short(null.std)}"
         return [name, shown, spread, null.z_text, null.p_text.removeprefix("p ").lstrip("= ")]
-
-
-__all__ = [
-    "MARKS",
-    "SCHEMA",
-    "VERDICTS",
-    "Claim",
-    "Effect",
-    "Figure",
-    "Finding",
-    "Null",
-    "ProbeResult",
-    "Table",
-    "Verdict",
-    "rank",
-    "short",
-    "to_jsonable",
-]

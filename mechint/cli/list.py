@@ -223,6 +223,3 @@ def _show_settings(out: Console, rows: Sequence[Mapping[str, str]], title: str) 
         for text, indent in ((expected, 4), (f"    {row['help']}", 4)):
             for line in hanging(text, out.width, indent):
                 click.echo(line)
-
-
-__all__ = ["probes", "tasks"]

@@ -17,7 +17,8 @@ from mechint.config import setting
 from mechint.errors import UnknownNameError, counted
 from mechint.interventions import Site
 from mechint.null import least_signs, sign_flips
-from mechint.probe import Need, Probe, Report, performance, unmet_need
+from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.reporting import performance
 from mechint.results import Effect, ProbeResult, Table
 from mechint.task import ACCURACY, LOSS
 from probes._ablation.measures import (

@@ -134,19 +134,8 @@ def test_settings_reach_the_probe_and_the_task(mechint: Command, planted: Path) 
     )
     null = few["results"]["gradients"]["null"]["gradients.below_shuffled"]
     assert null["samples"] == 9
-    named = mechint(
-        "analyze",
-        planted,
-        "--task",
-        "modular-arithmetic",
-        "--set",
-        "p=23",
-        "--set",
-        "operation=subtract",
-        "--probe",
-        "lens",
-        "--json",
-    )
+    task = ["--task", "modular-arithmetic", "--set", "p=23", "--set", "operation=subtract"]
+    named = mechint("analyze", planted, *task, "--probe", "lens", "--json")
     assert data(named)["results"]["lens"]["metrics"]["lens.final_accuracy"] < 0.1
 
 
@@ -168,19 +157,8 @@ def test_settings_are_sorted_by_their_owner() -> None:
 def test_a_probe_that_does_not_apply_does_not_lose_the_others(
     mechint: Command, planted: Path, tmp_path: Path
 ) -> None:
-    result = mechint(
-        "analyze",
-        planted,
-        "--probe",
-        "gradients",
-        "--probe",
-        "subspace",
-        "--probe",
-        "lens",
-        "--json",
-        "--out",
-        tmp_path / "r.html",
-    )
+    asked = ("--probe", "gradients,subspace", "--probe", "lens", "--json")
+    result = mechint("analyze", planted, *asked, "--out", tmp_path / "r.html")
     assert result.exit_code == 2
     assert set(account(result)["results"]) == {"gradients", "lens"}
     assert "mechint: probe subspace does not apply to" in result.stderr

@@ -70,35 +70,13 @@ def test_a_model_is_trained_to_hold_variables_where_it_is_told(
 
 
 def test_seeds_train_together(mechint: Command, tmp_path: Path) -> None:
-    rows = json.loads(
-        mechint(
-            "train",
-            "modular-arithmetic",
-            *SMALL,
-            "--seeds",
-            "1:3",
-            "--out",
-            tmp_path / "many",
-            "--json",
-        ).stdout
-    )
+    train = ("train", "modular-arithmetic", *SMALL, "--json", "--out")
+    rows = json.loads(mechint(*train, tmp_path / "many", "--seeds", "1:3").stdout)
     assert [Path(row["path"]).name for row in rows] == ["seed-0001", "seed-0002"]
     assert rows[0]["metrics"] != rows[1]["metrics"]
-    alone = json.loads(
-        mechint(
-            "train",
-            "modular-arithmetic",
-            *SMALL,
-            "--set",
-            "train.seed=2",
-            "--out",
-            tmp_path / "alone",
-            "--json",
-        ).stdout
-    )
-    assert alone[0]["metrics"]["test.loss"] == pytest.approx(
-        rows[1]["metrics"]["test.loss"], rel=1e-4
-    )
+    (alone,) = json.loads(mechint(*train, tmp_path / "alone", "--set", "train.seed=2").stdout)
+    expected = rows[1]["metrics"]["test.loss"]
+    assert alone["metrics"]["test.loss"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_directory_with_a_run_is_kept(mechint: Command, tmp_path: Path) -> None:
