@@ -113,7 +113,10 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
         "",
         "![Per probe, the share of plants and of controls that it detects](calibration.svg)",
         "",
-        f"{table.caption} Made by `{command}` on the date of each row.",
+        (
+            f"{table.caption} Made by `{command}` on the date of each row. What probes find in "
+            "models that training made hold their variables: `docs/trained-truth.md`."
+        ),
         "",
         (
             "`detected` is the power on a plant and the rate of false positives on a control, with "

@@ -278,8 +278,8 @@ Answer = tuple[str, str, str, float]
 """Probe, what it was asked about, its answer and seconds of processor time."""
 
 
-def answers_of(path: Path) -> list[Answer]:
-    """What every probe says of every aligned variable of the model at `path`: of a verified one, of
+def answers_of(path: Path, probes: Sequence[str]) -> list[Answer]:
+    """What probes say of every aligned variable of the model at `path`: of a verified one, of
     the same model about sites that do not hold the variable and of an untrained model of the same
     shape; or of a natural twin, of which nobody knows where a variable is.
     """
@@ -289,7 +289,7 @@ def answers_of(path: Path) -> list[Answer]:
         return said
     kind = "natural twin" if truth["natural"] else "enforced"
     untrained = subject.untrained(1)
-    for probe in ASKED:
+    for probe in probes:
         for variable in truth["alignment"]:
             asked: list[tuple[str, Subject, dict[str, Any]]] = [(kind, subject, {})]
             if not truth["natural"]:
@@ -306,11 +306,15 @@ def answers_of(path: Path) -> list[Answer]:
     return said
 
 
-def judge(paths: Sequence[Path], workers: int = 1) -> list[dict[str, Any]]:
-    """Ask every probe about the models at `paths`; a row for each probe and kind of question."""
+def judge(
+    paths: Sequence[Path], workers: int = 1, probes: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Ask probes, all of `ASKED` when None, about the models at `paths`: a row for each probe and
+    kind of question.
+    """
     said: dict[tuple[str, str], list[tuple[str, float]]] = {}
     with counting("asking probes") as update:
-        jobs = [(path,) for path in paths]
+        jobs = [(path, probes or list(ASKED)) for path in paths]
         for done, answers in enumerate(_outcomes(answers_of, jobs, workers), 1):
             update(done, len(paths), "")
             for probe, kind, answer, seconds in answers:
@@ -342,6 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--workers", type=int, default=usable_cores(), help="processes")
     parser.add_argument("--judge", action="store_true", help="ask the probes about them")
+    parser.add_argument("--probes", nargs="*", choices=list(ASKED), help="those asked; all")
     chosen = parser.parse_args(arguments)
     make_directory(chosen.out)
     seeds = range(chosen.first, chosen.first + chosen.models)
@@ -352,7 +357,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_text(chosen.out / "zoo.md", markdown(rows))
     if chosen.judge:
         paths = [Path(one.provenance["checkpoint"]["path"]) for one in subjects]
-        table = markdown(judge(paths, chosen.workers))
+        table = markdown(judge(paths, chosen.workers, chosen.probes))
         write_text(chosen.out / "probes.md", table)
         click.echo(table)
 
