@@ -36,7 +36,7 @@ from mechint.subject import Subject
 from mechint.task import rng
 from probes._circuits import Scorer, edge_attribution, path_patching
 from probes._circuits.choosing import graph_of, paired, split
-from probes._circuits.judging import curve_of
+from probes._circuits.search import curve_of
 
 
 def random_order(scorer: Scorer) -> np.ndarray:

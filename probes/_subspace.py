@@ -116,8 +116,8 @@ class Subspace(Probe):
         report.table("tasks", _table(captured, predicted, q.shape[1] / q.shape[0]))
         report.array("captured", captured)
         report.array("encoder_space", q)
-        for name, figure in _figures(held, predicted, captured, q.shape[1] / q.shape[0]).items():
-            report.figure(name, figure)
+        random_held = captured.shape[1] * q.shape[1] / q.shape[0]
+        report.figure("features", _figure(held, predicted, random_held))
         report.hero("features")
         return report.result()
 
@@ -201,30 +201,15 @@ def _table(captured: np.ndarray, predicted: np.ndarray, expected: float) -> Tabl
     )
 
 
-def _figures(
-    held: np.ndarray, predicted: np.ndarray, captured: np.ndarray, expected: float
-) -> dict[str, Figure]:
-    """`expected`: the share of a feature that a random encoder holds."""
-    return {
-        "features": figures.bars(
-            list(range(len(held))),
-            {"held": held, "predicted by utility": predicted},
-            title="Features of every task in the encoder",
-            x_title="task, most frequent first",
-            y_title="features held (of the task's rank)",
-            levels={"random subspace": expected * captured.shape[1]},
-            caption=(
-                "How many features of each task the encoder's column space holds, beside the "
-                "number its utility predicts."
-            ),
-        ),
-        "captured": figures.heatmap(
-            captured,
-            title="Share of every feature in the encoder",
-            x_title="feature, largest eigenvalue first",
-            y_title="task, most frequent first",
-            z_title="share of the feature held (0–1)",
-            limits=(0, 1),
-            caption="Features with a large utility, top left, are kept first.",
-        ),
-    }
+def _figure(held: np.ndarray, predicted: np.ndarray, random: float) -> Figure:
+    """`random`: features of a task that a random encoder holds."""
+    return figures.bars(
+        list(range(len(held))),
+        {"held": held, "predicted by utility": predicted},
+        title="Features of every task in the encoder",
+        x_title="task, most frequent first",
+        y_title="features held (of the task's rank)",
+        levels={"random subspace": random},
+        caption="How many features of each task the encoder's column space holds, beside the "
+        "number its utility predicts.",
+    )

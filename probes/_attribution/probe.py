@@ -4,6 +4,7 @@ without it, and how well a gradient estimates that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +19,6 @@ from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, ProbeResult
 from probes._attribution.measures import AttributionEffects, measured
 from probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
-from probes._circuits.effects import correlation
 from probes._lens.readout import Readout
 from probes.ties import tied
 
@@ -123,7 +123,7 @@ class Attribution(Probe):
                 "component": names[top],
                 "tied": [names[i] for i in ties],
                 "sum_error": effects.sum_error,
-                "correlation": correlation(exact, first),
+                "correlation": _correlation(exact, first),
                 "worst": names[worst],
                 "worst_exact": float(exact[worst]),
                 "worst_first_order": float(first[worst]),
@@ -243,6 +243,13 @@ class Attribution(Probe):
 def _largest(values: Float[np.ndarray, " component"], inner: Sequence[int]) -> list[int]:
     """Those of the components `inner` with the largest of `values`: several where they tie."""
     return [inner[i] for i in tied(values[list(inner)])[0]]
+
+
+def _correlation(exact: np.ndarray, estimate: np.ndarray) -> float:
+    """Pearson's; NaN where either is constant."""
+    if min(np.ptp(exact), np.ptp(estimate)) < 1e-9:
+        return math.nan
+    return float(np.corrcoef(exact, estimate)[0, 1])
 
 
 def strong(result: ProbeResult) -> list[str]:

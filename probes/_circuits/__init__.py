@@ -1,12 +1,10 @@
 """Path patching, edge attribution and the circuit that they find."""
 
-from probes._circuits.effects import edge_attribution, path_patching
-from probes._circuits.exchange import from_mib, to_mib
 from probes._circuits.forward import PatchedForward, sender_outputs
-from probes._circuits.graph import Edge, Graph, Node, random_circuits
+from probes._circuits.graph import Edge, Graph, Node, from_mib, random_circuits, to_mib
 from probes._circuits.probe import Circuits
 from probes._circuits.scoring import Scorer
-from probes._circuits.search import find_circuit
+from probes._circuits.search import edge_attribution, find_circuit, path_patching
 
 __all__ = [
     "Circuits",

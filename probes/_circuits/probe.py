@@ -21,12 +21,19 @@ from probes._circuits.choosing import (
     stand_in,
     variable_setting,
 )
-from probes._circuits.effects import edge_attribution, path_patching
 from probes._circuits.graph import Graph
-from probes._circuits.judging import Judgement, Rivals, curve_of, judge_circuit, rivals_of
 from probes._circuits.scoring import Scorer
-from probes._circuits.search import find_circuit
-from probes.words import listed
+from probes._circuits.search import (
+    Judgement,
+    Rivals,
+    curve_of,
+    edge_attribution,
+    find_circuit,
+    judge_circuit,
+    path_patching,
+    rivals_of,
+)
+from probes.words import listed, position_names
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -178,13 +185,12 @@ class Circuits(Probe):
         rivals = rivals_of(on_unseen, kept, self.null_samples, seed)
         self._record(report, graph, kept, found, rivals)
         report.update({"method": method, "cpr": curve.cpr, "cmd": curve.cmd})
-        names = views.position_names(subject, graph.groups)
+        names = position_names(subject)
         report.table("edges", views.edges_table(graph, kept, effects, found.drops, names))
         report.array("effects", effects)
         report.array("circuit", kept.astype(float))
         title = f"Circuit of {counted(int(kept.sum()), 'edge')}"
         report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
-        report.figure("random", views.rivals_figure(rivals, int(kept.sum())))
         report.figure("curve", views.curve_figure(curve, int(kept.sum())))
         report.hero("circuit")
         self._say(report, held_out=test is not every)

@@ -10,26 +10,14 @@ import numpy as np
 from mechint import figures
 from mechint.results import Table
 from probes._circuits.graph import Edge, Graph
-from probes._circuits.judging import Curve, Rivals
+from probes._circuits.search import Curve
 
 if TYPE_CHECKING:
-    from mechint.subject import Subject
+    pass
 
 
 SHOWN, OTHERS = 60, 60
 """Edges of the circuit and outside of it that are drawn, those of the largest effects first."""
-
-
-def position_names(subject: Subject, positions: int) -> list[str]:
-    """(pos,) each position with its token, where that is the same in all examples."""
-    tokens, task = subject.data.tokens[:, :positions], subject.task
-    names = []
-    for position in range(tokens.shape[1]):
-        column = tokens[:, position]
-        same = task is not None and bool((column == column[0]).all())
-        text = f" '{task.vocabulary.decode(column[:1])}'" if same and task is not None else ""
-        names.append(f"{position}{text}")
-    return names
 
 
 def edges_table(
@@ -102,18 +90,6 @@ def _places(edges: Sequence[Edge], names: Sequence[str]) -> dict[str, tuple[floa
         for i, (_, name) in enumerate(row):
             places[name] = (i - (len(row) - 1) / 2, y)
     return places or {"(no edge)": (0.0, 0.0)}
-
-
-def rivals_figure(rivals: Rivals, size: int) -> figures.Figure:
-    """Random circuits of the same size beside the found one."""
-    return figures.histogram(
-        {f"random circuits of {size} edges": rivals.random_sufficiency},
-        title="Random circuits of the same size",
-        x_title="faithfulness (share of the model's score)",
-        marks={"found circuit": rivals.sufficiency},
-        null=True,
-        caption="A circuit that says something is more faithful than random paths of its size.",
-    )
 
 
 def curve_figure(curve: Curve, size: int) -> figures.Figure:

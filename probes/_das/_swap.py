@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 NOT_A_VECTOR = ("hook_pattern", "hook_attn_scores", "hook_scale", "hook_result")
-
-T = TypeVar("T")
 
 
 def swap(
@@ -150,48 +146,19 @@ def _check(subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
 def answers_under(
     subject: Subject,
     site: SwapSite,
-    replaced: Float[Tensor, "pair width"],
-    labels: Int[Tensor, "pair output"],
-) -> Float[Tensor, "pair output"]:
-    """1 where the answer with the activations replaced is the label (pair, output), 0 where it is
-    not, NaN where there is none.
+    replaced: Float[Tensor, "row width"],
+    labels: Int[Tensor, "row output"],
+) -> Float[Tensor, "row output"]:
+    """1 where the answer with the activations replaced is the label, 0 where it is not, NaN where
+    there is none; all pairs in order, once or several times.
     """
     parts = []
     with torch.no_grad():
-        for rows in torch.arange(len(site.pairs), device=subject.device).split(subject.chunk):
-            correct = subject.correct(site.logits(replaced[rows], rows), labels[rows])
+        for rows in torch.arange(len(replaced), device=subject.device).split(subject.chunk):
+            logits = site.logits(replaced[rows], rows % len(site.pairs))
+            correct = subject.correct(logits, labels[rows])
             parts.append(correct.float().masked_fill(labels[rows] == IGNORE, math.nan))
     return torch.cat(parts)
-
-
-AT_ONCE = 4096
-"""Pairs of all replacements together that run in one forward."""
-
-
-def mean_accuracies(
-    subject: Subject, site: SwapSite, replacements: Iterable[Float[Tensor, "pair width"]]
-) -> list[float]:
-    """The mean of `answers_under` the pairs' labels for each replacement, many in one forward."""
-    n, labels = len(site.pairs), site.pairs.labels
-    rows = torch.arange(n, device=subject.device)
-    found: list[float] = []
-    for some in batched(replacements, max(1, min(AT_ONCE, subject.chunk) // n)):
-        if len(some) == 1:
-            found.append(mean(answers_under(subject, site, some[0], labels)))
-            continue
-        with torch.no_grad():
-            logits = site.logits(torch.cat(some), rows.repeat(len(some)))
-            right = subject.correct(logits, labels.repeat(len(some), 1)).float()
-        right = right.masked_fill((labels == IGNORE).repeat(len(some), 1), math.nan)
-        found += [mean(part) for part in right.split(n)]
-    return found
-
-
-def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items, the last of what is left."""
-    iterator = iter(items)
-    while some := list(islice(iterator, size)):
-        yield some
 
 
 def interchange_accuracy(

@@ -16,29 +16,35 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mechint.activations import slices
 from mechint.interventions import ResidSite
 from mechint.pairs import Pairs
 from mechint.results import Null
 from mechint.task import Variable
-from probes._das._fit import fit, random_subspace
-from probes._das._swap import SwapSite, interchange_accuracy, mean, mean_accuracies, swap
-from probes._das.pairs import Drawn
-from probes._das.search import SiteCell, own_tokens
+from probes._das._swap import SwapSite, answers_under, interchange_accuracy, mean, swap
+from probes._das.search import Drawn, SiteCell, fit, own_tokens, random_subspace
 from probes._weights.circuits import fold
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
 
+AT_ONCE = 4096
+"""Pairs of all random subspaces together that run in one forward."""
+
+
 def random_accuracies(
     subject: Subject, site: SwapSite, dimension: int, n: int, seed: int
 ) -> list[float]:
     """Interchange accuracy of `n` random subspaces."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = (random_subspace(site.width, dimension, generator).to(site.base) for _ in range(n))
-    return mean_accuracies(
-        subject, site, (swap(subspace, site.base, site.source) for subspace in drawn)
-    )
+    generator, labels = torch.Generator().manual_seed(seed), site.pairs.labels
+    found: list[float] = []
+    for some in slices(n, max(1, min(AT_ONCE, subject.chunk) // len(labels))):
+        drawn = [random_subspace(site.width, dimension, generator) for _ in range(n)[some]]
+        swaps = [swap(one.to(site.base), site.base, site.source) for one in drawn]
+        right = answers_under(subject, site, torch.cat(swaps), labels.repeat(len(swaps), 1))
+        found += [mean(part) for part in right.split(len(labels))]
+    return found
 
 
 def arbitrary_accuracy(

@@ -9,27 +9,30 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
+from mechint import figures
 from mechint.config import setting
 from mechint.counterfactuals import asked_answer, choose_variable
 from mechint.errors import counted
 from mechint.pairs import told_apart
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import Effect, Null, ProbeResult
+from mechint.results import Effect, Null, ProbeResult, Table
 from mechint.task import Task, Variable
 from probes._das import controls
-from probes._das._fit import AMONG
 from probes._das._swap import SwapSite, mean
-from probes._das.pairs import MIN_EXAMPLES, MINIMAL_PAIRS, Drawn, draw_pairs
 from probes._das.search import (
+    AMONG,
+    MIN_EXAMPLES,
+    MINIMAL_PAIRS,
+    Drawn,
     Place,
     Rule,
     SiteCell,
     candidate_places,
     choose_cell,
     default_places,
+    draw_pairs,
     search,
 )
-from probes._das.views import loss_figure, sweep_figure, sweep_table, variables_table
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -194,7 +197,6 @@ class DAS(Probe):
         report.array("subspace", first.best.subspace.cpu().numpy())
         report.array("loss", np.array(first.best.losses))
         report.figure("sweep", sweep_figure(first))
-        report.figure("loss", loss_figure(first.best))
         report.hero("sweep")
         said = [self._say(report, one, nulls) for one, nulls in zip(aligned, names, strict=True)]
         report.metric("found", said[0] == "yes")
@@ -465,3 +467,78 @@ def _caveat(one: Alignment) -> str:
     if one.drawn.examples is not None and not one.drawn.apart:
         return "counterfactuals of held-out examples were trained on"
     return ""
+
+
+# --- tables and figure ----------------------------------------------------------------------------
+MOST_SITES = 16
+"""Sites in the figure of the search, the best ones."""
+
+
+def sweep_table(cells: Sequence[SiteCell], rule: Rule) -> Table:
+    """A row per site and dimension."""
+    columns: dict[str, Sequence[Any]] = {
+        "hook": [one.place[0] for one in cells],
+        "pos": ["answer" if one.place[1] is None else one.place[1] for one in cells],
+        "dimension": [one.dimension for one in cells],
+        "iia": [one.iia for one in cells],
+        "iia_train": [one.trained for one in cells],
+        "iia_full_swap": [one.full_swap for one in cells],
+        "iia_full_swap_minimal": [one.full_swap_minimal for one in cells],
+        "input_share": [one.input_share for one in cells],
+        "decoded": [one.decoded for one in cells],
+        "verdict": [one.verdict(rule) for one in cells],
+    }
+    units = {name: "share of pairs" for name in columns if name.startswith("iia")}
+    caption = (
+        "One row per site and dimension; iia on held-out pairs; iia_full_swap_minimal: all of the "
+        "activation, with sources that differ in the variable alone; input_share: variance of the "
+        "coordinates among inputs that share the value; decoded: values that they tell on other "
+        "inputs, above chance; verdict: without the controls."
+    )
+    return Table(columns, caption, units)
+
+
+def variables_table(aligned: Sequence[Alignment], rule: Rule) -> Table:
+    """A row per variable: its best subspace and what it is held against."""
+    columns: dict[str, Sequence[Any]] = {
+        "variable": [one.variable.name for one in aligned],
+        "where": [one.best.where for one in aligned],
+        "dimension": [one.best.dimension for one in aligned],
+        "iia": [one.best.iia for one in aligned],
+        "iia_random": [float(np.mean(one.random)) for one in aligned],
+        "iia_arbitrary": [max(one.arbitrary) for one in aligned],
+        "iia_full_swap_minimal": [one.best.full_swap_minimal for one in aligned],
+        "verdict": [one.best.verdict(rule) for one in aligned],
+    }
+    units = {name: "share of pairs" for name in columns if name.startswith("iia")}
+    return Table(columns, "One row per variable, at its best site.", units)
+
+
+def sweep_figure(one: Alignment) -> figures.Figure:
+    """The best dimension of every site, beside the controls."""
+    sites: dict[str, SiteCell] = {}
+    for cell in one.cells:
+        if cell.where not in sites or cell.iia > sites[cell.where].iia:
+            sites[cell.where] = cell
+    shown = sorted(sites.values(), key=lambda cell: -cell.iia)[:MOST_SITES]
+    levels = {"arbitrary labels": max(one.arbitrary)}
+    if one.untrained:
+        levels["untrained model"] = max(one.untrained)
+    mean, std = float(np.mean(one.random)), float(np.std(one.random))
+    return figures.bars(
+        [f"{cell.where}, {cell.dimension} dim." for cell in shown],
+        {
+            "best subspace": [cell.iia for cell in shown],
+            "whole activation": [cell.full_swap for cell in shown],
+        },
+        title=f"Interchange of {one.variable.name}",
+        x_title="site and dimension of its best subspace",
+        y_title="interchange intervention accuracy (0–1)",
+        levels=levels,
+        null=(mean, mean - 2 * std, mean + 2 * std),
+        horizontal=True,
+        caption=(
+            "How often the swap gives the counterfactual answer; the band: random subspaces of the "
+            "best site."
+        ),
+    )

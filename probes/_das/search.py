@@ -1,4 +1,4 @@
-"""Places where a variable is looked for, and what the best subspace of each does."""
+"""Pairs, places where a variable is looked for, and what the best subspace of each does."""
 
 from __future__ import annotations
 
@@ -8,20 +8,154 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.errors import ParameterError
+from mechint.counterfactuals import asked_answer, draw
+from mechint.errors import DataError, ParameterError
 from mechint.interventions import Site
 from mechint.models.protocol import read_only_hooks
 from mechint.pairs import Pairs
-from mechint.task import Variable
-from probes._das._fit import fit
+from mechint.task import IGNORE, Batch, FiniteTask, Task, Variable, sides
 from probes._das._swap import SwapSite, interchange_accuracy, mean
-from probes._das.pairs import Drawn
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
+
+MINIMAL_PAIRS = 256
+"""Most pairs on which the whole activation is swapped with a source that differs in the variable
+alone.
+"""
+MIN_PAIRS = 24
+"""Pairs in all, a third of them held out, without which nothing is searched."""
+HELD_OUT = 1 / 3
+"""Share of the examples that is held out where they are a sample (`FiniteTask.is_sample`)."""
+MIN_EXAMPLES = 10
+"""Held-out examples of a sample from which something is said: pairs of them that share none are
+five then, and five right of five against none have p = 1/252, four 1/70 (Fisher's exact test).
+"""
+
+
+AMONG = ("subspaces", "principal", "units")
+"""What `fit` searches: any subspace, the first principal directions, or units by a trained mask."""
+UNIT_COST = 0.01
+"""Nats that a unit of the mask costs."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Pairs that a subspace is trained on, and other pairs, on which it is judged.
+
+    minimal: pairs whose source differs from the base in the variable and in as little else as the
+    task allows, fewer than `MINIMAL_PAIRS` where the task has no more, None where it has none.
+    fitted: where the examples are a sample, those that `train` is made of, else None: no pair of
+    `test` has any of them. apart: nor a stated counterfactual of any of them.
+    """
+
+    train: Pairs
+    test: Pairs
+    minimal: Pairs | None = None
+    fitted: Batch | None = None
+    apart: bool = True
+
+    @property
+    def unseen(self) -> float:
+        """Share of `test` whose base and source are in no pair of `train`."""
+        trained = _inputs(self.train.base) | _inputs(self.train.source)
+        both = zip(self.test.base.tolist(), self.test.source.tolist(), strict=True)
+        new = [tuple(base) not in trained and tuple(source) not in trained for base, source in both]
+        return sum(new) / len(new)
+
+    @property
+    def examples(self) -> int | None:
+        """Different examples in `test` where these are a sample; None where they are not."""
+        if self.fitted is None:
+            return None
+        return len(_inputs(self.test.base) | _inputs(self.test.source))
+
+
+def _inputs(tokens: torch.Tensor) -> set[tuple[int, ...]]:
+    return {tuple(row) for row in tokens.tolist()}
+
+
+def draw_pairs(
+    subject: Subject, variable: Variable, trained: int, held_out: int, seed: int, only_correct: bool
+) -> Drawn:
+    """Pairs to train on, and pairs held out: others of the same inputs, or, where the inputs of the
+    task are a sample, pairs of examples that no training pair has. Of a small task as many as it
+    has, in the same proportion.
+
+    Raises:
+        DataError: there are fewer than `MIN_PAIRS`.
+    """
+    task = subject.task
+    assert task is not None
+    if isinstance(task, FiniteTask) and task.is_sample:
+        return _draw_divided(subject, task, variable, trained, held_out, seed, only_correct)
+    n = trained + held_out
+    if isinstance(task, FiniteTask):
+        n = int(min(n, count_pairs(math.prod(task.grid), variable)))
+    least, answer = min(n, MIN_PAIRS), asked_answer(subject)
+    drawn = draw(subject, variable, n, seed, only_correct=only_correct, answer=answer, least=least)
+    held = max(2, round(len(drawn) * held_out / (trained + held_out)))
+    minimal = draw_minimal(subject, variable, held_out, seed, only_correct, None)
+    return Drawn(drawn[held:], drawn[:held], minimal)
+
+
+def count_pairs(n: int, variable: Variable) -> int:
+    """Number of different independent pairs that n examples make."""
+    return n * (n - 1) if variable.is_example else n * n
+
+
+def _draw_divided(
+    subject: Subject,
+    task: FiniteTask,
+    variable: Variable,
+    trained: int,
+    held_out: int,
+    seed: int,
+    only_correct: bool,
+) -> Drawn:
+    """Pairs of examples that are trained on, and pairs of others."""
+    found = sides(task, HELD_OUT, seed)
+    fitted, others = (task.examples()[one] for one in (found.fitted, found.held_out))
+    parts: list[Pairs] = []
+    for wanted, among in ((trained, fitted), (held_out, others)):
+        n = min(wanted, count_pairs(len(among), variable))
+        if n < 2:
+            raise DataError(
+                f"{subject.describe()}: {len(fitted)} examples can be trained on and "
+                f"{len(others)} held out; two of each make a pair: give it more examples"
+            )
+        options = {"answer": asked_answer(subject), "among": among, "least": 2}
+        parts.append(draw(subject, variable, n, seed, only_correct=only_correct, **options))
+    minimal = draw_minimal(subject, variable, held_out, seed, only_correct, fitted)
+    train, test = parts
+    return Drawn(train, test, minimal, fitted, found.apart)
+
+
+def draw_minimal(
+    subject: Subject,
+    variable: Variable,
+    held_out: int,
+    seed: int,
+    only_correct: bool,
+    among: Batch | None,
+) -> Pairs | None:
+    """Pairs whose source differs in the variable and in as little else as the task allows, at most
+    as many as are held out; those made of the examples `among`. None where there are none.
+    """
+    n, answer = min(held_out, MINIMAL_PAIRS), asked_answer(subject)
+    options = {"only_correct": only_correct, "relation": "minimal", "answer": answer, "least": 1}
+    try:
+        drawn = draw(subject, variable, n, seed + 1, **options)
+    except DataError:
+        return None
+    if among is not None:
+        drawn = drawn[drawn.made_of(among.tokens)]
+    return drawn if len(drawn) else None
+
 
 Place = tuple[str, int | None]
 """A hook and a position, None for that of the answer."""
@@ -273,3 +407,100 @@ def own_tokens(
 ) -> Int[Tensor, "example own"]:
     """The tokens that the variable is computed from, where it says; else all."""
     return tokens[:, list(variable.positions)] if variable.positions else tokens
+
+
+# --- the fit of one subspace ----------------------------------------------------------------------
+def fit(
+    site: SwapSite,
+    task: Task,
+    dimension: int,
+    *,
+    steps: int,
+    batch_size: int,
+    lr: float,
+    seed: int,
+    labels: Int[Tensor, "pair output"] | None = None,
+    among: str = "subspaces",
+) -> tuple[Float[Tensor, "width k"], list[float]]:
+    """The subspace of this dimension whose interchange best gives the labels, and the loss of every
+    step.
+
+    Minimizes the cross-entropy of the labels (Geiger et al. 2024, Eq. 4) with Adam on a free matrix
+    whose QR decomposition gives the orthonormal columns, the learning rate falling linearly to
+    zero. Equal bits for equal seeds.
+
+    labels: (pair, output) in place of the pairs' own. among: "principal" takes the first principal
+    directions of the activations, whatever the labels; "units" those of most weight in a mask that
+    the same loss trains (desiderata-based masking, Davies et al. 2023).
+
+    Raises:
+        ParameterError: more dimensions than the activation is wide.
+    """
+    if dimension > site.width:
+        raise ParameterError(
+            f"das: dimension {dimension} is above the width {site.width} of {site.hook}"
+        )
+    labels = site.pairs.labels if labels is None else labels
+    generator = torch.Generator().manual_seed(seed)
+    if among == "principal":
+        each = torch.cat([site.base, site.source])
+        subspace = torch.linalg.svd(each - each.mean(0)).Vh[:dimension].T.contiguous()
+        with torch.no_grad():
+            every = torch.arange(min(batch_size, len(site.pairs)), device=site.base.device)
+            loss = answer_loss(task, site.swapped(subspace, every), labels[every])
+        return subspace, [float(loss)]
+    units = torch.eye(site.width).to(site.base) if among == "units" else None
+    free = random_subspace(site.width, dimension, generator).to(site.base).requires_grad_()
+    if units is not None:
+        free = site.base.new_zeros(site.width).requires_grad_()
+    adam, losses = torch.optim.Adam([free], lr=lr), []
+    for step in range(steps):
+        rows = torch.randint(len(site.pairs), (batch_size,), generator=generator)
+        rows = rows.to(site.base.device)
+        with torch.enable_grad():
+            subspace = orthonormal(free) if units is None else units * free.sigmoid().sqrt()
+            loss = answer_loss(task, site.swapped(subspace, rows), labels[rows])
+            loss = loss if units is None else loss + UNIT_COST * free.sigmoid().sum()
+            (free.grad,) = torch.autograd.grad(loss, free)
+        adam.param_groups[0]["lr"] = lr * (1 - step / steps)
+        adam.step()
+        with torch.no_grad():  # orthonormal again, so that the step size keeps its meaning
+            free.copy_(orthonormal(free) if units is None else free)
+        losses.append(loss.detach())
+    if units is not None:
+        return units[:, free.topk(dimension).indices], torch.stack(losses).tolist()
+    return free.detach(), torch.stack(losses).tolist()
+
+
+def orthonormal(free: Float[Tensor, "width k"]) -> Float[Tensor, "width k"]:
+    """Orthonormal columns that span the columns of `free`, in their order and sense.
+
+    >>> orthonormal(torch.tensor([[3.0], [4.0]])).flatten().tolist()
+    [0.6000000238418579, 0.800000011920929]
+    """
+    if free.shape[1] == 1:
+        return free / free.norm()
+    q, r = torch.linalg.qr(free)
+    return q * torch.where(r.diagonal() < 0, -1.0, 1.0).to(q)
+
+
+def answer_loss(
+    task: Task, logits: Float[Tensor, "row d_vocab_out"], labels: Int[Tensor, "row output"]
+) -> Float[Tensor, ""]:
+    """Mean over outputs of the mean cross-entropy (nats) of labels (row, output), in the precision
+    of the logits.
+    """
+    losses = [
+        F.cross_entropy(logits[:, columns], labels[:, output], ignore_index=IGNORE)
+        for output, columns in enumerate(task.output_slices.values())
+        if bool((labels[:, output] != IGNORE).any())
+    ]
+    return torch.stack(losses).mean()
+
+
+def random_subspace(
+    width: int, dimension: int, generator: torch.Generator
+) -> Float[Tensor, "width k"]:
+    """Orthonormal columns of a uniformly distributed subspace, float64."""
+    square = torch.randn(width, dimension, generator=generator, dtype=torch.float64)
+    return torch.linalg.qr(square)[0]

@@ -248,22 +248,6 @@ class Embedding(Probe):
         )
 
     def _draw(self, report: Report, similar: Array, ordered: bool) -> None:
-        singular = report.metrics["svd.singular_values"]
-        report.figure(
-            "singular_values",
-            figures.lines(
-                list(range(1, len(singular) + 1)),
-                {"singular value": singular},
-                title="Singular values of the embedding",
-                x_title="rank",
-                y_title="singular value (units of the embedding)",
-                caption=(
-                    f"{report.metrics['svd.rank_90']} dimensions hold 90% of the variance, of "
-                    f"Gaussian rows of the same lengths {report.nulls['svd.rank_90'].mean:.0f}."
-                ),
-                markers=len(singular) <= 40,
-            ),
-        )
         title = "value of the token" if ordered else "token, as the task lists them"
         report.figure(
             "similarity",

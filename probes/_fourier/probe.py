@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -15,14 +15,13 @@ from mechint.errors import counted
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.null import MaxNull
-from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from probes import removal, spectra
 from probes.operands import embedding_rows, own_orders
 from probes.removal import EmbeddingRemoval, Removals
 from probes.spectra import (
-    Array,
     Cycle,
     KeyRule,
     Spectrum,
@@ -35,15 +34,14 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
 T = TypeVar("T")
-NEURONS_AT_ONCE = 64
 LARGEST = "logits.largest_cosine"
 
 
 @dataclass(frozen=True)
 class Fourier(Probe):
-    """At which frequencies do embedding, neurons and logits vary, and which does the model need?
+    """At which frequencies do embedding and logits vary, and which does the model need?
 
-    With w = 2πk/n, k = 1 … n//2, for embedding rows E[x], neurons h(x, y) and logits L:
+    With w = 2πk/n, k = 1 … n//2, for embedding rows E[x] and logits L:
 
         share_E(k) = ‖Σ_x E[x] e^(−iwx)‖² / ‖E‖²         cos_L(k) = cos(L, cos w(answer − class))
 
@@ -68,9 +66,6 @@ class Fourier(Probe):
     cosine: float = setting(0.01, "least cosine of the logits with a key frequency", low=0, high=1)
     alpha: float = setting(0.002, "family-wise level against the permuted null", low=1e-6, high=1)
     permutations: int = setting(499, "permutations of the elements in the null", low=1)
-    neuron_fraction: float = setting(
-        0.85, "share of a neuron's energy that makes a frequency its own", low=0, high=1
-    )
     least_rise: float = setting(
         1e-3, "rise of the loss, in nats, above which a removal matters", low=0
     )
@@ -131,7 +126,7 @@ class Fourier(Probe):
             cycle.output: spectra.cycle_spectrum(subject, cycle, self.rule, seed)
             for cycle in cycles
         }
-        shown: dict[str, Spectrum | NeuronSpectra] = {}
+        shown: dict[str, Spectrum] = {}
         if logits:
             add_logits(report, cycles, logits)
             shown["logits"] = next(iter(logits.values()))
@@ -141,10 +136,6 @@ class Fourier(Probe):
             embedding = spectra.share_spectrum(harmonics, rows, self.rule, seed)
             shown = {"embedding": embedding, **shown}
             add_embedding(report, embedding, harmonics)
-            neurons = measure_neurons(subject, order, harmonics, self.neuron_fraction)
-            if neurons is not None:
-                shown = {"embedding": embedding, "neurons": neurons, **shown}
-                add_neurons(report, neurons)
             self._remove(report, cycles, logits, embedding, harmonics, seed)
         draw_spectra(report, shown)
         return report.result()
@@ -202,78 +193,6 @@ def second_harmonics(n: int, keys: Sequence[int]) -> list[int]:
     """
     doubled = {min(2 * k % n, -2 * k % n) for k in keys}
     return sorted(doubled - set(keys) - {0})
-
-
-# --- neurons --------------------------------------------------------------------------------------
-@dataclass
-class NeuronSpectra:
-    """The neurons of all layers over the grid of two operands.
-
-    values (h,): share of their energy per frequency; clusters: frequency → neurons of which it
-    holds the fraction asked for; strongest: frequency → (energy, name, image (n, n)).
-    """
-
-    values: Float[np.ndarray, " h"]
-    clusters: dict[int, int] = field(default_factory=dict[int, int])
-    strongest: dict[int, tuple[float, str, Array]] = field(default_factory=dict)
-
-
-def measure_neurons(
-    subject: Subject, order: Sequence[int], harmonics: Harmonics, fraction: float
-) -> NeuronSpectra | None:
-    """None where the model has no MLP, or the data are no grid of two operands.
-
-    order: tokens of the elements in the order of their logarithms.
-    """
-    grid = getattr(subject.task, "grid", ())
-    if unmet_need(Need.MLP, subject) or unmet_need(Need.GRID, subject):
-        return None
-    if len(grid) != 2 or max(order) >= min(grid):
-        return None
-    found, total = NeuronSpectra(np.zeros(len(harmonics.labels))), 0.0
-    cells = np.ix_(order, order)
-    for layer in range(subject.n_layers):
-        recorded = subject.activation(f"blocks.{layer}.mlp.hook_post", "answer")
-        grid_values = subject.grid(recorded).cpu().numpy()[cells]  # (n, n, neuron)
-        for start in range(0, grid_values.shape[-1], NEURONS_AT_ONCE):
-            x = grid_values[..., start : start + NEURONS_AT_ONCE].astype(np.float64)
-            energy, whole = harmonics.grid_energies(x)
-            found.values += energy.sum(1)
-            total += float(whole.sum())
-            best = energy.argmax(0)
-            for i, k in enumerate((best + 1).tolist()):
-                strength = float(energy[k - 1, i])
-                if strength >= fraction * whole[i] > 0:
-                    found.clusters[k] = found.clusters.get(k, 0) + 1
-                if strength > found.strongest.get(k, (0.0,))[0]:
-                    found.strongest[k] = strength, f"L{layer} MLP[{start + i}]", x[..., i]
-    found.values /= max(total, 1e-24)
-    found.clusters = dict(sorted(found.clusters.items()))
-    return found
-
-
-def add_neurons(report: Report, neurons: NeuronSpectra) -> None:
-    """Shares of their energy, how many each frequency has, and the strongest as images."""
-    shares = dict(enumerate(neurons.values.tolist(), 1))
-    report.metric("neurons.share", shares, unit="share of the energy, 0–1")
-    report.metric("neurons.largest_share", float(neurons.values.max()))
-    report.metric("neurons.clusters", neurons.clusters, unit="neurons")
-    strongest = sorted(neurons.strongest.items(), key=lambda item: -item[1][0])[:4]
-    images = {f"{name}: frequency {k}": image for k, (_, name, image) in strongest}
-    if not images:
-        return
-    report.figure(
-        "neuron_images",
-        figures.image_grid(
-            images,
-            title="The strongest neurons over the input grid",
-            x_title="second operand",
-            y_title="first operand",
-            z_title="activation",
-            caption="One neuron of each of the strongest frequencies, over all pairs of operands.",
-            columns=2,
-        ),
-    )
 
 
 # --- embedding and logits -------------------------------------------------------------------------
@@ -415,7 +334,7 @@ def add_harmonics(report: Report, doubled: list[int], least: float) -> None:
 
 
 # --- figures --------------------------------------------------------------------------------------
-def draw_spectra(report: Report, shown: Mapping[str, Spectrum | NeuronSpectra]) -> None:
+def draw_spectra(report: Report, shown: Mapping[str, Spectrum]) -> None:
     """The spectra above each other, with the key frequencies of the last, the logits where there
     are any.
     """
@@ -426,7 +345,6 @@ def draw_spectra(report: Report, shown: Mapping[str, Spectrum | NeuronSpectra]) 
     k = list(range(1, max(map(len, columns.values())) + 1))
     titles = {
         "embedding": "embedding: share of energy (0–1)",
-        "neurons": "neurons: share of energy (0–1)",
         "logits": "logits: cosine (−1 … 1)",
     }
     report.figure(
@@ -449,7 +367,7 @@ def draw_spectra(report: Report, shown: Mapping[str, Spectrum | NeuronSpectra]) 
         report.table(
             "spectra",
             {"frequency": k, **columns, "key": [one in keys for one in k]},
-            "one row per frequency: share of the energy of embedding and neurons, cosine of logits",
+            "one row per frequency: share of the energy of the embedding, cosine of logits",
             {"frequency": "cycles over the group"},
         )
 

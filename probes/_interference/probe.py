@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.errors import ParameterError
+from mechint.errors import MechintError, ParameterError
+from mechint.models.untouched import all_finite
 from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, Figure, Null, ProbeResult, Table
-from mechint.task import Batch, rng
-from probes._interference.gradients import (
-    TaskGradients,
-    cosines,
-    mean_weights,
-    with_whole,
-)
+from mechint.task import IGNORE, LOSS, Batch, Task, answer_scores, rng
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -89,9 +84,6 @@ class Interference(Probe):
             return report.result()
         self._cosines(report, found, groups, self._null(gradients, direction, batches, seed))
         report.metric("cosine.mean_gradient", together)
-        examples = gradients.of_examples(reference[: min(256, len(reference))])
-        coherence = torch.cat([cosines(rows, direction)[:, 0] for rows in examples]).cpu()
-        report.metric("coherence", float(coherence.nanmean()))
         report.update({"parameters": direction.shape[1], "batches": len(batches)})
         matrix = cosines(total[1:], total[1:]).cpu()
         if len(matrix) > 1:
@@ -103,7 +95,6 @@ class Interference(Probe):
         report.table("batches", batches_table(groups, rows, found))
         report.array("cosines", found.numpy())
         report.array("groups", matrix.numpy())
-        report.array("examples", coherence.numpy())
         shown = interference_figures(groups, found, matrix, report.nulls)
         for name, figure in shown.items():
             report.figure(name, figure)
@@ -288,3 +279,93 @@ def interference_figures(
             caption="Red: the parts help each other; blue: they collide.",
         )
     return result
+
+
+# --- gradients of groups of answers ---------------------------------------------------------------
+def weighted_loss(
+    task: Task,
+    logits: Float[Tensor, "example pos d_vocab_out"],
+    targets: Int[Tensor, "example pos output"],
+    weights: Float[Tensor, "example pos output"],
+) -> Float[Tensor, ""]:
+    """Σ weights · cross-entropy (nats), targets to IGNORE left out; float64, since in float32
+    1 − softmax of a confident right answer rounds, and the gradient with it.
+    """
+    losses = answer_scores(task, logits.flatten(0, 1), targets.flatten(0, 1))[..., LOSS]
+    return (losses.nan_to_num() * weights.flatten(0, 1)).sum()
+
+
+def groups_of(task: Task, data: Batch) -> dict[str, Tensor]:
+    """Name → weights like targets that pick one group's answers: outputs where there are several,
+    else masks and the background.
+    """
+    read = (data.targets != IGNORE).float()
+    if read.shape[-1] > 1:
+        return {
+            output.name: read * torch.eye(read.shape[-1], device=read.device)[i]
+            for i, output in enumerate(task.outputs)
+        }
+    masks = {name: mask[..., None] * read for name, mask in data.masks.items()}
+    if masks:
+        masks["background"] = read * (1 - torch.stack(list(masks.values())).amax(0))
+    return masks
+
+
+class TaskGradients:
+    """Gradients of one model's loss with respect to all its parameters, as flat vectors: a backward
+    each, a chunk of examples at a time.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        assert subject.task is not None
+        self.task, self.model, self.chunk = subject.task, subject.model, subject.chunk
+        # frozen ones too: `untouched` gives them back as they were
+        self.free = {
+            name: value.requires_grad_(True) for name, value in subject.model.named_parameters()
+        }
+
+    def _backward(self, data: Batch, weights: Float[Tensor, "example pos output"]) -> Tensor:
+        """(1, parameter) of the loss under the weights."""
+        parameters = list(self.free.values())
+        total = torch.cat([torch.zeros_like(value).flatten() for value in parameters])[None]
+        columns = (data.tokens, data.targets, weights.to(parameters[0]))
+        for part in zip(*(column.split(self.chunk) for column in columns), strict=True):
+            with torch.enable_grad():
+                loss = weighted_loss(self.task, self.model(part[0]), *part[1:])
+                found = torch.autograd.grad(
+                    loss, parameters, allow_unused=True, materialize_grads=True
+                )
+            total.add_(torch.cat([gradient.flatten() for gradient in found]))
+        if not all_finite(total):
+            raise MechintError("interference: a gradient is not finite")
+        return total
+
+    def of_groups(
+        self, data: Batch, weights: Float[Tensor, "group example pos output"]
+    ) -> Float[Tensor, "group parameter"]:
+        """The gradient under each row of weights."""
+        return torch.cat([self._backward(data, part) for part in weights])
+
+
+def cosines(
+    a: Float[Tensor, "row_a parameter"], b: Float[Tensor, "row_b parameter"]
+) -> Float[Tensor, "row_a row_b"]:
+    """(row of a, row of b) cosines in float64; NaN where a gradient is zero."""
+    a, b = a.double(), b.double()
+    return (a @ b.T) / (a.norm(dim=1)[:, None] * b.norm(dim=1)).where(
+        a.norm(dim=1)[:, None] * b.norm(dim=1) > 0, torch.nan
+    )
+
+
+def mean_weights(data: Batch) -> Float[Tensor, "example pos output"]:
+    """The weights under which the loss is the mean over all targets that are read."""
+    read = (data.targets != IGNORE).float()
+    return read / read.sum().clamp_min(1)
+
+
+def with_whole(
+    task: Task, batch: Batch
+) -> tuple[list[str], Float[Tensor, "group example pos output"]]:
+    """Names and weights (group, example, pos, output) of the whole batch and of its groups."""
+    groups = groups_of(task, batch)
+    return ["batch", *groups], torch.stack([(batch.targets != IGNORE).float(), *groups.values()])

@@ -224,7 +224,7 @@ class Irreps(Probe):
 
     # --- figures --------------------------------------------------------------------------------
     def _draw(self, report: Report, group: FiniteGroup, logits: Spectrum) -> None:
-        """All numbers by representation, and two pictures of those that stand out."""
+        """All numbers by representation, and the cosines as a picture."""
         irreps, metrics = representations(group).irreps, report.metrics
         every = [irrep.name for irrep in irreps]
         columns = {
@@ -266,21 +266,6 @@ class Irreps(Probe):
             ),
         )
         report.hero("logits")
-        shown = [i for i in range(len(every)) if max(one[i] for one in columns.values()) >= 0.01]
-        report.figure(
-            "shares",
-            figures.bars(
-                [every[i] for i in shown],
-                {part: [one[i] for i in shown] for part, one in columns.items()},
-                title="Representations of weights and hidden layer",
-                x_title="irreducible representation",
-                y_title="share of energy (0–1)",
-                caption=(
-                    "Share of the energy of each part in each representation, those with 1% of "
-                    "some part; the hidden layer as a function of x, of y and of x·y."
-                ),
-            ),
-        )
 
 
 def shares(group: FiniteGroup, x: Float[np.ndarray, "n d"]) -> dict[str, float]:

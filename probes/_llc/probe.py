@@ -29,10 +29,9 @@ from mechint.models.untouched import untouched
 from mechint.probe import Probe, Report
 from mechint.results import Effect, Figure, Null, ProbeResult
 from mechint.subject import Subject
-from probes._llc.curvature import FLAT, Curving
 from probes._llc.diagnostics import LOOSE, Chains
 from probes._llc.likelihood import has_targets, training_data, without_gradient
-from probes._llc.sampler import Chain, Sampler
+from probes._llc.sampler import FLAT, Chain, Curving, Sampler
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -126,7 +126,7 @@ class Neurons(Probe):
             table |= self._phases(report, group, values, which, clusters)
         report.table("neurons", table, "one row per neuron of the last layer", {"share": "0–1"})
         self._ablate(report, hook, clusters, alive, noun, seed)
-        draw(report, largest[alive], clusters, noun)
+        draw(report, clusters, noun)
         return report.result()
 
     # --- what neurons compute -------------------------------------------------------------------
@@ -270,8 +270,8 @@ class Neurons(Probe):
         )
 
 
-def draw(report: Report, largest: Array, clusters: Mapping[str, Array], noun: str) -> None:
-    """The sizes of the clusters, and how much of a neuron one component holds."""
+def draw(report: Report, clusters: Mapping[str, Array], noun: str) -> None:
+    """The sizes of the clusters."""
     names = list(clusters)
     report.figure(
         "clusters",
@@ -282,16 +282,6 @@ def draw(report: Report, largest: Array, clusters: Mapping[str, Array], noun: st
             x_title=noun,
             y_title="neurons (number)",
             caption=f"Neurons of which one {noun} holds most of the variance.",
-        ),
-    )
-    report.figure(
-        "shares",
-        figures.histogram(
-            {"neurons": largest},
-            title=f"How much of a neuron one {noun} holds",
-            x_title="largest share of the variance (0–1)",
-            x_range=(0.0, 1.0),
-            caption=f"Neurons near 1 compute with one {noun} alone.",
         ),
     )
     report.hero("clusters")

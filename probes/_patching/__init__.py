@@ -1,9 +1,8 @@
-"""Activation patching and its linear estimate: which components carry a variable to the answer."""
+"""Activation patching: which components carry a variable to the answer."""
 
 from probes._patching.measures import (
     KINDS,
     Effects,
-    attribution,
     effects_of,
     flipped,
     logit_difference,
@@ -16,7 +15,6 @@ __all__ = [
     "Effects",
     "Patching",
     "at_positions",
-    "attribution",
     "effects_of",
     "flipped",
     "logit_difference",

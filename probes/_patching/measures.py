@@ -1,4 +1,4 @@
-"""Effects of every patch, their first-order estimates, and those of a wrong source."""
+"""Effects of every patch and of a wrong source, and what is left without a component."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from mechint.interventions import (
     RecordedForward,
     Replace,
     Site,
-    activation_gradients,
     hooks_of,
     select_positions,
 )
@@ -81,34 +80,6 @@ def flipped(
     return ((answers == pairs.labels) & pairs.changed).sum(-1) / pairs.changed.sum(-1).clamp_min(1)
 
 
-def attribution(
-    subject: Subject, pairs: Pairs, source: RecordedForward, components: Sequence[Site]
-) -> Float[Tensor, "component pair"]:
-    """(component, pair) first-order estimate of each patch's change of the logit difference.
-
-    (source activation - base activation) · gradient of the base's logit difference with respect to
-    the activation (Nanda 2023, Attribution Patching); one backward for all components.
-    """
-    task = subject.task
-    assert task is not None
-
-    def score(logits: Tensor) -> Tensor:
-        return logit_difference(task, select_positions(logits, pairs.reads), pairs).sum()
-
-    names = {component.hook for component in components}
-    products = {  # (pair, pos) or (pair, pos, head)
-        name: ((source.activations[name] - value) * gradient).sum(-1)
-        for name, (value, gradient) in activation_gradients(
-            subject.model, pairs.base, names, score
-        ).items()
-    }
-    chosen = [
-        one.select(products[one.hook][..., None], pairs.reads).flatten(1).sum(1)
-        for one in components
-    ]
-    return torch.stack(chosen)
-
-
 @dataclass(frozen=True)
 class Effects:
     """(component, pair) numbers of every patch, `null` those of a wrong source, NaN where a pair
@@ -118,7 +89,6 @@ class Effects:
 
     difference: np.ndarray
     flips: np.ndarray
-    estimate: np.ndarray
     null: np.ndarray
     base: np.ndarray
     source: np.ndarray
@@ -164,7 +134,7 @@ def effects_of(
     itself, -1 the one before it.
     """
     wrong, shape = wrong_sources(pairs), (len(components), len(pairs))
-    numbers = [np.full(size, np.nan) for size in [shape] * 4 + [shape[1:]] * 2]
+    numbers = [np.full(size, np.nan) for size in [shape] * 3 + [shape[1:]] * 2]
     for rows, sites in chunks(subject, pairs, components, from_answer=from_answer):
         part = _effects(subject, pairs[rows], wrong[rows], list(sites.values()))
         for whole, found in zip(numbers, part, strict=True):
@@ -208,7 +178,6 @@ def _effects(
     numbers = (
         logit_difference(subject.task, logits, pairs),
         flipped(subject.task, logits, pairs),
-        attribution(subject, pairs, source, components),
         logit_difference(subject.task, patched(base, other, components), pairs),
         logit_difference(subject.task, base.logits, pairs),
         logit_difference(subject.task, source.logits, pairs),
@@ -244,15 +213,6 @@ def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
             if not bool(left.any()):
                 return wrong
     return wrong
-
-
-def spearman(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float:
-    """Rank correlation; NaN where either is constant."""
-    from scipy.stats import spearmanr
-
-    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return float("nan")
-    return float(np.asarray(spearmanr(a, b))[0])
 
 
 # --- what is left without a component -------------------------------------------------------------

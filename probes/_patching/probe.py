@@ -28,10 +28,9 @@ from probes._patching.measures import (
     effects_of,
     first_needed,
     left_by,
-    spearman,
     with_wrong_source,
 )
-from probes.positions import position_names
+from probes.words import position_names
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -51,14 +50,13 @@ class Patching(Probe):
     LD: logit of the source's answer above the base's, over pairs (base, source) that differ in one
     causal variable. Each component of the base run is taken from the source run; a wrong source is
     the null. Leading are heads and MLPs; one that recovers and flips half must leave at most half
-    of LD_source − LD_base when held at its mean. Attribution patching stands beside it.
+    of LD_source − LD_base when held at its mean. Its first-order estimate is the probe
+    attribution's.
     """
 
     name: ClassVar[str] = "patching"
     topic: ClassVar[str] = "layers and components"
-    source: ClassVar[str] = (
-        "Vig et al. 2020; Meng et al. 2022 (ROME); Nanda 2023, Attribution Patching"
-    )
+    source: ClassVar[str] = "Vig et al. 2020; Meng et al. 2022 (ROME)"
     needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS, Need.RESIDUAL)
     lead_rank: ClassVar[int] = 60
     intervenes: ClassVar[bool] = True
@@ -116,7 +114,6 @@ class Patching(Probe):
         components = at_positions(subject, listed.sites, places)
         effects = effects_of(subject, pairs, components, from_answer=from_answer)
         recovered = effects.recovered(effects.difference)
-        estimated = effects.recovered(effects.base + effects.estimate)
         flips = effects.mean(effects.flips)
         among = leading(components)
         left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
@@ -137,7 +134,6 @@ class Patching(Probe):
                 "tied": [names[index] for index in ties],
                 **_left(tried, top, names),
                 "components": len(components),
-                "attribution_spearman": spearman(recovered, estimated),
                 "variable": variable.name,
                 "pairs": int(effects.there[top].sum()),
                 "answered": float(answered(subject, unselected).double().mean()),
@@ -145,12 +141,12 @@ class Patching(Probe):
         )
         wrong = effects.recovered(effects.null)
         counts = effects.there.sum(-1) if from_answer else None
-        table = components_table(components, recovered, flips, estimated, wrong, counts)
+        table = components_table(components, recovered, flips, wrong, counts)
         report.table("components", table)
-        for name, array in (("recovered", recovered), ("flips", flips), ("attribution", estimated)):
+        for name, array in (("recovered", recovered), ("flips", flips)):
             report.array(name, array)
         tokens = None if from_answer else position_names(subject)
-        drawn = patching_figures(components, recovered, estimated, carried(variable), tokens)
+        drawn = patching_figures(components, recovered, carried(variable), tokens)
         for name, figure in drawn.items():
             report.figure(name, figure)
         report.hero("recovered" if "recovered" in drawn else components[top].kind)
@@ -185,7 +181,6 @@ class Patching(Probe):
             "answers flipped": flips,
             "left with it at its mean": metrics["left"],
             "pairs" + ", all there are" * (metrics["pairs"] < self.pairs): metrics["pairs"],
-            "attribution patching, rank correlation": metrics["attribution_spearman"],
         }
         for label, key in (("as much", "tied"), ("flip answers, not needed", "not_needed")):
             if metrics[key]:
@@ -317,11 +312,10 @@ def components_table(
     components: Sequence[Site],
     recovered: Float[np.ndarray, " component"],
     flips: Float[np.ndarray, " component"],
-    estimated: Float[np.ndarray, " component"],
     wrong: Float[np.ndarray, " component"],
     pairs: Int[np.ndarray, " component"] | None = None,
 ) -> Table:
-    """A row per component: recovery, flips, attribution, and recovery from a wrong source; pairs:
+    """A row per component: recovery, flips, and recovery from a wrong source; pairs:
     where positions are counted from the answer, how many pairs have each.
     """
     places = [one.pos if pairs is None else _place(one.pos) for one in components]
@@ -332,13 +326,11 @@ def components_table(
         "head": [component.units[0] if component.units else None for component in components],
         "recovered": recovered.tolist(),
         "flips": flips.tolist(),
-        "attribution": estimated.tolist(),
         "wrong_source": wrong.tolist(),
     }
-    units = {
-        name: "share of the logit difference"
-        for name in ("recovered", "attribution", "wrong_source")
-    } | {"flips": "share of pairs"}
+    units = {name: "share of the logit difference" for name in ("recovered", "wrong_source")} | {
+        "flips": "share of pairs"
+    }
     caption = (
         "One row per patched component; wrong_source patches in the activation of another "
         "pair's source."
@@ -355,7 +347,6 @@ def components_table(
 def patching_figures(
     components: Sequence[Site],
     recovered: Float[np.ndarray, " component"],
-    estimated: Float[np.ndarray, " component"],
     variable: str,
     names: Sequence[str] | None,
 ) -> dict[str, Any]:
@@ -370,18 +361,6 @@ def patching_figures(
     for name, shown in parts.items():
         members = [i for i, component in enumerate(components) if component.kind in shown]
         result[name] = _matrix(components, recovered, members, variable, names, most)
-    result["attribution"] = figures.scatter(
-        estimated,
-        recovered,
-        title="Attribution patching against activation patching",
-        x_title="first-order estimate (share of the logit difference)",
-        y_title="recovered by patching (share of the logit difference)",
-        groups=[component.kind for component in components],
-        text=[named(component, names is None) for component in components],
-        caption=(
-            "One point per component. Where the model is linear the points lie on the diagonal."
-        ),
-    )
     return result
 
 

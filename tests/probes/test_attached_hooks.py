@@ -18,7 +18,7 @@ from mechint.errors import NotApplicableError
 from mechint.pairs import Pairs
 from mechint.results import ProbeResult
 from probes._das._swap import SwapSite
-from probes._interference.gradients import TaskGradients, mean_weights
+from probes._interference.probe import TaskGradients, mean_weights
 from probes._llc.sampler import _With
 from probes.removal import EmbeddingRemoval
 

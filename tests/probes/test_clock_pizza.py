@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError
 from mechint.planted import library
@@ -193,35 +191,3 @@ def test_a_difference_has_its_sum_for_a_distance() -> None:
     with pytest.raises(NotApplicableError, match=r"not a sum of two operands|neither the sum"):
         task = TASKS["modular-arithmetic"](p=7, operation="x^2+y^2")
         probe.run("clock-pizza", planted.lookup_table(task).subject)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "figures", "mechanism"),
-    [
-        (
-            "model_18c9ev5v5p.pt",
-            {"gradient_symmetricity": (0.997, 0.01), "distance_irrelevance_wrong": (0.181, 0.001)},
-            "pizza",
-        ),
-        (
-            "model_p99zdpze5l.pt",
-            {"gradient_symmetricity": (0.9937, 0.001), "distance_irrelevance": (0.1717, 1e-4)},
-            "pizza",
-        ),
-        (
-            "model_l8k1hzciux.pt",
-            {"gradient_symmetricity": (0.334, 0.03), "distance_irrelevance": (0.848, 5e-4)},
-            "clock",
-        ),
-        ("model_hpv2jgskwe.pt", {}, "neither"),
-    ],
-)
-def test_published_figures(name: str, figures: dict[str, Any], mechanism: str) -> None:
-    path = CHECKPOINTS / "pizza" / name
-    if not path.exists():
-        pytest.skip(f"the published checkpoint pizza/{name} is not beside the repository")
-    metrics = probe.run("clock-pizza", mechint.load(path)).metrics
-    for metric, (value, tolerance) in figures.items():
-        assert metrics[metric] == pytest.approx(value, abs=tolerance), metric
-    assert metrics["mechanism"] == mechanism

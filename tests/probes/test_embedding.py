@@ -100,7 +100,7 @@ def test_elements_that_are_merely_listed_are_not_asked_for_circles() -> None:
     result = probe.run("embedding", plant.subject)
     assert len(result.findings) == 1 and result.verdict == "yes"
     assert [question for question, _ in result.not_asked] == ["circles, parity"]
-    assert set(result.figures) == {"singular_values", "similarity"}
+    assert set(result.figures) == {"similarity"}
 
 
 def test_numbers_are_in_order_and_signs_are_no_numbers() -> None:

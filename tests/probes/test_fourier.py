@@ -38,7 +38,6 @@ def test_planted_frequencies_are_recovered_exactly(p: int, frequencies: tuple[in
     metrics = result.metrics
     assert metrics["embedding.key_frequencies"] == list(frequencies)
     assert metrics["logits.key_frequencies"] == list(frequencies)
-    assert list(metrics["neurons.clusters"]) == list(frequencies)
     assert metrics["frequencies"] == " ".join(map(str, frequencies))
     logits, embedding, needed = result.findings[:3]
     assert (logits.verdict, embedding.verdict, needed.verdict) == ("yes",) * 3
@@ -49,20 +48,6 @@ def test_planted_frequencies_are_recovered_exactly(p: int, frequencies: tuple[in
     assert others is not None and others < 0.1 and abs(others) < needed.effect.value / 20
     assert result.hero == "spectra" and result.lead
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
-
-
-def test_neurons_are_counted_by_their_frequency() -> None:
-    plant = planted.modular_addition(23, (3, 7))
-    metrics = probe.run("fourier", plant.subject, **QUICK).metrics
-    counts = {k: len(members) for k, members in plant.truth["clusters"].items()}
-    assert metrics["neurons.clusters"] == counts
-    values = plant.subject.grid(plant.subject.activation("blocks.0.mlp.hook_post", 2)).numpy()
-    values = values - values.mean((0, 1))
-    found = np.abs(np.fft.fft2(values, axes=(0, 1))) ** 2
-    for k in (1, 3):
-        own = [0, k, -k]
-        block = sum(found[i, j].sum() for i in own for j in own) / found.sum()
-        assert metrics["neurons.share"][k] == pytest.approx(block, rel=1e-4)
 
 
 def test_even_moduli_with_few_arrangements_are_unclear() -> None:

@@ -25,9 +25,7 @@ from probes._patching import (
     KINDS,
     Patching,
     at_positions,
-    attribution,
     flipped,
-    logit_difference,
     patched,
 )
 from probes._patching.measures import left_without
@@ -108,32 +106,6 @@ def test_stacked_patches_equal_a_hook_loop(
         assert torch.allclose(
             logits, looped(subject, pairs.base, pairs.source, pairs.reads, component), atol=1e-9
         ), str(component)
-
-
-def test_attribution_is_exact_where_the_model_is_linear() -> None:
-    """After the last attention a model without feed-forward and norm is linear in what heads
-    write.
-    """
-    subject = made(n_layers=1, attn_only=True, normalization_type=None)
-    pairs = draw(
-        subject,
-        choose_variable(subject.task, "rank of b"),
-        8,
-        0,
-        only_correct=False,
-        relation="minimal",
-    )
-    components = sites(subject, ("head", "attention"))
-    names = {component.hook for component in components}
-    base, source = (
-        RecordedForward(subject.model, tokens, pairs.reads, names)
-        for tokens in (pairs.base, pairs.source)
-    )
-    exact = logit_difference(
-        subject.task, patched(base, source, components), pairs
-    ) - logit_difference(subject.task, base.logits, pairs)
-    assert torch.allclose(attribution(subject, pairs, source, components), exact, atol=1e-9)
-    assert exact.abs().max() > 1e-3
 
 
 def test_planted_circuit_is_found() -> None:

@@ -27,7 +27,7 @@ from mechint.task._sides import divide
 from probes._circuits.choosing import paired, split
 from probes._das import SwapSite, fit, interchange_accuracy
 from probes._das.controls import difference
-from probes._das.pairs import Drawn, draw_minimal, draw_pairs
+from probes._das.search import Drawn, draw_minimal, draw_pairs
 from tests.prompts.mixed import mixed
 
 N = 30

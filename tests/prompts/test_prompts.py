@@ -20,7 +20,7 @@ from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import CheckpointError, DataError, NotApplicableError
 from mechint.prompts import Prompts
 from mechint.task import IGNORE
-from probes._das.pairs import count_pairs
+from probes._das.search import count_pairs
 
 CAPITALS = {
     "France": "Paris",
