@@ -210,7 +210,7 @@ def test_a_list_is_written_with_commas_or_as_json() -> None:
     assert assign(["weights=1,0.5"], targets)["task"]["weights"] == [1, 0.5]
     assert assign(["weights=2"], targets)["task"]["weights"] == [2]
     assert assign(["weights=none"], targets)["task"]["weights"] is None
-    assert assign(["spelling=a,b"], targets)["task"]["spelling"] == "a,b"
+    assert assign(["addition=a,b"], targets)["task"]["addition"] == "a,b"
 
 
 # --- every field of every settings class ----------------------------------------------------------

@@ -22,7 +22,7 @@ def test_a_model_that_ends_every_text_answers_nothing() -> None:
     shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
     model = HookedTransformer(ModelConfig(d_model=8, n_heads=1, **shape), seed=0)
     with torch.no_grad():
-        model.unembed.b_U[task.vocabulary.ids[task.notation.end]] = 50.0
+        model.unembed.b_U[task.notation.end_token] = 50.0
     subject = Subject(model, task, n_examples=64)
     lens = probes.lens(subject)
     assert lens.metrics["lens.final_accuracy"] == 0

@@ -38,7 +38,6 @@ class Algebra:
     size: int
     operations: Mapping[str, Operation]
     group: FiniteGroup
-    suffix: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,7 +67,7 @@ def integers(n: int, addition: Table | None = None) -> Algebra:
     }
     if addition is not None:
         operations["ADD"] = folded("%", addition)
-    return Algebra(n, operations, named.cyclic(n), suffix=f"_{n}")
+    return Algebra(n, operations, named.cyclic(n))
 
 
 def folded(symbol: str, table: Table) -> Operation:
@@ -130,7 +129,7 @@ def random_answers(algebra: Algebra, seed: int) -> Algebra:
     for index, (name, entry) in enumerate(algebra.operations.items()):
         start = _mix(_mix(seed) ^ index)
         operations[name] = Operation(entry.symbol, partial(_hash, algebra.size, start))
-    return Algebra(algebra.size, operations, algebra.group, algebra.suffix)
+    return Algebra(algebra.size, operations, algebra.group)
 
 
 _WORD = (1 << 64) - 1

@@ -1,9 +1,7 @@
 """Expressions as trees of brackets: drawn, solved, spelled and read.
 
-Two spellings. *symbolic*: ``s(+3(-749))=4e``, one character a value and an operation, `s` starts
-and `e` ends. *functional*: ``max_10(3,min_10(7,4,9))=4``, numbers in decimal, a line break (left
-out of texts) ends. A chain of thought resolves the right-most innermost bracket at every ``>``:
-``s(%12(%34))>(%127)>0=0e``.
+``s(+3(-749))=4e``: one character a value and an operation, `s` starts and `e` ends. A chain of
+thought resolves the right-most innermost bracket at every ``>``: ``s(%12(%34))>(%127)>0=0e``.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from tasks._listops.algebra import Algebra
 Path = tuple[int, ...]
 """Operand indices from the outermost bracket down; () is the outermost bracket itself."""
 
-SPELLINGS = ("symbolic", "functional")
+START, END = "s", "e"
 LETTERS = range(0x100, 0x250)
 """Latin Extended-A and -B: one letter a value where 26 do not suffice."""
 
@@ -188,100 +186,64 @@ class ExpressionGrammar:
 
 @dataclass(frozen=True, eq=False)
 class Notation:
-    """Spelling of the values and operations of `algebra`, one of `SPELLINGS`.
+    """Spelling of the values and operations of `algebra`, a character each.
 
     >>> from tasks._listops.algebra import integers
-    >>> functional = Notation(integers(10), "functional")
-    >>> functional.texts(functional.parse("max_10(3,min_10(7,4,9))"))
-    ['max_10(3,min_10(7,4,9))', 'max_10(3,4)', '4']
+    >>> notation = Notation(integers(10))
+    >>> notation.texts(notation.parse("(+3(-749))"))
+    ['(+3(-749))', '(+34)', '4']
     """
 
     algebra: Algebra
-    spelling: str
-
-    @property
-    def symbolic(self) -> bool:
-        """True if operations are single characters."""
-        return self.spelling == "symbolic"
 
     @cached_property
     def values(self) -> tuple[str, ...]:
         """Text of every value: digits up to 10, A-Z up to 26, from U+0100 (Ā) on beyond."""
         n = self.algebra.size
-        if not self.symbolic:
-            return tuple(map(str, range(n)))
         first = ord("0") if n <= 10 else ord("A") if n <= 26 else LETTERS[0]
         return tuple(chr(first + value) for value in range(n))
 
     @cached_property
-    def openings(self) -> tuple[str, ...]:
-        """Text that opens a bracket of every operation."""
-        if self.symbolic:
-            return tuple(f"({operation.symbol}" for operation in self.algebra.operations.values())
-        return tuple(f"{name.lower()}{self.algebra.suffix}(" for name in self.algebra.names)
-
-    @property
-    def start(self) -> str:
-        """The token that begins a text."""
-        return "s" if self.symbolic else ""
-
-    @property
-    def end(self) -> str:
-        """The token that ends a text."""
-        return "e" if self.symbolic else "\n"
+    def symbols(self) -> tuple[str, ...]:
+        """Text of every operation."""
+        return tuple(operation.symbol for operation in self.algebra.operations.values())
 
     @property
     def end_token(self) -> int:
-        """The token of `end`."""
-        return self.vocabulary.ids[self.end]
-
-    @property
-    def comma(self) -> str:
-        """The token between two operands."""
-        return "" if self.symbolic else ","
+        """The token that ends a text."""
+        return self.vocabulary.ids[END]
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Every character once: values first, then operations, then the rest."""
-        parts = "".join((*self.values, *self.openings)).replace("(", "")
-        marks = f"(){self.comma}>={self.start}{self.end}"
-        return Vocabulary(tuple(dict.fromkeys(parts + marks)), separator="")
+        return Vocabulary((*self.values, *self.symbols, *"()>=", START, END), separator="")
 
     # --- trees and texts --------------------------------------------------------------------------
     def spell(self, tree: int | Bracket) -> str:
         """The text of a tree; `parse` is its inverse."""
         if not isinstance(tree, Bracket):
             return self.values[tree]
-        inside = self.comma.join(map(self.spell, tree.operands))
-        return f"{self.openings[tree.operation]}{inside})"
+        return f"({self.symbols[tree.operation]}{''.join(map(self.spell, tree.operands))})"
 
     def parse(self, text: str) -> Bracket:
         """The tree of an expression; DataError where it is not one."""
         stack: list[tuple[int, list[int | Bracket]]] = [(-1, [])]
-        for part in self._parts.findall(text):
-            if part in self._openings:
-                stack.append((self._openings[part], []))
-            elif part in self._values:
-                stack[-1][1].append(self._values[part])
-            elif part == ")" and len(stack) > 1:
+        characters = iter(text)
+        for character in characters:
+            if character == "(" and (symbol := next(characters, "")) in self.symbols:
+                stack.append((self.symbols.index(symbol), []))
+            elif character in self._values:
+                stack[-1][1].append(self._values[character])
+            elif character == ")" and len(stack) > 1:
                 operation, operands = stack.pop()
                 stack[-1][1].append(Bracket(operation, tuple(operands)))
         tree = stack[0][1][0] if len(stack) == 1 and len(stack[0][1]) == 1 else None
         if not isinstance(tree, Bracket) or self.spell(tree) != text or not _is_filled(tree):
             raise DataError(
                 f"text {text!r}: expected an expression such as "
-                f"{self.openings[0]}{self.comma.join(self.values[:2])})"
+                f"({self.symbols[0]}{''.join(self.values[:2])})"
             )
         return tree
-
-    @cached_property
-    def _parts(self) -> re.Pattern[str]:
-        value = "." if self.symbolic else r"\d+"
-        return re.compile("|".join((*map(re.escape, self.openings), r"\)", value)))
-
-    @cached_property
-    def _openings(self) -> dict[str, int]:
-        return {text: index for index, text in enumerate(self.openings)}
 
     @cached_property
     def _values(self) -> dict[str, int]:
@@ -293,35 +255,29 @@ class Notation:
         """
         texts = [self.spell(tree)]
         for step in solve(self.algebra, tree) if steps is None else steps:
-            text = texts[-1]
-            opens = text.rindex("(")
-            closes = text.index(")", opens)
-            if not self.symbolic:  # the name of the operation stands before
-                opens = max(text.rfind(",", 0, opens), text.rfind("(", 0, opens)) + 1
-            texts.append(text[:opens] + self.values[step.value] + text[closes + 1 :])
+            before, _, rest = texts[-1].rpartition("(")
+            texts.append(before + self.values[step.value] + rest.partition(")")[2])
         return texts
 
     def write(self, texts: Sequence[str], chain_of_thought: bool) -> str:
         """The whole text of a solved expression, with its start and end."""
         shown = texts if chain_of_thought else texts[:1]
-        return f"{self.start}{'>'.join(shown)}={texts[-1]}{self.end}"
+        return f"{START}{'>'.join(shown)}={texts[-1]}{END}"
 
     def expression(self, text: str) -> str:
         """The expression that a text asks for: all before its first ``>`` or ``=``."""
-        return re.split("[>=]", text.removeprefix(self.start), maxsplit=1)[0]
+        return re.split("[>=]", text.removeprefix(START), maxsplit=1)[0]
 
     # --- the plain reading, for brute force -------------------------------------------------------
     def rewrite(self, expression: str) -> list[str]:
         """As `texts`, by rewriting the text alone: the last bracket that holds no other is read and
         replaced.
         """
-        name = r"\(." if self.symbolic else r"[a-z][a-z_0-9]*\("
         steps = [expression]
         while steps[-1] not in self.values:
-            *_, last = re.finditer(rf"({name})([^()]*)\)", steps[-1])
-            words = list(last[2]) if self.symbolic else last[2].split(",")
-            operation = list(self.algebra.operations.values())[self.openings.index(last[1])]
-            value = self.values[operation.compute([self.values.index(word) for word in words])]
+            *_, last = re.finditer(r"\((.)([^()]*)\)", steps[-1])
+            operation = list(self.algebra.operations.values())[self.symbols.index(last[1])]
+            value = self.values[operation.compute([self.values.index(one) for one in last[2]])]
             steps.append(steps[-1][: last.start()] + value + steps[-1][last.end() :])
         return steps
 

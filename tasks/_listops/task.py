@@ -26,7 +26,6 @@ from tasks._listops.algebra import (
 )
 from tasks._listops.expression import (
     LETTERS,
-    SPELLINGS,
     Bracket,
     ExpressionGrammar,
     HeldOutTuples,
@@ -119,9 +118,6 @@ class ListOps(ExpressionTask, GeneratedTask):
     chain_of_thought: bool = setting(
         True, "write every step, each resolving the right-most innermost bracket"
     )
-    spelling: str = setting(
-        "symbolic", "s(+3(-749))=4e, or max_10(3,min_10(7,4,9))=4", choices=SPELLINGS
-    )
     addition: str = setting(
         "sum",
         "table of ADD: the sum, the sum shuffled symmetrically, or random answers",
@@ -191,7 +187,7 @@ class ListOps(ExpressionTask, GeneratedTask):
             tuples = f"{possible} tuples of {self.pattern_length} operands"
             self.reject("excluded", f"1 to {possible // 2}, half of the {tuples}")
         grammar = self.grammar()
-        if (shortest := self._length(grammar.chain(self._widest))) > self.n_ctx:
+        if (shortest := self._length(grammar.chain(0))) > self.n_ctx:
             fit = f"for operands={self.operands} at depth={self.depth}"
             self.reject("context", f"at least {shortest} characters, {fit}")
         if self.ramp_operation and self.train_examples:
@@ -211,7 +207,7 @@ class ListOps(ExpressionTask, GeneratedTask):
     @cached_property
     def notation(self) -> Notation:  # type: ignore[override]
         """The spelling of expressions."""
-        return Notation(self.values, self.spelling)
+        return Notation(self.values)
 
     @property
     def mixture(self) -> tuple[str, ...]:
@@ -270,23 +266,11 @@ class ListOps(ExpressionTask, GeneratedTask):
         grammar = self.grammar()
         if sum(self.operands**level for level in range(self.depth)) > grammar.max_brackets:
             return LONGEST
-        return min(LONGEST, self._length(grammar.complete(self._widest)))
-
-    @property
-    def _widest(self) -> int:
-        """The operation with the longest name."""
-        return max(
-            (self.values.names.index(name) for name in self.drawn),
-            key=lambda index: len(self.notation.openings[index]),
-        )
+        return min(LONGEST, self._length(grammar.complete(0)))
 
     def _length(self, tree: Bracket) -> int:
-        """Characters of the text of a tree all of whose brackets come to its last value."""
-        value = tree.at(list(tree.leaves())[-1])
-        steps = solve(self.values, tree)
-        given = {step.path: value for step in steps}
-        texts = self.notation.texts(tree, solve(self.values, tree, given))  # type: ignore[arg-type]
-        return len(self.notation.write(texts, self.chain_of_thought))
+        """Characters of the text of a tree."""
+        return len(self.notation.write(self.notation.texts(tree), self.chain_of_thought))
 
     @property
     def pattern_length(self) -> int:

@@ -27,7 +27,7 @@ from mechint.task import (
     greedy,
 )
 from mechint.task.program import Given
-from tasks._listops.expression import Bracket, Notation, Path, solve, with_value
+from tasks._listops.expression import END, Bracket, Notation, Path, solve, with_value
 
 Predict = Callable[[Tensor, Tensor], Tensor]
 
@@ -55,37 +55,32 @@ class ExpressionTask(Task):
         return (Output("token", len(self.vocabulary), names=self.vocabulary.tokens),)
 
     @property
-    def symmetry(self) -> Symmetry | None:
+    def symmetry(self) -> Symmetry:
         algebra = self.notation.algebra
-        if any(len(text) > 1 for text in self.notation.values):
-            return None
         return Symmetry(algebra.group, tuple(range(algebra.size)))
 
     # --- texts and targets ------------------------------------------------------------------------
     def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
         """The expression as written, without its padding."""
-        before, end, _ = super().text(tokens).partition(self.notation.end)
-        return before + end.strip("\n")
+        before, end, _ = super().text(tokens).partition(END)
+        return before + end
 
     def tokens_of(self, text: str) -> list[int]:
         """Tokens of a whole text, padded to `n_ctx`, or of the beginning of one; DataError where it
         cannot be read.
         """
-        end = self.notation.end
-        if end == "\n" and re.search("=.", text):
-            text += end
         if len(text) > self.n_ctx:
             raise DataError(
                 f"text of {len(text)} characters: expected at most context={self.n_ctx}"
             )
-        return super().tokens_of(text.ljust(self.n_ctx, end) if text.endswith(end) else text)
+        return super().tokens_of(text.ljust(self.n_ctx, END) if text.endswith(END) else text)
 
     def written(self, texts: Sequence[str]) -> Int[Tensor, "batch n_ctx"]:
         """Tokens of whole texts, padded with the end, and cut at the context."""
         ids = torch.zeros(1 + max(map(ord, self.vocabulary.tokens)), dtype=torch.int64)
         ids[[ord(token) for token in self.vocabulary.tokens]] = torch.arange(self.d_vocab)
-        end, width = self.notation.end, self.n_ctx
-        padded = "".join(text[:width].ljust(width, end) for text in texts)
+        width = self.n_ctx
+        padded = "".join(text[:width].ljust(width, END) for text in texts)
         codes = np.frombuffer(padded.encode("utf-32-le"), np.uint32).astype(np.int64)
         return ids[torch.from_numpy(codes)].view(len(texts), width)
 
@@ -241,16 +236,14 @@ class ExpressionTask(Task):
         bracket has; and, where brackets are nested, the value of the first step.
         """
         operands = tuple(name for name in self._names if name.startswith("operand"))
-        symbol = self.depth == 1 and self.notation.symbolic
         descriptions = {
             "answer": "value of the expression",
             "operation": f"outermost operation: {', '.join(self.drawn)}",
             **{name: f"value of operand {slot}" for slot, name in enumerate(operands)},
             "first_step": "value of the bracket that is resolved first",
         }
-        positions = {name: (3 + slot,) for slot, name in enumerate(operands) if symbol}
-        if self.notation.symbolic:
-            positions["operation"] = (2,)
+        positions = {name: (3 + slot,) for slot, name in enumerate(operands) if self.depth == 1}
+        positions["operation"] = (2,)
         first, *others = self._names
         return {
             name: Variable(
@@ -295,9 +288,6 @@ class ExpressionTask(Task):
         given = greedy.answers(predict, batch.tokens, prompts, ids["="], end, right.shape[-1])
         return (given == right).all(-1).double().mean(-1).numpy()
 
-    def answers_of(self, tokens: Int[Tensor, "*batch n_ctx"]) -> Int[Tensor, "*batch width"]:
-        """(..., width) characters of the value in whole texts, tokens (..., n_ctx), filled with the
-        end; -1 where there is no =.
-        """
-        ids, width = self.vocabulary.ids, max(map(len, self.notation.values))
-        return greedy.after(tokens, ids["="], self.notation.end_token, width)
+    def answers_of(self, tokens: Int[Tensor, "*batch n_ctx"]) -> Int[Tensor, "*batch 1"]:
+        """(..., 1) the value in whole texts, tokens (..., n_ctx); -1 where there is no =."""
+        return greedy.after(tokens, self.vocabulary.ids["="], self.notation.end_token, 1)

@@ -71,7 +71,6 @@ PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         operands=st.integers(2, 3),
         depth=st.integers(1, 2),
         chain_of_thought=st.booleans(),
-        spelling=["symbolic", "functional"],
         operations=[["MAX", "MED", "ADD"], ["PROD"], ["MIN", "NADD"]],
         addition=["sum", "shuffled"],
         table_seed=seed,

@@ -10,9 +10,7 @@ from mechint.errors import DataError
 from tasks._listops.algebra import integers
 from tasks._listops.expression import Bracket, Notation, solve, with_value
 
-NOTATIONS = [
-    Notation(integers(n), spelling) for n in (10, 12, 40) for spelling in ("symbolic", "functional")
-]
+NOTATIONS = [Notation(integers(n)) for n in (10, 12, 40)]
 
 
 def trees(size: int) -> st.SearchStrategy[Bracket]:
@@ -23,7 +21,7 @@ def trees(size: int) -> st.SearchStrategy[Bracket]:
     return bracket(st.recursive(st.integers(0, size - 1), bracket, max_leaves=8))
 
 
-@pytest.mark.parametrize("notation", NOTATIONS, ids=lambda n: f"{n.spelling} {n.algebra.size}")
+@pytest.mark.parametrize("notation", NOTATIONS, ids=lambda n: str(n.algebra.size))
 @given(data=st.data())
 def test_a_tree_is_solved_as_its_text_is_rewritten(notation: Notation, data: st.DataObject) -> None:
     tree = data.draw(trees(notation.algebra.size))

@@ -36,9 +36,7 @@ def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
             source = tokens[min(model, len(tokens) - 1)]
             for row, place in enumerate(positions[min(model, len(positions) - 1)]):
                 whole = task.tokens_of(
-                    task.notation.write(task.solution(source[row]), task.chain_of_thought).strip(
-                        "\n"
-                    )
+                    task.notation.write(task.solution(source[row]), task.chain_of_thought)
                 )
                 token = whole[int(place) + 1]
                 if mistaken and source[row, place] == task.vocabulary.ids["="]:
@@ -52,7 +50,7 @@ def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
 @pytest.mark.full
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"chain_of_thought": False}, {"spelling": "functional", "n": 12, "loss_on": "all"}],
+    [{}, {"chain_of_thought": False}, {"n": 12, "loss_on": "all"}],
 )
 def test_who_is_always_right_scores_one_and_who_is_wrong_zero(parameters):
     task = ListOps(**parameters)
@@ -63,14 +61,14 @@ def test_who_is_always_right_scores_one_and_who_is_wrong_zero(parameters):
     assert calls[0][0] == 1  # one copy of the prompt for all models
     # the right continuation is the first guess: one look at it says that all of it is the model's,
     # or that its answer is not; a wrong digit is followed by one more, read in a second look
-    assert len(calls) == 4 * max(map(len, task.notation.values))
+    assert len(calls) == 4
 
 
 def test_continuation_equals_one_example_at_a_time():
-    task = ListOps(n=12, spelling="functional", depth=1)
+    task = ListOps(n=12, depth=1)
     generator = torch.Generator().manual_seed(0)
     models, batch = 3, task.sample(40, 0)
-    equals, end, n = task.vocabulary.ids["="], task.vocabulary.ids["\n"], task.d_vocab
+    equals, end, n = task.vocabulary.ids["="], task.notation.end_token, task.d_vocab
     table = torch.randn(
         models, n, n, generator=generator
     )  # every model a chain: the next token from the last two

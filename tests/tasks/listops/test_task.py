@@ -5,7 +5,6 @@ no code with it.
 from __future__ import annotations
 
 import itertools
-import re
 import statistics
 
 import numpy as np
@@ -40,22 +39,11 @@ def parse(text: str, task: ListOps) -> list | int:
     characters = list(text)
 
     def expression() -> list | int:
-        word = ""
-        while characters and characters[0] not in "(),":
-            word += characters.pop(0)
-            if task.spelling == "symbolic":
-                return task.notation.values.index(word)
-        if task.spelling == "functional" and (not characters or characters[0] != "("):
-            return int(word)
-        assert characters.pop(0) == "("
-        tree: list = [
-            SYMBOLS[characters.pop(0)]
-            if task.spelling == "symbolic"
-            else word.split("_")[0].upper()
-        ]
+        first = characters.pop(0)
+        if first != "(":
+            return task.notation.values.index(first)
+        tree: list = [SYMBOLS[characters.pop(0)]]
         while characters[0] != ")":
-            if characters[0] == ",":
-                characters.pop(0)
             tree.append(expression())
         characters.pop(0)
         return tree
@@ -76,8 +64,7 @@ def solve(tree: list | int, n: int, seen: list[tuple[str, ...]]) -> int:
 
 def steps_of(text: str, task: ListOps) -> list[str]:
     """The steps of a text, the expression first, without start, end and value."""
-    body = text.removeprefix("s") if task.spelling == "symbolic" else text
-    return body.split("=")[0].split(">")
+    return text.removeprefix("s").split("=")[0].split(">")
 
 
 def shape(tree: list | int) -> tuple[int, int]:
@@ -99,7 +86,6 @@ grammars = st.fixed_dictionaries(
         "operands": st.integers(1, 5),
         "depth": st.integers(1, 4),
         "chain_of_thought": st.booleans(),
-        "spelling": st.sampled_from(["symbolic", "functional"]),
         "loss_on": st.sampled_from(["answer", "output", "all"]),
         "excluded_seed": st.integers(0, 9),
     }
@@ -131,11 +117,7 @@ def test_every_text_is_right_and_keeps_the_split(parameters, split, seed):
         assert depth <= task.depth and operands <= task.operands
         # every step replaces the bracket that opens last by its value, and nothing else
         for before, after in itertools.pairwise([first, *rest]):
-            opening = (
-                before.rindex("(")
-                if task.spelling == "symbolic"
-                else re.search(r"[a-z]+_\d+$", before[: before.rindex("(")]).start()
-            )
+            opening = before.rindex("(")
             closing = before.index(")", opening)
             inner = solve(parse(before[opening : closing + 1], task), task.n, [])
             assert after == before[:opening] + task.notation.values[inner] + before[closing + 1 :]
@@ -171,7 +153,7 @@ def test_targets_are_the_next_characters_of_the_part_asked_for(parameters, seed)
         for place in range(task.n_ctx):
             expected = tokens[place + 1] if mark <= place < length - 1 else IGNORE
             assert targets[place] == expected
-        assert (tokens[length - 1 :] == task.vocabulary.ids[task.notation.end]).all()
+        assert (tokens[length - 1 :] == task.notation.end_token).all()
 
 
 def test_texts_of_the_source():
@@ -184,10 +166,6 @@ def test_texts_of_the_source():
         for (target,) in plain.brute_force(tokens)
         if target != IGNORE
     ] == ["4", "e"]
-    functional = ListOps(operations=("MAX", "MIN"), chain_of_thought=False, spelling="functional")
-    text = "max_10(3,min_10(7,4,9))=4"
-    assert functional.text(functional.tokens_of(text)) == text
-    assert functional.solution(functional.tokens_of(text))[-1] == "4"
     assert ListOps(n=26).vocabulary.tokens[:26] == tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     assert len(set(ListOps(n=226).vocabulary.tokens)) == ListOps(n=226).d_vocab >= 226
 
