@@ -70,10 +70,6 @@ class Palindromes(SequenceTask):
     def n_inputs(self) -> float:
         return float(self.n) ** min(2 * self.half_length, 60)
 
-    @property
-    def answer_positions(self) -> tuple[int]:
-        return (self.n_ctx - 1,)
-
     def places(self, pair: int) -> tuple[int, int]:
         """Positions of both halves of a pair, the outermost pair first."""
         first = pair + self.markers

@@ -79,10 +79,6 @@ class Rasp(SequenceTask):
     def answer_positions(self) -> range:
         return range(1, self.n_ctx)
 
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        return tuple(f"answer_{i}" for i in range(self.length))
-
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         tokens = torch.from_numpy(generator.integers(0, self.n, (n, self.n_ctx)))
         tokens[:, 0] = self.n

@@ -51,6 +51,7 @@ class RunningSign(SequenceTask):
     largest: int = setting(5, "numbers are from -largest to largest", low=1, high=256)
     length: int = setting(20, "numbers of a sequence", low=2, high=256)
     _size_field: ClassVar[str] = "length"
+    _answer: ClassVar[str] = "sign"
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -71,10 +72,6 @@ class RunningSign(SequenceTask):
     @property
     def answer_positions(self) -> range:
         return range(self.length)
-
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        return tuple(f"sign_{k}" for k in range(self.length))
 
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         return torch.from_numpy(generator.integers(0, self.d_vocab, (n, self.length)))

@@ -67,6 +67,7 @@ class FormalLanguage(SequenceTask):
     length: int = setting(10, "symbols of a string", low=2, high=256)
     depth: int = setting(3, "open brackets at most, of Dyck-k", low=1, high=5)
     _size_field: ClassVar[str] = "length"
+    _answer: ClassVar[str] = "accepted"
 
     @property
     def symbols(self) -> str:
@@ -94,10 +95,6 @@ class FormalLanguage(SequenceTask):
     @property
     def answer_positions(self) -> range:
         return range(self.length)
-
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        return tuple(f"accepted_{i}" for i in range(self.length))
 
     # --- the automaton ----------------------------------------------------------------------------
     @cached_property

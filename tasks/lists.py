@@ -88,10 +88,6 @@ class MaxOfList(ListTask):
     def outputs(self) -> tuple[Output, ...]:
         return (Output("max", self.n),)
 
-    @property
-    def answer_positions(self) -> tuple[int]:
-        return (self.n_ctx - 1,)
-
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         numbers = generator.integers(0, self.n, (n, self.length))
         if self.close:
@@ -204,10 +200,6 @@ class SecondLargest(ListTask):
     def outputs(self) -> tuple[Output, ...]:
         return (Output("second", self.n),)
 
-    @property
-    def answer_positions(self) -> tuple[int]:
-        return (self.length - 1,)
-
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         return torch.from_numpy(generator.integers(0, self.n, (n, self.length)))
 
@@ -303,6 +295,7 @@ class SortedList(ListTask):
     n: int = setting(51, "numbers, 0 to n - 1", low=2, high=1024)
     length: int = setting(10, "numbers in a list", low=2, high=256)
     distinct: bool = setting(False, "no number occurs twice in a list")
+    _answer: ClassVar[str] = "smallest"
 
     def _check(self) -> None:
         if self.distinct and self.length > self.n:
@@ -333,10 +326,6 @@ class SortedList(ListTask):
     @property
     def answer_positions(self) -> range:
         return range(self.length, 2 * self.length)
-
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        return tuple(f"smallest_{k}" for k in range(self.length))
 
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         if self.distinct:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Program, Step, rng
-from tasks.holdout import BUCKETS, in_split
+from tasks.holdout import BUCKETS, draw_in, in_split, plain_class, random_class
 
 FEWEST = 64
 """Fewest different inputs that are split into training, validation and test."""
@@ -79,11 +78,6 @@ class SequenceTask(GeneratedTask):
     def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
         """The class of every answer."""
 
-    @property
-    @abc.abstractmethod
-    def answer_positions(self) -> Sequence[int]:
-        """(answer,) where the answers are read, ascending."""
-
     @abc.abstractmethod
     def plain(self, tokens: Sequence[int]) -> list[int]:
         """The class of every answer to one example, by the plainest possible computation."""
@@ -96,22 +90,28 @@ class SequenceTask(GeneratedTask):
             self.reject(self._size_field, f"more: {self.n_inputs:g} inputs are too few to split")
 
     _size_field: ClassVar[str] = "n"
+    _answer: ClassVar[str] = "answer"
 
     def _check(self) -> None:
         """Refuse what a family cannot serve before anything is derived from its fields."""
 
     @property
+    def answer_positions(self) -> Sequence[int]:
+        """(answer,) where the answers are read, ascending; the last position of most."""
+        return (self.n_ctx - 1,)
+
+    @property
     def n_answers(self) -> int:
         return len(self.answer_positions)
 
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        if self.n_answers == 1:
+            return super().answer_names
+        return tuple(f"{self._answer}_{i}" for i in range(self.n_answers))
+
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
-        low, high = BUCKETS[split]
-        kept, missing = [], n
-        while missing > 0 or not kept:
-            drawn = self.draw(math.ceil(missing * 16 / (high - low) * 1.1) + 8, generator)
-            kept.append(drawn[in_split(self._hash(drawn), split)][:missing])
-            missing -= len(kept[-1])
-        return self.batch_of(torch.cat(kept))
+        return self.batch_of(draw_in(split, n, 1.1, self.draw, self._hash, generator))
 
     def batch_of(self, tokens: Int[Tensor, "n pos"]) -> Batch:
         answers = self.solve(tokens) if self.labels == "true" else self._random(tokens)
@@ -130,9 +130,7 @@ class SequenceTask(GeneratedTask):
             coefficients = self._coefficients.tolist()
             code = sum(int(token) * row for token, row in zip(tokens, coefficients, strict=True))
             n = self._random_classes
-            answers = [
-                (code * odd % 2**64 >> 33) % 2**30 % n for odd in coefficients[: self.n_answers]
-            ]
+            answers = [plain_class(code, odd, n) for odd in coefficients[: self.n_answers]]
         targets = [[IGNORE] for _ in range(self.n_ctx)]
         for position, answer in zip(self.answer_positions, answers, strict=True):
             targets[position] = [answer]
@@ -145,8 +143,7 @@ class SequenceTask(GeneratedTask):
 
     def _random(self, tokens: Tensor) -> Tensor:
         odd = self._coefficients[: self.n_answers].to(tokens.device)
-        mixed = self._hash(tokens)[:, None] * odd
-        return ((mixed >> 33) & 0x3FFFFFFF) % self._random_classes
+        return random_class(self._hash(tokens)[:, None], odd, self._random_classes)
 
     def _hash(self, tokens: Tensor) -> Tensor:
         """(n,) a linear hash modulo 2⁶⁴."""

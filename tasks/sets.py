@@ -59,10 +59,6 @@ class CountDistinct(SequenceTask):
     def n_inputs(self) -> float:
         return float(self.n) ** min(self.length, 64)
 
-    @property
-    def answer_positions(self) -> tuple[int]:
-        return (self.length,)
-
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         tokens = np.full((n, self.n_ctx), self.n, np.int64)
         # from a few of the numbers, so that all counts occur
@@ -147,6 +143,7 @@ class SetDifference(SequenceTask):
     n: int = setting(10, "numbers, 0 to n - 1", low=2, high=256)
     removed: int = setting(4, "numbers that are removed", low=1, high=128)
     length: int = setting(5, "numbers of the list", low=1, high=128)
+    _answer: ClassVar[str] = "kept"
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -167,10 +164,6 @@ class SetDifference(SequenceTask):
     @property
     def answer_positions(self) -> range:
         return range(self.removed + 1, self.n_ctx)
-
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        return tuple(f"kept_{i}" for i in range(self.length))
 
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         tokens = generator.integers(0, self.n, (n, self.n_ctx))

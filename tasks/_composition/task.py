@@ -4,24 +4,45 @@ every layer.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from mechint.config import setting
 from mechint.errors import DataError
-from mechint.task import IGNORE, Batch, Chance, Control, Output, Program, Step
-from tasks._composition.inputs import CompositionInputs
-from tasks.holdout import in_split
+from mechint.task import (
+    IGNORE,
+    MAX_SEED,
+    Batch,
+    Chance,
+    Control,
+    GeneratedTask,
+    Output,
+    Program,
+    Step,
+    Vocabulary,
+    rng,
+)
+from tasks.holdout import BUCKETS, draw_in, in_split, plain_class, random_class
+
+TABULATED = 8
+"""Up to so many points all permutations are listed (8! rows), and drawing one is a look-up."""
+
+FEW = 1024
+"""Up to so many inputs they are listed, for the split and the chance level."""
 
 
 @dataclass(frozen=True)
-class Composition(CompositionInputs):
+class Composition(GeneratedTask):
     """r-hop queries (σᵢ₊ᵣ₋₁ ∘ πᵢ₊ᵣ₋₁ ∘ … ∘ σᵢ ∘ πᵢ)(j) at every position, π hidden and fixed, σ
     fresh in each example.
 
@@ -73,6 +94,156 @@ class Composition(CompositionInputs):
         "fast": "test accuracy 100.0% by step 600, seed 0"
     }
 
+    n: int = setting(6, "points that are permuted", low=2, high=64)
+    k: int = setting(4, "permutations composed", low=1, high=32)
+    hops: tuple[int, ...] = setting(
+        (1, 2, 4), "hop lengths asked for, one output each", low=1, high=32
+    )
+    perm_seed: int = setting(0, "seed of the hidden permutations", low=0, high=MAX_SEED)
+    weights: tuple[float, ...] | None = setting(
+        None,
+        (
+            "probability with which a training example asks each hop; every hop of every example "
+            "when none"
+        ),
+        low=0,
+        high=1e6,
+    )
+    stages: tuple[int, ...] | None = setting(
+        None,
+        "first training batch of each hop; all from the start when none",
+        low=0,
+        high=1_000_000_000,
+    )
+    cumulative: bool = setting(True, "earlier hops stay in later stages")
+    labels: str = setting(
+        "true", "shuffled: every input has random answers of its own", choices=("true", "shuffled")
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hops or len(set(self.hops)) != len(self.hops) or max(self.hops) > self.k:
+            self.reject("hops", f"different numbers from 1 to k={self.k}")
+        for name in ("weights", "stages"):
+            given = getattr(self, name)
+            if given is not None and len(given) != len(self.hops):
+                self.reject(name, f"one number for each of the {len(self.hops)} hops")
+        if any(not self._chances(step).any() for step in {0, *(self.stages or ())}):
+            self.reject(
+                "weights" if self.stages is None else "stages", "some hop to train on at every step"
+            )
+        if math.factorial(self.n) ** self.k < 2 * len(BUCKETS):
+            self.reject(
+                "k",
+                (
+                    f"more: n={self.n} and k={self.k} give too few inputs for a train, a "
+                    "validation and a test split"
+                ),
+            )
+
+    # --- inputs -----------------------------------------------------------------------------------
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(
+            tuple(f"{layer}:{value}" for layer in range(self.k) for value in range(self.n))
+        )
+
+    @property
+    def n_ctx(self) -> int:
+        return self.k * self.n
+
+    @cached_property
+    def permutations(self) -> Int[Tensor, "k n"]:
+        """(k, n) the hidden permutations πᵢ."""
+        drawn = rng("hidden permutations", self.n, self.k, self.perm_seed).permuted(
+            np.tile(np.arange(self.n), (self.k, 1)), axis=1
+        )
+        return torch.from_numpy(drawn)
+
+    def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
+        return self.batch_of(draw_in(split, n, 1.05, self._draw, self._hash, generator))
+
+    def stream(
+        self, split: str, seed: int, batch_size: int | None, start: int = 0
+    ) -> Iterator[Batch]:
+        """As for every generated task; a training batch asks the hops of its stage, by their
+        weights.
+        """
+        for step, batch in enumerate(super().stream(split, seed, batch_size, start), start):
+            yield self._asked(batch, step, seed) if split == "train" else batch
+
+    def _draw(self, n: int, generator: np.random.Generator) -> Tensor:
+        """Tokens (n, k * n) of uniformly random permutations."""
+        if self.n <= TABULATED:
+            rows = torch.from_numpy(generator.integers(0, len(self._all_permutations), n * self.k))
+            permutations = self._all_permutations.index_select(0, rows).view(n, self.k, self.n)
+        else:
+            permutations = torch.from_numpy(generator.random((n, self.k, self.n)).argsort(-1))
+        return permutations.add_(self._offsets).flatten(1)
+
+    @cached_property
+    def _all_permutations(self) -> Tensor:
+        return torch.tensor(list(itertools.permutations(range(self.n))))
+
+    @cached_property
+    def _offsets(self) -> Tensor:
+        return torch.arange(0, self.n_ctx, self.n)[:, None]
+
+    def _every_input(self) -> Tensor | None:
+        """Tokens of all inputs where they are few, else None."""
+        if math.factorial(self.n) ** self.k > FEW:
+            return None
+        values = torch.tensor(
+            list(itertools.product(self._all_permutations.tolist(), repeat=self.k))
+        )
+        return (values + self._offsets).flatten(1)
+
+    def _hash(self, tokens: Tensor) -> Tensor:
+        """(batch,) a linear hash modulo 2⁶⁴, the same for all hidden permutations."""
+        return tokens @ self._coefficients[:, 0].to(tokens.device)
+
+    @cached_property
+    def _coefficients(self) -> Tensor:
+        """(pos, 1 + output) odd multipliers: of the hash, and of the shuffled labels; with few
+        inputs, such that no split is empty.
+        """
+        keys = (rng("hash", self.n, self.k, attempt) for attempt in itertools.count())
+        drawn = (
+            torch.from_numpy(key.integers(0, 1 << 62, (self.n_ctx, 1 + len(self.hops)))) | 1
+            for key in keys
+        )
+        inputs = self._every_input()
+        if inputs is None:
+            return next(drawn)
+        return next(
+            odd
+            for odd in drawn
+            if all(in_split(inputs @ odd[:, 0], split).any() for split in BUCKETS)
+        )
+
+    # --- which hops a training batch asks ---------------------------------------------------------
+    def _chances(self, step: int) -> np.ndarray:
+        """(output,) weight of each hop in training batch `step`; zero where it is not asked."""
+        weights = np.ones(len(self.hops)) if self.weights is None else np.array(self.weights)
+        if self.stages is None:
+            return weights
+        begun = np.array(self.stages) <= step
+        latest = np.array(self.stages) == max(
+            [stage for stage in self.stages if stage <= step], default=-1
+        )
+        return weights * (begun if self.cumulative else latest)
+
+    def _asked(self, batch: Batch, step: int, seed: int) -> Batch:
+        chances = self._chances(step)
+        if self.weights is None:
+            asked = torch.from_numpy(chances > 0)
+        else:
+            chosen = rng("hop", seed, step).choice(
+                len(chances), len(batch), p=chances / chances.sum()
+            )
+            asked = torch.from_numpy(chosen[:, None, None] == np.arange(len(chances)))
+        return batch if asked.all() else replaced(batch, targets=batch.targets.where(asked, IGNORE))
+
     @property
     def outputs(self) -> tuple[Output, ...]:
         return tuple(Output(f"{hop}-hop", self.n) for hop in self.hops)
@@ -102,10 +273,9 @@ class Composition(CompositionInputs):
             if self.labels == "true":
                 targets[:, :read, index] = results[hop].flatten(1)
             else:
-                mixed = self._hash(tokens)[:, None] * self._coefficients[:read, index + 1].to(
-                    tokens.device
-                )
-                targets[:, :read, index] = ((mixed >> 33) & 0x3FFFFFFF) % self.n
+                odd = self._coefficients[:read, index + 1].to(tokens.device)
+                code = self._hash(tokens)[:, None]
+                targets[:, :read, index] = random_class(code, odd, self.n)
         return targets
 
     def _results(self, tokens: Tensor, hops: Sequence[int]) -> dict[int, Tensor]:
@@ -131,7 +301,7 @@ class Composition(CompositionInputs):
             coefficients = self._coefficients.tolist()
             code = sum(int(token) * row[0] for token, row in zip(tokens, coefficients, strict=True))
             answers = [
-                [(code * coefficient % 2**64 >> 33) % 2**30 % n for coefficient in row[1:]]
+                [plain_class(code, coefficient, n) for coefficient in row[1:]]
                 for row in coefficients
             ]
             return [

@@ -124,20 +124,6 @@ class LastChunk(Size):
         raise NotImplementedError
 
 
-class InADictionary(LastChunk):
-    """Does it keep it in a dictionary?"""
-
-    def keep(self, report: Report, chunk: int) -> None:
-        report.metric("sizes", {"all": {"chunk": float(chunk)}})
-
-
-class AsNumPysNumber(LastChunk):
-    """Does it keep it as a number of NumPy's?"""
-
-    def keep(self, report: Report, chunk: int) -> None:
-        report.metric("chunk", np.float32(chunk))
-
-
 class AsAWholeNumber(LastChunk):
     """Does it keep it as a whole number?"""
 
@@ -164,13 +150,6 @@ class InANull(LastChunk):
 
     def keep(self, report: Report, chunk: int) -> None:
         report.metric("one", 1.0, null=np.full(199, float(chunk)), how="the chunk")
-
-
-class IsEndlessInChunks(LastChunk):
-    """Is it finite?"""
-
-    def keep(self, report: Report, chunk: int) -> None:
-        report.metric("chunk", np.inf if chunk > 100 else 1.0)
 
 
 class IsLoose(Size):
@@ -200,13 +179,10 @@ BROKEN = {
     ClaimsACause: {"findings claim no more than was measured"},
     CanNeverFind: {"null can reach the level"},
     Looks: {"memory is bounded", "chunks change nothing"},
-    InADictionary: {"chunks change nothing"},
-    AsNumPysNumber: {"chunks change nothing"},
     AsAWholeNumber: {"chunks change nothing"},
     InATable: {"chunks change nothing"},
     InAnArray: {"chunks change nothing"},
     InANull: {"chunks change nothing"},
-    IsEndlessInChunks: {"chunks change nothing"},
     IsLoose: {"findings claim no more than was measured"},
 }
 

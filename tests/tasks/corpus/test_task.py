@@ -19,8 +19,8 @@ from mechint.data import texts
 from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
 from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabulary
 from tasks._corpus import language
-from tasks._corpus.cut import losses_behind
 from tasks._corpus.injection import Injection
+from tasks._corpus.language import losses_behind
 from tasks._corpus.task import Corpus
 from tasks.ordering import HiddenComparison
 
