@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from mechint import figures
 from mechint.activations import residual_hooks
-from mechint.null import by_example
 from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
@@ -78,11 +76,16 @@ class Lens(Probe):
                 right[name].append(read[:, ACCURACY] == 1)
                 losses[name].append(read[:, LOSS])
         accuracy = {name: float(np.concatenate(parts).mean()) for name, parts in right.items()}
-        null = _final_accuracy(subject, np.concatenate(list(right.values())[-1]))
-        final, chance = null.observed, null.mean
+        report, final = Report(self, subject), accuracy[list(points)[-1]]
+        outputs = report.performance
+        chance = float(np.average([one.chance for one in outputs], weights=[o.n for o in outputs]))
+        n = len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
+        p_value = min(1.0, *(one.p_value * one.outputs for one in outputs))
+        how = "the best constant answer, binomial over distinct examples"
+        std = math.sqrt(chance * (1 - chance) / n)
+        null = Null("lens.final_accuracy", final, chance, std, p_value, how)
         enough = min(chance + ENOUGH * (final - chance), final)
         ready = next(name for name, value in accuracy.items() if value >= enough)
-        report = Report(self, subject)
         report.metric("lens.final_accuracy", final, null=null)
         report.metric("lens.ready_after", ready)
         columns = {"after": list(points), "accuracy": list(accuracy.values())}
@@ -114,34 +117,6 @@ class Lens(Probe):
                 "accuracy at the end": final,
                 "chance": chance,
             },
-            n=len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique()),
+            n=n,
         )
         return report.result()
-
-
-def _final_accuracy(subject: Subject, right: Bool[np.ndarray, " answer"]) -> Null:
-    """The accuracy at the end beside chance, each answer's that of its own output."""
-    rows, outputs = (subject.targets != IGNORE).nonzero().cpu().unbind(1)
-    chance = np.array([level.accuracy for level in subject.chance.values()])
-    return above_chance(right, chance[outputs], subject.distinct_examples.cpu()[rows].numpy())
-
-
-def above_chance(
-    right: Bool[np.ndarray, " answer"],
-    chance: Float[np.ndarray, " answer"],
-    example: Int[np.ndarray, " answer"],
-) -> Null:
-    """The share of `right` answers against that of the best constant ones, right with probability
-    `chance` each (binomial). The answers of one `example` hang together, so that it counts once, by
-    its share of right ones.
-    """
-    from scipy.stats import binom
-
-    hits, n = by_example(right, example)
-    _, own, answers = np.unique(example, return_inverse=True, return_counts=True)
-    expected = float((np.bincount(own, chance) / answers).mean())
-    p_value = float(binom.sf(hits - 1, n, min(expected, 1.0)))
-    accuracy, mean = float(right.mean()), float(chance.mean())
-    std = math.sqrt(mean * (1 - mean) / n)
-    how = "the best constant answer, binomial over distinct examples"
-    return Null("lens.final_accuracy", accuracy, mean, std, p_value, how)

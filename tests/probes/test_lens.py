@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
@@ -16,7 +13,6 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject, Which
 from probes._lens import Lens, Readout
-from probes._lens.probe import above_chance
 
 
 def random_subject(normalization: str | None) -> Subject:
@@ -109,30 +105,6 @@ def test_it_says_nothing_of_a_model_at_chance() -> None:
     assert result.verdict == "unclear"
     assert "the model is not shown to answer better than chance" in result.finding
     assert "can be read after" not in result.finding
-
-
-def test_an_accuracy_is_held_against_the_constant_answer_summed_by_hand() -> None:
-    """At least 5 of 10 right, where each is with 3 in 10; also where each is asked for twice."""
-    right, chance, example = np.arange(10) < 5, np.full(10, 0.3), np.arange(10)
-    null = above_chance(right, chance, example)
-    twice = above_chance(*(each.repeat(2) for each in (right, chance, example)))
-    assert twice.p_value == pytest.approx(null.p_value)
-    terms = [math.comb(10, k) * 0.3**k * 0.7 ** (10 - k) for k in range(5, 11)]
-    assert null.p_value == pytest.approx(sum(terms))
-    assert (null.mean, null.std) == pytest.approx((0.3, math.sqrt(0.3 * 0.7 / 10)))
-
-
-def test_the_answers_of_one_example_are_held_against_chance_once() -> None:
-    """Two outputs, of which the first answer of six is right on four examples, the second nowhere:
-    two of the six, by their shares, where one in three or in two is by chance.
-    """
-    right = np.array([[True, False]] * 4 + [[False, False]] * 2).flatten()
-    null = above_chance(right, np.array([1 / 3, 1 / 2] * 6), np.arange(6).repeat(2))
-    p = 5 / 12
-    terms = [math.comb(6, k) * p**k * (1 - p) ** (6 - k) for k in range(2, 7)]
-    assert null.p_value == pytest.approx(sum(terms))
-    assert (null.observed, null.mean) == (pytest.approx(1 / 3), pytest.approx(p))
-    assert null.std == pytest.approx(math.sqrt(p * (1 - p) / 6))
 
 
 @pytest.mark.parametrize("answer", [-1, "all"])
