@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-demo: $(STAMP)  ## train addition mod 113 until it generalizes, analyze it, write report.html
+demo: $(STAMP)  ## train addition mod 59 until it generalizes, analyze it, write report.html
 	$(BIN)/mechint demo
 
 zoo: $(STAMP)  ## models that training made hold their variables at drawn sites, and natural twins, in runs/zoo

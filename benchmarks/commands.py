@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.timing import BenchSettings, Row, bounded, paired, seconds
-from mechint.demo import PARAMETERS, TASK, TRAIN
 from mechint.planted.groups import group_product
-from mechint.registry import PROBES, TASKS
+from mechint.registry import PROBES
 from mechint.training import train
 
 
@@ -61,13 +60,11 @@ def analyses(bench: BenchSettings, run: Path) -> Iterator[Row]:
 def rows(bench: BenchSettings) -> Iterator[Row]:
     """The rows of whole runs and commands."""
     checkpoint = bench.folder / "addition"
-    task, settings = (
-        TASKS[TASK].from_dict(PARAMETERS),
-        {**TRAIN, **({"steps": 5} if bench.quick else {})},
-    )
-    took = seconds(lambda: train(task, None, settings, seeds=(0,), out=checkpoint))
+    more = {"preset": "grokking", "seeds": (0,), "out": checkpoint}
+    settings = {"steps": 5} if bench.quick else None
+    took = seconds(lambda: train("modular-arithmetic", None, settings, **more))
     (run,) = train(
-        task, None, settings, seeds=(0,), out=checkpoint, resume=True
+        "modular-arithmetic", None, settings, **more, resume=True
     )  # finished: read back, not trained
     note = (
         f"test accuracy {run.final['test.accuracy']:.4f} after {run.step} steps, seed 0, "

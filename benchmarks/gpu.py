@@ -16,7 +16,6 @@ import torch
 
 from benchmarks.timing import seconds
 from benchmarks.workloads import ADDITION, REMAINDERS, Workload, listops
-from mechint.demo import PARAMETERS, TASK, TRAIN
 from mechint.registry import TASKS
 from mechint.training import train
 
@@ -62,11 +61,14 @@ def differences(device: str, steps: int = 20) -> Iterator[tuple[str, float]]:
 
 def grokking(device: str, quick: bool) -> tuple[float, str]:
     """Seconds of training addition mod 113 until it generalizes, without the start of CUDA."""
-    task = TASKS[TASK].from_dict(PARAMETERS)
-    train(task, None, {**TRAIN, "steps": FIRST_STEPS}, device=device)
     runs: list[Any] = []
-    settings = {**TRAIN, **({"steps": FIRST_STEPS} if quick else {})}
-    took = seconds(lambda: runs.extend(train(task, None, settings, device=device)))
+
+    def run(steps: int | None) -> None:
+        settings = {} if steps is None else {"steps": steps}
+        runs[:] = train("modular-arithmetic", None, settings, preset="grokking", device=device)
+
+    run(FIRST_STEPS)
+    took = seconds(lambda: run(FIRST_STEPS if quick else None))
     (run,) = runs
     return took, f"test accuracy {run.final['test.accuracy']:.4f} after {run.step} steps"
 

@@ -1,4 +1,4 @@
-"""The tour behind ``make demo``: addition mod 113 trained until it generalizes, analyzed, and
+"""The tour behind ``make demo``: addition mod 59 trained until it generalizes, analyzed, and
 reported.
 """
 
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
     from mechint.account import Account
     from mechint.subject import Subject
 
-TASK, PARAMETERS = (
-    "modular-arithmetic",
-    {"p": 113, "train_fraction": 0.4},
-)  # at 0.3 it generalizes too, in nearly twice the steps
+TASK, PARAMETERS = "modular-arithmetic", {"p": 59, "train_fraction": 0.6}
 TRAIN = {
-    "steps": 4000,
-    "lr": 2e-3,
+    "steps": 1500,
+    "lr": 3e-3,
+    "weight_decay": 2.0,
     "grokfast": "ema",
     "stop_accuracy": 0.999,
+    "evaluate_every": 25,
     "checkpoints": "linear",
-    "n_checkpoints": 40,
+    "n_checkpoints": 60,
 }
 MEASURES = ("restricted_loss.all", "excluded_loss.train", "trigonometric_share", "embedding.gini")
 """Numbers of the probe progress that are drawn over the steps."""

@@ -10,14 +10,14 @@ from mechint.cli.common import path_option
 from mechint.progress import console, counting, training_bar
 
 
-@click.command(short_help="Train addition mod 113 and write its report, in two minutes.")
+@click.command(short_help="Train addition mod 59 and write its report, in two minutes.")
 @path_option(
     "--out", help="The run directory.  [default: runs/demo, or runs/demo-quick]", metavar="DIR"
 )
 @path_option("--report", help="The report.", default=Path("report.html"), show_default=True)
 @click.option("--quick", is_flag=True, help="Addition mod 29, in seconds; nothing groks there.")
 def demo(out: Path | None, report: Path, quick: bool) -> None:
-    """The two-minute tour: train addition mod 113 until it generalizes, analyze it, write the
+    """The two-minute tour: train addition mod 59 until it generalizes, analyze it, write the
     report.
     """
     from mechint.demo import report_demo, train_demo
@@ -26,7 +26,7 @@ def demo(out: Path | None, report: Path, quick: bool) -> None:
 
     check_writable(report)
     out = out or Path("runs/demo-quick" if quick else "runs/demo")
-    with training_bar(f"addition mod {29 if quick else 113}") as bar:
+    with training_bar(f"addition mod {29 if quick else 59}") as bar:
         train_demo(out, bar, quick=quick)
     with counting("probing") as update:
         account = report_demo(out, report, update, quick=quick)

@@ -67,7 +67,7 @@ def page_of_table(
         title,
         sections,
         kicker="table",
-        verdict=_verdict(rows, probes),
+        verdict=_verdict(rows, probes) or (_learned(rows) if steps else ""),
         hero=drawn.get("test.accuracy"),
         quality=_quality(evaluations_of(rows) if steps else rows),
         facts={
@@ -152,6 +152,17 @@ def _verdict(rows: Sequence[Row], probes: Sequence[str]) -> str:
         named = f": {words}" if yes and f"{probe}.mechanism" in yes[0] else ""
         lines.append(f"{probe} says yes for {len(yes)} of {asked} {noun}{named}.")
     return "\n".join(lines)
+
+
+def _learned(rows: Sequence[Row]) -> str:
+    """The steps at which test and training accuracy are half way from first to last."""
+    found = {one["number"]: one["half way"] for one in transitions(evaluations_of(rows), ACCURACY)}
+    words = [
+        f"{name.partition('.')[0]} accuracy is half way at step {found[name]:.0f}"
+        for name in reversed(ACCURACY)
+        if name in found
+    ]
+    return f"{', '.join(words)}.".capitalize() if words else ""
 
 
 def _quality(rows: Sequence[Row]) -> list[str]:

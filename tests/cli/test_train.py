@@ -136,7 +136,7 @@ def test_the_demo_from_nothing_to_a_report(
     result = mechint("demo")
     assert result.exit_code == 0, result.output
     assert f"report: {tmp_path / 'report.html'}" in result.stdout
-    assert "addition mod 113" in result.stderr
+    assert "addition mod 59" in result.stderr
     assert "Plotly" in (tmp_path / "report.html").read_text()
     assert mechint("gallery", "build").stdout == "gallery/index.html (1 page)\n"
     assert (tmp_path / "gallery" / "index.html").exists()
