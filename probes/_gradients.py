@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint import figures
@@ -16,8 +17,9 @@ from mechint.config import setting
 from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
-from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
+from mechint.task import IGNORE, Batch, Task, rng
 from probes._llc.likelihood import training_data
+from probes.loss_gradient import loss_gradient
 
 if TYPE_CHECKING:
     from mechint.planted import Planted
@@ -81,13 +83,20 @@ class Gradients(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         data = training_data(subject, self.split)
         report = Report(self, subject)
-        norms = {
-            name: float(gradient.norm()) for name, gradient in self.gradients(subject, data).items()
-        }
+        assert subject.task is not None
+        loss, found = loss_gradient(subject, data, self._weights(subject.task, data.targets))
+        names = (name for name, _ in subject.model.named_parameters())
+        norms = {name: float(one.norm()) for name, one in zip(names, found, strict=True)}
         total, largest = math.hypot(*norms.values()), max(norms, key=lambda name: norms[name])
-        shuffled = [self._shuffled(subject, data, seed, i) for i in range(self.permutations)]
+        other, how = self._other_answers(data)
+        shuffled = []
+        for i in range(self.permutations):
+            targets = other(data.targets, rng("gradients null", seed, i))
+            weights = self._weights(subject.task, targets)
+            _, found = loss_gradient(subject, Batch(data.tokens, targets), weights)
+            shuffled.append(math.hypot(*(float(one.norm()) for one in found)))
         report.metric("gradients.total", total)
-        report.metric("gradients.loss", float(self._mean_loss(subject, data)))
+        report.metric("gradients.loss", loss)
         report.metric("gradients.norms", norms)
         report.metric("gradients.largest", largest)
         report.metric("gradients.largest_share", norms[largest] ** 2 / max(total**2, 1e-300))
@@ -97,7 +106,7 @@ class Gradients(Probe):
             float(logs.mean()) - math.log10(max(total, 1e-300)),
             # the shuffles against each other say how far they scatter
             null=logs.mean() - logs,
-            how=self._other_answers(data)[1],
+            how=how,
         )
         self._add_finding(report, int((data.targets != IGNORE).sum()))
 
@@ -147,48 +156,15 @@ class Gradients(Probe):
             n=n,
         )
 
-    def gradients(self, subject: Subject, data: Batch) -> dict[str, Tensor]:
-        """Weight → gradient of the loss on `data`."""
-        named = dict(subject.model.named_parameters())
-        for weight in named.values():
-            weight.requires_grad_(True)
-        total = {name: torch.zeros_like(weight) for name, weight in named.items()}
-        for loss in self._losses(subject, data):
-            parts = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-            for name, part in zip(named, parts, strict=True):
-                if part is not None:
-                    total[name] += part
-        return total
-
-    def _losses(self, subject: Subject, data: Batch) -> Iterator[Tensor]:
-        """The loss in chunks of examples; they add up to it. In float64: in float32 1 − softmax of
-        a confident right answer rounds to 0, and the gradient with it.
-        """
-        task = subject.task
-        assert task is not None
-        read = (data.targets != IGNORE).sum((0, 1))  # (output,)
+    def _weights(
+        self, task: Task, targets: Int[Tensor, "example pos output"]
+    ) -> Float[Tensor, "example pos output"]:
+        """What every answer counts for in the loss."""
+        read = targets != IGNORE
+        count = read.sum((0, 1))  # (output,)
         classes = torch.tensor([output.n_classes for output in task.outputs], device=read.device)
-        scale = 1 / (read > 0).sum() if self.weights == "equal" else 1 / classes.double().log()
-        for start in range(0, len(data), subject.chunk):
-            part = data[start : start + subject.chunk]
-            logits = subject.model(part.tokens)
-            scores = answer_scores(task, logits.flatten(0, 1), part.targets.flatten(0, 1))
-            summed = scores[..., LOSS].nan_to_num().sum(0)  # (output,)
-            yield (scale * summed / read.clamp_min(1)).sum()
-
-    def _mean_loss(self, subject: Subject, data: Batch) -> Tensor:
-        with torch.no_grad():
-            return sum(
-                self._losses(subject, data),
-                torch.zeros((), dtype=torch.float64, device=subject.device),
-            )
-
-    def _shuffled(self, subject: Subject, data: Batch, seed: int, index: int) -> float:
-        """Gradient norm with other answers."""
-        other, _ = self._other_answers(data)
-        draw = rng("gradients null", seed, index)
-        gradients = self.gradients(subject, Batch(data.tokens, other(data.targets, draw)))
-        return math.hypot(*(float(gradient.norm()) for gradient in gradients.values()))
+        scale = (count > 0).sum() if self.weights == "equal" else classes.double().log()
+        return read / (scale * count.clamp_min(1)).double()
 
     @staticmethod
     def _other_answers(

@@ -1,5 +1,5 @@
 """Gradient interference: do the gradients of a task, its outputs and its background agree?"""
 
-from probes._interference.probe import Interference, TaskGradients, cosines, groups_of, with_whole
+from probes._interference.probe import Interference, cosines, group_gradients, groups_of, with_whole
 
-__all__ = ["Interference", "TaskGradients", "cosines", "groups_of", "with_whole"]
+__all__ = ["Interference", "cosines", "group_gradients", "groups_of", "with_whole"]

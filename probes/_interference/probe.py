@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.errors import MechintError, ParameterError
-from mechint.models.untouched import all_finite
+from mechint.errors import ParameterError
 from mechint.probe import Need, Probe, Report
 from mechint.results import Effect, Figure, Null, ProbeResult, Table
-from mechint.task import IGNORE, LOSS, Batch, Task, answer_scores, rng
+from mechint.task import IGNORE, Batch, Task, rng
+from probes.loss_gradient import loss_gradient
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -72,9 +72,8 @@ class Interference(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         reference, batches = self._data(subject, seed)
-        gradients = TaskGradients(subject)
-        direction = gradients.of_groups(reference, mean_weights(reference)[None])
-        found, together, groups, rows, total = self._batches(gradients, direction, batches)
+        direction = group_gradients(subject, reference, mean_weights(reference)[None])
+        found, together, groups, rows, total = self._batches(subject, direction, batches)
         report = Report(self, subject)
         if not bool(torch.isfinite(found[0]).any()):
             report.unclear(
@@ -82,7 +81,7 @@ class Interference(Probe):
                 "the gradients of the batches, or of the task, are zero",
             )
             return report.result()
-        self._cosines(report, found, groups, self._null(gradients, direction, batches, seed))
+        self._cosines(report, found, groups, self._null(subject, direction, batches, seed))
         report.metric("cosine.mean_gradient", together)
         report.update({"parameters": direction.shape[1], "batches": len(batches)})
         matrix = cosines(total[1:], total[1:]).cpu()
@@ -117,14 +116,14 @@ class Interference(Probe):
             )
 
     def _null(
-        self, gradients: TaskGradients, direction: Tensor, batches: Sequence[Batch], seed: int
+        self, subject: Subject, direction: Tensor, batches: Sequence[Batch], seed: int
     ) -> np.ndarray:
         """(sample, 1 or 2) mean over the batches of the cosines with labels permuted, those of
         every batch anew in every sample.
         """
         drawn = [
             self._permuted(
-                gradients,
+                subject,
                 direction,
                 batch,
                 [rng("labels", seed, which, k) for k in range(self.null_samples)],
@@ -177,17 +176,18 @@ class Interference(Probe):
         ]
 
     def _batches(
-        self, gradients: TaskGradients, direction: Tensor, batches: Sequence[Batch]
+        self, subject: Subject, direction: Tensor, batches: Sequence[Batch]
     ) -> tuple[Tensor, float, list[str], list[int], Tensor]:
         """(group, batch) cosines with the reference, that of the batches' mean gradient, the
         groups' names, every batch's number of task positions, and (group, parameter) gradients
         summed over the batches.
         """
+        assert subject.task is not None
         columns, names, counts = [], [], []
         mean, total = torch.zeros_like(direction), torch.zeros(())
         for batch in batches:
-            names, weights = with_whole(gradients.task, batch)
-            rows = gradients.of_groups(batch, weights)
+            names, weights = with_whole(subject.task, batch)
+            rows = group_gradients(subject, batch, weights)
             columns.append(cosines(rows, direction)[:, 0].cpu())
             mean += rows[:1] / weights[0].sum().clamp_min(1) / len(batches)
             total = total.to(rows) + rows
@@ -196,7 +196,7 @@ class Interference(Probe):
 
     def _permuted(
         self,
-        gradients: TaskGradients,
+        subject: Subject,
         direction: Tensor,
         batch: Batch,
         generators: Sequence[np.random.Generator],
@@ -204,7 +204,8 @@ class Interference(Probe):
         """(generator, 1 or 2) cosines of the whole batch, and of its task part, when the labels are
         permuted within every group.
         """
-        _, weights = with_whole(gradients.task, batch)
+        assert subject.task is not None
+        _, weights = with_whole(subject.task, batch)
         # the whole batch, and the task's part where there is a background
         asked = weights[: 1 + ("task" in batch.masks)]
         found = []
@@ -214,7 +215,7 @@ class Interference(Probe):
                 where = group.nonzero(as_tuple=True)
                 order = torch.from_numpy(generator.permutation(len(where[0]))).to(targets.device)
                 targets[where] = targets[where][order]
-            rows = gradients.of_groups(Batch(batch.tokens, targets), asked)
+            rows = group_gradients(subject, Batch(batch.tokens, targets), asked)
             found.append(cosines(rows, direction)[:, 0].cpu())
         return torch.stack(found)
 
@@ -282,19 +283,6 @@ def interference_figures(
 
 
 # --- gradients of groups of answers ---------------------------------------------------------------
-def weighted_loss(
-    task: Task,
-    logits: Float[Tensor, "example pos d_vocab_out"],
-    targets: Int[Tensor, "example pos output"],
-    weights: Float[Tensor, "example pos output"],
-) -> Float[Tensor, ""]:
-    """Σ weights · cross-entropy (nats), targets to IGNORE left out; float64, since in float32
-    1 − softmax of a confident right answer rounds, and the gradient with it.
-    """
-    losses = answer_scores(task, logits.flatten(0, 1), targets.flatten(0, 1))[..., LOSS]
-    return (losses.nan_to_num() * weights.flatten(0, 1)).sum()
-
-
 def groups_of(task: Task, data: Batch) -> dict[str, Tensor]:
     """Name → weights like targets that pick one group's answers: outputs where there are several,
     else masks and the background.
@@ -311,40 +299,12 @@ def groups_of(task: Task, data: Batch) -> dict[str, Tensor]:
     return masks
 
 
-class TaskGradients:
-    """Gradients of one model's loss with respect to all its parameters, as flat vectors: a backward
-    each, a chunk of examples at a time.
-    """
-
-    def __init__(self, subject: Subject) -> None:
-        assert subject.task is not None
-        self.task, self.model, self.chunk = subject.task, subject.model, subject.chunk
-        # frozen ones too: `untouched` gives them back as they were
-        self.free = {
-            name: value.requires_grad_(True) for name, value in subject.model.named_parameters()
-        }
-
-    def _backward(self, data: Batch, weights: Float[Tensor, "example pos output"]) -> Tensor:
-        """(1, parameter) of the loss under the weights."""
-        parameters = list(self.free.values())
-        total = torch.cat([torch.zeros_like(value).flatten() for value in parameters])[None]
-        columns = (data.tokens, data.targets, weights.to(parameters[0]))
-        for part in zip(*(column.split(self.chunk) for column in columns), strict=True):
-            with torch.enable_grad():
-                loss = weighted_loss(self.task, self.model(part[0]), *part[1:])
-                found = torch.autograd.grad(
-                    loss, parameters, allow_unused=True, materialize_grads=True
-                )
-            total.add_(torch.cat([gradient.flatten() for gradient in found]))
-        if not all_finite(total):
-            raise MechintError("interference: a gradient is not finite")
-        return total
-
-    def of_groups(
-        self, data: Batch, weights: Float[Tensor, "group example pos output"]
-    ) -> Float[Tensor, "group parameter"]:
-        """The gradient under each row of weights."""
-        return torch.cat([self._backward(data, part) for part in weights])
+def group_gradients(
+    subject: Subject, data: Batch, weights: Float[Tensor, "group example pos output"]
+) -> Float[Tensor, "group parameter"]:
+    """The gradient of the loss under each row of weights, a backward each."""
+    each = (loss_gradient(subject, data, part)[1] for part in weights)
+    return torch.stack([torch.cat([one.flatten() for one in parts]) for parts in each])
 
 
 def cosines(

@@ -18,8 +18,9 @@ from mechint.errors import NotApplicableError
 from mechint.pairs import Pairs
 from mechint.results import ProbeResult
 from probes._das._swap import SwapSite
-from probes._interference.probe import TaskGradients, mean_weights
+from probes._interference.probe import mean_weights
 from probes._llc.sampler import _With
+from probes.loss_gradient import loss_gradient
 from probes.removal import EmbeddingRemoval
 
 CUT = 60
@@ -102,12 +103,10 @@ def test_interchange_and_removals(hooked: Subject, edited: Subject) -> None:
 
 
 def test_gradients_of_weights_pass_through_the_hooks(whole: Subject, hooked: Subject) -> None:
-    gradients = TaskGradients(hooked)
-    found = gradients.of_groups(hooked.data, mean_weights(hooked.data)[None])[0]
-    sizes = [weight.numel() for weight in gradients.free.values()]
-    parts = dict(zip(gradients.free, found.split(sizes), strict=True))
+    _, found = loss_gradient(hooked, hooked.data, mean_weights(hooked.data))
+    parts = dict(zip(dict(hooked.model.named_parameters()), found, strict=True))
     for name, axis in (("blocks.0.mlp.W_out", 0), ("blocks.0.mlp.W_in", 1)):
-        gradient = parts[name].view(gradients.free[name].shape).movedim(axis, 0)
+        gradient = parts[name].movedim(axis, 0)
         assert gradient[:CUT].any() and not gradient[CUT:].any()
     own = {"embed.W_E": hooked.model.W_E.detach()}
     tokens = hooked.data.tokens

@@ -17,7 +17,7 @@ from mechint.errors import ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes._interference import Interference, TaskGradients, cosines, groups_of, with_whole
+from probes._interference import Interference, cosines, group_gradients, groups_of, with_whole
 
 
 def made(task: Any, seed: int = 0, **changes: Any) -> Subject:
@@ -56,7 +56,7 @@ def test_group_gradients_equal_one_backward_each() -> None:
     subject = made(TASKS["remainders"](p=5))
     data = subject.data
     groups = groups_of(subject.task, data)
-    ours = TaskGradients(subject).of_groups(data, torch.stack(list(groups.values())))
+    ours = group_gradients(subject, data, torch.stack(list(groups.values())))
     for i, (row, part) in enumerate(zip(ours, subject.task.output_slices.values(), strict=True)):
         loss = F.cross_entropy(
             subject.model(data.tokens)[:, -1, part], data.targets[:, -1, i], reduction="sum"
@@ -69,7 +69,7 @@ def test_task_and_background_add_up_to_the_batch() -> None:
     batch = subject.task.sample(64, 0, "test")
     names, weights = with_whole(subject.task, batch)
     assert names == ["batch", "task", "rises", "sums", "background"]
-    gradients = TaskGradients(subject).of_groups(batch, weights)
+    gradients = group_gradients(subject, batch, weights)
     masks = torch.stack([batch.masks[name] for name in ("task", "rises", "sums")])
     if int(masks.sum(0).max()) <= 1:
         assert torch.allclose(gradients[0], gradients[1:].sum(0), atol=1e-9)

@@ -1,0 +1,46 @@
+"""The gradient of a weighted loss with respect to every parameter of a model."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.errors import MechintError
+from mechint.models.untouched import all_finite
+from mechint.subject import Subject
+from mechint.task import LOSS, Batch, answer_scores
+
+
+def loss_gradient(
+    subject: Subject, data: Batch, weights: Float[Tensor, "example pos output"]
+) -> tuple[float, list[Tensor]]:
+    """Σ weights · cross-entropy (nats) over the targets of `data`, and its gradient by parameter, a
+    chunk of examples at a time.
+
+    In float64 from the logits on: in float32 1 − softmax of a confident right answer rounds to 0,
+    and the gradient with it.
+
+    Raises:
+        MechintError: a gradient is not finite.
+    """
+    assert subject.task is not None
+    # frozen ones too: `untouched` gives them back as they were
+    parameters = [parameter.requires_grad_(True) for parameter in subject.model.parameters()]
+    loss, total = 0.0, [torch.zeros_like(parameter) for parameter in parameters]
+    columns = (data.tokens, data.targets, weights.to(subject.device))
+    for part in zip(*(column.split(subject.chunk) for column in columns), strict=True):
+        tokens, targets, shares = part
+        with torch.enable_grad():
+            logits = subject.model(tokens).flatten(0, 1)
+            each = answer_scores(subject.task, logits, targets.flatten(0, 1))[..., LOSS]
+            summed = (each.nan_to_num() * shares.flatten(0, 1)).sum()
+            found = torch.autograd.grad(
+                summed, parameters, allow_unused=True, materialize_grads=True
+            )
+        loss += float(summed.detach())
+        for one, gradient in zip(total, found, strict=True):
+            one += gradient
+    if not all(map(all_finite, total)):
+        raise MechintError(f"a gradient of {subject.describe()} is not finite")
+    return loss, total
