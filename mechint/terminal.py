@@ -62,10 +62,12 @@ def account_text(account: Account, width: int = 100) -> Text:
     """The account of one model as styled text of at most `width` columns."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     out = Text()
-    tries = ((6, True), (5, True), (4, True), (6, False))
-    made = (list(_account_lines(account, width, *one)) for one in tries)
-    lines = next((one for one in made if len(one) <= MAX_LINES), None)
-    lines = lines or list(_account_lines(account, width, 6, False))
+    tries = ((6, True), (5, True), (4, True), (6, False), (5, False), (4, False), (3, False))
+    lines: list[tuple[str, str]] = []
+    for most, summary in tries:
+        lines = list(_account_lines(account, width, most, summary))
+        if len(lines) <= MAX_LINES:
+            break
     for line, style in lines:
         out.append(line.rstrip(), style or None)
         out.append("\n")

@@ -92,7 +92,7 @@ def test_text_fits_the_width_and_thirty_lines_and_breaks_no_word(width: int) -> 
         attention=result("attention", NO, UNCLEAR, not_asked=(("induction", "three tokens"),)),
     )
     lines = account_text(made, width).plain.splitlines()
-    assert max(map(len, lines)) <= width and (len(lines) <= 30 or width < 100)
+    assert max(map(len, lines)) <= width and len(lines) <= 30
     text = " ".join(" ".join(lines).split())
     assert made.verdict.upper() in text and words in text and "induction" in text
     head = text.partition(made.verdict.upper())[0].split()
