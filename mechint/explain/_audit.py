@@ -19,7 +19,7 @@ from torch import Tensor
 import mechint.explain.claims as claims
 from mechint.explain.explanation import Explanation, program_text
 from mechint.explain.measure import MIN_INPUTS, Bench, Fit, centered, moved_tag, r2, ridge
-from mechint.explain.parts import Link, Part, Route, Templates, Values
+from mechint.explain.parts import Link, Part, Route, Templates
 from mechint.explain.text import audit_text
 from mechint.intervals import wilson
 from mechint.interventions import Replace, Site
@@ -316,7 +316,7 @@ def _interchanges(
     A variable is never changed at two depths at once: what reaches the second from the first would
     be counted twice.
     """
-    own, tests = bench.values(bench.judged), list[Test]()
+    tests = list[Test]()
     for level in _levels(explanation):
         held = {name for part in level for name in part.variables}
         swaps = [[name] for name in explanation.held if name in held]
@@ -324,7 +324,7 @@ def _interchanges(
         swaps += [inputs] if len(inputs) > 1 else []
         for names in swaps:
             parts = [part for part in level if set(part.variables) & set(names)]
-            tests.append(_swap(bench, names, parts, fits, nulls, own))
+            tests.append(_swap(bench, names, parts, fits, nulls))
     return tests
 
 
@@ -334,18 +334,21 @@ def _swap(
     parts: Sequence[Part],
     fits: dict[str, Fit],
     nulls: dict[str, Fit],
-    own: Values,
+    rounds: int = 1,
 ) -> Test:
     """One interchange: `parts` take the values that follow from the `names` of other inputs; parts
-    without features take the whole site from these.
+    without features take the whole site from these. Few inputs are taken with several others each.
     """
-    base = bench.judged
+    base = bench.judged.repeat(rounds)
+    own = bench.values(base)
     rows = bench.sources(names, base)
     source = bench.values(rows)
     new = bench.values(base, {name: source[name] for name in names})
     labels = bench.labels(new)
     changed = (labels != bench.labels(own)).any(1)
     n, target = int(changed.sum()), f"{' and '.join(names)} at {parts[0].site}"
+    if MIN_INPUTS // 2 <= n < MIN_INPUTS and rounds == 1:
+        return _swap(bench, names, parts, fits, nulls, rounds=4)
     if n < MIN_INPUTS:
         return Test("interchange", target, math.nan, BOUND, n, "vacuous")
 
@@ -565,7 +568,9 @@ def _judge(bench: Bench, explanation: Explanation, tests: list[Test]) -> Audit:
     superfluous = tuple(t.target for t in tests if t.kind == "minimality" and t.status == "failed")
     failed = [t for t in tests if t.status == "failed" and t.kind != "minimality"]
     failed = [t for t in failed if t.kind != "partial" or t.target not in superfluous]
-    tested = [t for t in tests if t.status in ("passed", "failed")]
+    # a site that does nothing may come from any input with the same values
+    passed = [t for t in tests if t.status == "passed" and t.kind != "resample"]
+    tested = passed + [t for t in tests if t.status == "failed"]
     wrong = [t for t in failed if _is_wrong(bench, t)]
     reason = ""
     fixed = [t for t in tests if t.kind == "attention"]

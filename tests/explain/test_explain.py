@@ -175,6 +175,20 @@ def test_too_few_inputs_abstain() -> None:
     assert (found.standing, found.reason) == ("abstains", "20 judged inputs, 24 needed")
 
 
+def test_a_site_that_does_nothing_holds_nothing_however_few_the_inputs() -> None:
+    """Of a product mod 7 few exchanges change the answer; any input refills an idle head."""
+    task = TASKS["modular-arithmetic"].from_dict({"p": 7, "operation": "multiply"})
+    subject = planted.lookup_table(task, seed=0).subject
+    for name, place, standing in (
+        ("x", "L0H0 @ answer", "stands"),
+        ("x", "L0H1 @ answer", "wrong"),
+        ("x", "L0H1 @ 0", "wrong"),
+    ):
+        found = audit(subject, Part(name, site_of(place), (name,)))
+        assert (place, found.standing) == (place, standing)
+        assert not any(math.isnan(test.value) for test in found.tests)
+
+
 def test_whole_sites_are_exchanged_without_a_fit() -> None:
     """A hand-built model: head 0 copies x, head 1 copies y; swapping a head swaps its operand."""
     subject = addition(0.0)
