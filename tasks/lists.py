@@ -19,10 +19,23 @@ from tasks.sequences import SequenceTask
 
 @dataclass(frozen=True)
 class ListTask(SequenceTask):
-    """Base of tasks on lists of `length` numbers 0 … n-1, number i token i."""
+    """Base of tasks on lists of `length` numbers 0 … n-1, number i token i, and `marks` behind."""
 
     n: int = setting(64, "numbers, 0 to n - 1", low=2, high=1024)
     length: int = setting(4, "numbers in a list", low=2, high=256)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Tokens that are no numbers."""
+        return ()
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary((*map(str, range(self.n)), *self.marks))
+
+    @property
+    def n_ctx(self) -> int:
+        return self.length + len(self.marks)
 
     @property
     def n_inputs(self) -> float:
@@ -39,6 +52,16 @@ class ListTask(SequenceTask):
     def element_names(self) -> tuple[str, ...]:
         """Names of the variables of the list's numbers."""
         return tuple(f"element_{i}" for i in range(self.length))
+
+    def place(self) -> Step:
+        """The place of the first largest number."""
+        return Step(
+            "place",
+            self.length,
+            lambda tokens, *numbers: torch.stack(numbers, 1).argmax(1),
+            self.element_names,
+            "place of the first largest number",
+        )
 
 
 @dataclass(frozen=True)
@@ -77,12 +100,8 @@ class MaxOfList(ListTask):
     )
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary((*map(str, range(self.n)), *("=",) * self.marker))
-
-    @property
-    def n_ctx(self) -> int:
-        return self.length + self.marker
+    def marks(self) -> tuple[str, ...]:
+        return ("=",) * self.marker
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -136,13 +155,6 @@ class MaxOfList(ListTask):
 
     def _attention(self) -> Program:
         """Variables "place", of the first largest number, and the number there."""
-        place = Step(
-            "place",
-            self.length,
-            lambda tokens, *numbers: torch.stack(numbers, 1).argmax(1),
-            self.element_names,
-            "place of the first largest number",
-        )
         answer = Step(
             "max",
             self.n,
@@ -150,7 +162,7 @@ class MaxOfList(ListTask):
             ("place", *self.element_names),
             "the number at that place",
         )
-        return self._program("attention", [*self.elements(), place, answer])
+        return self._program("attention", [*self.elements(), self.place(), answer])
 
     def _with_max(self, tokens: Tensor, values: Tensor) -> Tensor:
         """Lower what is larger than the value to it; else the largest number is raised."""
@@ -189,14 +201,6 @@ class SecondLargest(ListTask):
     n: int = setting(16, "numbers, 0 to n - 1", low=2, high=1024)
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(tuple(map(str, range(self.n))))
-
-    @property
-    def n_ctx(self) -> int:
-        return self.length
-
-    @property
     def outputs(self) -> tuple[Output, ...]:
         return (Output("second", self.n),)
 
@@ -212,14 +216,6 @@ class SecondLargest(ListTask):
         return [max(rest)]
 
     def true_programs(self) -> list[Program]:
-        place = Step(
-            "place",
-            self.length,
-            lambda tokens, *numbers: torch.stack(numbers, 1).argmax(1),
-            self.element_names,
-            "place of the first largest number",
-        )
-
         def rest(tokens: Tensor, place: Tensor, *numbers: Tensor) -> Tensor:
             return torch.stack(numbers, 1).scatter(1, place[:, None], -1).amax(1)
 
@@ -227,7 +223,7 @@ class SecondLargest(ListTask):
             "second", self.n, rest, ("place", *self.element_names), "the largest of the others"
         )
         shown = ("second", "place", *self.element_names)
-        leave_out = self._program("leave out", [*self.elements(), place, second], shown)
+        leave_out = self._program("leave out", [*self.elements(), self.place(), second], shown)
         return [leave_out, self._scan()]
 
     def _scan(self) -> Program:
@@ -308,8 +304,8 @@ class SortedList(ListTask):
         return float(np.prod(np.arange(self.n, self.n - min(self.length, 30), -1, dtype=float)))
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary((*map(str, range(self.n)), "|"))
+    def marks(self) -> tuple[str, ...]:
+        return ("|",)
 
     @property
     def n_ctx(self) -> int:

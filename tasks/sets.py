@@ -14,11 +14,12 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.task import Output, Program, Step, Vocabulary
+from tasks.lists import ListTask
 from tasks.sequences import SequenceTask
 
 
 @dataclass(frozen=True)
-class CountDistinct(SequenceTask):
+class CountDistinct(ListTask):
     """The count of different numbers in a list, read at the = behind it.
 
     Programs: by "present_v", whether number v occurs; by "new_i", whether number i of the list has
@@ -44,20 +45,12 @@ class CountDistinct(SequenceTask):
     length: int = setting(6, "numbers in a list", low=2, high=256)
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary((*map(str, range(self.n)), "="))
-
-    @property
-    def n_ctx(self) -> int:
-        return self.length + 1
+    def marks(self) -> tuple[str, ...]:
+        return ("=",)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
         return (Output("count", min(self.n, self.length) + 1),)
-
-    @property
-    def n_inputs(self) -> float:
-        return float(self.n) ** min(self.length, 64)
 
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         tokens = np.full((n, self.n_ctx), self.n, np.int64)
