@@ -18,7 +18,7 @@ from torch import Tensor
 
 import mechint.explain.claims as claims
 from mechint.explain.explanation import Explanation, program_text
-from mechint.explain.measure import MIN_INPUTS, Bench, Fit, centered, moved_tag, r2, ridge
+from mechint.explain.measure import MIN_INPUTS, Bench, Fit, centered, moved_tag, partial, r2, ridge
 from mechint.explain.parts import Link, Part, Route, Templates
 from mechint.explain.text import audit_text
 from mechint.intervals import wilson
@@ -418,28 +418,20 @@ def _blocks(bench: Bench, explanation: Explanation, fit: Fit, fits: Sequence[Fit
     """
     if len(fit.part.blocks) < 2 or bench.subject.task is None:
         return []
-    features = fit.part.features
-    assert features is not None
-    slices = list(bench.subject.task.output_slices.values())
-    base, own = bench.judged, bench.values(bench.judged)
-    other = bench.values(base[bench.order("partial", len(base))])
-    read, _ = bench.read(features)
+    base = bench.judged
+    own, other = bench.exchanged
     entering = [one for one in fits if not one.part.reads]
 
     def change(one: Fit, columns: slice | None) -> Tensor:
-        logits = bench.logits(base, [bench.edit(one, own, other, columns)])
-        return centered(logits, slices) - bench.centered_logits[base]
+        return bench.change([bench.edit(one, own, other, columns)])
 
     tests, nulls = list[Test](), dict[int, list[float]]()
     for name, columns in fit.part.blocks.items():
         changed = change(fit, columns)
-        first = [one for one in entering if name in one.part.blocks]
-        edits = [bench.edit(one, own, other, one.part.blocks[name]) for one in first]
-        answered = centered(bench.logits(base, edits), slices) - bench.centered_logits[base]
-        moved = (features(other) - features(own)).double()[:, columns]
-        value = r2(answered if first else changed, moved @ read[columns])
-        status = "passed" if value >= PARTIAL else "failed"
-        tests.append(Test("partial", name, value, PARTIAL, len(base), status))
+        if first := [one for one in entering if name in one.part.blocks]:
+            value = partial(bench, fit, first, name)
+            status = "passed" if value >= PARTIAL else "failed"
+            tests.append(Test("partial", name, value, PARTIAL, len(base), status))
         if explanation.spare_blocks is None:
             continue
         size, width = float(changed.square().mean()), columns.stop - columns.start

@@ -174,6 +174,19 @@ class Bench:
         weights = ridge(phi - phi.mean(0), held - held.mean(0))
         return weights, held.mean(0) - phi.mean(0) @ weights
 
+    @cached_property
+    def exchanged(self) -> tuple[dict[str, Int[Tensor, " n"]], dict[str, Int[Tensor, " n"]]]:
+        """Values of the judged half, and those of the inputs that each takes a block from."""
+        order = self.order("partial", len(self.judged))
+        return self.values(self.judged), self.values(self.judged[order])
+
+    def change(self, edits: Sequence[Intervention]) -> Float[Tensor, "n d_vocab_out"]:
+        """The change of the centered logits of the judged half under edits made for it."""
+        assert self.subject.task is not None
+        slices = list(self.subject.task.output_slices.values())
+        logits = self.logits(self.judged, edits)
+        return centered(logits, slices) - self.centered_logits[self.judged]
+
     def edit(self, fit: Fit, old: Values, new: Values, columns: slice | None = None) -> Add:
         """The edit that takes a part from the values `old` to `new`, and leaves the rest."""
         delta = (fit.written(new, columns) - fit.written(old, columns)).float()
@@ -260,6 +273,19 @@ def inner_bench(bench: Bench) -> Bench:
     half = len(bench.fitted) // 2
     inner.fitted, inner.judged = bench.fitted[:half], bench.fitted[half:]
     return inner
+
+
+def partial(bench: Bench, reads: Fit, entering: Sequence[Fit], name: str) -> float:
+    """R² of the change of the logits that block `name` of the part that reads them predicts, when
+    it is exchanged in the `entering` parts that have it.
+    """
+    features, columns = reads.part.features, reads.part.blocks[name]
+    assert features is not None
+    own, other = bench.exchanged
+    edits = [bench.edit(one, own, other, one.part.blocks[name]) for one in entering]
+    moved = (features(other) - features(own)).double()[:, columns]
+    weights, _ = bench.read(features)
+    return r2(bench.change(edits), moved @ weights[columns])
 
 
 def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[float, float, int]:

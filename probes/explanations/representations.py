@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mechint.explain import Audit, Explanation, Family, Part, Route
-from mechint.explain.measure import Bench, inner_bench
+from mechint.explain.measure import Bench, inner_bench, partial
 from mechint.explain.parts import Features, Products
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
@@ -35,13 +35,15 @@ GAIN = 0.005
 
 @dataclass(frozen=True)
 class Setting:
-    """A subject whose answer is the product of its two operands: group, names, last site."""
+    """A subject whose answer is the product of its two operands: group, names, sites of the
+    operands and of the answer.
+    """
 
     group: FiniteGroup
     x: str
     y: str
     answer: str
-    places: tuple[int, int]
+    first: tuple[Site, Site]
     last: Site
 
     @classmethod
@@ -57,16 +59,19 @@ class Setting:
         sizes = {step.n_values for step in operands} | {program.variables[str(answer)].n_values}
         if len(operands) != 2 or answer is None or sizes != {group.order}:
             return None
-        layer = subject.n_layers - 1
-        if not {"blocks.0.hook_resid_pre", f"blocks.{layer}.hook_resid_post"} <= subject.hooks:
+        block = f"blocks.{subject.n_layers - 1}"
+        ends = [("blocks.0.hook_resid_pre", f"{block}.hook_resid_post")]
+        ends += [("hook_embed", f"{block}.mlp.hook_post")]  # of a network without a stream
+        enters, leaves = next((one for one in ends if {*one} <= subject.hooks), ("", ""))
+        if not enters:
             return None
         found = program.run(subject.data.tokens)
         x, y = (found[step.name].cpu().numpy() for step in operands)
         if not (group.table[x, y] == found[answer].cpu().numpy()).all():
             return None
-        places = operands[0].positions[0], operands[1].positions[0]
-        last = Site(f"blocks.{layer}.hook_resid_post", "answer")
-        return cls(group, operands[0].name, operands[1].name, answer, places, last)
+        one, two = operands
+        first = Site(enters, one.positions[0]), Site(enters, two.positions[0])
+        return cls(group, one.name, two.name, answer, first, Site(leaves, "answer"))
 
     @property
     def irreps(self) -> Representations:
@@ -108,14 +113,8 @@ class Setting:
     def inputs(self, names: Sequence[str]) -> tuple[Part, Part]:
         """Parts for the operands, where they enter the residual stream."""
         first, second = (
-            Part(
-                variable,
-                Site("blocks.0.hook_resid_pre", place),
-                (variable,),
-                self.features(variable, names),
-                self.blocks(names),
-            )
-            for variable, place in zip((self.x, self.y), self.places, strict=True)
+            Part(variable, site, (variable,), self.features(variable, names), self.blocks(names))
+            for variable, site in zip((self.x, self.y), self.first, strict=True)
         )
         return first, second
 
@@ -197,7 +196,9 @@ class _Group(Family):
         words_of = "attention is the same for every input"
         routes = [Route(words_of, layer, heads) for layer, heads in self.heads]
         added = [name for name in inputs if name not in keys]
+        without = [name for name in keys if name not in inputs]
         more = f", inputs also {', '.join(added)}" if added else ""
+        more += f", inputs without {', '.join(without)}" if without else ""
         name = f"{words} {', '.join(keys)}{more}"
         return Explanation(name, program, parts, tuple(routes), family, spare, spare_blocks)
 
@@ -211,13 +212,29 @@ class _Group(Family):
             return None, ()
         keys = list(found.explanation.parts[-1].blocks)
         inputs = list(found.explanation.parts[0].blocks)
+        held = entering(bench, found.explanation)
         more = missing_keys(bench, setting, keys, type(self).last)
-        added = largest_effects(bench, setting, [*inputs, *more])
-        if not added and not more:
+        added = largest_effects(bench, setting, held)
+        if not more and {*held, *added} == {*inputs}:
             return None, ()
         family, words = found.explanation.family, found.explanation.name.partition(keys[0])[0]
-        made = self.make(setting, [*keys, *more], [*inputs, *more, *added], family, words.strip())
-        return made, (*more, *added)
+        made = self.make(setting, [*keys, *more], [*held, *added], family, words.strip())
+        missing = (*more, *(name for name in added if name not in inputs))
+        return made, tuple(dict.fromkeys(missing))
+
+
+def entering(bench: Bench, explanation: Explanation) -> list[str]:
+    """Representations of the inputs, without those of which the answer's do not follow: exchanging
+    them in the inputs changes the logits, on the fitting half alone, in a way that is predicted
+    worse than by no change. These may be made of others, as a second harmonic is.
+    """
+    inner = inner_bench(bench)
+    *first, last = (inner.fit(part) for part in explanation.parts)
+    return [
+        name
+        for name in explanation.parts[0].blocks
+        if name not in last.part.blocks or partial(inner, last, first, name) > 0
+    ]
 
 
 def missing_keys(
