@@ -1,7 +1,7 @@
 """What program each of many models runs: `mechint explain` over the examples, models that others
 trained, and seeds of addition with learned and with uniform attention.
 
-    python -m benchmarks.explanations CHECKPOINTS --seeds runs/add-31 runs/add-59 --out docs
+    python -m benchmarks.explanations CHECKPOINTS --seeds runs/add31-learned … --out docs
 
 CHECKPOINTS is a folder that holds the published models; those that are not in it are left out. The
 page is written as ``what-models-run.md``. With ``--rows FILE`` finished rows are kept there, and
@@ -201,7 +201,7 @@ def seed_measured(path: Path, model: Model) -> dict[str, Any]:
     row |= sums(subject)
     (found,) = mechint.analyze(subject, "clock-pizza").results.values()
     row["symmetricity"] = found.metrics["gradient_symmetricity.centered"]
-    if row["family"] == "frequencies":
+    if row.get("family") == "frequencies":
         row |= since(path, set(row["blocks"]))
     return row
 
@@ -428,13 +428,13 @@ def _classes(classes: Counter[tuple[int, ...]], p: int) -> list[str]:
 
 
 def page(
-    rows: Sequence[Mapping[str, Any]], seeds: Mapping[str, Sequence[Mapping[str, Any]]]
+    rows: Sequence[Mapping[str, Any]], seeds: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
 ) -> str:
-    """The page in Markdown; seeds: how those of one modulus were trained → their rows."""
+    """The page in Markdown; seeds: of each sweep, its command and rows."""
     counts = Counter(row.get("standing", "not asked") for row in rows)
     summary = ", ".join(f"{name} {count}" for name, count in counts.most_common())
     lines = [
-        f"# What {len(rows) + sum(map(len, seeds.values()))} models run",
+        f"# What {len(rows) + sum(len(some) for _, some in seeds)} models run",
         "",
         "The best [explanation](explanations.md) that `mechint explain` proposes for each model,",
         "by `python -m benchmarks.explanations CHECKPOINTS --seeds SWEEP … --out docs`.",
@@ -446,18 +446,21 @@ def page(
     ]
     if seeds:
         lines.append(FAMILY.rstrip())
-    for told, some in seeds.items():
-        lines += seeds_section(some, told)
+    for p in sorted({some[0]["p"] for _, some in seeds}):
+        those = [(told, some) for told, some in seeds if some[0]["p"] == p]
+        told = "By " + " and ".join(told for told, _ in those) + "."
+        lines += seeds_section([row for _, some in those for row in some], told)
     return "\n".join(lines) + "\n"
 
 
 def trained(folder: Path) -> str:
-    """The command of a sweep."""
-    (first, *_), runs = read_json(folder / "sweep.json"), len(seeds_in(folder))
-    own = [one for one in first["settings"] if "." not in one.partition("=")[0]]
+    """The command of a sweep over seeds."""
+    plan = read_json(folder / "sweep.json")
+    own = [one for one in plan[0]["settings"] if "." not in one.partition("=")[0]]
+    seeds = sorted(run["seed"] for group in plan for run in group["runs"])
     settings = "".join(f" --set {one}" for one in own)
-    over = f"--over seed=0:{runs // len(ATTENTION)} --over attention_rate=0,1"
-    return f"By `mechint sweep modular-arithmetic --preset fast{settings} {over}`."
+    over = f"--over seed={seeds[0]}:{seeds[-1] + 1}"
+    return f"`mechint sweep modular-arithmetic --preset fast{settings} {over}`"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -465,17 +468,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.explanations")
     parser.add_argument("folder", type=Path)
     parser.add_argument(
-        "--seeds", type=Path, nargs="*", default=[], help="sweeps of addition, one a modulus"
+        "--seeds", type=Path, nargs="*", default=[], help="sweeps of addition over seeds"
     )
     parser.add_argument("--rows", type=Path, help="JSON lines of finished rows")
     parser.add_argument("--out", type=Path, default=Path("docs"))
     chosen = parser.parse_args(arguments)
     with counting("explaining") as update:
         rows = survey(models_in(chosen.folder), chosen.rows, update)
-        seeds = {
-            trained(sweep): survey(seeds_in(sweep), chosen.rows, update, seed_measured)
+        seeds = [
+            (trained(sweep), survey(seeds_in(sweep), chosen.rows, update, seed_measured))
             for sweep in chosen.seeds
-        }
+        ]
     write_text(chosen.out / "what-models-run.md", page(rows, seeds))
     return 0
 

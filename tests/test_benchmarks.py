@@ -237,7 +237,7 @@ def test_what_models_run_is_measured_once_and_written(tmp_path: Path) -> None:
     blocks = ([["1", "2"], ["2", "4"], ["1", "4"]] * 2)[:5]
     seeds = [seed | {"model": str(i), "rate": 1, "blocks": b} for i, b in enumerate(blocks)]
     seeds = [one | {"alone": 1.0} for one in seeds]
-    text = explanations.page(rows, {"By a sweep.": seeds})
+    text = explanations.page(rows, [("a sweep", seeds[:2]), ("another", seeds[2:])])
     assert "# What 7 models run" in text and "| `examples/maximum` | Max of list" in text
     assert "| learned | stands | 2 | 5 | 100.0% | 10.0% |" in text
     verdicts = [line for line in text.splitlines() if line.startswith("One family")]
