@@ -201,9 +201,7 @@ def seed_measured(path: Path, model: Model) -> dict[str, Any]:
     row |= sums(subject)
     (found,) = mechint.analyze(subject, "clock-pizza").results.values()
     row["symmetricity"] = found.metrics["gradient_symmetricity.centered"]
-    if row.get("family") == "frequencies":
-        row |= since(path, set(row["blocks"]))
-    return row
+    return row | since(path)
 
 
 def sums(subject: Any) -> dict[str, float]:
@@ -244,24 +242,28 @@ def sums(subject: Any) -> dict[str, float]:
     }
 
 
-def since(run: Path, keys: set[str]) -> dict[str, int | None]:
-    """The kept steps from which on, without a break, all `keys` are key frequencies of the logits,
-    and the accuracy is `LEARNED`; None where they are not so at the last one.
+def since(run: Path) -> dict[str, int | None]:
+    """The kept steps from which on, without a break, the frequencies that are key at the last one
+    are key, and the accuracy is `LEARNED`; None where it is not so at the last one.
     """
     import mechint
     from mechint.explain.measure import Bench
     from probes.explanations.representations import Setting, key_representations
 
-    came: dict[str, int | None] = {"keys_since": None, "learned_since": None}
-    for path in sorted((run / "checkpoints").glob("step-*.pt")):
-        if (step := int(path.stem.removeprefix("step-"))) < FIRST_STEP:
-            continue
+    seen = list[tuple[int, set[str], bool]]()
+    for path in [*sorted((run / "checkpoints").glob("step-*.pt")), run / "ckpt.pt"]:
         subject: Any = mechint.load(path)
-        setting = Setting.of(subject)
-        assert setting is not None
-        found = key_representations(Bench(subject, subject.task.own_program), setting)
-        learned = next(iter(subject.accuracy().values())) >= LEARNED
-        for name, holds in (("keys_since", keys <= set(found)), ("learned_since", learned)):
+        step, setting = subject.provenance["checkpoint"]["step"], Setting.of(subject)
+        if step >= FIRST_STEP and setting is not None:
+            keys = key_representations(Bench(subject, subject.task.own_program), setting)
+            learned = next(iter(subject.accuracy().values())) >= LEARNED
+            seen.append((step, set(keys), learned))
+    last, came = seen[-1][1], dict[str, int | None](keys_since=None, learned_since=None)
+    for step, keys, learned in seen:
+        for name, holds in (
+            ("keys_since", bool(last) and last <= keys),
+            ("learned_since", learned),
+        ):
             came[name] = (came[name] or step) if holds else None
     return came
 

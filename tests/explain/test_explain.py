@@ -284,3 +284,27 @@ def test_variables_that_training_enforced_are_located() -> None:
 def test_a_model_that_did_not_learn_is_refused() -> None:
     found = explain(mechint.load(CHECKPOINTS / "pizza" / "model_hpv2jgskwe.pt"))
     assert found[0].standing == "refused"
+
+
+@published
+@pytest.mark.full
+def test_networks_of_two_operands_are_explained() -> None:
+    """The 13 key frequencies that are published with it; minor ones are not carried over alone."""
+    path = CHECKPOINTS / "rep-theory" / "C113_MLP_seed1"
+    keys = {line.removeprefix("freq_") for line in (path / "key_reps.txt").read_text().split()}
+    found = explain(mechint.load(path / "model.pt"))[0]
+    assert found.standing == "incomplete" and found.value("interchange") > 0.99
+    assert set(found.explanation.parts[-1].blocks) == keys and len(keys) == 13
+
+
+@published
+@pytest.mark.full
+def test_a_harmonic_at_the_answer_is_not_claimed_of_the_operands() -> None:
+    """The answer has 12, which exchanging 12 in the operands does not change as it would have to:
+    it is twice 6.
+    """
+    path = CHECKPOINTS / "progress-measures" / "low_precision_mod_addition.pth"
+    found = explain(mechint.load(path, task="modular-arithmetic", p=113))[0]
+    operands, answer = (set(found.explanation.parts[i].blocks) for i in (0, -1))
+    assert "12" in answer and "12" not in operands and "6" in operands & answer
+    assert all(t.value >= 0.9 for t in found.tests if t.kind in ("refill", "interchange"))
