@@ -140,9 +140,9 @@ def probe_page(name: str, runs: Path) -> Page:
         raise ParameterError(f"{name} has no calibration(): it names no plant and no control")
     trial = trials[0]
     control, build = next(iter(trial.controls.items()))
-    settings = {**trial.settings, **trial.control_settings}
-    plant = kind.from_dict(dict(trial.settings)).run(trial.plant(0.0, 0).subject, seed=0)
-    absent = kind.from_dict(settings).run(build(0), seed=0)
+    known = {k: v for k, v in trial.settings.items() if not k.endswith("_samples")}  # all decide
+    plant = kind.from_dict(known).run(trial.plant(0.0, 0).subject, seed=0)
+    absent = kind.from_dict({**known, **trial.control_settings}).run(build(0), seed=0)
     sections = []
     for title, result in ((trial.mechanism, plant), (f"Control: {control}", absent)):
         section = section_of(name, result)
