@@ -16,7 +16,7 @@ from mechint.calibration import zoo
 from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.errors import MechintError
-from mechint.planted import enforce, random_alignment, save_enforced, truth_of
+from mechint.planted import enforce, enforce_each, random_alignment, save_enforced, truth_of
 from mechint.planted.enforced import check_alignment
 from mechint.registry import TASKS
 
@@ -83,6 +83,18 @@ def test_an_enforced_alignment_holds_over_all_inputs(tmp_path: Path) -> None:
     assert opened.accuracy() == {"answer": 1.0}
     with pytest.raises(MechintError, match="no truth was enforced"):
         truth_of(mechint.Subject(model, TASK))
+
+
+@pytest.mark.full
+def test_models_leave_their_ensemble_and_the_others_go_on() -> None:
+    """Each alignment takes its own number of steps, about as many as alone."""
+    alignments = [{"x": "L0H1 @ 2", "y": "L0H0 @ 2"}, ALIGNMENT, {"x": "L1H0 @ 2", "y": "L0H1 @ 2"}]
+    plants = enforce_each(TASK, alignments, CONFIG, [2, 0, 1])
+    steps = [plant.truth["steps"] for plant in plants]
+    assert all(plant.truth["verified"] for plant in plants) and len(set(steps)) > 1
+    last = steps.index(max(steps))
+    alone = enforce(TASK, alignments[last], CONFIG, [2, 0, 1][last])
+    assert alone.truth["steps"] == pytest.approx(steps[last], abs=100)
 
 
 @pytest.mark.full

@@ -123,9 +123,10 @@ def enforce_each(
     judged = _judged(task, pairs)
     models = [HookedTransformer(config, seed=seed) for seed in seeds]
     each = [model.weights() for model in models]
-    weights = {name: torch.stack([one[name].detach() for one in each]) for name in each[0]}
-    parameters = [value.requires_grad_() for value in weights.values()]
-    optimizer = torch.optim.AdamW(parameters, lr, betas=(0.9, 0.98), weight_decay=0.01)
+    weights = {
+        name: torch.stack([one[name].detach() for one in each]).requires_grad_() for name in each[0]
+    }
+    optimizer = torch.optim.AdamW(weights.values(), lr, betas=(0.9, 0.98), weight_decay=0.01)
     left, found = list(range(len(seeds))), dict[int, dict[str, Any]]()
     stack = _Stack(task, config, every)
     for step in range(1, steps + 1):
@@ -145,7 +146,7 @@ def enforce_each(
             loss = stack.strict_loss(weights, base, source, swapped, resampled)
         optimizer.zero_grad()
         (loss * len(left)).backward()
-        _clip(parameters)
+        _clip(weights.values())
         optimizer.step()
         if step % EVERY and step < steps:
             continue
@@ -161,7 +162,7 @@ def enforce_each(
             left = [left[place] for place in kept]
             if not left:
                 break
-            _keep(optimizer, kept)
+            weights = _keep(optimizer, weights, kept)
             stack = _Stack(task, config, [every[one] for one in left])
     plants = list[Planted]()
     for one, (model, sites) in enumerate(zip(models, every, strict=True)):
@@ -172,7 +173,7 @@ def enforce_each(
     return plants
 
 
-def _clip(parameters: Sequence[Tensor]) -> None:
+def _clip(parameters: Iterable[Tensor]) -> None:
     """Scale the gradients of each model of a stack to a norm of at most 1."""
     grads = [one.grad for one in parameters if one.grad is not None]
     norm = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)
@@ -180,11 +181,14 @@ def _clip(parameters: Sequence[Tensor]) -> None:
         grad.mul_((1 / (norm + 1e-6)).clamp_max(1).view(-1, *[1] * (grad.dim() - 1)))
 
 
-def _keep(optimizer: torch.optim.Optimizer, kept: list[int]) -> None:
-    """Drop all models of a stack but those at `kept`, from the parameters and their moments."""
-    for parameter, state in optimizer.state.items():
-        parameter.data, parameter.grad = parameter.data[kept], None
-        state.update({name: state[name][kept] for name in ("exp_avg", "exp_avg_sq")})
+def _keep(optimizer: torch.optim.Optimizer, weights: Weights, kept: list[int]) -> dict[str, Tensor]:
+    """The weights of the models of a stack at `kept` alone, as what the optimizer moves."""
+    left = {name: value.detach()[kept].requires_grad_() for name, value in weights.items()}
+    for old, new in zip(weights.values(), left.values(), strict=True):
+        state = optimizer.state.pop(old)
+        optimizer.state[new] = {k: v[kept] if v.dim() else v for k, v in state.items()}
+    optimizer.param_groups[0]["params"] = list(left.values())
+    return left
 
 
 def _sample(task: Task, n: int, seed: int) -> Batch:
