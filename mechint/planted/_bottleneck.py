@@ -55,22 +55,11 @@ def bottleneck(
         )
     basis = torch.cat([made.bases[t, :count] for t, count in enumerate(held)]).T
     perturbation = Perturbation(noise, rotation_seed, seed)
-    encoder = (
-        basis if rotation_seed is None else basis @ random_rotation(basis.shape[1], rotation_seed)
-    )
-    encoder = noised(encoder, noise, rng("planted noise", seed))
+    turn = None if rotation_seed is None else random_rotation(basis.shape[1], rotation_seed)
+    encoder = noised(basis if turn is None else basis @ turn, noise, rng("planted noise", seed))
     config = LinearBottleneckConfig.for_task(made, width=basis.shape[1], decoder="optimal")
     model = LinearBottleneck(config)
     model.load_weights({"W_enc": encoder.float()})
-    subject = Subject(
-        model,
-        made,
-        provenance={
-            "path": "planted bottleneck",
-            "format": "planted",
-            "perturbation": vars(perturbation),
-        },
-    )
-    return Planted(
-        subject, {"mechanism": "bottleneck", "features": held, "subspaces": {"W_enc": basis}}
-    )
+    source = {"path": "planted bottleneck", "format": "planted", "perturbation": vars(perturbation)}
+    truth = {"mechanism": "bottleneck", "features": held, "subspaces": {"W_enc": basis}}
+    return Planted(Subject(model, made, provenance=source), truth)

@@ -14,9 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
+from mechint.planted.assembly import (
+    SHARP,
+    Perturbation,
+    Planted,
+    Slots,
+    assemble,
+    blank,
+    config_for,
+    make_task,
+)
 
 
 def composition(
@@ -58,20 +66,9 @@ def composition(
             f"{', '.join(map(str, hops))}; expected powers of 2"
         )
     slots = Slots(row=k, column=n, target=n, value=n, **{f"hop {hop}": n for hop in hops})
-    config = ModelConfig(
-        n_layers=len(hops),
-        d_model=slots.width,
-        n_heads=1,
-        d_head=k + n,
-        n_ctx=k * n,
-        d_vocab=k * n,
-        d_vocab_out=made.d_vocab_out,
-        attn_scale=1.0,
-        attn_only=True,
-        attention_dir="bidirectional",
-        use_bias=False,
-        output_sizes=tuple(output.n_classes for output in made.outputs),
-    )
+    shape: dict[str, Any] = {"n_layers": len(hops), "n_heads": 1, "d_head": k + n}
+    kind: dict[str, Any] = {"attn_only": True, "attention_dir": "bidirectional", "use_bias": False}
+    config = config_for(made, slots, **shape, **kind)
     weights, eye = blank(config), torch.eye(n, dtype=torch.float64)
     _write_embedding(weights, slots, torch.as_tensor(made.tables()["permutations"]))
     for layer, hop in enumerate(hops):
@@ -115,9 +112,7 @@ def _write_hop(
     copied: str,
     found: str,
 ) -> None:
-    """Head 0 of layer `at`: from (i, j) look at row i + step, column what `pointer` says; copy slot
-    `copied` to `found`.
-    """
+    """Head 0 of layer `at` looks from (i, j) at (i + step, `pointer`), copies `copied`."""
     n = slots[found].stop - slots[found].start
     row, column = (
         torch.eye(k + n, dtype=torch.float64)[:k],

@@ -93,6 +93,28 @@ class Slots:
         return torch.eye(self.width, dtype=torch.float64)[:, self[name]]
 
 
+def config_for(task: Task, slots: Slots, **settings: Any) -> ModelConfig:
+    """The configuration of a plant of `task` with the residual stream `slots`."""
+    return ModelConfig(
+        d_model=slots.width,
+        n_ctx=task.n_ctx,
+        d_vocab=task.d_vocab,
+        d_vocab_out=task.d_vocab_out,
+        output_sizes=tuple(output.n_classes for output in task.outputs),
+        attn_scale=1.0,
+        **settings,
+    )
+
+
+def attend(
+    weights: Mapping[str, Tensor], slots: Slots, head: int, read: int, position: int
+) -> None:
+    """Let `head` of the first block attend from position `read` to `position`, by its slot."""
+    first = slots["position"].start
+    weights["blocks.0.attn.W_Q"][head, first + read, 0] = SHARP
+    weights["blocks.0.attn.W_K"][head, first + position, 0] = 1.0
+
+
 def blank(config: ModelConfig) -> dict[str, Tensor]:
     """All parameters as zeros in float64, for a builder to write into."""
     return {

@@ -15,10 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.groups.representations import representations
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
+from mechint.planted.assembly import (
+    Perturbation,
+    Planted,
+    Slots,
+    assemble,
+    attend,
+    blank,
+    config_for,
+    make_task,
+)
 from mechint.planted.modular import MARGIN
 
 KNOTS = 6
@@ -60,23 +68,13 @@ def group_product(
     table = torch.cat([rho.flatten(1) for rho in matrices], 1)  # (n, width)
     width, products = table.shape[1], sum(rho.shape[1] ** 3 for rho in matrices)
     slots = Slots(x=width, y=width, answer=width, position=3)
-    config = ModelConfig(
-        d_model=slots.width,
-        n_heads=2,
-        d_head=width,
-        d_mlp=products * 4 * KNOTS,
-        n_ctx=3,
-        d_vocab=task.d_vocab,
-        d_vocab_out=task.d_vocab_out,
-        attn_scale=1.0,
-    )
+    config = config_for(task, slots, n_heads=2, d_head=width, d_mlp=products * 4 * KNOTS)
     weights = blank(config)
     weights["embed.W_E"][list(task.symmetry.tokens), slots["x"]] = table
     weights["pos_embed.W_pos"][:, slots["position"]] = torch.eye(3, dtype=torch.float64)
     eye = torch.eye(width, dtype=torch.float64)
     for head, slot in enumerate("xy"):
-        weights["blocks.0.attn.W_Q"][head, slots["position"].start + 2, 0] = SHARP
-        weights["blocks.0.attn.W_K"][head, slots["position"].start + head, 0] = 1.0
+        attend(weights, slots, head, 2, head)
         weights["blocks.0.attn.W_V"][head, slots["x"]] = eye
         weights["blocks.0.attn.W_O"][head, :, slots[slot]] = eye
     _write_products(weights, slots, [rho.shape[1] for rho in matrices])
@@ -95,11 +93,9 @@ def group_product(
 
 def _margin(identity: int, matrices: Sequence[Tensor], irreps: Sequence[str]) -> float:
     """By how much Σ_ρ χ_ρ falls from the identity to the next best element."""
-    characters = (
-        torch.stack([rho.diagonal(dim1=1, dim2=2).sum(1) for rho in matrices]).sum(0)
-        if matrices
-        else torch.zeros(1)
-    )
+    characters = torch.zeros(1)
+    for rho in matrices:
+        characters = characters + rho.diagonal(dim1=1, dim2=2).sum(1)
     rest = torch.cat([characters[:identity], characters[identity + 1 :]])
     margin = float((characters[identity] - rest).min()) if len(rest) else 0.0
     if margin < 1e-6:

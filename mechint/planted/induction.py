@@ -8,14 +8,20 @@ Induction Heads).
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
-from mechint.registry import TASKS
+from mechint.planted.assembly import (
+    SHARP,
+    Perturbation,
+    Planted,
+    Slots,
+    assemble,
+    blank,
+    config_for,
+    make_task,
+)
 from mechint.task import rng
 
 
@@ -48,26 +54,20 @@ def induction_head(
     """
     if n_heads < 1:
         raise ParameterError(f"planted: n_heads={n_heads}: expected at least 1")
-    task = TASKS["repeated-tokens"].from_dict({"n": n, "length": length, "held_out": False})
+    task = make_task("repeated-tokens", n=n, length=length, held_out=False)
     slots = Slots(token=n, position=task.n_ctx, previous=n, answer=n)
     d_head = max(n, task.n_ctx)
-    config = ModelConfig(
-        n_layers=2,
-        d_model=slots.width,
-        n_heads=n_heads,
-        d_head=d_head,
-        n_ctx=task.n_ctx,
-        d_vocab=n,
-        d_vocab_out=n,
-        attn_scale=1.0,
-        attn_only=True,
-        use_bias=False,
-    )
+    shape = {"n_layers": 2, "n_heads": n_heads, "d_head": d_head}
+    config = config_for(task, slots, **shape, attn_only=True, use_bias=False)
     weights, draw = blank(config), rng("planted heads", seed)
     eye = torch.eye(d_head, dtype=torch.float64)
     weights["embed.W_E"][:, slots["token"]] = eye[:n, :n]
     weights["pos_embed.W_pos"][:, slots["position"]] = eye[: task.n_ctx, : task.n_ctx]
-    _write_idle_heads(weights, draw)
+    for layer in range(2):  # every head attends somewhere, moderately, and writes nothing
+        for which in "QK":
+            weight = weights[f"blocks.{layer}.attn.W_{which}"]  # (head, d_model, d_head)
+            idle = torch.from_numpy(draw.standard_normal(tuple(weight.shape)))
+            weight += idle / weight.shape[-1] ** 0.5
     first, second = (int(head) for head in draw.integers(0, n_heads, 2))
     _write_heads(weights, slots, first, second, sharpness)
     weights["unembed.W_U"][slots["answer"]] = SHARP * eye[:n, :n]
@@ -80,15 +80,6 @@ def induction_head(
         },
     }
     return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, seed))
-
-
-def _write_idle_heads(weights: dict[str, Tensor], draw: np.random.Generator) -> None:
-    """Every head attends somewhere, moderately, and writes nothing."""
-    for layer in range(2):
-        for which in "QK":
-            weight = weights[f"blocks.{layer}.attn.W_{which}"]  # (head, d_model, d_head)
-            idle = torch.from_numpy(draw.standard_normal(tuple(weight.shape)))
-            weight += idle / weight.shape[-1] ** 0.5
 
 
 def _write_heads(

@@ -38,25 +38,16 @@ ORDERED, POINTS = 20, 4
 
 
 # --- plants ---------------------------------------------------------------------------------------
-def addition(noise: float, seed: int) -> Planted:
+def addition(noise: float, seed: int, constant_attention: bool = False) -> Planted:
     """Addition mod 17 by three frequencies that the seed draws."""
-    frequencies = np.random.default_rng(seed).choice(np.arange(1, (P + 1) // 2), 3, replace=False)
-    return modular_addition(
-        P, tuple(int(k) for k in frequencies), noise=noise, rotation_seed=seed, seed=seed
-    )
+    drawn = np.random.default_rng(seed).choice(np.arange(1, (P + 1) // 2), 3, replace=False)
+    blur: dict[str, Any] = {"noise": noise, "rotation_seed": seed, "seed": seed}
+    return modular_addition(P, drawn.tolist(), constant_attention=constant_attention, **blur)
 
 
 def pizza(noise: float, seed: int) -> Planted:
     """The same with constant attention."""
-    frequencies = np.random.default_rng(seed).choice(np.arange(1, (P + 1) // 2), 3, replace=False)
-    return modular_addition(
-        P,
-        tuple(int(k) for k in frequencies),
-        constant_attention=True,
-        noise=noise,
-        rotation_seed=seed,
-        seed=seed,
-    )
+    return addition(noise, seed, constant_attention=True)
 
 
 def underconfident_addition(noise: float, seed: int) -> Planted:
@@ -122,9 +113,7 @@ def untrained(plant: Callable[[float, int], Planted]) -> Controls:
 
 
 def in_one_subspace(plant: Callable[[float, int], Planted]) -> Controls:
-    """Initial weights of heads that read and write in one random quarter of the residual stream:
-    they overlap, and none has learned to read another.
-    """
+    """Initial weights of heads that all read and write one random quarter of the stream."""
 
     def build(seed: int) -> Subject:
         subject = plant(0.0, seed).subject.untrained(seed)
@@ -144,9 +133,7 @@ def in_one_subspace(plant: Callable[[float, int], Planted]) -> Controls:
 
 
 def fixed_distance(seed: int) -> Subject:
-    """The same answers as `induction`, by a head that looks back by the length of the piece,
-    whatever stands there.
-    """
+    """The answers of `induction`, by a head that looks back by the length of the piece."""
     plant = induction(0.0, seed)
     weights = plant.subject.model.weights()
     layer, head = plant.truth["heads"]["induction"]
@@ -170,9 +157,7 @@ def lookup(task: str, **parameters: Any) -> Controls:
 
 
 def lookup_in_waves(seed: int) -> Subject:
-    """Sums mod 11 memorized, each by a neuron of its own, and an unembedding that writes
-    frequencies 2 and 3 of the answer alone: the logits are a clock's, the answers a table's.
-    """
+    """Sums mod 11 memorized, whose unembedding writes frequencies 2 and 3 alone."""
     subject = lookup_table(make_task("modular-arithmetic", p=11), rotation_seed=seed).subject
     angles = 2 * math.pi * torch.arange(11) / 11
     waves = torch.stack([wave(k * angles) for k in (2, 3) for wave in (torch.cos, torch.sin)])
@@ -221,9 +206,7 @@ def another_mixture(seed: int) -> Subject:
 
 
 def no_waves() -> Controls:
-    """Answers memorized, by neurons of their own (a flat spectrum) and by training, wholly and in
-    part, and sums of which a part is known by heart: no frequency on inputs not trained on.
-    """
+    """Answers memorized, by neurons or by training, wholly or in part: no frequency elsewhere."""
     return (
         lookup("modular-arithmetic", p=11)
         | shuffled("modular-arithmetic", p=11)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import torch
 
-from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.planted.assembly import (
     SHARP,
@@ -18,7 +17,9 @@ from mechint.planted.assembly import (
     Planted,
     Slots,
     assemble,
+    attend,
     blank,
+    config_for,
     random_rotation,
 )
 from mechint.task import FiniteTask, rng
@@ -59,17 +60,7 @@ def lookup_table(
     slots = Slots(
         token=v, position=n_ctx, answer=task.d_vocab_out, **{f"at{i}": v for i in range(n_ctx)}
     )
-    config = ModelConfig(
-        d_model=slots.width,
-        n_heads=n_ctx,
-        d_head=v,
-        d_mlp=n,
-        n_ctx=n_ctx,
-        d_vocab=v,
-        d_vocab_out=task.d_vocab_out,
-        attn_scale=1.0,
-        output_sizes=tuple(output.n_classes for output in task.outputs),
-    )
+    config = config_for(task, slots, n_heads=n_ctx, d_head=v, d_mlp=n)
     weights = blank(config)
     length = torch.from_numpy(rng("lookup lengths", seed).uniform(0.5, 1.5, v))
     embedding = length.unsqueeze(1) * random_rotation(v, seed)
@@ -77,8 +68,7 @@ def lookup_table(
     weights["pos_embed.W_pos"][:, slots["position"]] = torch.eye(n_ctx, dtype=torch.float64)
     detect = torch.linalg.inv(embedding)  # (v, v): column t reads 1 from token t, 0 from all others
     for i in range(n_ctx):
-        weights["blocks.0.attn.W_Q"][i, slots["position"].start + read, 0] = SHARP
-        weights["blocks.0.attn.W_K"][i, slots["position"].start + i, 0] = 1.0
+        attend(weights, slots, i, read, i)
         weights["blocks.0.attn.W_V"][i, slots["token"]] = torch.eye(v, dtype=torch.float64)
         weights["blocks.0.attn.W_O"][i, :, slots[f"at{i}"]] = torch.eye(v, dtype=torch.float64)
         weights["blocks.0.mlp.W_in"][slots[f"at{i}"]] = detect[:, data.tokens[:, i]]

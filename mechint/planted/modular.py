@@ -23,9 +23,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
+from mechint.planted.assembly import (
+    Perturbation,
+    Planted,
+    Slots,
+    assemble,
+    attend,
+    blank,
+    config_for,
+    make_task,
+)
 
 PHASES, SHIFTS = 15, 4
 
@@ -35,14 +43,8 @@ MARGIN = 20.0
 
 def waves(p: int, frequencies: Sequence[int]) -> Float[Tensor, "p column"]:
     """(p, 2F) cos and sin of 2πkx/p for every frequency k, interleaved, float64."""
-    angle = (
-        2
-        * math.pi
-        / p
-        * torch.outer(
-            torch.arange(p, dtype=torch.float64), torch.tensor(frequencies, dtype=torch.float64)
-        )
-    )
+    x, k = torch.arange(p, dtype=torch.float64), torch.tensor(frequencies, dtype=torch.float64)
+    angle = 2 * math.pi / p * torch.outer(x, k)
     return torch.stack([angle.cos(), angle.sin()], -1).flatten(1)
 
 
@@ -68,8 +70,7 @@ def modular_addition(
 
     Returns:
         truth: "frequencies" (ascending), "heads" {"a": (0, 0), "b": (0, 1)} or {"sum": (0, 0)},
-            "clusters" {frequency: its
-        neurons}, "subspaces" of the embedding and of the answer.
+            "clusters" {frequency: its neurons}, "subspaces" of the embedding and of the answer.
 
     Raises:
         ParameterError: a frequency out of range, or a set that cannot determine the answer.
@@ -78,33 +79,25 @@ def modular_addition(
     {'answer': 1.0}
     """
     frequencies = _checked(p, frequencies, constant_attention)
-    n, slots = (
-        len(frequencies),
-        Slots(
-            a=2 * len(frequencies), b=2 * len(frequencies), answer=2 * len(frequencies), position=3
-        ),
-    )
+    n = len(frequencies)
+    slots = Slots(a=2 * n, b=2 * n, answer=2 * n, position=3)
     shifts = [0.0] if constant_attention else [2 * math.pi * j / SHIFTS for j in range(SHIFTS)]
-    config = ModelConfig(
-        d_model=slots.width,
+    task = make_task("modular-arithmetic", p=p)
+    config = config_for(
+        task,
+        slots,
         n_heads=1 if constant_attention else 2,
         d_head=2 * n,
         d_mlp=n * PHASES * len(shifts),
-        n_ctx=3,
-        d_vocab=p + 1,
-        d_vocab_out=p,
         attention_rate=0.0 if constant_attention else 1.0,
-        attn_scale=1.0,
         use_bias=False,
     )
-    weights = blank(config)
-    weights["embed.W_E"][:p, slots["a"]] = waves(p, frequencies)
+    weights, table = blank(config), waves(p, frequencies)
+    weights["embed.W_E"][:p, slots["a"]] = table
     heads = _write_attention(weights, slots, constant_attention)
     clusters = _write_products(weights, slots, frequencies, shifts, constant_attention)
-    table = waves(p, frequencies)
-    closest = n - float(
-        (table[1:] @ table[0]).max()
-    )  # by how much Σ cos w(a + b − c) is smaller at the best wrong c
+    # by how much Σ cos w(a + b − c) is smaller at the best wrong c
+    closest = n - float((table[1:] @ table[0]).max())
     weights["unembed.W_U"][slots["answer"]] = MARGIN / closest * table.T
     truth = {
         "mechanism": "modular addition, constant attention"
@@ -118,7 +111,6 @@ def modular_addition(
             "blocks.0.hook_resid_post": slots.basis("answer"),
         },
     }
-    task = make_task("modular-arithmetic", p=p)
     return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, seed))
 
 
@@ -158,11 +150,9 @@ def _write_attention(
         # must not add to the embedding
         weights["blocks.0.attn.W_O"][0, :, slots["b"]] = eye
         return {"sum": (0, 0)}
-    position = slots["position"].start
     weights["pos_embed.W_pos"][:, slots["position"]] = torch.eye(3, dtype=torch.float64)
     for head, slot in enumerate(("a", "b")):
-        weights["blocks.0.attn.W_Q"][head, position + 2, 0] = SHARP
-        weights["blocks.0.attn.W_K"][head, position + head, 0] = 1.0
+        attend(weights, slots, head, 2, head)
         weights["blocks.0.attn.W_V"][head, slots["a"]] = eye
         weights["blocks.0.attn.W_O"][head, :, slots[slot]] = eye
     return {"a": (0, 0), "b": (0, 1)}

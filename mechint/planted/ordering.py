@@ -16,9 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
+from mechint.planted.assembly import (
+    SHARP,
+    Perturbation,
+    Planted,
+    Slots,
+    assemble,
+    attend,
+    blank,
+    config_for,
+    make_task,
+)
 from mechint.task import Batch, FiniteTask, rng
 
 NUISANCE = 6
@@ -52,24 +61,14 @@ def comparison(
     data = made.examples()
     read, n_ctx = data.reads[-1], data.tokens.shape[1]
     slots = Slots(plane=2, nuisance=NUISANCE, a=1, b=1, position=n_ctx, answer=1)
-    config = ModelConfig(
-        d_model=slots.width,
-        n_heads=2,
-        d_head=2,
-        d_mlp=2,
-        n_ctx=n_ctx,
-        d_vocab=made.d_vocab,
-        d_vocab_out=made.d_vocab_out,
-        attn_scale=1.0,
-    )
+    config = config_for(made, slots, n_heads=2, d_head=2, d_mlp=2)
     weights = blank(config)
     u = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
     across = torch.tensor([-math.sin(angle), math.cos(angle)], dtype=torch.float64)
     _write_embedding(weights, slots, _values(made, data), u, across, seed)
     weights["pos_embed.W_pos"][:, slots["position"]] = torch.eye(n_ctx, dtype=torch.float64)
     for head, slot in enumerate(("a", "b")):
-        weights["blocks.0.attn.W_Q"][head, slots["position"].start + read, 0] = SHARP
-        weights["blocks.0.attn.W_K"][head, slots["position"].start + head, 0] = 1.0
+        attend(weights, slots, head, read, head)
         weights["blocks.0.attn.W_V"][head, slots["plane"], 1] = u
         weights["blocks.0.attn.W_O"][head, 1, slots[slot]] = 1.0
     # neighboring values are 2/(n−1) apart: b − a in steps of one, clipped to 0 … 1 by two ReLUs
@@ -118,9 +117,7 @@ def _write_embedding(
     across: Tensor,
     seed: int,
 ) -> None:
-    """Value v of n at 2v/(n−1) − 1 along u, and random coordinates in all directions orthogonal to
-    it.
-    """
+    """Value v of n at 2v/(n−1) − 1 along u, random coordinates in all directions orthogonal."""
     draw, n = rng("planted nuisance", seed), len(values)
     for token, value in values.items():
         weights["embed.W_E"][token, slots["plane"]] = (2 * value / (n - 1) - 1) * u + float(

@@ -105,9 +105,7 @@ def recorded(program: str) -> Any:
 def _written(
     weights: dict[str, Tensor], labels: list[str], n_layers: int
 ) -> dict[tuple[str, int], dict[str, list[int]]]:
-    """(part, layer) → variable of the program → entries of the residual stream, for every sublayer
-    that writes anything.
-    """
+    """(part, layer) → variable → entries of the residual stream that the sublayer writes."""
     found: dict[tuple[str, int], dict[str, list[int]]] = {}
     for layer in range(n_layers):
         for part, name in (("attention", "attn.W_O"), ("mlp", "mlp.W_out")):
