@@ -157,9 +157,7 @@ class Forward:
         return gather_rows(q, rows.queries, self.stacked), *at_keys(both).split(n_heads, -2)
 
     def _gather_scores(self, q: Tensor, k: Tensor, rows: BlockRows) -> Tensor:
-        """Scores (..., B, head, Q, T) from the products of all rows q (..., U, head, d_head) with
-        all rows k (..., rows, head, d_head).
-        """
+        """Scores (..., B, head, Q, T), from the products of all rows of q and of k."""
         table = torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., head, U, rows)
         pairs = rows.queries.unsqueeze(-1) * table.shape[-1] + rows.keys.unsqueeze(-2)
         table = table.flatten(-2).transpose(-2, -1)  # (..., U·rows, head)
@@ -205,9 +203,7 @@ class Forward:
     def feed_forward(
         self, index: int, x: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
-        """Second half of block `index`: the residual stream x with what the MLP adds, if there is
-        one.
-        """
+        """Second half of block `index`: x with what the MLP adds, if there is one."""
         name = f"blocks.{index}"
         if not self.config.attn_only:
             x = self.hook(f"{name}.hook_resid_mid", x)
@@ -228,9 +224,7 @@ class Forward:
     def unembed(
         self, x: Float[Tensor, "*rows d_model"], group: int | None = None, hook: Hook | None = None
     ) -> Float[Tensor, "*rows d_vocab_out"]:
-        """Logits (..., rows, d_vocab_out) of rows x, or of one output group; through `hook` in
-        place of the forward's own.
-        """
+        """Logits (..., rows, d_vocab_out) of rows x, of one output group where given."""
         hook = self.hook if hook is None else hook
         x = norm(self.p, "ln_final", "ln_final", self.config, x, hook)
         weight, bias = self.p["unembed.W_U"], self.p.get("unembed.b_U")
@@ -245,9 +239,7 @@ class Forward:
     def read_out(
         self, x: Float[Tensor, "*rows d_model"], layout: RowLayout, start: int = 0
     ) -> Float[Tensor, "*reads d_vocab_out"]:
-        """Logits from the residual stream x before block `start`; output groups are read after the
-        blocks that `read_layers` says.
-        """
+        """Logits from x before block `start`; output groups as `read_layers` says."""
         after = self.config.read_layers
         if after is None:
             return self.unembed(self._reads(self.blocks(x, layout, start), layout))

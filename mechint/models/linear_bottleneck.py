@@ -27,9 +27,7 @@ from mechint.task import Batch
 
 
 class RegressionTruth(Protocol):
-    """Truth of a mixture of regressions: task t's target is ``readouts[t] @ x``, C_t
-    = readouts[t]ᵀ readouts[t].
-    """
+    """Truth of a mixture of regressions: the target of task t is ``readouts[t] @ x``."""
 
     @property
     def priors(self) -> Float[Tensor, " task"]:
@@ -103,9 +101,7 @@ def parameter_shapes(config: LinearBottleneckConfig) -> dict[str, tuple[int, ...
 
 
 def initialize(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
-    """Orthonormal encoder columns (uniform on the Stiefel manifold), Kaiming-uniform decoders of
-    linear gain.
-    """
+    """Orthonormal encoder columns (uniform on the Stiefel manifold), Kaiming-uniform decoders."""
     generator = torch.Generator().manual_seed(seed)
     columns, width = config.columns or config.width, config.width
     basis, r = torch.linalg.qr(
@@ -152,9 +148,7 @@ def forward(
 
 
 def losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Float[Tensor, "*model"]:
-    """Squared error of every model, (...,): summed over outputs, mean over the batch; weights
-    multiply, they do not renormalize.
-    """
+    """Squared error (...,), summed over outputs, its weighted sum divided by the batch."""
     error = (forward(p, config, batch.tokens, batch.masks["task"]) - batch.targets).square().sum(-1)
     return (error if batch.weights is None else error * batch.weights).mean(-1)
 
@@ -244,9 +238,7 @@ def measures(p: Parameters, task: RegressionTruth) -> dict[str, Float[Tensor, "*
 
 
 def with_decoders(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
-    """The parameters with the best decoder of every task, W_t = E⁺ readout_tᵀ, so that a forward
-    answers with P.
-    """
+    """The parameters with the best decoder of every task, W_t = E⁺ readout_tᵀ."""
     encoder = p["W_enc"]
     inverse = torch.linalg.pinv(encoder.double()).to(encoder)
     return {"W_enc": encoder, "W_dec": inverse.unsqueeze(-3) @ _readouts(task, encoder).mT}

@@ -5,26 +5,25 @@ they are is said by their configuration, `mechint.models.pair_config`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from mechint.errors import ParameterError
+from mechint.models.native import NativeModel
 from mechint.models.pair_config import PairNetworkConfig, parameter_shapes
-from mechint.models.protocol import Capability, ModelDescription, copy_weights
+from mechint.models.protocol import ModelDescription
 
 
 class _Part(nn.Module):
     """A namespace of parameters and hook points."""
 
 
-class PairNetwork(HookedRootModule):
+class PairNetwork(NativeModel):
     """A feed-forward network of two operands under the transformer's hook names.
 
     Hooks: hook_embed (batch, 2, d_embed); blocks.{i}.mlp.hook_pre and hook_post (batch, pos, width)
@@ -37,8 +36,6 @@ class PairNetwork(HookedRootModule):
         >>> tuple(logits.shape), tuple(cache["blocks.0.mlp.hook_post"].shape)
         ((2, 2, 4), (2, 2, 6))
     """
-
-    capabilities = frozenset({Capability.REINITIALIZE, Capability.EDIT_WEIGHTS})
 
     embed: Any
     embed_y: Any
@@ -66,11 +63,6 @@ class PairNetwork(HookedRootModule):
         self.setup()
 
     @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.W_E.device
-
-    @property
     def W_E(self) -> Float[Tensor, "d_vocab d_embed"]:
         """Embedding of the first operand (d_vocab, d_embed)."""
         return self.embed.W_E  # type: ignore[return-value]
@@ -79,10 +71,6 @@ class PairNetwork(HookedRootModule):
     def W_U(self) -> Float[Tensor, "d_out d_vocab_out"]:
         """Unembedding (d_out, d_vocab_out)."""
         return self.unembed.W_U  # type: ignore[return-value]
-
-    def reinitialized(self, seed: int) -> PairNetwork:
-        """A network of the same configuration with the initial weights of `seed`, on the CPU."""
-        return PairNetwork(self.config, seed=seed)
 
     @property
     def description(self) -> ModelDescription:
@@ -96,14 +84,6 @@ class PairNetwork(HookedRootModule):
             d_vocab_out=config.d_vocab_out,
             n_ctx=config.n_ctx,
         )
-
-    def weights(self) -> dict[str, Tensor]:
-        """The parameters by name."""
-        return dict(self.named_parameters())
-
-    def load_weights(self, state: Mapping[str, Tensor]) -> None:
-        """Take parameters by name; CheckpointError where a name or a shape does not fit."""
-        copy_weights(self.weights(), state)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits of tokens x, y and, where n_ctx is 3, a last token that is not read.

@@ -15,9 +15,8 @@ from enum import Enum
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from mechint.errors import CheckpointError, MechintError, ParameterError
+from mechint.errors import MechintError, ParameterError
 
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
 """(hook name, function(activation, hook)) pairs, as TransformerLens takes them."""
@@ -65,9 +64,7 @@ class ModelDescription:
 
 
 def capabilities(model: Any) -> frozenset[Capability]:
-    """Capabilities that `model` states; a model that states none can have its weights edited, as
-    any module can.
-    """
+    """Capabilities that `model` states; EDIT_WEIGHTS alone where it states none."""
     if _is_bridge(model):
         from mechint.models import bridge
 
@@ -159,26 +156,6 @@ def reinitialized(model: Any, seed: int) -> Any:
 
         return bridge.reinitialized(model, seed)
     return model.reinitialized(seed)
-
-
-def copy_weights(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-    """Copy `state` into the weights `own` by name.
-
-    Raises:
-        CheckpointError: a name that only one of them has, or another shape.
-    """
-    if set(own) != set(state):
-        raise CheckpointError(
-            f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}"
-        )
-    for name, value in own.items():
-        if state[name].shape != value.shape:
-            raise CheckpointError(
-                f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-            )
-    with torch.no_grad():
-        for name, value in own.items():
-            value.copy_(state[name])
 
 
 def check_hooked(model: Any) -> None:

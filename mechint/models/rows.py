@@ -153,9 +153,7 @@ def _block_rows(
     last: bool,
     mask: Float[Tensor, "#M #B T T"] | None,
 ) -> BlockRows:
-    """One block whose keys are the rows `keys` of those it is given, each `distinct` one once; it
-    passes on the flat slots `out`.
-    """
+    """One block that is given the rows `keys` and passes on the flat slots `out`."""
     models, sequences, slots = keys.shape
     given = int(keys.max()) + 1 if keys.numel() else 0
     ends = keys.flatten(1).amax(1) if keys.numel() else keys.new_zeros(0)
@@ -221,9 +219,7 @@ def _mask_of(mask: Tensor | None, attending: Int[Tensor, "M B Q"]) -> Tensor | N
 
 
 def _mask(config: ModelConfig, grid: Grid) -> Float[Tensor, "#M #B T T"] | None:
-    """(M | 1, B | 1, query, key) -inf where a query must not attend; None where it may attend
-    everywhere.
-    """
+    """(M | 1, B | 1, query, key) -inf where a query must not attend; None for no such place."""
     slots = torch.arange(grid.tokens.shape[-1], device=grid.tokens.device)
     later = slots > slots[:, None]
     mask = torch.zeros(1, 1, *later.shape, device=slots.device)

@@ -41,9 +41,7 @@ def qk_circuit(model: Any) -> FactoredMatrix:
 
 
 def ov_circuit(model: Any) -> FactoredMatrix:
-    """W_V W_O of every head, (layer, head, d_model, d_model): from what it reads to what it writes
-    (Elhage et al. 2021). Cost: none before a product is formed.
-    """
+    """W_V W_O of every head, (layer, head, d_model, d_model) (Elhage et al. 2021)."""
     return factored(per_head(model.W_V, model.W_O.shape[1]), model.W_O)
 
 

@@ -7,31 +7,20 @@ Their mathematics lives in `linear_bottleneck` and `two_layer`, as the transform
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from mechint.models import linear_bottleneck, two_layer
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
-from mechint.models.protocol import Capability, copy_weights
+from mechint.models.native import NativeModel
 from mechint.models.two_layer import TwoLayerConfig
 
 
-class _Student(HookedRootModule):
-    """Parameters of `initial` by name, one hook point per name of `hooks`."""
-
-    capabilities = frozenset({Capability.REINITIALIZE, Capability.EDIT_WEIGHTS})
-
-    def __init__(
-        self,
-        config: LinearBottleneckConfig | TwoLayerConfig,
-        initial: Mapping[str, Tensor],
-        hooks: tuple[str, ...],
-    ) -> None:
+class _Student(NativeModel):
+    def __init__(self, config: Any, initial: Mapping[str, Tensor], hooks: tuple[str, ...]) -> None:
         super().__init__()
         self.config = config
         for name in hooks:
@@ -39,22 +28,6 @@ class _Student(HookedRootModule):
         for name, value in initial.items():
             self.register_parameter(name, nn.Parameter(value))
         self.setup()
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    def reinitialized(self, seed: int) -> Self:
-        """A model of the same configuration with the initial weights of `seed`, on the CPU."""
-        return type(self)(self.config, seed=seed)  # type: ignore[call-arg]
-
-    def weights(self) -> dict[str, Tensor]:
-        """The parameters by name, as the pure functions take them."""
-        return dict(self.named_parameters())
-
-    def load_weights(self, state: Mapping[str, Tensor]) -> None:
-        """Take parameters by name; CheckpointError where a name or a shape does not fit."""
-        copy_weights(self.weights(), state)
 
     def _through(self, name: str, tensor: Tensor) -> Tensor:
         return self.hook_dict[name](tensor)
@@ -67,6 +40,7 @@ class LinearBottleneck(_Student):
     decoder answers.
 
     Example:
+        >>> import torch
         >>> model = LinearBottleneck(LinearBottleneckConfig(n=8, width=3, n_tasks=4, n_out=2),
         ...     seed=0)
         >>> answers, cache = model.run_with_cache(torch.ones(5, 8), torch.tensor([0, 1, 2, 3, 0]))
@@ -85,9 +59,7 @@ class LinearBottleneck(_Student):
     def forward(
         self, x: Float[Tensor, "batch n"], task: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch ... n_out"]:
-        """Answers (batch, n_out) to x (batch, n), each by the decoder of its task (batch,) int64;
-        those of all decoders, (batch, task, n_out), without one.
-        """
+        """Answers (batch, n_out), each by the decoder of its task, or (batch, task, n_out)."""
         if task is None:
             return linear_bottleneck.decoded(self.weights(), self.config, x, self._through)
         return linear_bottleneck.forward(self.weights(), self.config, x, task, self._through)
@@ -99,6 +71,7 @@ class TwoLayerStudent(_Student):
     Hooks: hook_pre (batch, neuron) the projections, hook_post (batch, neuron) the link of them.
 
     Example:
+        >>> import torch
         >>> model = TwoLayerStudent(TwoLayerConfig(d=8, width=3), seed=0)
         >>> answers, cache = model.run_with_cache(torch.ones(5, 8))
         >>> tuple(answers.shape), tuple(cache["hook_post"].shape)

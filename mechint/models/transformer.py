@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import ActivationCache, HookedRootModule
+from transformer_lens import ActivationCache
 from transformer_lens.hook_points import HookPoint
 
 from mechint.config import ModelConfig
@@ -25,6 +25,7 @@ from mechint.errors import CheckpointError, ParameterError
 from mechint.models.forward import Forward
 from mechint.models.initial import initialize, parameter_shapes
 from mechint.models.layers import linear
+from mechint.models.native import NativeModel
 from mechint.models.protocol import Capability
 from mechint.models.rows import RowLayout
 from mechint.models.stacks import WeightStacks
@@ -91,9 +92,7 @@ class _Unembed(_Hooks):
 
 
 class TransformerLensConfig:
-    """The configuration of a model under TransformerLens's names: the fields of its `ModelConfig`,
-    and what the model is at present.
-    """
+    """The fields of a model's `ModelConfig`, and its state, under TransformerLens's names."""
 
     n_key_value_heads = None
     positional_embedding_type = "standard"
@@ -138,7 +137,7 @@ class TransformerLensConfig:
         self._model.set_use_attn_result(value)
 
 
-class HookedTransformer(HookedRootModule, WeightStacks):
+class HookedTransformer(NativeModel, WeightStacks):
     """A transformer with a hook at every activation.
 
     Pass r of the weight-tied block l has the hooks of block ``r * n_layers + l``: ``model.blocks``
@@ -180,11 +179,6 @@ class HookedTransformer(HookedRootModule, WeightStacks):
         return TransformerLensConfig(self)
 
     @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.embed.W_E.device  # type: ignore[union-attr, return-value]
-
-    @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
         """Token embedding (d_vocab, d_model)."""
         return self.embed.W_E  # type: ignore[return-value]
@@ -198,14 +192,6 @@ class HookedTransformer(HookedRootModule, WeightStacks):
     def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:
         """Unembedding (d_model, d_vocab_out)."""
         return self.unembed.W_U  # type: ignore[return-value]
-
-    def reinitialized(self, seed: int) -> Self:
-        """A model of the same configuration with the initial weights of `seed`, on the CPU."""
-        return type(self)(self.config, seed=seed)
-
-    def weights(self) -> dict[str, Tensor]:
-        """The parameters by name, as `mechint.models.forward` takes them."""
-        return dict(self.named_parameters())
 
     def forward(
         self,
@@ -284,9 +270,7 @@ class HookedTransformer(HookedRootModule, WeightStacks):
         remove_batch_dim: bool = False,
         **kw: Any,
     ) -> tuple[Any, ActivationCache | dict[str, Tensor]]:
-        """Run the model: its output, and activations as TransformerLens's `ActivationCache`:
-        ``cache["pattern", 0]``, ``cache.decompose_resid()``, ``cache.logit_attrs(…)``.
-        """
+        """Run the model: its output, and activations as TransformerLens's cache."""
         result, kept = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kw)
         if not return_cache_object:
             return result, kept
@@ -350,9 +334,7 @@ class HookedTransformer(HookedRootModule, WeightStacks):
     def tokens_to_residual_directions(
         self, tokens: str | int | Int[Tensor, " ..."]
     ) -> Float[Tensor, "... d_model"]:
-        """The direction of the residual stream that raises the logit of each class: its column of
-        W_U.
-        """
+        """The column of W_U of each class, along which its logit rises."""
         index = self.to_single_token(tokens) if isinstance(tokens, str) else tokens
         return self.W_U.T[torch.as_tensor(index, device=self.device)]
 
@@ -360,9 +342,7 @@ class HookedTransformer(HookedRootModule, WeightStacks):
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
     ) -> Float[Tensor, " d_model"]:
-        """The sum of the biases that blocks before `layer` write to the residual stream, with that
-        of its attention where `mlp_input`.
-        """
+        """Sum of what biases before `layer` write, with its attention's where `mlp_input`."""
         attention = self.b_O[: layer + int(mlp_input)].sum(0)
         with_mlp = include_mlp_biases and not self.config.attn_only
         return attention + self.b_out[:layer].sum(0) if with_mlp else attention
@@ -403,18 +383,12 @@ class HookedTransformer(HookedRootModule, WeightStacks):
         for name, value in own.items():
             if name not in state:
                 raise CheckpointError(f"state dict lacks {name}, shape {tuple(value.shape)}")
-            if tuple(state[name].shape) != tuple(value.shape):
-                raise CheckpointError(
-                    f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-                )
         for name, value in state.items():
             buffer = name.endswith((".mask", ".IGNORE"))
             zero_bias = name.rpartition(".")[2].startswith("b") and not bool(torch.any(value))
             if name not in own and not buffer and not zero_bias:
                 raise CheckpointError(f"state dict has {name}, which this model has no place for")
-        with torch.no_grad():
-            for name, value in own.items():
-                value.copy_(state[name])
+        self._copy(state)
 
     def transformer_lens_state(self) -> dict[str, Tensor]:
         """TransformerLens's state dict of the model, with zero biases where it has none."""

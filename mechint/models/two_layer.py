@@ -149,9 +149,7 @@ def reduced_draws(
 def polar(
     weight: Float[Tensor, "*model neuron d"],
 ) -> tuple[Float[Tensor, "*model neuron"], Float[Tensor, "*model neuron d"]]:
-    """Squared norms (..., neuron) and unit directions (..., neuron, d); a zero row has direction
-    zero.
-    """
+    """Squared norms (..., neuron), unit directions (..., neuron, d); zero of a zero row."""
     square = weight.square().sum(-1)
     return square, weight / square.clamp_min(TINY).sqrt().unsqueeze(-1)
 
@@ -167,9 +165,7 @@ def forward(
 
 
 def losses(p: Parameters, config: TwoLayerConfig, batch: Batch) -> Float[Tensor, "*model"]:
-    """Mean squared error of every model over the batch, (...,); weights multiply, they do not
-    renormalize.
-    """
+    """Squared error (...,), its weighted sum divided by the batch."""
     error = (forward(p, config, batch.tokens) - batch.targets.squeeze(-1)).square()
     return (error if batch.weights is None else error * batch.weights).mean(-1)
 
@@ -197,9 +193,7 @@ def population_loss(
 
 
 def alignment(p: Parameters, task: SingleIndexTruth) -> Float[Tensor, "*model direction"]:
-    """Σ_i n_i² ⟨v_i, θ_p⟩^k / a_p, (..., direction), k the information exponent: 0 at the start, 1
-    when p is learned.
-    """
+    """Σ_i n_i² ⟨v_i, θ_p⟩^k / a_p, (..., direction), k the information exponent; 1 is learned."""
     square, unit = polar(p["W"])
     cosine = unit @ task.directions.to(unit).mT
     return (square.unsqueeze(-1) * cosine.pow(hermite.information_exponent(task.link))).sum(

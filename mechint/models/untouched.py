@@ -48,9 +48,7 @@ def _whole_float32() -> Iterator[None]:
 
 
 def _precision_of_products() -> str | dict[str, str]:
-    """torch's one word for all devices, or its word for each kind of device, which newer versions
-    know and which one word does not tell.
-    """
+    """torch's one word for all devices, or its word for each kind, where these differ."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -61,9 +59,7 @@ def _precision_of_products() -> str | dict[str, str]:
 
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Inside: evaluation mode, in which dropout passes everything and statistics of batches stay as
-    they are. Afterwards: the mode of every module as before.
-    """
+    """Evaluation mode inside; afterwards the mode of every module as before."""
     training = {module: module.training for module in model.modules()}
     try:
         if any(training.values()):

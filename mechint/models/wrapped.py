@@ -99,15 +99,6 @@ def wrap(
     return WrappedModule(module, hooks, dict(weights or {}), call, make, sizes)
 
 
-def _weight_named(name: str, doc: str) -> property:
-    """The property that gives the weight `name` of a wrapped module."""
-
-    def weight(model: WrappedModule) -> Tensor | None:
-        return model._weight(name)
-
-    return property(weight, doc=f"{doc}, None where `wrap` was told of none.")
-
-
 class WrappedModule(HookedRootModule):
     """A module whose named submodules pass their activations through hook points; see `wrap`."""
 
@@ -190,9 +181,7 @@ class WrappedModule(HookedRootModule):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Weights can be edited; initial ones can be drawn where `make` was given, heads' weights
-        shown where all four were.
-        """
+        """EDIT_WEIGHTS; REINITIALIZE with `make`; HEAD_WEIGHTS with all four weights."""
         made = {Capability.REINITIALIZE} if self.make is not None else set()
         heads = {Capability.HEAD_WEIGHTS} if set(HEAD_WEIGHTS) <= set(self.sources) else set()
         return frozenset({Capability.EDIT_WEIGHTS} | made | heads)
@@ -215,13 +204,9 @@ class WrappedModule(HookedRootModule):
         known = {name: value for name, value in known.items() if value is not None}
         return ModelDescription(**{**learned, **known, **self.sizes})
 
-    W_E = _weight_named("W_E", "Token embedding (d_vocab, d_model)")
-    W_pos = _weight_named("W_pos", "Position embedding (n_ctx, d_model)")
-    W_U = _weight_named("W_U", "Unembedding (d_model, d_vocab_out)")
-    W_Q = _weight_named("W_Q", "Queries (layer, head, d_model, d_head)")
-    W_K = _weight_named("W_K", "Keys (layer, head, d_model, d_head)")
-    W_V = _weight_named("W_V", "Values (layer, head, d_model, d_head)")
-    W_O = _weight_named("W_O", "Outputs of heads (layer, head, d_head, d_model)")
+    def __getattr__(self, name: str) -> Any:
+        """A weight of `WEIGHTS`, None where `wrap` was told of none; else a submodule."""
+        return self._weight(name) if name in WEIGHTS else super().__getattr__(name)
 
     def reinitialized(self, seed: int) -> WrappedModule:
         """The module made anew with the initial weights of `seed`."""
