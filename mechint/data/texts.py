@@ -34,9 +34,7 @@ BYTES = tuple(chr(i) if 33 <= i < 127 else chr(256 + i) for i in range(256))
 
 @dataclass(frozen=True, eq=False)
 class TextTokens:
-    """Windows at random places of a one-dimensional array of tokens on disk; each split has its own
-    part of it.
-    """
+    """Windows at random places of an array of tokens on disk, each split in a part of its own."""
 
     data: np.ndarray
     words: tuple[str, ...]
@@ -184,9 +182,7 @@ def from_dataset(
 
 
 def _hub_answers() -> bool:
-    """Return whether the hub has an address here, or a proxy to it: asking it costs half a minute
-    of retries where it has none.
-    """
+    """Return whether the hub has an address or a proxy here, to spare half a minute of retries."""
     from huggingface_hub import constants
 
     host = urllib.parse.urlsplit(constants.ENDPOINT).hostname

@@ -103,9 +103,7 @@ def save_dictionary(dictionary: Dictionary, path: str | Path) -> None:
 def _at_inference(
     path: Path, config: Mapping[str, Any], state: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The tensors under the names of `Dictionary`: the gate's bias is b_enc, and the one threshold
-    of a batch top-k dictionary that of every latent.
-    """
+    """The tensors under the names of `Dictionary`; one threshold is that of every latent."""
     state = dict(state)
     if "b_gate" in state:
         state["b_enc"] = state.pop("b_gate")

@@ -72,9 +72,7 @@ class FiniteGroup:
         names: Sequence[str] | None = None,
         action: Int[np.ndarray, "element point"] | None = None,
     ) -> FiniteGroup:
-        """A group from a table that is one by construction; spares the O(n³) test of
-        associativity.
-        """
+        """A group from a table that is one by construction, not tested in O(n³)."""
         group = object.__new__(cls)
         group._fill(table, names, action)
         return group

@@ -109,9 +109,7 @@ def _fixed_points(action: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _is_standard(group: FiniteGroup, character: Array) -> bool:
-    """Return whether the group is a symmetric group and this its standard character, fixed points
-    minus one.
-    """
+    """Return whether this is the standard character of a symmetric group."""
     points = next(m for m in range(1, 32) if math.factorial(m) >= group.order)
     if group.action is not None and group.action.shape[1] == points:
         return bool(np.allclose(character, _fixed_points(group.action) - 1, atol=1e-6))

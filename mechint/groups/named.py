@@ -27,9 +27,7 @@ def cyclic(n: int) -> FiniteGroup:
 
 
 def dihedral(n: int) -> FiniteGroup:
-    """The 2n symmetries of the n-gon: element i < n is the rotation rⁱ, element n + i the
-    reflection rⁱs.
-    """
+    """Symmetries of the n-gon: element i < n is the rotation rⁱ, n + i the reflection rⁱs."""
     _require(
         1 <= n <= MAX_ORDER // 2,
         f"dihedral group of the {n}-gon: expected 1 to {MAX_ORDER // 2}",
@@ -44,9 +42,7 @@ def dihedral(n: int) -> FiniteGroup:
 
 
 def symmetric(n: int) -> FiniteGroup:
-    """Permutations of 0 … n-1 in lexicographic order, named by their images; (a·b)(x) =
-    a(b(x)), b acts first.
-    """
+    """Permutations of 0 … n-1, lexicographic, named by their images; (a·b)(x) = a(b(x))."""
     _require(1 <= n <= MAX_POINTS, f"symmetric group on {n} points: expected 1 to {MAX_POINTS}")
     return _of_permutations(np.array(list(itertools.permutations(range(n)))))
 
@@ -71,9 +67,7 @@ def direct_product(a: FiniteGroup, b: FiniteGroup) -> FiniteGroup:
 
 
 def permutation_blocks() -> FiniteGroup:
-    """The 36 block-diagonal 6×6 permutation matrices of two 3×3 blocks: element
-    ``6 * top + bottom``, each as in S3.
-    """
+    """Block-diagonal permutations of two blocks of three: ``6 * top + bottom``, each of S3."""
     block = symmetric(3)
     return direct_product(block, block)
 

@@ -174,9 +174,7 @@ def _characters(group: FiniteGroup) -> NDArray[np.complex128]:
 def _paired(
     group: FiniteGroup, characters: NDArray[np.complex128]
 ) -> tuple[NDArray[np.complex128], list[str]]:
-    """One character of each complex-conjugate pair, and the kind of each by its Frobenius–Schur
-    indicator.
-    """
+    """One character of each complex-conjugate pair, and its kind (Frobenius–Schur)."""
     squares = np.diagonal(group.table)
     # ⟨χ, ψ*⟩, 1 where ψ is the conjugate of χ: a conjugate is irreducible, so orthogonal to others
     conjugate = np.abs(characters @ characters.T) / group.order > 0.5

@@ -56,9 +56,7 @@ class Harmonics:
 
     @cached_property
     def sizes(self) -> Int[np.ndarray, " h"]:
-        """(h,) dimensions of each component; two of every frequency, of the Nyquist frequency too,
-        which is a cosine only.
-        """
+        """(h,) dimensions of each component; two of every frequency, of Nyquist's too."""
         if self.group.is_cyclic:
             return np.full(len(self.labels), 2)
         return np.array([len(irrep.rows) for irrep in self.known.irreps[1:]])

@@ -14,9 +14,10 @@ computed only from where they act; on any other hooked model they are stacked an
 hooks.
 """
 
-from mechint.interventions._ablate import Ablated, ablate
 from mechint.interventions.effects import (
+    Ablated,
     ExampleMean,
+    ablate,
     activation_gradients,
     fill_means,
     logits_under,

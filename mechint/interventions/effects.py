@@ -11,14 +11,17 @@ and its hooks are as before afterwards, after an error too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mechint.errors import ParameterError
 from mechint.interventions.resuming import asked, select_positions
-from mechint.interventions.values import Intervention, Mean, hooks_of
+from mechint.interventions.sites import Site
+from mechint.interventions.values import Intervention, Mean, Zero, hooks_of
 from mechint.models.protocol import check_edits
 from mechint.models.untouched import evaluating
 
@@ -152,6 +155,70 @@ class ExampleMean:
             return total / self._n
         counts = self._own.sum(0)
         return total / counts.reshape(counts.shape + (1,) * (total.dim() - counts.dim()))
+
+
+# --- ablation -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Ablated:
+    """components: what was replaced, together; by: its mean over the examples, or zero; accuracy,
+    loss: output → share right and cross-entropy (nats) without them; accuracy_before, loss_before:
+    with them.
+    """
+
+    components: tuple[str, ...]
+    by: str
+    accuracy: dict[str, float]
+    loss: dict[str, float]
+    accuracy_before: dict[str, float]
+    loss_before: dict[str, float]
+
+    def __str__(self) -> str:
+        names = ", ".join(self.components)
+        parts = [
+            f"{output}: accuracy {self.accuracy_before[output]:.1%} → {self.accuracy[output]:.1%}, "
+            f"loss {self.loss_before[output]:.3g} → {self.loss[output]:.3g} nats"
+            for output in self.loss
+        ]
+        return f"without {names} (set to {'its mean' if self.by == 'mean' else 'zero'}): " + (
+            "; ".join(parts)
+        )
+
+
+def ablate(subject: Subject, *components: str | Site, by: str = "mean") -> Ablated:
+    """Accuracy and loss of `subject` with all `components` replaced together.
+
+    Args:
+        components: ``"L0H2"``, ``"L1 MLP"``, ``"L0 MLP[37]"``, ``"L0 attention @ answer"``, or
+            sites.
+        by: "mean", over the subject's examples, or "zero".
+
+    Raises:
+        ParameterError: no component, another way, a component that is none, or a subject without a
+            task.
+        UnknownNameError: the model does not have the component.
+
+    Example:
+        >>> from mechint.planted import modular_addition
+        >>> found = ablate(modular_addition(5, (1,)).subject, "L0 MLP", by="zero")
+        >>> found.components, found.accuracy_before
+        (('L0 MLP',), {'answer': 1.0})
+    """
+    if not components or by not in ("mean", "zero"):
+        got = f"ablate: {components!r} by {by!r}"
+        raise ParameterError(f"{got}: expected components, by mean or zero")
+    if subject.task is None:
+        raise ParameterError(f"{subject.describe()}: no task, so there is no answer to be lost")
+    kind: type[Intervention] = Mean if by == "mean" else Zero
+    edits = [kind(one) for one in components]  # type: ignore[arg-type]  # a text is a site, too
+    logits, targets = logits_under(subject, edits), subject.targets
+    return Ablated(
+        tuple(str(edit.site) for edit in edits),
+        by,
+        subject.accuracy(logits, targets),
+        subject.loss(logits, targets),
+        subject.accuracy(),
+        subject.loss(),
+    )
 
 
 # --- gradients ------------------------------------------------------------------------------------

@@ -118,9 +118,7 @@ class Prompts(FiniteTask):
         return self._index(tokens).tolist()
 
     def unspaced(self) -> Batch | None:
-        """The prompts whose answer has no space before it where the spaced one is a token too;
-        None where there are none.
-        """
+        """The prompts whose answer lacks a space and with one is a token too, if any."""
         rows = [index for index, one in enumerate(self.prompts) if one.spaced is not None]
         return self.examples()[rows] if rows else None
 

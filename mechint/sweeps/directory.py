@@ -135,9 +135,7 @@ def run_group(
 
 
 def with_failure(rows: Sequence[Row], error: str) -> list[Row]:
-    """`rows` of a group that failed as a whole: those that are not done have failed with `error`,
-    and ``--resume`` tries them again.
-    """
+    """The rows of a group that failed as a whole; those that are done stay as they are."""
     done = ("finished", "stopped")
     return [
         row if row["status"] in done else {"error": error} | row | {"status": "failed"}
@@ -184,8 +182,6 @@ def _measure(rows: Sequence[Row], out: Path, device: str) -> None:
     """Run the sweep's probes on runs that are done, on the `device` that trained them; Ctrl-C and
     SIGTERM end it after the probe at work, and the rest is measured when the table is made.
     """
-    from mechint.parallel import interruptible
-
     with interruptible() as interrupted:
         for row in rows:
             if row["status"] not in ("finished", "stopped"):

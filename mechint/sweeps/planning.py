@@ -56,9 +56,7 @@ class Group:
         return [run_name(swept) for swept in self.runs]
 
     def specs(self, out: Path) -> list[Spec]:
-        """The runs as training takes them, with their directories in the sweep's directory `out`;
-        raises what a wrong value raises.
-        """
+        """The runs as training takes them, with directories in `out`; raises as they do."""
         return [
             make_spec(self.task, self.settings, swept, out / run)
             for run, swept in zip(self.run_ids, self.runs, strict=True)
@@ -89,9 +87,7 @@ def _written(value: Any) -> str:
 
 
 def _has_own_name(value: Any) -> bool:
-    """Return whether no other value is written alike: a number, a word that is none, a list of
-    words.
-    """
+    """Return whether no other value is written alike."""
     if isinstance(value, list):
         return len(value) > 1 and all(_has_own_name(item) and item.isalpha() for item in value)
     if isinstance(value, str):

@@ -18,8 +18,7 @@ from mechint.task.batch import (
     first_of_each,
 )
 from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
-from mechint.task.finite import FiniteTask
-from mechint.task.generated import GeneratedTask
+from mechint.task.families import FiniteTask, GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
 from mechint.task.program import Program, Step
 from mechint.task.scores import ACCURACY, LOSS, answer_scores, mean_scores

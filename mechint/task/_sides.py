@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mechint.task.batch import Batch
 from mechint.task.drawing import rng
-from mechint.task.finite import FiniteTask
+from mechint.task.families import FiniteTask
 
 LEAST = 2
 """Examples that make a pair."""

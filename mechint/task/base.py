@@ -150,9 +150,7 @@ class Task(Settings, abc.ABC):
 
     @property
     def programs(self) -> Mapping[str, Program]:
-        """Algorithms that compute the answers, by name: the one that `run` and `variables` follow
-        first, then its rivals; empty where the task states none.
-        """
+        """Algorithms by name: first that of `run` and `variables`, then its rivals."""
         return {}
 
     @property
@@ -173,15 +171,11 @@ class Task(Settings, abc.ABC):
         )
 
     def stated_pairs(self, variable: Variable) -> Counterfactuals | None:
-        """All minimal pairs for `variable` where the task is given them one by one; None where
-        they are drawn.
-        """
+        """All minimal pairs for `variable` where a task is given them; None: they are drawn."""
         return None
 
     def tables(self) -> dict[str, Any]:
-        """All that was drawn or given (permutations, bijections, multiplication tables), as JSON
-        values.
-        """
+        """What was drawn or given (permutations, tables), as JSON values."""
         return {}
 
     def text(self, tokens: Sequence[int] | Shaped[Tensor, " pos"]) -> str:
@@ -259,9 +253,7 @@ class Task(Settings, abc.ABC):
         }
 
     def control(self, name: str) -> Task:
-        """The task as varied by the control `name`; the task itself where the control is untrained
-        weights.
-        """
+        """The task as varied by the control `name`; itself for untrained weights."""
         for control in self.controls:
             if control.name == name:
                 return dataclasses.replace(self, **control.parameters)  # type: ignore[type-var]
@@ -273,12 +265,10 @@ class Task(Settings, abc.ABC):
         """Compute every causal variable and answer of the task's own algorithm, with the variables
         in `given` set by hand and all that follows from them recomputed.
 
-        Returns name → (batch,) values: of the steps of the first of `programs`; of a task
-        without any, of its variables as the tokens have them.
+        Returns name → (batch,) values, of the steps of the first of `programs`.
 
         Raises:
-            NotApplicableError: the task names no causal variables, or has no program and several
-                are given.
+            NotApplicableError: the task names no causal variables, or states no program of them.
             UnknownNameError: there is no variable of that name.
 
         >>> import tasks
@@ -288,34 +278,24 @@ class Task(Settings, abc.ABC):
         >>> values["digit_1"].tolist(), task.targets(tokens, {"carry_0": 0})[0, 5].tolist()
         ([3], [3])
         """
-        if self.own_program is not None:
-            return self.own_program.run(tokens, given)
-        self._set_one(given)
-        values = {name: one.value_of(tokens) for name, one in self.variables.items()}
-        for name, value in (given or {}).items():
-            values[name] = torch.as_tensor(value, device=tokens.device).expand(len(tokens))
-        return values
+        return self._stated_program().run(tokens, given)
 
     def targets(
         self, tokens: Int[Tensor, "batch pos"], given: Given | None = None
     ) -> Int[Tensor, "batch pos output"]:
-        """Return the targets (batch, pos, output) of `tokens` with the variables in `given` set by
-        hand; raises as `run` does.
-        """
-        if self.own_program is not None:
-            return self.targets_by(self.own_program, tokens, given)
-        chosen = self._set_one(given)
-        if chosen is None:
-            return self.batch_of(tokens).targets
-        values = torch.as_tensor((given or {})[chosen.name], device=tokens.device)
-        return chosen.label(tokens, values.long().expand(len(tokens)))
+        """Targets (batch, pos, output) with the variables in `given` set; raises as `run`."""
+        return self.targets_by(self._stated_program(), tokens, given)
+
+    def _stated_program(self) -> Program:
+        if self.own_program is None:
+            lacks = "it states no program" if self.variables else self.without_variables
+            raise NotApplicableError(f"{self.name}: {lacks}")
+        return self.own_program
 
     def targets_by(
         self, program: Program, tokens: Int[Tensor, "batch pos"], given: Given | None = None
     ) -> Int[Tensor, "batch pos output"]:
-        """Return the targets (batch, pos, output) that `program` computes, with the variables in
-        `given` set by hand.
-        """
+        """Targets (batch, pos, output) by `program`, with the variables in `given` set."""
         names = {name for row in program.answers for name in row if name is not None}
         if given:  # the other answers stay as they are
             names = {name for name in names if program.depends(name, given)}
@@ -350,21 +330,8 @@ class Task(Settings, abc.ABC):
         names = program.shown or program.variables
         return {name: variable(program.variables[name]) for name in names}
 
-    def _set_one(self, given: Given | None) -> Variable | None:
-        """The variable in `given` of a task without a program; None where nothing is given."""
-        if not self.variables:
-            raise NotApplicableError(f"{self.name}: {self.without_variables}")
-        if given and len(given) > 1:
-            raise NotApplicableError(
-                f"{self.name}: it has no program, and sets one variable at a time; given: "
-                f"{', '.join(given)}"
-            )
-        return find_variable(self, next(iter(given))) if given else None
-
     def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
-        """The examples with these tokens (batch, pos), labeled; one at a time by `brute_force`
-        where a family has nothing faster.
-        """
+        """The examples with these tokens (batch, pos), labeled by `brute_force`."""
         targets = [self.brute_force(row) for row in tokens.cpu().numpy().tolist()]
         shape = (*tokens.shape, len(self.outputs))
         return Batch(tokens, torch.tensor(targets, device=tokens.device).reshape(shape))

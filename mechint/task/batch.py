@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Literal
@@ -60,9 +60,7 @@ def first_of_each(rows: Shaped[Tensor, "row n"]) -> Int[Tensor, " different"]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens ↔ text: token i is written ``tokens[i]``; `separator` stands between tokens ("" for
-    characters).
-    """
+    """Tokens ↔ text: token i is ``tokens[i]``; `separator` stands between tokens."""
 
     tokens: tuple[str, ...]
     separator: str = " "
@@ -173,20 +171,13 @@ class Batch:
         return self.tokens.shape[0]
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        optional = {
-            name: None if value is None else function(value)
-            for name, value in (
-                ("weights", self.weights),
-                ("lengths", self.lengths),
-                ("kinds", self.kinds),
-            )
+        parts = {
+            field.name: function(value)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
         }
-        return Batch(
-            function(self.tokens),
-            function(self.targets),
-            masks={name: function(mask) for name, mask in self.masks.items()},
-            **optional,
-        )
+        masks = {name: function(mask) for name, mask in self.masks.items()}
+        return Batch(**parts, masks=masks)
 
     def __getitem__(self, index: Any) -> Batch:
         return self._map(lambda tensor: tensor[index])
@@ -198,19 +189,13 @@ class Batch:
     @classmethod
     def cat(cls, parts: Sequence[Batch]) -> Batch:
         """The examples of all `parts`, one after another; each has the same optional members."""
-        first = parts[0]
-
-        def joined(members: Sequence[Any]) -> Any:
-            return None if members[0] is None else torch.cat(list(members))
-
-        return cls(
-            joined([part.tokens for part in parts]),
-            joined([part.targets for part in parts]),
-            joined([part.weights for part in parts]),
-            joined([part.lengths for part in parts]),
-            {name: joined([part.masks[name] for part in parts]) for name in first.masks},
-            joined([part.kinds for part in parts]),
-        )
+        joined = {
+            field.name: torch.cat([getattr(part, field.name) for part in parts])
+            for field in fields(cls)
+            if isinstance(getattr(parts[0], field.name), Tensor)
+        }
+        masks = {name: torch.cat([part.masks[name] for part in parts]) for name in parts[0].masks}
+        return cls(**joined, masks=masks)
 
     def own_positions(
         self, at: int | Literal["answer"] | None = None
@@ -253,9 +238,7 @@ class Batch:
             asked &= self.kinds == TargetKind.ANSWER
         counts = asked.sum(1)
         width = int(counts.max()) if len(counts) else 0
-        order = asked.int().argsort(dim=1, descending=True, stable=True)[
-            :, :width
-        ]  # (batch, answer)
+        order = asked.int().argsort(dim=1, descending=True, stable=True)[:, :width]
         there = torch.arange(width, device=counts.device) < counts[:, None]
         rows = torch.arange(len(self), device=counts.device)[:, None]
         targets = self.targets[rows, order].where(there[..., None], IGNORE)

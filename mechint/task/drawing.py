@@ -17,9 +17,7 @@ MAX_SEED = 2**63 - 1
 
 
 def rng(*key: int | str) -> np.random.Generator:
-    """A generator that depends on `key` alone, the same on every machine (PCG64 over SHA-256 of the
-    key).
-    """
+    """A generator that depends on `key` alone, on every machine (PCG64 over its SHA-256)."""
     digest = hashlib.sha256(repr(key).encode()).digest()
     return np.random.Generator(np.random.PCG64(np.frombuffer(digest, np.uint32).tolist()))
 

@@ -82,9 +82,7 @@ class _Continuations:
         return after(texts, self.equals, self.end, self.width)
 
     def _stops(self) -> Tensor:
-        """(model, batch) how many tokens a text has as it now stands, up to its answer, its end or
-        the context's.
-        """
+        """(model, batch) tokens up to the end of the answer, the text or the context."""
         n_ctx = self.written.shape[-1]
         ended = (self.written == self.end) & (torch.arange(n_ctx) >= self.prompts[:, None])
         asked = self.written == self.equals
@@ -118,9 +116,7 @@ class _Continuations:
 def after(
     tokens: Int[Tensor, "*batch pos"], equals: int, end: int, width: int
 ) -> Int[Tensor, "*batch width"]:
-    """(..., width) the tokens after the first `equals` of tokens (..., pos), filled with `end`; -1
-    where there is no `equals`.
-    """
+    """(..., width) tokens after the first `equals`, then `end`; -1 without `equals`."""
     padded = torch.nn.functional.pad(tokens, (0, width), value=end)
     found = padded.gather(-1, _first(tokens, equals)[..., None] + 1 + torch.arange(width))
     return found.masked_fill(~(tokens == equals).any(-1, keepdim=True), -1)

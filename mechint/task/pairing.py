@@ -142,42 +142,26 @@ def draw_pairs(
     for part in range(ROUNDS):
         pairs = candidates(task, variable, n, ROUNDS * seed + part, split, relation, split_seed)
         rows = fitting(pairs, relation, answer).nonzero().flatten()[: n - have]
-        kept.append(
-            Counterfactuals(
-                variable,
-                pairs.base[rows],
-                pairs.source[rows],
-                pairs.labels[rows],
-                pairs.values[rows],
-            )
-        )
+        kept.append(pairs[rows])
         have += len(rows)
         if have == n:
-            return _joined(variable, kept)
+            return Counterfactuals(
+                variable,
+                Batch.cat([one.base for one in kept]),
+                Batch.cat([one.source for one in kept]),
+                torch.cat([one.labels for one in kept]),
+                torch.cat([one.values for one in kept]),
+            )
         if part == 1 and not have:  # what two rounds do not show at all is not there
             break
-    drawn = (part + 1) * n
+    advice = "this answer does not depend on it; ask about another answer or variable"
+    if have:
+        advice = "ask for fewer pairs"
+    elif relation == Relation.SAME:
+        advice = "no two examples agree in it; ask about another variable"
     raise DataError(
         f"{task.name}: {have} of {n} {relation} pairs for the variable {variable.name} at the "
-        f"answer {task.answer_names[answer]} among {drawn} drawn; {_advice(relation, have)}"
-    )
-
-
-def _advice(relation: Relation, have: int) -> str:
-    if have:
-        return "ask for fewer pairs"
-    if relation == Relation.SAME:
-        return "no two examples agree in it; ask about another variable"
-    return "this answer does not depend on it; ask about another answer or variable"
-
-
-def _joined(variable: Variable, parts: list[Counterfactuals]) -> Counterfactuals:
-    return Counterfactuals(
-        variable,
-        Batch.cat([part.base for part in parts]),
-        Batch.cat([part.source for part in parts]),
-        torch.cat([part.labels for part in parts]),
-        torch.cat([part.values for part in parts]),
+        f"answer {task.answer_names[answer]} among {(part + 1) * n} drawn; {advice}"
     )
 
 
@@ -201,28 +185,17 @@ def minimal_sources(
         tokens[:, where] = other.tokens[:, where]
         return task.batch_of(tokens)
     pool = _pool(task, seed, split, split_seed)
-    differs = variable.value_of(pool.tokens) != variable.value_of(base.tokens)[:, None]
-    return pool[_nearest(base.tokens, pool.tokens, differs)]
-
-
-def _nearest(
-    tokens: Int[Tensor, "n pos"], pool: Int[Tensor, "m pos"], allowed: Bool[Tensor, "n m"]
-) -> Int[Tensor, " n"]:
-    """(n,) index of the row of `pool` that differs from each row of `tokens` in the fewest
-    positions, the first of equals; a row without an allowed one takes any.
-    """
-    distance = torch.zeros(allowed.shape, dtype=torch.int32, device=tokens.device)
-    for position in range(tokens.shape[1]):
-        distance += tokens[:, position, None] != pool[:, position]
-    return distance.masked_fill(~allowed, tokens.shape[1] + 1).argmin(1)
+    allowed = variable.value_of(pool.tokens) != variable.value_of(base.tokens)[:, None]
+    distance = torch.zeros(allowed.shape, dtype=torch.int32, device=base.tokens.device)
+    for position in range(base.tokens.shape[1]):
+        distance += base.tokens[:, position, None] != pool.tokens[:, position]
+    return pool[distance.masked_fill(~allowed, base.tokens.shape[1] + 1).argmin(1)]
 
 
 def _same_value(
     task: mechint.Task, variable: Variable, base: Batch, seed: int, split: str, split_seed: int
 ) -> Batch:
-    """An example in which the variable has the base's value, at random; any where the pool has
-    none.
-    """
+    """Examples in which the variable has the base's value, at random; any where there is none."""
     pool = _pool(task, seed, split, split_seed)
     values, wanted = variable.value_of(pool.tokens), variable.value_of(base.tokens)
     order = values.argsort(stable=True)

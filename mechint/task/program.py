@@ -96,9 +96,7 @@ class Program:
         return values
 
     def needed(self, names: Iterable[str], given: Iterable[str] = ()) -> set[str]:
-        """Names of the variables on which `names` depend, themselves included, once `given` are
-        set.
-        """
+        """The variables on which `names` depend, with themselves, once `given` are set."""
         found: set[str] = set()
         pending = list(names)
         while pending:

@@ -58,6 +58,10 @@ class Counterfactuals:
     labels: Int[Tensor, "n pos output"]
     values: Int[Tensor, " n"]
 
+    def __getitem__(self, rows: Any) -> Counterfactuals:
+        base, source = self.base[rows], self.source[rows]
+        return Counterfactuals(self.variable, base, source, self.labels[rows], self.values[rows])
+
 
 @dataclass(frozen=True)
 class Symmetry:
@@ -69,9 +73,7 @@ class Symmetry:
 
 @dataclass(frozen=True)
 class Control:
-    """A variant on which the mechanism must be absent: the task with `parameters` replaced, or
-    untrained weights.
-    """
+    """A task without the mechanism: `parameters` replaced, or untrained weights."""
 
     name: str
     description: str

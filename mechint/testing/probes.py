@@ -224,9 +224,7 @@ class _Held:
         assert other is None, f"{other}, at once and in chunks without a cache"
 
     def modes_change_nothing(self) -> None:
-        """Without gradients, in inference mode, under autocast and with float64 by default the
-        numbers are the same.
-        """
+        """The numbers are the same under any of torch's modes."""
         fresh, dtype = self.subject.with_limits(), torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:

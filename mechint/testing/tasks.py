@@ -24,7 +24,13 @@ import torch
 from torch import Tensor
 
 from mechint.config import TrainConfig, assign
-from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError
+from mechint.errors import (
+    DataError,
+    MechintError,
+    NotApplicableError,
+    ParameterError,
+    UnknownNameError,
+)
 from mechint.models import config_class
 from mechint.registry import summary, unfinished
 from mechint.task import (
@@ -69,6 +75,13 @@ def check_task(task: Task, *, seeds: Sequence[int] = (0, 1), n: int = 32) -> Non
     Raises:
         AssertionError: with the promise that is broken.
     """
+    try:
+        _check(task, seeds, n)
+    except AssertionError as error:
+        raise AssertionError(f"{task.name}: {error}") from error
+
+
+def _check(task: Task, seeds: Sequence[int], n: int) -> None:
     check_class(task)
     check_description(task)
     check_parameters(task)
@@ -94,109 +107,95 @@ def check_task(task: Task, *, seeds: Sequence[int] = (0, 1), n: int = 32) -> Non
 
 
 def check_description(task: Task) -> None:
-    """Name, source, first line of the docstring; distinct tokens, outputs and variables; tables
-    that are JSON.
-    """
+    """Name, source and docstring; distinct tokens and outputs; tables that are JSON."""
     assert task.name and task.source, f"{type(task).__name__}: name and source must say something"
     first = summary(type(task).__doc__)
     assert first.strip() and not first.startswith(type(task).__name__ + "("), (
-        f"{task.name}: the docstring's first line says what the task is"
+        "the docstring's first line says what the task is"
     )
     for field in settings_of(task):
         assert field.name not in OPENING, (
-            f"{task.name}: parameter {field.name} would be taken for an argument of mechint.load "
+            f"parameter {field.name} would be taken for an argument of mechint.load "
             "or mechint.runs; name it otherwise"
         )
         assert field.metadata.get("help"), (
-            f"{task.name}: parameter {field.name} has no help; declare it with `setting`"
+            f"parameter {field.name} has no help; declare it with `setting`"
         )
     for kind, names in (
         ("token", task.vocabulary.tokens),
         ("output", [output.name for output in task.outputs]),
     ):
-        assert len(set(names)) == len(names), f"{task.name}: two {kind}s have one name"
+        assert len(set(names)) == len(names), f"two {kind}s have one name"
     for output in task.outputs:
         assert output.group is None or output.group.order == output.n_classes, (
-            f"{task.name}: the group of {output.name} is not as large as its classes"
+            f"the group of {output.name} is not as large as its classes"
         )
     symmetry = task.symmetry
     if symmetry is not None:
         assert len(set(symmetry.tokens)) == symmetry.group.order, (
-            f"{task.name}: the symmetry needs one token an element"
+            "the symmetry needs one token an element"
         )
         assert all(0 <= token < task.d_vocab for token in symmetry.tokens), (
-            f"{task.name}: the symmetry names tokens that there are not"
+            "the symmetry names tokens that there are not"
         )
     assert set(task.chance) == set(task.output_slices), (
-        f"{task.name}: chance names {sorted(task.chance)}; the outputs are "
-        f"{sorted(task.output_slices)}"
+        f"chance names {sorted(task.chance)}; the outputs are {sorted(task.output_slices)}"
     )
     assert json.loads(json.dumps(task.tables())) is not None
 
 
 def check_controls(task: Task) -> None:
-    """Every control can be made, and is another task over the same tokens, or this one with
-    untrained weights.
-    """
+    """Every control is another task over the same tokens, or this one untrained."""
     names = [control.name for control in task.controls]
-    assert len(set(names)) == len(names), f"{task.name}: two controls have one name"
+    assert len(set(names)) == len(names), "two controls have one name"
     for described in task.controls:
         control = task.control(described.name)
         assert control.vocabulary.tokens == task.vocabulary.tokens, (
-            f"{task.name}: the control {described.name} has another vocabulary"
+            f"the control {described.name} has another vocabulary"
         )
         untrained = described.untrained and not described.parameters
-        assert untrained or described.parameters, (
-            f"{task.name}: the control {described.name} changes nothing"
-        )
+        assert untrained or described.parameters, f"the control {described.name} changes nothing"
 
 
 def check_labels(task: Task, seed: int, n: int) -> None:
-    """Shapes, types and ranges of a batch; its targets are those of `brute_force`; every answer is
-    an output's class.
-    """
+    """Shapes, types and ranges of a batch; its targets are those of `brute_force`."""
     for split in (split for split in SPLITS if has_split(task, split, seed)):
         batch = task.sample(n, seed, split)
         assert batch.tokens.shape == (n, task.n_ctx), (
-            f"{task.name}: tokens are {tuple(batch.tokens.shape)}; expected {(n, task.n_ctx)}"
+            f"tokens are {tuple(batch.tokens.shape)}; expected {(n, task.n_ctx)}"
         )
         assert (
             batch.tokens.dtype == torch.int64
             and 0 <= int(batch.tokens.min())
             and int(batch.tokens.max()) < task.d_vocab
-        ), f"{task.name}: tokens outside"
+        ), "tokens outside"
         _check_targets(task, batch.targets, n)
         for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
             solved = [list(row) for row in task.brute_force(tokens)]
             assert solved == targets, (
-                f"{task.name}: {task.text(tokens)!r} is labeled {targets}; brute force gives "
-                f"{solved}"
+                f"{task.text(tokens)!r} is labeled {targets}; brute force gives {solved}"
             )
 
 
 def _check_targets(task: Task, targets: Tensor, n: int) -> None:
     shape = (n, task.n_ctx, len(task.outputs))
     assert targets.shape == shape and targets.dtype == torch.int64, (
-        f"{task.name}: targets {tuple(targets.shape)} {targets.dtype}; expected {shape} int64"
+        f"targets {tuple(targets.shape)} {targets.dtype}; expected {shape} int64"
     )
     for index, output in enumerate(task.outputs):
         values = targets[..., index]
         inside = (values == IGNORE) | ((values >= 0) & (values < output.n_classes))
-        assert inside.all(), (
-            f"{task.name}: {output.name} is labeled outside 0 … {output.n_classes - 1}"
-        )
+        assert inside.all(), f"{output.name} is labeled outside 0 … {output.n_classes - 1}"
 
 
 def _check_batch_of(task: Task, batch: Batch) -> None:
-    """`batch_of` gives the tokens of what probes look at what these examples have: sources of
-    interchanges are made of them, and labeled by it.
-    """
+    """`batch_of` gives the tokens of what probes look at what these examples have."""
     again = task.batch_of(batch.tokens)
     for member in ("targets", "lengths", "kinds"):
         own, other = getattr(batch, member), getattr(again, member)
         same = own is other if own is None or other is None else torch.equal(own, other)
         assert same, (
-            f"{task.name}: `batch_of` gives the tokens of {task.probe_split} examples other "
+            f"`batch_of` gives the tokens of {task.probe_split} examples other "
             f"{member} than they have; sources of interchanges are made with it, so it has to know "
             "targets, lengths and kinds"
         )
@@ -208,47 +207,43 @@ def check_text(task: Task, seed: int, n: int) -> None:
         n, seed, "test" if has_split(task, "test", seed) else "train"
     ).tokens.tolist():
         text = task.text(tokens)
-        assert task.tokens_of(text) == tokens, f"{task.name}: {text!r} gives other tokens back"
+        assert task.tokens_of(text) == tokens, f"{text!r} gives other tokens back"
 
 
 def check_answers(task: Task, seed: int, n: int) -> None:
-    """Check that what probes look at has `n_answers` answers, each with a name; every target has a
-    kind, and every class a name.
-    """
+    """What probes look at has `n_answers` named answers; targets have kinds, classes names."""
     names, outputs = task.answer_names, task.class_names
     assert len(names) == task.n_answers == len(set(names)), (
-        f"{task.name}: {task.n_answers} answers are named {names}"
+        f"{task.n_answers} answers are named {names}"
     )
     for output in task.outputs:
         assert len(set(outputs[output.name])) == output.n_classes, (
-            f"{task.name}: {output.name} needs {output.n_classes} different class names"
+            f"{output.name} needs {output.n_classes} different class names"
         )
     batch = task.sample(n, seed, task.probe_split)
     _check_batch_of(task, batch)
     answers = batch.answers
     assert len(answers) == task.n_answers and bool((answers.positions[:, 0] != IGNORE).all()), (
-        f"{task.name}: the {task.probe_split} split shows {len(answers)} answers per example; "
+        f"the {task.probe_split} split shows {len(answers)} answers per example; "
         f"expected {task.n_answers}, and at least one in each"
     )
     for answer in range(len(answers)):
         positions, targets = answers.at(answer)
         asked = targets[positions != IGNORE] != IGNORE
         assert bool((asked == asked[:1]).all()), (
-            f"{task.name}: answer {answer} ({names[answer]}) is of one output in some examples and "
+            f"answer {answer} ({names[answer]}) is of one output in some examples and "
             "of another in others; answers are counted from an example's first, so that only the "
             "last ones may be missing"
         )
     if batch.kinds is not None:
         asked = (batch.targets != IGNORE).any(-1)
         assert torch.equal(asked, batch.kinds != TargetKind.NONE), (
-            f"{task.name}: a target without a kind, or a kind without a target"
+            "a target without a kind, or a kind without a target"
         )
 
 
 def check_chance(task: Task) -> None:
-    """Accuracy and loss of the best constant answer, as counted on all inputs of a finite task or
-    on test examples.
-    """
+    """Accuracy and loss of the best constant answer, as counted on examples."""
     sampled = task.sample(CHANCE_EXAMPLES, seed=17)
     counted = [(sampled, TOLERANCE)]
     if isinstance(task, FiniteTask):
@@ -265,7 +260,7 @@ def check_chance(task: Task) -> None:
             for (accuracy, loss), slack in best
         ]
         assert any(agrees), (
-            f"{task.name}: chance of {output.name} is {stated}; the best constant has "
+            f"chance of {output.name} is {stated}; the best constant has "
             f"accuracy and loss {best[0][0]}"
         )
 
@@ -280,14 +275,14 @@ def _best_constant(targets: Tensor) -> tuple[float, float]:
 def check_class(task: Task) -> None:
     """The class is a dataclass of its own: without the decorator a new parameter is not there."""
     reason = unfinished(type(task))
-    assert reason is None, f"{task.name}: {reason}"
+    assert reason is None, f"{reason}"
 
 
 def check_presets(task: Task) -> None:
     """The defaults and every preset make a training; results are of presets that there are."""
     kind = type(task)
     unknown = set(kind.preset_results) - set(kind.presets)
-    assert not unknown, f"{task.name}: results of presets that there are not: {sorted(unknown)}"
+    assert not unknown, f"results of presets that there are not: {sorted(unknown)}"
     targets = {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig}
     for preset, settings in {None: {}, **kind.presets}.items():
         texts = [
@@ -299,23 +294,20 @@ def check_presets(task: Task) -> None:
             spec(kind.from_dict(values["task"]), values["model"], values["train"])
         except MechintError as error:
             what = "model_defaults and train_defaults" if preset is None else f"preset {preset!r}"
-            raise AssertionError(f"{task.name}: {what} cannot be trained with: {error}") from error
+            raise AssertionError(f"{what} cannot be trained with: {error}") from error
 
 
 def check_parameters(task: Task) -> None:
-    """The parameters survive JSON; an unknown one, one of the wrong type and one out of range are
-    refused in one line.
-    """
+    """The parameters survive JSON; wrong ones are refused in one line."""
     again = type(task).from_dict(json.loads(json.dumps(task.to_dict())))
-    assert again == task, f"{task.name}: {task.to_dict()} gives another task back"
+    assert again == task, f"{task.to_dict()} gives another task back"
     _refused(task, {"no_such_parameter": 1}, UnknownNameError)
     hints = typing.get_type_hints(type(task))
     for field in settings_of(task):
         _refused(task, {field.name: object()}, ParameterError)
         bounds = field.metadata.get("low"), field.metadata.get("high")
         assert not _takes_numbers(hints[field.name]) or None not in bounds, (
-            f"{task.name}: {field.name} takes numbers from {bounds[0]} to {bounds[1]}; both bounds "
-            "are needed"
+            f"{field.name} takes numbers from {bounds[0]} to {bounds[1]}; both bounds are needed"
         )
         value, low, high = (
             getattr(task, field.name),
@@ -342,9 +334,9 @@ def _refused(task: Task, changed: dict[str, object], expected: type[MechintError
     try:
         type(task).from_dict(values)
     except expected as error:
-        assert "\n" not in str(error), f"{task.name}: the error for {changed} has several lines"
+        assert "\n" not in str(error), f"the error for {changed} has several lines"
         return
-    raise AssertionError(f"{task.name}: {changed} is accepted; expected {expected.__name__}")
+    raise AssertionError(f"{changed} is accepted; expected {expected.__name__}")
 
 
 def settings_of(task: Task) -> tuple[dataclasses.Field[Any], ...]:
@@ -354,24 +346,21 @@ def settings_of(task: Task) -> tuple[dataclasses.Field[Any], ...]:
 
 # --- what a task hands out -----------------------------------------------------------------------
 def check_determinism(task: Task, seed: int, n: int) -> None:
-    """Samples and streams are functions of their arguments, a stream can be entered anywhere, and
-    no global seed moves.
-    """
+    """Samples and streams are functions of their arguments, and no global seed moves."""
     before = _global_randomness()
     fresh = type(task).from_dict(task.to_dict())  # nothing cached
     for split in SPLITS:
         if not has_split(task, split, seed):
             continue
         assert _same(task.sample(n, seed, split), fresh.sample(n, seed, split)), (
-            f"{task.name}: the same seed gives other {split} examples"
+            f"the same seed gives other {split} examples"
         )
         first = list(islice(task.stream(split, seed, 8), 4))
         later = next(iter(fresh.stream(split, seed, 8, start=3)))
         assert _same(first[3], later), (
-            f"{task.name}: the {split} stream entered at batch 3 differs from the one read "
-            "from the start"
+            f"the {split} stream entered at batch 3 differs from the one read from the start"
         )
-    assert before == _global_randomness(), f"{task.name}: a global random state was touched"
+    assert before == _global_randomness(), "a global random state was touched"
 
 
 def check_inputs(task: FiniteTask) -> None:
@@ -381,12 +370,11 @@ def check_inputs(task: FiniteTask) -> None:
     tokens = task.examples().tokens
     n = len(tokens)
     assert math.prod(task.grid) == n, (
-        f"{task.name}: a grid of {task.grid} has {math.prod(task.grid)} places; there are {n} "
-        "inputs"
+        f"a grid of {task.grid} has {math.prod(task.grid)} places; there are {n} inputs"
     )
     distinct = len(set(map(tuple, tokens.tolist())))
     assert distinct == n, (
-        f"{task.name}: {n} inputs, of which {distinct} differ; expected every input once, since a "
+        f"{n} inputs, of which {distinct} differ; expected every input once, since a "
         "copy of a training input is no test of anything"
     )
     if len(task.grid) < 2:
@@ -397,39 +385,35 @@ def check_inputs(task: FiniteTask) -> None:
         follow = (slices == slices[:, :1]).all(1).all(0)
         seen = len(set(map(tuple, slices[:, 0, follow].tolist())))
         assert seen == size, (
-            f"{task.name}: the tokens that follow axis {axis} of the grid {task.grid} alone tell "
+            f"the tokens that follow axis {axis} of the grid {task.grid} alone tell "
             f"{seen} of its {size} indices apart; expected `inputs` in the order of `grid`, "
             "operand k on axis k"
         )
 
 
 def check_split(task: Task, seed: int, n: int) -> None:
-    """A finite task's split is a partition, and each stream stays inside its part; a generated
-    task's test is not in training.
-    """
+    """A finite task's split is a partition; a generated task's test is not in training."""
     if isinstance(task, FiniteTask):
         parts = task.split(seed)
         everything = torch.cat([parts[split] for split in SPLITS]).sort().values
         assert torch.equal(everything, torch.arange(len(task.examples()))), (
-            f"{task.name}: the split is not a partition of the inputs"
+            "the split is not a partition of the inputs"
         )
         for split in (split for split in SPLITS if len(parts[split])):
             own = set(_rows(task.examples()[parts[split]]))
             assert set(_rows(next(iter(task.stream(split, seed, n))))) <= own, (
-                f"{task.name}: the {split} stream leaves its part"
+                f"the {split} stream leaves its part"
             )
         return
     trained = {row for batch in islice(task.stream("train", seed, 64), 8) for row in _rows(batch)}
     held_out = set(_rows(task.sample(n, seed, "test"))) | set(
         _rows(next(iter(task.stream("test", seed, n))))
     )
-    assert not trained & held_out, f"{task.name}: a test example is in the training stream"
+    assert not trained & held_out, "a test example is in the training stream"
 
 
 def has_split(task: Task, split: str, seed: int) -> bool:
-    """Return whether there are examples of `split`: a finite task may leave validation or test
-    empty.
-    """
+    """Return whether there are examples of `split`."""
     return not isinstance(task, FiniteTask) or len(task.split(seed)[split]) > 0
 
 
@@ -461,7 +445,7 @@ def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
     pairs = task.counterfactuals(variable, n, seed, relation="independent")
     chosen, base = pairs.variable, pairs.base.tokens
     own = chosen.value_of(base)
-    where = f"{task.name}: variable {variable!r}"
+    where = f"variable {variable!r}"
     assert own.shape == (n,) and int(own.min()) >= 0 and int(own.max()) < chosen.n_values, (
         f"{where} is outside 0 … {chosen.n_values - 1}"
     )
@@ -505,21 +489,22 @@ def check_programs(task: Task, seed: int, n: int) -> None:
     """Every program gives the task's answers, and goes on doing so when variables are set to their
     own values; `Task.run` and the labels of the variables are those of the first program.
     """
-    if task.variables:  # a task in a language has them at its prompts alone
-        pairs = task.counterfactuals(next(iter(task.variables)), n, seed, relation="independent")
-        base, other = pairs.base.tokens, pairs.source.tokens
-    else:
-        base, other = task.sample(n, seed).tokens, task.sample(n, seed + 1).tokens
+    # a task in a language has variables at its prompts alone
+    pairs = task.counterfactuals(next(iter(task.variables)), n, seed, relation="independent")
+    base, other = pairs.base.tokens, pairs.source.tokens
     right = task.batch_of(base).targets
-    own, source = task.run(base), task.run(other)
+    try:
+        own, source = task.run(base), task.run(other)
+    except NotApplicableError:  # variables alone
+        return
     for name, variable in task.variables.items():
-        where = f"{task.name}: variable {name!r}"
+        where = f"variable {name!r}"
         assert torch.equal(own[name], variable.value_of(base)), f"{where}: run gives other values"
         assert torch.equal(
             task.targets(base, {name: source[name]}), variable.label(base, source[name])
         ), f"{where}: its label is not that of run with it set"
     for name, program in task.programs.items():
-        where = f"{task.name}: program {name!r}"
+        where = f"program {name!r}"
         assert program.name == name, f"{where} is named {program.name!r}"
         values = program.run(base)
         for step in program.steps:
@@ -560,7 +545,7 @@ def _check_changed(task: Task, pairs: Counterfactuals) -> None:
         differs = (own != targets) & (own != IGNORE) & (targets != IGNORE)
         wrong = differs[:, columns].any(1) & (positions == asked) & (positions != IGNORE)
         assert not wrong.any(), (
-            f"{task.name}: variable {chosen.name!r}: {int(wrong.sum())} of {len(wrong)} labels of "
+            f"variable {chosen.name!r}: {int(wrong.sum())} of {len(wrong)} labels of "
             f"the {task.answer_names[answer]} are not those of the changed input"
         )
 
@@ -596,7 +581,7 @@ def _check_positions(task: Task, pairs: Counterfactuals) -> None:
         return
     wrong = chosen.value_of(mixed) != chosen.value_of(other)
     assert not wrong.any(), (
-        f"{task.name}: variable {chosen.name!r}: the tokens at positions {chosen.positions} do not "
+        f"variable {chosen.name!r}: the tokens at positions {chosen.positions} do not "
         f"determine it alone: {int(wrong.sum())} of {len(wrong)} examples have another value than "
         "one with the same tokens there"
     )
@@ -624,15 +609,14 @@ def _check_depends(task: Task, pairs: Counterfactuals, seed: int) -> None:
     more = task.counterfactuals(name, MANY, seed, relation="independent")
     differing = int((pairs.variable.value_of(more.base.tokens) != more.values).sum())
     assert not differing or not torch.equal(more.labels, more.base.targets), (
-        f"{task.name}: variable {name!r}: its value changes in {differing} of {MANY} pairs, the "
-        "label in none"
+        f"variable {name!r}: its value changes in {differing} of {MANY} pairs, the label in none"
     )
 
 
 def _check_reach(task: Task, pairs: Counterfactuals) -> None:
     """Parents are variables; an answer that the variable is said not to reach keeps its label."""
     chosen = pairs.variable
-    where = f"{task.name}: variable {chosen.name!r}"
+    where = f"variable {chosen.name!r}"
     unknown = set(chosen.parents) - set(task.variables)
     assert not unknown, f"{where}: its parents {sorted(unknown)} are not variables"
     reached = range(task.n_answers) if chosen.answers is None else chosen.answers
@@ -650,7 +634,7 @@ def check_pairs(task: Task, variable: str, seed: int, n: int) -> None:
     independent ones; a source of the same value agrees in the variable. Both are labeled as brute
     force does; of a finite task, they are inputs of it.
     """
-    where = f"{task.name}: variable {variable!r}"
+    where = f"variable {variable!r}"
     independent = task.counterfactuals(variable, n, seed, relation="independent")
     answer = choose_answer(task, independent.variable)
     for relation in (Relation.MINIMAL, Relation.SAME):

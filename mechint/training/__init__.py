@@ -4,9 +4,9 @@
     (run,) = train(tasks.make("modular-arithmetic", p=29), train={"steps": 600})
     subject = run.subject()
 
-Read `api` first, then `plan` (what trains together), `trainer` (the loop), `learners` (losses),
-`mechint.models.rows` (the rows of a forward), `optimizer`, `run_directory` and `resume` (saved
-state).
+Read `api` first, then `plan` (what trains together), `part` (one ensemble of it), `trainer` (the
+loop), `learners` (losses), `mechint.models.rows` (the rows of a forward), `optimizer`,
+`run_directory` and `state` (what is saved).
 """
 
 from mechint.training.api import seed_specs, spec, train, train_many, workers_on

@@ -143,9 +143,7 @@ def train(
 
 
 def workers_on(device: str) -> int:
-    """Processes that train side by side on `device`: one for each core that this process may use,
-    where Slurm, a container or taskset leave it fewer than the machine has; one for a GPU.
-    """
+    """Processes side by side on `device`: one per core that may be used; one for a GPU."""
     return usable_cores() if device == "cpu" else 1
 
 

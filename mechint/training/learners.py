@@ -133,9 +133,7 @@ class TokenLearner(Learner):
         return initialize(self.configs[model], seed)
 
     def prepare(self, batches: list[Batch]) -> Prepared:
-        """The stacked batch with its layout, on the device; the same batches again (a full batch)
-        cost nothing.
-        """
+        """The stacked batch with its layout, on the device; kept for the same batches."""
         if self._static is not None and all(
             a is b for a, b in zip(batches, self._static[0], strict=True)
         ):
@@ -175,9 +173,7 @@ class TokenLearner(Learner):
         )
 
     def data(self, split: str, seeds: Sequence[int], n: int) -> list[Batch]:
-        """Data that each model is evaluated on: its split of a finite task, `n` examples of a
-        generated one.
-        """
+        """What each model is evaluated on: a finite task's split, or `n` examples."""
         shared: dict[Any, Batch] = {}
         batches = []
         for task, seed in zip(self.tasks, seeds, strict=True):
@@ -230,19 +226,11 @@ class TokenLearner(Learner):
             each_loss, accuracy = (loss / mass).cpu(), (right / mass).cpu()
             total = combined(each_loss, config.output_sizes, self.output_weighting)
             for model, row in enumerate(rows):
-                row |= {
-                    f"{split}.loss": float(total[model]),
-                    f"{split}.accuracy": float(accuracy[model].mean()),
-                }
-                if len(names) > 1:
-                    row |= {
-                        f"{split}.loss.{name}": float(each_loss[model, i])
-                        for i, name in enumerate(names)
-                    }
-                    row |= {
-                        f"{split}.accuracy.{name}": float(accuracy[model, i])
-                        for i, name in enumerate(names)
-                    }
+                row[f"{split}.loss"] = float(total[model])
+                row[f"{split}.accuracy"] = float(accuracy[model].mean())
+                for kind, values in (("loss", each_loss), ("accuracy", accuracy)):
+                    for i, name in enumerate(names if len(names) > 1 else ()):
+                        row[f"{split}.{kind}.{name}"] = float(values[model, i])
         self._score(weights, seeds, rows, n)
         return rows
 
@@ -300,9 +288,7 @@ class TokenLearner(Learner):
 
 # --- students of regressions ----------------------------------------------------------------------
 class RegressionLearner(Learner):
-    """Students on tasks over real vectors; without a batch size they descend the exact population
-    loss.
-    """
+    """Students on tasks over real vectors; without a batch size on the population loss."""
 
     def __init__(
         self,
@@ -371,33 +357,14 @@ class RegressionLearner(Learner):
 
 # --- batches of several models as one -------------------------------------------------------------
 def stack(batches: Sequence[Batch]) -> Batch:
-    """One Batch with a leading model axis; shorter contexts are padded on the right. A lone batch
-    is a view.
-    """
+    """One Batch with a leading model axis, shorter contexts padded; a lone batch is a view."""
     if all(batch is batches[0] for batch in batches):
-        return batches[0]._map(
-            lambda tensor: tensor.unsqueeze(0).expand(len(batches), *tensor.shape)
-        )
+        return batches[0]._map(lambda tensor: tensor.expand(len(batches), *tensor.shape))
     if len({batch.tokens.shape[1] for batch in batches}) > 1:
         longest = max(batch.tokens.shape[1] for batch in batches)
         batches = [_pad(batch, longest) for batch in batches]
-    first = batches[0]
-
-    def stacked(name: str) -> Tensor | None:
-        return (
-            None
-            if getattr(first, name) is None
-            else torch.stack([getattr(batch, name) for batch in batches])
-        )
-
-    masks = {name: torch.stack([batch.masks[name] for batch in batches]) for name in first.masks}
-    return Batch(
-        torch.stack([batch.tokens for batch in batches]),
-        torch.stack([batch.targets for batch in batches]),
-        stacked("weights"),
-        stacked("lengths"),
-        masks,
-    )
+    parts = [batch._map(lambda tensor: tensor[None]) for batch in batches]
+    return Batch.cat(parts)
 
 
 def stack_on(device: torch.device, batches: Sequence[Batch]) -> Batch:
@@ -408,21 +375,13 @@ def stack_on(device: torch.device, batches: Sequence[Batch]) -> Batch:
 
 
 def _pad(batch: Batch, length: int) -> Batch:
-    extra = length - batch.tokens.shape[1]
-    lengths = (
-        torch.full((len(batch),), batch.tokens.shape[1]) if batch.lengths is None else batch.lengths
-    )
+    n = batch.tokens.shape[1]
+    lengths = torch.full((len(batch),), n) if batch.lengths is None else batch.lengths
 
     def pad(tensor: Tensor, value: int) -> Tensor:
-        return torch.nn.functional.pad(
-            tensor, [0, 0] * (tensor.dim() - 2) + [0, extra], value=value
-        )
+        sides = [0, 0] * (tensor.dim() - 2) + [0, length - n]
+        return torch.nn.functional.pad(tensor, sides, value=value)
 
     weights = None if batch.weights is None else pad(batch.weights, 0)
-    return Batch(
-        pad(batch.tokens, 0),
-        pad(batch.targets, IGNORE),
-        weights,
-        lengths,
-        {name: pad(mask, 0) for name, mask in batch.masks.items()},
-    )
+    masks = {name: pad(mask, 0) for name, mask in batch.masks.items()}
+    return Batch(pad(batch.tokens, 0), pad(batch.targets, IGNORE), weights, lengths, masks)

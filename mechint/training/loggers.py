@@ -28,9 +28,7 @@ CONFIG, METRICS, NOTES = "config.json", "metrics.jsonl", "logged.json"
 
 
 class TensorBoard:
-    """Event files in RUN/tensorboard; ``tensorboard --logdir`` on the folder of the runs shows them
-    under their names.
-    """
+    """Event files in RUN/tensorboard."""
 
     id = "tensorboard"
 
@@ -165,9 +163,7 @@ def forwarding(
     names: Sequence[str],
     report: Callable[[Any], None],
 ) -> Iterator[Callable[[Any], None]]:
-    """`report`, which also lets the loggers look at the runs; they are closed at the end, on Ctrl-C
-    too.
-    """
+    """`report`, which also lets the loggers look at the runs and closes them at the end."""
     forwarder = Forwarder(runs, names)
 
     def both(progress: Any) -> None:
@@ -181,9 +177,7 @@ def forwarding(
 
 
 def _notes(run: Path) -> dict[str, Any]:
-    """The record of what has been sent of a run: logger → its last step and the service's
-    identifier.
-    """
+    """What has been sent of a run: logger → its last step and the service's identifier."""
     try:
         notes = json.loads((run / NOTES).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -83,9 +83,7 @@ def cross_entropies(
 def combined(
     each: Float[Tensor, "model output"], sizes: Sequence[int], how: str
 ) -> Float[Tensor, " model"]:
-    """One loss a model (model,) from those of its outputs (model, output): their mean, or Σ CE_q /
-    ln q for "log".
-    """
+    """One loss per model of those of its outputs: their mean, or Σ CE_q / ln q for "log"."""
     if how == "equal":
         return each.mean(-1)
     scales = each.new_tensor([math.log(max(2, size)) for size in sizes])

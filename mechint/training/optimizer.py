@@ -156,9 +156,7 @@ class Optimizer:
             values[:, self.parameters.spans[name]] = value
 
     def _adam(self, rates: Sequence[float]) -> None:
-        """Adam's step, without weight decay, by PyTorch's fused kernel, which reads and writes
-        every number once: one call for all models of one rate.
-        """
+        """Adam's step without weight decay, fused: one call for all models of one rate."""
         values, grad, state = self.parameters.values, self.parameters.grad, self.state
         (beta1, beta2), eps = self.configs[0].betas, self.configs[0].eps
         count = torch.tensor(float(self.steps), device=values.device)
@@ -182,9 +180,7 @@ class Optimizer:
             )
 
     def _moved(self, decay: Tensor) -> dict[str, Tensor]:
-        """The hidden matrices after Muon's step: W ← (1 - ηλ) W - η O, with O the orthogonalized
-        Nesterov momentum.
-        """
+        """The hidden matrices after Muon's step, W ← (1 - ηλ) W - η O."""
         values, grad, momentum = (
             self.parameters.values,
             self.parameters.grad,
@@ -257,9 +253,7 @@ def is_hidden(name: str, shape: tuple[int, ...]) -> bool:
 
 
 def as_matrices(name: str, value: Float[Tensor, "model ..."]) -> Float[Tensor, "... row column"]:
-    """A stacked parameter (model, *shape) as matrices (..., in, out); the heads of an attention
-    layer are parts of one matrix, and the neurons of a two-layer network are its outputs.
-    """
+    """A stacked parameter as matrices (..., in, out); the heads of a layer are one matrix."""
     kind = name.rpartition(".")[2]
     if kind in ("W_Q", "W_K", "W_V") and value.dim() == 4:
         return value.transpose(1, 2).flatten(2)  # (model, d_model, head * d_head)

@@ -48,9 +48,7 @@ class FlatParameters:
         return self.values.shape[0]
 
     def differentiate(self, loss: Float[Tensor, ""]) -> None:
-        """Fill `grad` with the gradient of `loss`, a number; zero for parameters it does not
-        read.
-        """
+        """Fill `grad` with the gradient of `loss`, zero for what it does not read."""
         grads = torch.autograd.grad(
             loss, list(self.views.values()), allow_unused=True, materialize_grads=True
         )

@@ -170,9 +170,7 @@ def _committer(
 
 
 def _publish(runs: Sequence[Run], directories: Sequence[RunDirectory]) -> None:
-    """Once a commit has them: write the status of runs that are done; without others, the state of
-    the ensemble has served its purpose.
-    """
+    """Write the status of runs that are done; drop the state once all are."""
     for run, directory in zip(runs, directories, strict=True):
         if run.status in DONE:
             directory.keep_status(run.known())

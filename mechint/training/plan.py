@@ -79,9 +79,7 @@ def partition(specs: Sequence[Spec], device: str = "cpu", most: int = MOST) -> l
 def part_of(
     specs: Sequence[Spec], members: Sequence[int], needed: int | None = None
 ) -> EnsemblePart:
-    """The ensemble of the runs at `members`; `needed`: estimated bytes per run, computed when
-    None.
-    """
+    """The ensemble of the runs at `members`; needed: bytes of one, estimated when None."""
     if needed is None:
         needed = model_bytes(specs[members[0]])
     return EnsemblePart(tuple(members), needed, identifier([specs[i] for i in members]))
@@ -105,9 +103,7 @@ def shape_of(spec: Spec) -> str:
 
 
 def _split_sizes(spec: Spec) -> list[int]:
-    """Sizes of a finite task's training and test set: an ensemble stacks them to evaluate, and to
-    train on all at once.
-    """
+    """Sizes of a finite task's training and test set, which an ensemble stacks."""
     split = spec.task.split(spec.data_seed) if isinstance(spec.task, FiniteTask) else {}
     return [len(split[name]) for name in ("train", "test") if name in split]
 
@@ -130,9 +126,7 @@ def weight_bytes(spec: Spec) -> int:
 
 
 def model_bytes(spec: Spec) -> int:
-    """Bytes that training one model takes, estimated: weights, optimizer, and the activations that
-    one step keeps for its backward.
-    """
+    """Bytes of training one model, estimated: weights, optimizer, activations of a step."""
     task, config, size = spec.task, spec.model, spec.train.batch_size
     if isinstance(config, ModelConfig):
         activations = _activations(spec, config)

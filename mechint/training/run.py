@@ -119,9 +119,7 @@ class Run:
         return self
 
     def take(self, known: Mapping[str, Any] | None, held_in: Path | None = None) -> None:
-        """Restore step, status and metrics from what the file `held_in` says of the run; None
-        resets to the start.
-        """
+        """Restore step, status and metrics from `known`, of the file `held_in`; None resets."""
         assert self.directory is not None
         if known is None:
             self.step, self.status, self.error, self.metrics = 0, "waiting", "", []

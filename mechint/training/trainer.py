@@ -327,9 +327,7 @@ def dropout(
 
 
 def _draw_mask(keep: float, like: Tensor, generator: torch.Generator) -> Bool[Tensor, " ..."]:
-    """True with probability `keep` to within 2⁻¹⁷, in the shape of `like`; each 64-bit number drawn
-    decides four entries.
-    """
+    """True with probability `keep` to within 2⁻¹⁷; each 64-bit number decides four entries."""
     drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device).random_(
         -(2**63), None, generator=generator
     )

@@ -81,18 +81,16 @@ def test_clock_and_pizza_by_term_by_term_sums() -> None:
     assert list(tasks.modular_arithmetic(p=11, labels="shuffled").programs) == ["table"]
 
 
-def test_a_task_without_programs_sets_one_variable_at_a_time() -> None:
+def test_a_task_without_programs_runs_none() -> None:
     whole = tasks.max_of_list(n=9, length=3)
 
     class Bare(type(whole)):  # type: ignore[misc]
         programs: ClassVar[Any] = {}
         variables: ClassVar[Any] = whole.variables
 
-    task, tokens = Bare(n=9, length=3), torch.tensor([[3, 8, 1]])
-    assert task.run(tokens, {"element_1": 2})["element_1"].tolist() == [2]
-    assert task.targets(tokens, {"element_1": 2})[0, -1].tolist() == [3]
-    with pytest.raises(NotApplicableError, match="one variable at a time"):
-        task.targets(tokens, {"element_0": 4, "element_1": 2})
+    tokens = torch.tensor([[3, 8, 1]])
+    with pytest.raises(NotApplicableError, match="it states no program"):
+        Bare(n=9, length=3).run(tokens, {"element_1": 2})
     with pytest.raises(NotApplicableError, match="single-index"):
         tasks.single_index().run(tokens)
 

@@ -1,4 +1,4 @@
-"""Tasks whose inputs can be enumerated."""
+"""The two kinds of tasks: those whose inputs can be enumerated, and those drawn for ever."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
@@ -32,9 +33,7 @@ class FiniteTask(Task):
 
     @abc.abstractmethod
     def inputs(self) -> Int[Tensor, "n pos"]:
-        """Every input once, (n, pos) int64, ordered so that reshaping to `grid` puts operand k on
-        axis k.
-        """
+        """Every input once, (n, pos) int64; reshaped to `grid`, operand k is axis k."""
 
     @abc.abstractmethod
     def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
@@ -120,10 +119,47 @@ class FiniteTask(Task):
 
     def _check_split(self, split: str, n: int) -> None:
         if not n:
-            shares: dict[str, float] = dict(
-                zip(SPLITS, (*self.fractions, 1 - sum(self.fractions)), strict=True)
-            )
+            share = (*self.fractions, 1 - sum(self.fractions))[SPLITS.index(split)]
             raise ParameterError(
-                f"{self.name}: its {split} split is empty, a share of {shares[split]:g}; expected "
+                f"{self.name}: its {split} split is empty, a share of {share:g}; expected "
                 "some of the inputs: set train_fraction and validation_fraction"
             )
+
+
+class GeneratedTask(Task):
+    """A task whose inputs are drawn for ever.
+
+    A family defines `generate(n, split, generator)`, vectorized; block i of a stream depends on
+    (split, seed, i) alone, so that any worker can make any block.
+    """
+
+    block: ClassVar[int] = 4096
+
+    @abc.abstractmethod
+    def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
+        """`n` examples of `split`; never a held-out pattern in "train"."""
+
+    def sample(
+        self, n: int, seed: int, split: str = "test", *, split_seed: int | None = None
+    ) -> Batch:
+        check_fits(self.name, n, self.n_ctx, len(self.outputs))
+        return self.generate(n, split, rng("sample", self.name, split, seed))
+
+    def stream(
+        self, split: str, seed: int, batch_size: int | None, start: int = 0
+    ) -> Iterator[Batch]:
+        if batch_size is None:
+            raise ParameterError(
+                f"train: batch_size=none: {self.name} is generated without end; expected a number"
+            )
+        per_block = max(1, self.block // batch_size)
+        step = start
+        while True:
+            block = self.generate(
+                per_block * batch_size,
+                split,
+                rng("stream", self.name, split, seed, step // per_block),
+            )
+            for i in range(step % per_block, per_block):
+                yield block[i * batch_size : (i + 1) * batch_size]
+                step += 1
