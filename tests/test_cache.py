@@ -10,34 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 import mechint
 from mechint import planted
 from mechint.activations import LOGITS
-from mechint.cache import BoundedCache
 from mechint.interventions import Mean, Site, loss_under
 from mechint.models import bridge
 from mechint.subject import Subject
 
 POST = "blocks.0.mlp.hook_post"
 W_OUT = "blocks.0.mlp.W_out"
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), max_size=30), st.integers(0, 40))
-def test_a_bounded_cache_is_bounded_and_drops_the_least_recently_used(
-    asked: list[tuple[int, int]], memory: int
-) -> None:
-    cache, order = BoundedCache(memory), []
-    for key, size in asked:
-        value = cache.get(key, lambda size=size: torch.zeros(size, dtype=torch.uint8))
-        order = [one for one in order if one != key] + [key]
-        assert cache.nbytes <= memory
-        kept = list(cache.tensors)
-        assert kept == [one for one in order if one in kept]
-        assert value.nbytes > memory or key in kept
 
 
 # --- the model is edited --------------------------------------------------------------------------

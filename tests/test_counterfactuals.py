@@ -19,7 +19,6 @@ from mechint.models.transformer import HookedTransformer
 from mechint.pairs import told_apart
 from mechint.subject import Subject
 from mechint.task import IGNORE, Relation, Variable
-from mechint.task.pairing import _nearest, candidates
 
 
 def untrained(task: Any, **shape: Any) -> Subject:
@@ -179,32 +178,6 @@ def test_pairs_of_a_split_stay_in_it(relation: str, split: str) -> None:
             )
             drawn = torch.cat([pairs.base.tokens, pairs.source.tokens])
             assert set(map(tuple, drawn.tolist())) <= inside
-
-
-def test_the_nearest_is_allowed_even_where_all_of_it_differs() -> None:
-    tokens, pool = torch.tensor([[0, 0], [1, 2]]), torch.tensor([[0, 0], [1, 1], [0, 2]])
-    allowed = torch.tensor([[False, True, False], [True, True, True]])
-    assert _nearest(tokens, pool, allowed).tolist() == [1, 1]
-
-
-def test_sources_of_one_value_are_drawn_among_all_that_have_it() -> None:
-    task = tasks.make("modular-arithmetic", p=7)
-    pairs = candidates(task, task.variables["x"], 200, 0, "all", Relation.SAME)
-    for value in range(7):
-        sources = pairs.source.tokens[pairs.values == value]
-        assert len(sources.unique(dim=0)) > 3
-        assert set(pairs.variable.value_of(sources).tolist()) == {value}
-
-
-def test_no_sample_is_drawn_for_two_parts() -> None:
-    """Else the sources of one part were the bases of the next."""
-    task = tasks.make("modular-arithmetic", p=23)
-    parts = [
-        candidates(task, task.variables["x"], 40, seed, "test", Relation.INDEPENDENT)
-        for seed in range(4)
-    ]
-    drawn = {str(batch.tokens.tolist()) for one in parts for batch in (one.base, one.source)}
-    assert len(drawn) == 2 * len(parts)
 
 
 def test_only_answered_pairs_are_kept() -> None:

@@ -84,21 +84,6 @@ def read_right(result: ProbeResult) -> None:
         assert result.verdict == "yes" and len(result.lead.split()) <= MAX_WORDS, result.lead
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", PROBES.names())
-def test_a_probe_does_not_find_what_its_controls_lack(name: str) -> None:
-    for trial in PROBES[name].calibration().trials:
-        probe = PROBES[name].from_dict({**trial.settings, **trial.control_settings})
-        for control, build in trial.controls.items():
-            try:
-                result = probe.run(build(12345), seed=12345)
-            except MechintError:
-                continue  # refused, which is no verdict
-            found = trial.detects(result) if trial.detects else probe.detects(result)
-            assert not found, f"{trial.mechanism}, {control}: {result.finding}"
-            read_right(result)
-
-
 @pytest.mark.parametrize("model", ["untrained", "memorized", "another mechanism"])
 @pytest.mark.parametrize("name", ["fourier", "progress"])
 def test_no_frequency_where_there_is_none(name: str, model: str) -> None:

@@ -195,23 +195,6 @@ def test_what_does_not_vary_has_no_share_of_variance() -> None:
     assert np.isfinite(recovery(subject, some, Site("hook_embed", pos=0)).explained)
 
 
-@pytest.mark.full
-def test_numbers_of_a_recovery_are_those_of_hooks_and_sums() -> None:
-    subject, found = written()
-    kept = recovery(subject, found)
-    x = subject.activation(HOOK).reshape(-1, found.d_in)
-    rebuilt = found.reconstruct(x)
-    centered = x.double() - x.double().mean(0)
-    explained = 1 - float((x - rebuilt).double().square().sum() / centered.square().sum())
-    assert kept.explained == pytest.approx(explained, abs=1e-6)
-    assert kept.l0 == pytest.approx(float((found.encode(x) > 0).double().sum(1).mean()))
-    edited = subject.logits(hooks=[(HOOK, lambda value, hook: found.reconstruct(value))])
-    assert kept.reconstructed == pytest.approx(subject.loss(edited)["next"], abs=1e-6)
-    parts = recovery(subject.with_limits(chunk=7, memory=0), found)
-    assert parts.explained == pytest.approx(kept.explained, abs=1e-6)
-    assert parts.recovered == pytest.approx(kept.recovered, abs=1e-6)
-
-
 def test_ablating_a_latent_spoils_the_answers_that_it_is_for() -> None:
     subject, found = written()
     logits = logits_under(subject, [Reconstruct(Site(HOOK, "answer"), found, without=(3,))])

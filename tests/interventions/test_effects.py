@@ -80,15 +80,6 @@ def test_a_direction_projected_out_of_the_embedding(subject: Subject) -> None:
     assert torch.equal(subject.model.W_E, embedding)
 
 
-def test_values_per_example_follow_the_chunks(subject: Subject) -> None:
-    order = torch.randperm(49, generator=torch.Generator().manual_seed(0))
-    value = subject.activation("blocks.0.mlp.hook_post")[order]
-    one = [Replace(Site("blocks.0.mlp.hook_post", "answer"), value[:, -1])]
-    whole = logits_under(subject, one)
-    small = Subject(subject.model, subject.task, chunk=5)
-    assert torch.allclose(logits_under(small, one), whole)
-
-
 def test_means_are_taken_over_all_examples(subject: Subject) -> None:
     small = Subject(subject.model, subject.task, chunk=5)
     one = [Mean(Site.mlp(0)), Zero(Site.head(1, 0)), Mean(Site.attention(1, "answer"))]

@@ -70,33 +70,6 @@ def tokens_for(config: ModelConfig, *models: int) -> Tensor:
 
 
 @pytest.mark.full
-@given(configs(), st.integers(1, 3))
-def test_stacked_models_compute_what_each_does_alone(config, n_models):
-    alone = [parameters(config, seed) for seed in range(n_models)]
-    stacked = {
-        name: torch.stack([model[name].detach() for model in alone]).requires_grad_()
-        for name in alone[0]
-    }
-    tokens = tokens_for(config, n_models)
-    together = Forward(stacked, config).logits(RowLayout.dense(tokens))
-    assert together.shape == (n_models, BATCH, config.n_ctx, config.d_vocab_out)
-    together.square().sum().backward()
-    for index, model in enumerate(alone):
-        logits = Forward(model, config).logits(RowLayout.dense(tokens[index]))
-        torch.testing.assert_close(together[index], logits)
-        logits.square().sum().backward()
-        for name, value in model.items():
-            expected = torch.zeros_like(value) if value.grad is None else value.grad
-            ours = stacked[name].grad
-            torch.testing.assert_close(
-                torch.zeros_like(value) if ours is None else ours[index],
-                expected,
-                rtol=1e-6,
-                atol=1e-7,
-            )
-
-
-@pytest.mark.full
 @given(configs())
 def test_the_hooked_module_computes_the_same(config):
     model = HookedTransformer(config).double()

@@ -11,11 +11,11 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.at_positions import forward_at, supports
 from mechint.models.forward import Forward
-from mechint.models.rows import RowLayout, pack, select_flat
+from mechint.models.rows import RowLayout
 from mechint.models.transformer import HookedTransformer, initialize
 from mechint.task import IGNORE, Batch
 from mechint.training import spec
-from mechint.training.learners import Prepared, TokenLearner, stack, stack_on
+from mechint.training.learners import Prepared, TokenLearner, stack
 from tasks._listops.task import ListOps
 
 SHAPES = st.sampled_from([(1, 5, 2, 3), (2, 6, 4, 2), (3, 20, 3, 2), (1, 9, 1, 4), (2, 1, 4, 1)])
@@ -129,31 +129,6 @@ def test_every_example_of_many_has_the_logits_and_gradients_it_has_alone(problem
     check_layout(problem)
 
 
-def test_a_full_model_beside_one_with_padding_has_no_say_in_its_rows() -> None:
-    config = ModelConfig(
-        n_layers=2,
-        d_model=4,
-        n_heads=2,
-        d_mlp=5,
-        n_ctx=4,
-        d_vocab=40,
-        d_vocab_out=5,
-        output_sizes=(5,),
-    )
-    generator = torch.Generator().manual_seed(0)
-    batches = []
-    for lengths in ([4, 4, 4, 4], [1, 4, 3, 2]):
-        tokens = torch.randint(40, (4, 4), generator=generator)
-        targets = torch.randint(5, (4, 4, 1), generator=generator)
-        targets[torch.arange(4) >= torch.tensor(lengths)[:, None]] = IGNORE
-        batches.append(Batch(tokens, targets, lengths=torch.tensor(lengths)))
-    weights = [
-        {name: value.double() + 0.1 for name, value in initialize(config, seed).items()}
-        for seed in range(2)
-    ]
-    check_layout((config, weights, batches))
-
-
 def all_pairs(p: int) -> Tensor:
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.cat([pairs, torch.full((p * p, 1), p)], 1)
@@ -186,43 +161,6 @@ def test_gradients_are_those_of_finite_differences() -> None:
         return logits.log_softmax(-1)[..., 0].sum()
 
     assert torch.autograd.gradcheck(loss, stacked, fast_mode=True)
-
-
-# --- packing --------------------------------------------------------------------------------------
-def best_fit(lengths: list[int], width: int) -> list[int]:
-    """The places found by looking at every sequence: the longest first, each in the fullest one
-    that has room, of several such the one filled last.
-    """
-    starts, rows = [0] * len(lengths), []  # of a sequence: slots taken, and when it was filled last
-    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    for turn, index in enumerate(longest_first):
-        fits = [row for row, (taken, _) in enumerate(rows) if taken + lengths[index] <= width]
-        if not fits:
-            rows.append((0, turn))
-            fits = [len(rows) - 1]
-        row = max(fits, key=rows.__getitem__)
-        starts[index] = row * width + rows[row][0]
-        rows[row] = (rows[row][0] + lengths[index], turn)
-    return starts
-
-
-@given(st.integers(1, 12).flatmap(lambda n: st.lists(st.integers(1, n), min_size=1, max_size=40)))
-def test_each_example_lies_where_it_fits_best(lengths: list[int]) -> None:
-    assert pack(lengths, max(lengths)) == best_fit(lengths, max(lengths))
-
-
-def test_the_true_entries_of_masks_of_unlike_size() -> None:
-    order, real = select_flat(torch.tensor([[[True, False], [True, True]], [[False, True]] * 2]))
-    assert order.tolist() == [[0, 2, 3], [1, 3, 1]]
-    assert real.tolist() == [[True] * 3, [True, True, False]]
-
-
-def test_a_shared_batch_is_moved_once() -> None:
-    batch = Batch(all_pairs(5), torch.zeros(25, 3, 1, dtype=torch.int64))
-    moved = stack_on(torch.device("meta"), 3 * [batch])
-    apart = stack_on(torch.device("meta"), [batch, batch[:], batch[:]])
-    assert moved.tokens.stride(0) == 0 and moved.targets.stride(0) == 0
-    assert moved.tokens.shape == apart.tokens.shape and apart.tokens.stride(0) > 0
 
 
 def test_predictions_at_several_positions_are_those_at_each() -> None:

@@ -167,23 +167,6 @@ def test_the_population_gradient_is_that_of_theorem_4():
     assert encoder.grad.norm() <= bound
 
 
-@pytest.mark.full
-def test_every_width_learns_the_predicted_features():
-    widths = [1, 2, 4, 6, 8, 9]
-    configs = [bottleneck_config(decoder="optimal", width=width, columns=9) for width in widths]
-    p = stack([bottleneck.initialize(config, 0) for config in configs])
-    trained = descend(
-        p, lambda p: bottleneck.population_loss(p, configs[0], MIXTURE), 800, 0.02, adam=True
-    )
-    expected = torch.tensor([MIXTURE.retained_features(width) for width in widths])
-    held = bottleneck.features_held(trained, MIXTURE)
-    assert (held - expected).abs().max() < 0.1
-    losses = bottleneck.population_loss(trained, configs[0], MIXTURE)
-    np.testing.assert_allclose(
-        losses.numpy(), [MIXTURE.residual(width) for width in widths], atol=0.01
-    )
-
-
 def test_bottleneck_module_runs_what_the_functions_compute():
     model = LinearBottleneck(bottleneck_config(), seed=2)
     batch = MIXTURE.sample(16, seed=0)
@@ -257,29 +240,6 @@ def test_spare_neurons_change_nothing(seed, spare):
     wider = descend(wide, lambda p: two_layer.population_loss(p, padded, SUM), 5, 0.05)
     torch.testing.assert_close(wider["W"][:3], trained["W"])
     assert not wider["W"][3:].any()
-
-
-@pytest.mark.full
-def test_directions_emerge_in_order_at_times_in_proportion_to_one_over_their_amplitude():
-    task = SingleIndex(d=32, n_directions=4, beta=1.0, rotation=0)
-    config = TwoLayerConfig.for_task(task, width=64)
-    p = {
-        "W": stack([two_layer.initialize(config, seed) for seed in range(2)])["W"].requires_grad_()
-    }
-    optimizer, times = torch.optim.SGD(p.values(), lr=0.05), torch.full((2, 4), math.inf)
-    for step in range(1200):
-        optimizer.zero_grad()
-        two_layer.population_loss(p, config, task).sum().backward()
-        optimizer.step()
-        if step % 5 == 0:
-            learned = two_layer.alignment({"W": p["W"].detach()}, task) > 0.5
-            times = torch.where(learned & times.isinf(), float(step), times)
-    mean = times.mean(0)
-    assert times.isfinite().all() and (mean.diff() > 0).all()
-    slope = np.polyfit(np.log([1, 2, 3, 4]), mean.log().numpy(), 1)[0]
-    assert slope == pytest.approx(1.0, abs=0.25)
-    predicted = task.emergence_times(lr=0.05, init_norm=1e-3, width=64)
-    assert ((mean / predicted - 1).abs() < 0.35).all()
 
 
 def test_two_layer_module_is_its_formula():

@@ -49,17 +49,6 @@ def opened(
     return model, parts["weight:"], parts["hook:"], tensors
 
 
-def test_all_cases_are_there():
-    assert {file.stem for file in FILES} >= {
-        "one_layer_no_norm",
-        "two_layers_ln",
-        "attention_only",
-        "bidirectional",
-        "ln_pre",
-        "folded_ln",
-    }
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_logits_and_every_activation_equal_transformer_lens(file):
     model, _, hooks, tensors = opened(file)

@@ -26,7 +26,6 @@ from mechint.subject import Subject
 from mechint.task._sides import divide
 from probes._circuits.choosing import paired, split
 from probes._das import SwapSite, fit, interchange_accuracy
-from probes._das.controls import difference
 from probes._das.search import Drawn, draw_minimal, draw_pairs
 from tests.prompts.mixed import mixed
 
@@ -230,16 +229,3 @@ def test_counterfactuals_that_join_all_prompts_are_said_to_be_cut(tmp_path: Path
     assert not drawn.apart and drawn.unseen == 1.0 and drawn.examples == 10
     result = probes.run("das", subject, **SEARCH | {"steps": 2}, dimensions=(1,))
     assert not result.metrics["counterfactuals_apart"]
-
-
-def test_the_corrected_difference_is_close_to_fishers_exact_test() -> None:
-    """P(at least a of the n right where a + b of 2n are) is a hypergeometric tail."""
-    for n in (5, 8, 15):
-        for a in range(n + 1):
-            for b in range(a):
-                most = min(n, a + b)
-                ways = [math.comb(n, k) * math.comb(n, a + b - k) for k in range(a, most + 1)]
-                exact = sum(ways) / math.comb(2 * n, a + b)
-                found = difference("iia", a / n, b / n, n, "", few=True).p_value
-                assert found == pytest.approx(exact, abs=0.02)
-                assert difference("iia", a / n, b / n, n, "").p_value < found

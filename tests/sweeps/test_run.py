@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mechint.errors import MechintError, RunError
+from mechint.errors import RunError
 from mechint.locks import locked
 from mechint.sweeps import keep_plan, keep_probes, plan, read_plan, run_group, run_sweep, status
 from mechint.sweeps.directory import PLAN, probes_of
@@ -189,22 +189,6 @@ def test_a_worker_that_is_killed_fails_its_group_alone(
     finally:
         TASKS.remove("deadly")
         sys.modules.pop("death", None)
-
-
-@pytest.mark.full
-def test_an_error_of_one_worker_stops_the_others(tmp_path: Path) -> None:
-    """They commit the runs that they train, which would take hours to end."""
-    groups = plan(TASK, longer(10**8), {"seed": [0, 1]}, group_size=1)
-    out = tmp_path / "sweep"
-    keep_plan(groups, out)
-    (out / "probes.json").write_text("[3]")  # read once a group is done
-
-    def interrupt(now: Any) -> None:
-        raise MechintError("enough")
-
-    with pytest.raises(MechintError, match="enough"):
-        rows_of(groups, out, workers=2, progress=interrupt)
-    assert {row["status"] for row in status(groups, out)} <= {"interrupted", "waiting"}
 
 
 def test_probes_that_two_ask_for_at_once_are_both_kept(

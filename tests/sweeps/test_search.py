@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,7 +17,6 @@ from mechint.errors import ParameterError, RunError, UnknownNameError
 from mechint.run_table import Entry, Measurement
 from mechint.sweeps import keep_probes
 from mechint.sweeps.search import Search, Space, keep_search, run_search, trials
-from mechint.training import Run
 from tests.sweeps.conftest import SMALL, TASK
 
 pytest.importorskip("optuna")
@@ -128,46 +125,6 @@ def test_a_search_that_is_cut_off_asks_for_the_same_trials(
     monkeypatch.setattr(optuna.study.Study, "tell", tell)
     list(run_search(out, 6))
     assert rows_of(out) == rows_of(tmp_path / "whole")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("sampler", ["tpe"])
-def test_a_search_that_is_cut_off_while_it_asks_keeps_every_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
-) -> None:
-    """Before each thing that it writes into its study, one after another, up to the end."""
-    from optuna.storages import RDBStorage
-
-    def worth(runs: list[Any], *_: Any) -> float:
-        return float(runs[0].spec.train.lr)
-
-    monkeypatch.setattr("mechint.training.train_many", lambda specs, **_: list(map(Run, specs)))
-    monkeypatch.setattr("mechint.sweeps.search.objective_of", worth)
-    search_in(tmp_path / "whole", sampler=sampler)
-    list(run_search(tmp_path / "whole", 3))
-    out, calls, cuts = tmp_path / "cut", [0], 0
-    search_in(out, sampler=sampler)
-
-    def cutting(write: Callable[..., Any]) -> Callable[..., Any]:
-        def cut_or_written(*args: Any, **settings: Any) -> Any:
-            calls[0] += 1
-            if calls[0] == 2:  # the first one goes through, so that it comes to an end
-                raise KeyboardInterrupt
-            return write(*args, **settings)
-
-        return cut_or_written
-
-    names = ("create_new_trial", "_create_new_trial", "set_trial_param", "_set_trial_param")
-    for name in (*names, "set_trial_state_values"):
-        monkeypatch.setattr(RDBStorage, name, cutting(getattr(RDBStorage, name)))
-    while len(rows_of(out)) < 3 or rows_of(out)[-1]["value"] is None:
-        calls[0] = 0
-        with contextlib.suppress(KeyboardInterrupt):
-            list(run_search(out, 3))
-        cuts += 1
-    assert cuts > 3
-    assert rows_of(out) == rows_of(tmp_path / "whole")
-    assert all(row["value"] is not None for row in rows_of(out))
 
 
 @pytest.mark.full

@@ -1,35 +1,15 @@
-"""Precision of students, shared batches, and losses that are checked late, as on a GPU."""
+"""Losses that are checked late, as on a GPU."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 import tasks
 from mechint.training import spec, trainer
-from mechint.training.learners import RegressionLearner
 from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
 
 SMALL = {"d_model": 8, "n_heads": 1, "d_head": 8, "d_mlp": 16}
-
-
-@pytest.mark.parametrize("name", ["regression-mixture", "single-index"])
-def test_students_train_in_float64(name):
-    made = spec(tasks.make(name), {}, {"steps": 5, "precision": "float64"})
-    trained = Ensemble([Run(made)], torch.device("cpu"))
-    assert trained.advance().dtype == torch.float64
-
-
-def test_a_batch_that_students_share_is_moved_once():
-    """On another device than the CPU, here one without numbers."""
-    task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
-    made = spec(task, {"width": 4}, {"steps": 5, "precision": "float64"})
-    there = RegressionLearner(3 * [made.model], 3 * [task], made.train, torch.device("meta"))
-    moved = there.prepare(3 * [next(task.stream("train", 0, 16))])
-    for tensor in (moved.tokens, moved.targets, moved.masks["task"]):
-        assert tensor.stride(0) == 0 and len(tensor) == 3 and tensor.device.type == "meta"
-    assert moved.tokens.dtype == torch.float64
 
 
 def diverging(

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from mechint.training import plan, spec, train, train_many
 from mechint.training.optimizer import Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
 from mechint.training.schedule import kept_steps, stops
-from mechint.training.trainer import Ensemble
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
@@ -315,21 +313,6 @@ def test_a_model_keeps_its_own_patience_when_another_leaves() -> None:
         assert [(run.status, run.final["step"]) for run in runs] == [ends[i] for i in order]
 
 
-def test_patience_counts_evaluations_in_a_row() -> None:
-    """A change begins it anew, and a step that is no multiple of ten does not count."""
-    config = TrainConfig(evaluate_every=10, stop_patience=3, stop_delta=0.1)
-    still = SimpleNamespace(config=config, stale_evaluations=[7, 0])
-    losses = {10: 3.0, 20: 3.05, 30: 3.0, 33: 3.0, 40: 2.0, 50: 2.0, 60: 2.05, 66: 2.0, 70: 2.0}
-    before, counts, ends = {"train.loss": 5.0}, [], []
-    for still.step, loss in losses.items():
-        row = {"train.loss": loss}
-        ends.append(Ensemble._stops(still, 1, before, row))
-        counts.append(still.stale_evaluations[1])
-        before = row if still.step % 10 == 0 else before
-    assert counts == [0, 1, 2, 2, 0, 1, 2, 2, 3]
-    assert ends == [False] * 8 + [True] and still.stale_evaluations[0] == 7
-
-
 def test_models_of_a_generated_task_are_evaluated_on_the_same_examples() -> None:
     """Those of seed 0, whatever the model's own: what differs between them is the model alone."""
     task = tasks.make("composition", n=3, k=2, hops=(2,))
@@ -389,18 +372,6 @@ def test_padding_is_not_hidden_from_a_model_that_would_read_it(later: dict[str, 
     task = tasks.make("listops", operands=2, depth=1)
     with pytest.raises(ParameterError, match=f"{next(iter(later))}=.*listops differ in length"):
         train(task, {"d_model": 8, **later}, BRIEF)
-
-
-@pytest.mark.full
-def test_a_training_that_is_refused_leaves_its_directory_to_another(tmp_path: Path) -> None:
-    """Also where the refusal comes with the first batch, once the directory is written."""
-    task = tasks.make("listops", operands=2, depth=1)
-    out = tmp_path / "run"
-    with pytest.raises(ParameterError, match="listops differ in length"):
-        train(task, {"d_model": 8, "attention_rate": 0.5}, BRIEF, out=out)
-    assert not [file.name for file in out.iterdir() if file.name != ".lock"]
-    (run,) = train(task, {"d_model": 8}, BRIEF, out=out)
-    assert run.status == "finished" and (out / "ckpt.pt").is_file()
 
 
 def test_training_leaves_global_randomness_alone() -> None:
@@ -535,33 +506,6 @@ def test_the_rate_of_every_step_lies_on_its_curve(warmup: int) -> None:
         assert learning_rate(config, warmup + 40) == pytest.approx(after, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "asked", "most"),
-    [
-        (0, 8, 8),
-        (0, 100, 32),
-        (1 << 20, 100, 15),
-        (1 << 22, 100, 3),
-        (1 << 23, 9, 1),
-        (1 << 25, 9, 0),
-    ],
-)
-def test_thin_checkpoints_are_as_many_as_fit_beside_each_other(
-    parameters: int, asked: int, most: int
-) -> None:
-    """The first, the last and what lies between on a logarithmic scale: 32 at most, and 64 MiB of
-    four bytes a parameter (of which a file holds a little more).
-    """
-    config = TrainConfig(steps=10**8, checkpoints="thin", n_checkpoints=asked)
-    kept = sorted(kept_steps(config, parameters))
-    if most < 2:
-        assert kept == []
-        return
-    expected = [0, *np.logspace(0, 8, most)[1:].round().astype(int).tolist()]
-    assert kept == pytest.approx(expected, abs=1) and len(kept) == most
-    assert 4 * parameters * len(kept) <= 1 << 26
-
-
 @pytest.mark.parametrize("n", [1, 2, 4, 9])
 def test_kept_steps_are_evenly_apart_in_steps_or_in_their_logarithm(n: int) -> None:
     steps = 10**8
@@ -570,24 +514,6 @@ def test_kept_steps_are_evenly_apart_in_steps_or_in_their_logarithm(n: int) -> N
     log = kept_steps(TrainConfig(steps=steps, checkpoints="log", n_checkpoints=n))
     assert sorted(log) == pytest.approx([0, *np.logspace(0, 8, n)], abs=1)
     assert kept_steps(TrainConfig(steps=steps, checkpoints="last", n_checkpoints=n)) == set()
-
-
-@pytest.mark.full
-def test_progress_of_several_tasks_has_the_scores_of_each() -> None:
-    """The first model has scores of operations that the second does not know."""
-    small, seen = {"operands": 2, "depth": 1, "n": 4, "chain_of_thought": False}, []
-    mixed = tasks.make("listops", operations=("MAX", "ADD"), **small)
-    alone = tasks.make("listops", operations=("ADD",), **small)
-    brief = {"steps": 2, "evaluate_every": 1, "eval_examples": 32, "batch_size": 8}
-    runs = train_many(
-        [spec(task, SMALL, brief) for task in (mixed, alone)], parts=[[0, 1]], progress=seen.append
-    )
-    first, second = (run.final for run in runs)
-    told = seen[-1].metrics
-    assert told["test.greedy.accuracy.MAX"] == first["test.greedy.accuracy.MAX"]
-    assert "test.greedy.accuracy.MAX" not in second
-    both = first["test.greedy.accuracy"] + second["test.greedy.accuracy"]
-    assert told["test.greedy.accuracy"] == pytest.approx(both / 2)
 
 
 def test_scores_are_of_the_held_out_examples_of_each_runs_own_split() -> None:

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -93,25 +92,6 @@ def test_workers_train_as_one_process_does_and_name_the_run_that_failed(tmp_path
         assert apart[i].metrics == alone[i].metrics
         files = [tmp_path / kind / str(i) / "ckpt.pt" for kind in ("alone", "2")]
         assert files[0].read_bytes() == files[1].read_bytes()
-
-
-@pytest.mark.full
-def test_interrupted_workers_keep_everything(tmp_path: Path) -> None:
-    timer = []
-
-    def interrupt(now: Progress) -> None:
-        if now.step > 0 and not timer:
-            timer.append(threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)))
-            timer[0].start()
-
-    cutting: Any = {"workers": 2, "progress": interrupt, "on_interrupt": "return"}
-    cut = train_many(specs(tmp_path / "cut", steps=1200, every=400), **cutting)
-    assert "interrupted" in {run.status for run in cut}
-    assert 0 < max(run.step for run in cut) < 1200
-    again = train_many(specs(tmp_path / "cut", steps=1200, every=400), workers=2, resume=True)
-    assert {run.status for run in again} == {"finished"}
-    whole = train_many(specs(tmp_path / "whole", steps=1200, every=400))
-    assert [run.metrics for run in again] == [run.metrics for run in whole]
 
 
 def test_the_end_of_a_worker_is_said_with_what_goes_on(
