@@ -288,7 +288,7 @@ def heatmap(
 
     >>> heatmap([[1.0, 2.0]], title="T", x_title="key", y_title="query", z_title="attention (0–1)",
     ...     caption="C", limits=(0, 4)).plots[0].layers[0].scale.high
-    4
+    4.0
     """
     matrix = _matrix(z)
     held = matrix[np.isfinite(matrix)]
@@ -602,7 +602,8 @@ def _scale(
 ) -> Scale:
     """The color scale of `values`; a diverging one is symmetric about zero."""
     if limits is not None:
-        return Scale(title, numbers(limits[0]), numbers(limits[1]), kind)
+        low, high = map(float, limits)
+        return Scale(title, numbers(low), numbers(high), kind)
     held = finite(numbers(values)) or [0.0, 1.0]
     low, high = float(min(held)), float(max(held))
     if kind == "diverging":
