@@ -99,11 +99,6 @@ def performance(
     return tuple(rows)
 
 
-def best_output(rows: Sequence[Performance]) -> Performance | None:
-    """The output that lies furthest above chance."""
-    return min(rows, key=lambda row: row.p_value, default=None)
-
-
 def judge(
     draft: Finding, no: str, nulls: Sequence[Null], reason: str | None, unclear: str = ""
 ) -> Finding:
@@ -268,7 +263,8 @@ class Report:
             f"{self.probe.name}: no null of {unknown[0]!r}; those recorded are of "
             f"{', '.join(self.nulls)}"
         )
-        skill = None if at_chance else best_output(self.performance)
+        best = min(self.performance, key=lambda row: row.p_value, default=None)
+        skill = None if at_chance else best
         draft = Finding(
             yes,
             "yes" if holds else "no",

@@ -51,7 +51,9 @@ class Transition:
         """Parameters at which the curve passes `level`; infinite beyond the largest model, the
         smallest model where all lie above.
         """
-        return self._within(self._solve(level, self.middle, self.slope))
+        found = self._solve(level, self.middle, self.slope)
+        low, high = math.log(self.parameters.min()), math.log(self.parameters.max())
+        return math.inf if found > high else math.exp(max(found, low))
 
     def interval(self, level: float = 0.5) -> tuple[float, float]:
         """95% bootstrap interval of the parameters at which the curve passes `level`; from 0 where
@@ -94,10 +96,6 @@ class Transition:
         if not 0 < level < 1:
             raise ParameterError(f"transition: level={level}: expected a number between 0 and 1")
         return middle + math.log(level / (1 - level)) / slope
-
-    def _within(self, log_size: float) -> float:
-        low, high = math.log(self.parameters.min()), math.log(self.parameters.max())
-        return math.inf if log_size > high else math.exp(max(log_size, low))
 
 
 def logistic(

@@ -162,7 +162,8 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     if given["ablated"]:
         return show_ablation(opening, given["ablated"], given["as_json"])
     table_asked = given["over_steps"] or csv is not None or given["transition"] is not None
-    two = len(paths) == 2 and not table_asked and all(map(_is_one_model, paths))
+    single = all(path.is_file() or (path / "config.json").is_file() for path in paths)
+    two = len(paths) == 2 and single and not table_asked
     if not two and (table_asked or wants_table(paths)):
         if explained:
             raise ParameterError(
@@ -222,10 +223,6 @@ def show_ablation(opening: Opening, components: Sequence[str], as_json: bool) ->
     for line in warnings_of(opened):
         print_error(f"warning: {line}")
     return 0
-
-
-def _is_one_model(path: Path) -> bool:
-    return path.is_file() or (path / "config.json").is_file()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,7 +92,7 @@ class CliGroup(click.Group):
             fail("an argument holds a null character; expected text")
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _warn
+                warnings.showwarning = lambda message, *_: print_error(f"warning: {message}")
                 status = super().main(args=args, prog_name=prog_name, **extra)
             if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # >&-
                 sys.stdout.flush()
@@ -137,10 +137,6 @@ def fail(message: str) -> NoReturn:
     """One line on stderr, and exit status 2."""
     print_error(message)
     sys.exit(2)
-
-
-def _warn(message: Warning | str, *_: Any) -> None:
-    print_error(f"warning: {message}")
 
 
 def print_json(value: Any) -> None:
