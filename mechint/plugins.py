@@ -42,17 +42,14 @@ def load_plugin(text: str) -> str:
         raise ParameterError(f"{where}: there is no file {path}")
     module = _imported(file.resolve(), where)
     kind = getattr(module, name, None)
+    registered = getattr(kind, "name", None)
     if kind is None:
         raise ParameterError(f"{where}: {path} defines no {name}")
     if not isinstance(kind, type) or not issubclass(kind, Task | Probe):
         raise ParameterError(f"{where}: {name} is neither a Task nor a Probe")
-    registered = getattr(kind, "name", None)
     if not isinstance(registered, str) or not registered:
-        raise ParameterError(
-            f"{where}: {name} has no class attribute `name`, as the registry needs"
-        )
-    reason = unfinished(kind)
-    if reason is not None:
+        raise ParameterError(f"{where}: {name} has no class attribute `name`")
+    if reason := unfinished(kind):
         raise ParameterError(f"{where}: {reason}")
     registry = TASKS if issubclass(kind, Task) else PROBES
     registry.add(registered, f"{module.__name__}:{name}")

@@ -188,33 +188,27 @@ def training_bar(title: str) -> Iterator[Callable[[Any], None]]:
             parts.append(f"{in_words((at - begun) * (1 - now.done) / (now.done - done))} left")
         return "  ".join(parts)
 
-    if out.is_terminal:
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-        fields = TextColumn("{task.description}"), TextColumn("{task.fields[seen]}")
-        with Progress(fields[0], BarColumn(), TaskProgressColumn(), fields[1], console=out) as bar:
-            entry = bar.add_task(title, total=1.0, seen="")
-
-            def show(now: Any) -> None:
-                seen = text(now, time.monotonic())
-                bar.update(entry, completed=now.done)
-                if now.metrics:
-                    bar.update(entry, seen=seen)
-
-            yield show
-        return
     last, ended = -math.inf, set[int]()
+    fields = TextColumn("{task.description}"), TextColumn("{task.fields[seen]}")
+    columns = (fields[0], BarColumn(), TaskProgressColumn(), fields[1])
+    with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
+        entry = bar.add_task(title, total=1.0, seen="")
 
-    def write(now: Any) -> None:
-        nonlocal last
-        at, final = time.monotonic(), now.step >= now.steps and now.part not in ended
-        line = text(now, at)
-        if now.metrics and (at - last >= EVERY or final):
-            last = at
-            ended.update({now.part} if final else ())
-            print_line(f"{title}: {line}")
+        def show(now: Any) -> None:
+            nonlocal last
+            at, final = time.monotonic(), now.step >= now.steps and now.part not in ended
+            line = text(now, at)
+            if out.is_terminal:
+                seen: dict[str, Any] = {"seen": line} if now.metrics else {}
+                bar.update(entry, completed=now.done, **seen)
+            elif now.metrics and (at - last >= EVERY or final):
+                last = at
+                ended.update({now.part} if final else ())
+                print_line(f"{title}: {line}")
 
-    yield write
+        yield show
 
 
 def summary(metrics: Mapping[str, Any]) -> str:

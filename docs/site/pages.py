@@ -34,7 +34,12 @@ REFERENCE = {
         "mechint.run_table.measuring",
         "mechint.run_table.dynamics",
     ),
-    "figures": ("mechint.figures.build", "mechint.figures._attention", "mechint.figures.steps"),
+    "figures": (
+        "mechint.figures.build",
+        "mechint.figures.parts",
+        "mechint.figures._attention",
+        "mechint.figures.steps",
+    ),
     "interventions": ("mechint.interventions",),
     "dictionaries": (
         "mechint.dictionaries.dictionary",

@@ -8,12 +8,12 @@ configuration; any other file that needs its classes or functions is refused by 
 
 from __future__ import annotations
 
-import io
+import copy
 import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ MAX_PICKLE = 64 << 20
 
 MAX_MEMBERS = 100_000
 """Members of a PyTorch file, one per tensor and a few more."""
+
+DAMAGED = "the file is truncated or damaged, or not a PyTorch checkpoint"
 
 
 def read_content(path: Path) -> Any:
@@ -78,6 +80,21 @@ def check_tensors(path: Path, content: Any) -> None:
     """CheckpointError where a tensor in `content`, already checked for nesting, is not a dense one
     that fills its memory.
     """
+    for name, value in _tensors(content):
+        kind = str(value.layout).removeprefix("torch.")
+        if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":
+            got = "quantized" if value.is_quantized else kind
+            got = value.device.type if value.device.type != "cpu" else got
+            raise CheckpointError(f"{path}: {name} is a {got} tensor, expected a dense one")
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise CheckpointError(
+                f"{path}: {name} of shape {tuple(value.shape)} is larger than the "
+                f"{value.untyped_storage().nbytes():,} bytes that hold it"
+            )
+
+
+def _tensors(content: Any) -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) of every tensor in `content`, already checked for nesting."""
     pending = [("", content)]
     while pending:
         name, value = pending.pop()
@@ -87,20 +104,7 @@ def check_tensors(path: Path, content: Any) -> None:
             inner = (Mapping, list, tuple, Tensor)
             pending += [(name, part) for part in value if isinstance(part, inner)]
         elif isinstance(value, Tensor):
-            _check_tensor(path, name, value)
-
-
-def _check_tensor(path: Path, name: str, value: Tensor) -> None:
-    kind = str(value.layout).removeprefix("torch.")
-    if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":
-        got = "quantized" if value.is_quantized else kind
-        got = value.device.type if value.device.type != "cpu" else got
-        raise CheckpointError(f"{path}: {name} is a {got} tensor, expected a dense one")
-    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        raise CheckpointError(
-            f"{path}: {name} of shape {tuple(value.shape)} is larger than the "
-            f"{value.untyped_storage().nbytes():,} bytes that hold it"
-        )
+            yield name, value
 
 
 # --- safetensors ----------------------------------------------------------------------------------
@@ -128,7 +132,8 @@ def _torch(path: Path) -> Any:
         if rescued is None:
             raise
         return rescued
-    return _copied(content)
+    _check_storages(path, content)
+    return copy.deepcopy(content)  # in memory of its own, so that the file may change
 
 
 def _load(path: Path) -> Any:
@@ -138,46 +143,49 @@ def _load(path: Path) -> Any:
             warnings.simplefilter("ignore")  # advice on pickle protocols; errors come as errors
             content = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(f"{path}: {_refusal(str(error))}") from error
+        wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if wanted or "Unsupported" in str(error):
+            raise CheckpointError(
+                f"{path}: refused: {'it' if wanted else 'it is damaged, or'} would run pickled code"
+                f"{f' ({wanted[1]})' if wanted else ''}; mechint reads tensors and plain values "
+                "only, so save the state_dict alone"
+            ) from error
+        raise CheckpointError(f"{path}: {DAMAGED}: {first_line(error, 160)}") from error
     except (MemoryError, KeyboardInterrupt):
         raise
     # a damaged file breaks torch's reader in many ways (EOFError, KeyError, struct.error, …)
     except Exception as error:
-        said = first_line(error, 160)
-        raise CheckpointError(
-            f"{path}: the file is truncated or damaged, or not a PyTorch checkpoint: {said}"
-        ) from error
+        raise CheckpointError(f"{path}: {DAMAGED}: {first_line(error, 160)}") from error
     check_nesting(content, path, CheckpointError)
     return without_inert(content)
 
 
-def _copied(value: Any) -> Any:
-    """`value` with its tensors in memory of their own, so that the file may change."""
-    if isinstance(value, Mapping):
-        return {name: _copied(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_copied(part) for part in value)
-    whole = isinstance(value, Tensor) and value.layout is torch.strided and value.is_cpu
-    fits = whole and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
-    return value.clone() if fits else value
+def _check_storages(path: Path, content: Any) -> None:
+    """CheckpointError where tensors have more bytes than the members of the archive that hold
+    them: torch would read on, into the next member.
+    """
+    storages = {
+        value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()
+        for _, value in _tensors(content)
+        if value.layout is torch.strided and value.is_cpu
+    }
+    with zipfile.ZipFile(path) as archive:
+        there = sum(one.file_size for one in archive.infolist() if "/data/" in one.filename)
+    if (asked := sum(storages.values())) > there:
+        raise CheckpointError(
+            f"{path}: {DAMAGED}: its storages should have {asked:,} bytes, have {there:,}"
+        )
 
 
 def _rescue(path: Path) -> dict[str, Any] | None:
     """State dict and configuration of a pickled module; None where the file holds none."""
     try:
         with zipfile.ZipFile(path) as archive:
-            value = _inert(archive, read_storages=True).load()
+            value = InertUnpickler(archive).load()
             return without_inert(value) if holds_module(value) else None
     # a hostile pickle breaks the unpickler in many ways; the first refusal then stands
     except Exception:
         return None
-
-
-def _inert(archive: zipfile.ZipFile, read_storages: bool) -> InertUnpickler:
-    """An unpickler of the archive's data.pkl that runs nothing."""
-    name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
-    folder, data = name.removesuffix("data.pkl"), io.BytesIO(archive.read(name))
-    return InertUnpickler(data, archive if read_storages else None, folder)
 
 
 def check_file(path: Path) -> None:
@@ -187,77 +195,45 @@ def check_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             head = file.read(4)
-        if head.startswith(b"PK\x03\x04"):
-            _check_archive(path)
-        elif head.startswith(b"\x80"):
+        if head.startswith(b"\x80"):
             raise CheckpointError(
                 f"{path}: refused: a bare pickle, or of PyTorch before version 1.6; write it again "
                 "with torch.save of a newer PyTorch"
             )
-        else:
+        if not head.startswith(b"PK\x03\x04"):
             raise CheckpointError(
                 f"{path}: not a checkpoint: neither a PyTorch nor a safetensors file"
             )
+        with zipfile.ZipFile(path) as archive:
+            _check_archive(path, archive)
+    except CheckpointError:
+        raise
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+    except Exception as error:  # a damaged archive breaks its reader in many ways
+        raise CheckpointError(f"{path}: {DAMAGED}: {first_line(error, 160)}") from error
 
 
-def _check_archive(path: Path) -> None:
+def _check_archive(path: Path, archive: zipfile.ZipFile) -> None:
     """Check that the archive is whole, not compressed, and agrees with its checksums."""
-    damaged = f"{path}: the file is truncated or damaged"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            if len(members) > MAX_MEMBERS:
-                raise CheckpointError(f"{path}: {len(members):,} members, at most {MAX_MEMBERS:,}")
-            if sum(member.file_size for member in members) > path.stat().st_size:
-                raise CheckpointError(f"{damaged}: its members are larger than the file")
-            names = [member.filename for member in members]
-            if len(set(names)) != len(names):
-                raise CheckpointError(f"{damaged}: two of its members have one name")
-            for member in members:
-                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-                    raise CheckpointError(
-                        f"{path}: member {member.filename} is compressed or encrypted; PyTorch "
-                        "writes neither, so save the file again with torch.save"
-                    )
-            pickles = [member for member in members if member.filename.endswith("/data.pkl")]
-            if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
-                raise CheckpointError(
-                    f"{path}: a zip file, but not PyTorch's: expected one data.pkl of at most "
-                    f"{MAX_PICKLE:,} bytes"
-                )
-            wrong = archive.testzip()
-            if wrong is not None:
-                raise CheckpointError(f"{damaged}: the checksum of {wrong} is wrong")
-            sizes = {member.filename: member.file_size for member in members}
-            folder = pickles[0].filename.removesuffix("data.pkl")
-            reader = _inert(archive, read_storages=False)
-            reader.load()
-            for key, size in reader.storages.items():
-                there = sizes.get(f"{folder}data/{key}", 0)
-                if there != size:
-                    raise CheckpointError(
-                        f"{damaged}: storage {key} should have {size:,} bytes, has {there:,}"
-                    )
-    except (KeyboardInterrupt, CheckpointError, OSError):
-        raise
-    except Exception as error:  # a damaged archive or pickle breaks its reader in many ways
-        raise CheckpointError(f"{damaged}: {first_line(error, 160)}") from error
-
-
-def _refusal(message: str) -> str:
-    """The reason for which a weights-only load was refused, in one line."""
-    wanted = re.search(r"GLOBAL ([\w.]+)", message)
-    if wanted:
-        return (
-            f"refused: loading it would run pickled code ({wanted[1]}); mechint reads tensors and "
-            "plain values only, so save the state_dict alone"
+    members = archive.infolist()
+    if len(members) > MAX_MEMBERS:
+        raise CheckpointError(f"{path}: {len(members):,} members, at most {MAX_MEMBERS:,}")
+    if sum(member.file_size for member in members) > path.stat().st_size:
+        raise CheckpointError(f"{path}: {DAMAGED}: its members are larger than the file")
+    if len({member.filename for member in members}) != len(members):
+        raise CheckpointError(f"{path}: {DAMAGED}: two of its members have one name")
+    for member in members:
+        if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+            raise CheckpointError(
+                f"{path}: member {member.filename} is compressed or encrypted; PyTorch writes "
+                "neither, so save the file again with torch.save"
+            )
+    pickles = [member for member in members if member.filename.endswith("/data.pkl")]
+    if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
+        raise CheckpointError(
+            f"{path}: a zip file, but not PyTorch's: expected one data.pkl of at most "
+            f"{MAX_PICKLE:,} bytes"
         )
-    if "Unsupported" in message:
-        return (
-            "refused: it is damaged, or would run pickled code; mechint reads PyTorch files of "
-            "tensors and plain values only"
-        )
-    said = first_line(message, 160)
-    return f"the file is truncated or damaged, or not a PyTorch checkpoint: {said}"
+    if (wrong := archive.testzip()) is not None:
+        raise CheckpointError(f"{path}: {DAMAGED}: the checksum of {wrong} is wrong")

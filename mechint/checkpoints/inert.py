@@ -7,11 +7,12 @@ record of its arguments and state. Only tensors, numbers and containers are rebu
 
 from __future__ import annotations
 
+import io
 import pickle
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,10 +62,7 @@ class Inert:
 
 
 class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
-    """Unpickles tensors, numbers and containers; everything else becomes `Inert`.
-
-    archive: the zip file that the pickle is a part of, None to read sizes alone; folder: of the
-    archive. `storages` maps the key of each storage to its size in bytes.
+    """Unpickles tensors, numbers and containers of a PyTorch file; all else becomes `Inert`.
 
     Pure Python, since the unpickler in C allocates whatever memo index a file names.
 
@@ -72,12 +70,10 @@ class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
         ValueError, KeyError, EOFError, …: whatever a damaged pickle breaks with.
     """
 
-    def __init__(
-        self, file: BinaryIO, archive: zipfile.ZipFile | None = None, folder: str = ""
-    ) -> None:
-        super().__init__(file, encoding="utf-8")
-        self.archive, self.folder = archive, folder
-        self.storages: dict[str, int] = {}
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+        super().__init__(io.BytesIO(archive.read(name)), encoding="utf-8")
+        self.archive, self.folder = archive, name.removesuffix("data.pkl")
 
     def find_class(self, module: str, name: str) -> Any:
         path = f"{module}.{name}"
@@ -93,20 +89,15 @@ class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
         if not isinstance(dtype, torch.dtype):
             raise ValueError("a storage of an unknown type")
         size = int(items) * dtype.itemsize
-        self.storages[str(key)] = size
-        if self.archive is None:
-            return None, dtype
         data = self.archive.read(f"{self.folder}data/{key}")
         if size != len(data):
             raise ValueError(f"storage {key} should have {size:,} bytes, has {len(data):,}")
         return torch.frombuffer(bytearray(data), dtype=torch.uint8).untyped_storage(), dtype
 
 
-def _rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Tensor | None:
-    """The tensor; None where only sizes are read. ``set_`` checks that it lies in its storage."""
+def _rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Tensor:
+    """The tensor; ``set_`` checks that it lies in its storage."""
     bytes_, dtype = storage
-    if bytes_ is None:
-        return None
     return torch.empty(0, dtype=dtype).set_(bytes_, offset, tuple(size), tuple(stride))
 
 

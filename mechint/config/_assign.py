@@ -121,22 +121,18 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
     result: dict[str, dict[str, Any]] = {target: {} for target in targets}
     for text in texts:
         name, value = parse_assignment(text)
-        target, rest = _target_of(name, targets)
-        if rest and target in fields:
-            if rest not in fields[target]:
-                raise UnknownNameError.of(f"{target} parameter", rest, fields[target])
-            result[target][rest] = _listed(targets[target], rest, value)
-            continue
-        owners = [target for target, names in fields.items() if name in names]
-        if not owners:
-            known = {field for names in fields.values() for field in names}
-            raise UnknownNameError.of("parameter", name, known)
-        if len(owners) > 1:
-            raise ParameterError(
-                f"--set {name}: several have it; write "
-                + " or ".join(f"{owner}.{name}" for owner in owners)
-            )
-        result[owners[0]][name] = _listed(targets[owners[0]], name, value)
+        target, field = _target_of(name, targets)
+        if not field or target not in fields:
+            owners = [owner for owner, names in fields.items() if name in names]
+            if not owners:
+                raise UnknownNameError.of("parameter", name, set().union(*fields.values()))
+            if len(owners) > 1:
+                named = " or ".join(f"{owner}.{name}" for owner in owners)
+                raise ParameterError(f"--set {name}: several have it; write {named}")
+            target, field = owners[0], name
+        elif field not in fields[target]:
+            raise UnknownNameError.of(f"{target} parameter", field, fields[target])
+        result[target][field] = _listed(targets[target], field, value)
     return result
 
 
