@@ -45,7 +45,7 @@ from mechint.checkpoints.reader import (
 )
 from mechint.checkpoints.renaming import expanded, listed, tensors_of
 from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
-from mechint.checkpoints.weights import build_model, check_weights
+from mechint.checkpoints.weights import build_model, check_weights, fill_zeros
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, DataError
 from mechint.files import read_yaml
@@ -539,8 +539,6 @@ def _fits(value: Tensor, pattern: Any) -> bool:
 # --- architectures --------------------------------------------------------------------------------
 def _transformer(path: Path, weights: dict[str, Tensor], fields: Mapping[str, Any]) -> ModelConfig:
     """Sizes of a transformer from its tensors; positions and biases that lack become zero."""
-    from mechint.models import parameter_shapes
-
     d_vocab, d_model = weights["embed.W_E"].shape
     n_heads, _, d_head = weights["blocks.0.attn.W_Q"].shape
     mlp = weights.get("blocks.0.mlp.W_in")
@@ -562,9 +560,7 @@ def _transformer(path: Path, weights: dict[str, Tensor], fields: Mapping[str, An
     elif "n_ctx" not in fields:
         raise CheckpointError(f"{path}: has no positions; state n_ctx in the mapping")
     config = settings(ModelConfig, {**sizes, **fields}, path)
-    for name, shape in parameter_shapes(config).items():
-        if name == "pos_embed.W_pos" or re.search(r"\.(b|b_\w+)$", name):
-            weights.setdefault(name, weights["embed.W_E"].new_zeros(shape))
+    fill_zeros(config, weights)
     return config
 
 

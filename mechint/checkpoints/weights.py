@@ -7,6 +7,7 @@ of a few gigabytes.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,19 @@ def check_tensors(
                 f"{path}: {name} holds {wrong:,} of {value.numel():,} values that are not "
                 f"finite{advice}"
             )
+
+
+def fill_zeros(config: ModelConfig, weights: dict[str, Tensor]) -> list[str]:
+    """Add zeros for positions and biases that `weights` lack; the names of what was added."""
+    shapes = parameter_shapes(config)
+    missing = [
+        name
+        for name in shapes
+        if name not in weights and re.search(r"\.b(_\w+)?$|^pos_embed\.W_pos$", name)
+    ]
+    for name in missing:
+        weights[name] = weights["embed.W_E"].new_zeros(shapes[name])
+    return missing
 
 
 def override(path: Path, parsed: ParsedCheckpoint, changes: Mapping[str, Any]) -> ParsedCheckpoint:

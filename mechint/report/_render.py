@@ -57,7 +57,7 @@ def render(
             figures stay static.
         around: "back", "next" and "index" → (address, title) of the pages beside it.
     """
-    drawn, number = _figures(page), itertools.count(1)
+    drawn = _figures(page)
     views = any(figure.view is not None for figure in drawn)
     moving = any(figure.plots and figure.view is None for figure in drawn) and not light
     inline = plotly_js() if moving and plotly is None else ""
@@ -73,9 +73,7 @@ def render(
             views=views,
             nulls={section.title: list(section.nulls) for section in page.sections},
             around=around or {},
-            figure=lambda one: Markup(
-                interactive.element(one, f"f{next(number)}")
-            ),  # escaped there
+            figure=_Numbered(),
             policy=content_policy(
                 [text for text in (inline, *map(asset, own)) if text], beside=bool(plotly)
             ),
@@ -86,6 +84,18 @@ def render(
 def _figures(page: Page) -> list[Figure]:
     sections = [figure for one in page.sections for figure in one.figures.values()]
     return [*([page.hero] if page.hero else []), *page.figures.values(), *sections]
+
+
+class _Numbered:
+    """Draws the figures of one page, numbered in the order in which they stand."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, figure: Figure) -> Markup:
+        """The element of a figure."""
+        self.count += 1
+        return Markup(interactive.element(figure, f"f{self.count}"))  # escaped there
 
 
 def content_policy(scripts: Sequence[str], *, beside: bool) -> str:

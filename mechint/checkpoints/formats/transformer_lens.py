@@ -28,9 +28,9 @@ from mechint.checkpoints.reader import (
     training_metadata,
     unwrapped,
 )
+from mechint.checkpoints.weights import fill_zeros
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
-from mechint.models.initial import parameter_shapes
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -148,7 +148,7 @@ def interpret(
     """
     _refuse(path, state, given)
     attn_only = "blocks.0.mlp.W_in" not in state
-    said, assumed = stated_or_assumed(path, given, layer_norm(state), attn_only)
+    said, assumed = stated_or_assumed(path, given, state, attn_only)
     assumed |= {name: item for name, item in UNSEEN.items() if given.get(name) is None}
     if attn_only:
         assumed.pop("parallel_attn_mlp", None)
@@ -173,39 +173,23 @@ def interpret(
     weights = {
         name: value for name, value in state.items() if not name.endswith((".mask", ".IGNORE"))
     }
-    missing = [
-        name
-        for name in parameter_shapes(config)
-        if name not in weights
-        and (name.rpartition(".")[2].startswith("b_") or name == "pos_embed.W_pos")
-    ]
-    shapes = parameter_shapes(config)
-    weights |= {name: state["embed.W_E"].new_zeros(shapes[name]) for name in missing}
-    if missing:
+    if missing := fill_zeros(config, weights):
         assumed["zero"] = Assumption(missing, "the file has no such parameters")
     return config, weights, assumed
 
 
-def layer_norm(state: StateDict) -> Assumption | str:
-    """ "LN" where the state dict has layer norm weights, else what is assumed instead."""
-    if "blocks.0.ln1.w" in state:
-        return "LN"
-    return FOLDED if _folded(state) else ASSUMED["normalization_type"]
-
-
 def stated_or_assumed(
-    path: Path, given: Mapping[str, Any], norm: Assumption | str, attn_only: bool
+    path: Path, given: Mapping[str, Any], state: StateDict, attn_only: bool
 ) -> tuple[dict[str, Any], dict[str, Assumption]]:
     """Activation, attention direction and normalization: as stated, else as assumed, with the list
     of what was.
     """
-    said = {name: given.get(name, item.value) for name, item in ASSUMED.items()}
-    assumed = {name: item for name, item in ASSUMED.items() if name not in given}
-    if isinstance(norm, str):
-        said["normalization_type"] = norm
+    defaults = ASSUMED | ({"normalization_type": FOLDED} if _folded(state) else {})
+    said = {name: given.get(name, item.value) for name, item in defaults.items()}
+    assumed = {name: item for name, item in defaults.items() if name not in given}
+    if "blocks.0.ln1.w" in state:
+        said["normalization_type"] = "LN"
         assumed.pop("normalization_type", None)
-    elif "normalization_type" in assumed:
-        said["normalization_type"], assumed["normalization_type"] = norm.value, norm
     if "eps" not in given and said["normalization_type"] is not None:
         assumed["eps"] = EPS
     if "attn_scale" not in given and "use_attn_scale" not in given:
