@@ -232,7 +232,7 @@ def headlines(metrics: Mapping[str, Any]) -> str:
     >>> headlines({"step": 100, "test.accuracy": 0.25, "test.accuracy.q=3": 0.5})
     'step 100  test.accuracy 0.25'
     """
-    wanted = ("step", "train.loss", "test.loss", "train.accuracy", "test.accuracy")
+    wanted = ("step", "test.accuracy", "train.accuracy", "test.loss", "train.loss")
     return "  ".join(
         f"{name} {metrics[name]:.3g}" if name != "step" else f"step {metrics[name]:.6g}"
         for name in wanted

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mechint import demo
-from mechint.account import Account
+from mechint.account import Account, analyze
 from mechint.checkpoints import load
 from mechint.checkpoints.content import read_plain
 from mechint.planted import truth_of
@@ -32,7 +32,7 @@ def test_a_run_and_its_words(mechint: Command, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = mechint("train", "modular-arithmetic", *SMALL, "--out", out)
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"{out}  finished  step 6  train.loss ")
+    assert result.stdout.startswith(f"{out}  finished  step 6  test.accuracy ")
     assert "training modular-arithmetic: step 6 of 6 train " in result.stderr
     assert (out / "ckpt.pt").exists()
     info = json.loads(mechint("checkpoint", "info", out, "--json").stdout)
@@ -141,3 +141,10 @@ def test_the_demo_from_nothing_to_a_report(
     assert mechint("gallery", "build").stdout == "gallery/index.html (1 page)\n"
     assert (tmp_path / "gallery" / "index.html").exists()
     assert mechint("demo").exit_code == 0, "a finished tour is analyzed again"
+
+
+@pytest.mark.slow
+def test_the_model_of_the_demo_adds_as_a_clock(tmp_path: Path) -> None:
+    demo.train_demo(tmp_path / "run")
+    found = analyze(tmp_path / "run", "clock-pizza").results["clock-pizza"]
+    assert found.metrics["mechanism"] == "clock"
