@@ -5,7 +5,6 @@ share; opens without a server.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from mechint.errors import DataError, MechintError, RunError
 from mechint.figures.figure import Figure
 from mechint.figures.static import drawing
-from mechint.files import make_directory, write_bytes, write_text
+from mechint.files import make_directory, read_json, write_bytes, write_text
 from mechint.progress import Count
 from mechint.report._render import (
     asset,
@@ -39,8 +38,6 @@ HEADINGS = {
     "table": "Tables of models",
 }
 """Kind of page → heading, in the order of the index."""
-MAX_PAGE = 64 << 20
-"""Bytes of one page.json."""
 PAGE = "page.json"
 """The file in which a run, a study or an example keeps its page for the gallery."""
 LONGEST = 110
@@ -197,10 +194,9 @@ def find_pages(places: Iterable[str | Path]) -> list[Page]:
 def _read(file: Path) -> Page:
     """The page that `file` holds; RunError with the reason where it holds none."""
     try:
-        if not file.is_file():
-            raise DataError("it is not a regular file")
-        if (size := file.stat().st_size) > MAX_PAGE:
-            raise DataError(f"it has {size} bytes, more than {MAX_PAGE}")
-        return Page.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError, MechintError) as error:
-        raise RunError(f"{file}: does not hold a page: {str(error)[:300]}") from error
+        data = read_json(file)
+        if not isinstance(data, dict):
+            raise DataError(f"got a {type(data).__name__}, expected a mapping")
+        return Page.from_dict(data)
+    except MechintError as error:
+        raise RunError(f"{file}: does not hold a page: {error}") from error
