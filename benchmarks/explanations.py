@@ -363,7 +363,7 @@ def seeds_section(rows: Sequence[Mapping[str, Any]], told: str) -> list[str]:
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     named = [row for row in found if row["family"] == "frequencies" and row["blocks"]]
     classes = Counter(fingerprint([int(key) for key in row["blocks"]], p) for row in named)
-    lines += ["", *_classes(classes, p)]
+    lines += ["", *(_classes(classes, p) if named else ())]
     failed = Counter(row["reason"].split()[0] for row in named if row["standing"] == "incomplete")
     if failed:
         counts = ", ".join(f"{kind} {count}" for kind, count in failed.most_common())
@@ -376,10 +376,10 @@ def seeds_section(rows: Sequence[Mapping[str, Any]], told: str) -> list[str]:
         keys, learned = ([row[name] for row in whole] for name in ("keys_since", "learned_since"))
         before = sum(key <= step for key, step in zip(keys, learned, strict=True))
         lines.append(
-            f"With {words} attention ({len(whole)} of {len(those)} seeds that keep both to the "
-            f"end): all frequencies are key since step {median(keys):.0f} (median; {min(keys)} to "
-            f"{max(keys)}), accuracy is {LEARNED:.0%} since step {median(learned):.0f} "
-            f"({min(learned)} to {max(learned)}), in {before} not before the frequencies."
+            f"With {words} attention, of {len(whole)} seeds with a program: the last frequencies "
+            f"are key since step {median(keys):.0f} (median; {min(keys)} to {max(keys)}), accuracy "
+            f"is {LEARNED:.0%} since step {median(learned):.0f} ({min(learned)} to {max(learned)}),"
+            f" in {before} not before the frequencies."
         )
     return [*lines, *family_section([row for row in found if row["accuracy"] >= LEARNED])]
 
@@ -450,7 +450,7 @@ def page(
         lines.append(FAMILY.rstrip())
     for p in sorted({some[0]["p"] for _, some in seeds}):
         those = [(told, some) for told, some in seeds if some[0]["p"] == p]
-        told = "By " + " and ".join(told for told, _ in those) + "."
+        told = "\n".join(f"- {told}" for told, _ in those)
         lines += seeds_section([row for _, some in those for row in some], told)
     return "\n".join(lines) + "\n"
 
