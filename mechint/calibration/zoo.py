@@ -83,6 +83,8 @@ FAMILIES = {
     "carries": Family("digit-sum", {"digits": 2, "base": 5}, {}, ADDENDS),
     "brackets": Family("balanced-brackets", {"length": 10}, {"n_layers": 3}),
 }
+OPEN = ("carries", "brackets")
+"""Families that no training has made hold their variables yet; made where they are named."""
 ASKED: dict[str, dict[str, Any]] = {
     "das": {
         "dimensions": (1, 2, 4, 8),
@@ -100,7 +102,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "audit": {},
 }
 """What is held against the truth, with settings other than its defaults."""
-LOCAL = {"das": 1, "audit": 3}
+LOCAL = {"das": 1, "audit": 5}
 """Probes that can be asked about one site, and how many sites of each kind that does not hold."""
 TOGETHER = 10
 """Models of an ensemble."""
@@ -343,7 +345,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/zoo"))
     parser.add_argument("--models", type=int, default=3, help="of each family")
     parser.add_argument("--first", type=int, default=0, help="seed of the first of them")
-    parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
+    usual = [name for name in FAMILIES if name not in OPEN]
+    parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=usual)
     parser.add_argument("--workers", type=int, default=usable_cores(), help="processes")
     parser.add_argument("--judge", action="store_true", help="ask the probes about them")
     parser.add_argument("--probes", nargs="*", choices=list(ASKED), help="those asked; all")
