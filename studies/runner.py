@@ -171,7 +171,8 @@ def _train(
 
     def heard(now: Progress) -> None:
         several = f" of {counted(now.models, 'run')}" if now.models > 1 else ""
-        say(f"{len(trained)} of {len(planned)} runs; step {now.step} of {now.steps}{several}")
+        share = (len(trained) + now.done * len(members)) / len(planned)
+        say(f"{share:.0%} trained; step {now.step} of {now.steps}{several}")
         if late():
             signal.raise_signal(signal.SIGINT)
 
