@@ -83,8 +83,8 @@ def performance(
     from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
     tail: Any = special.bdtrc  # pyright: ignore # scipy.stats would take a second to import
-    right = (subject.correct() if correct is None else correct).cpu()
-    answered, levels = (subject.targets != IGNORE).cpu(), subject.chance
+    right = (subject.correct() if correct is None else correct).cpu().numpy()
+    answered, levels = (subject.targets != IGNORE).cpu().numpy(), subject.chance
     example = subject.distinct_examples.cpu().numpy()
     rows: list[Performance] = []
     outputs = int(answered.any(0).sum())
@@ -92,9 +92,9 @@ def performance(
         counted = right[answered[:, index], index]
         if len(counted):
             chance = levels[output.name].accuracy
-            hits, n = by_example(counted.numpy(), example[answered[:, index]])
+            hits, n = by_example(counted, example[answered[:, index]])
             p_value = float(tail(hits - 1, n, min(chance, 1.0))) if hits else 1.0
-            share = float(counted.double().mean())
+            share = float(counted.mean())
             rows.append(Performance(output.name, share, chance, len(counted), p_value, outputs))
     return tuple(rows)
 

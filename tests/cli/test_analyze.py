@@ -44,7 +44,7 @@ def test_json_holds_what_a_machine_needs_and_nothing_else(mechint: Command, plan
     found = data(mechint("analyze", planted, "--probe", "fourier", "--json"))
     assert list(found) == [
         *("path", "title", "step", "parameters", "quality", "verdict", "caveat", "warnings"),
-        *("results", "next"),
+        *("provenance", "results", "next"),
     ]
     assert (found["path"], found["title"]) == (str(planted), "Addition mod 23, one layer")
     assert (found["step"], found["warnings"], found["next"]) == (12, [], [])

@@ -111,8 +111,10 @@ def test_the_verdict_and_the_report_of_a_run_begin_with_the_audits_that_it_keeps
     tmp_path: Path,
 ) -> None:
     run, page = tmp_path / "run", tmp_path / "page.html"
-    given = ("p=11", "train_fraction=1", "d_model=32", "n_heads=2", "d_mlp=64", "steps=400")
-    settings = [part for text in (*given, "lr=0.01") for part in ("--set", text)]
+    given = ("p=17", "train_fraction=1", "d_model=32", "n_heads=2", "d_mlp=64", "steps=400")
+    settings = [
+        part for text in (*given, "attention_rate=0", "lr=0.01") for part in ("--set", text)
+    ]
     command = ["train", "modular-arithmetic", *settings, "--out", str(run)]
     assert CliRunner().invoke(main, command).exit_code == 0
     analyze_ = ["analyze", str(run), "--probe", "fourier", "--light", "--out", str(page)]
