@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -341,7 +342,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
 
 
 def seeds_section(rows: Sequence[Mapping[str, Any]], told: str) -> list[str]:
-    """Which programs the seeds of one modulus run, how often and since when, with their classes,
+    """Which programs the seeds of one plan run, how often and since when, with their classes,
     and whether clock and pizza are one family there.
     """
     found, p = [row for row in rows if "error" not in row], rows[0]["p"]
@@ -448,8 +449,9 @@ def page(
     ]
     if seeds:
         lines.append(FAMILY.rstrip())
-    for p in sorted({some[0]["p"] for _, some in seeds}):
-        those = [(told, some) for told, some in seeds if some[0]["p"] == p]
+    plans = [re.sub(r" --set attention_rate=\S+| --over .*", "", told) for told, _ in seeds]
+    for plan in dict.fromkeys(plans):
+        those = [one for one, its in zip(seeds, plans, strict=True) if its == plan]
         told = "\n".join(f"- {told}" for told, _ in those)
         lines += seeds_section([row for _, some in those for row in some], told)
     return "\n".join(lines) + "\n"
@@ -460,9 +462,10 @@ def trained(folder: Path) -> str:
     plan = read_json(folder / "sweep.json")
     own = [one for one in plan[0]["settings"] if "." not in one.partition("=")[0]]
     seeds = sorted(run["seed"] for group in plan for run in group["runs"])
+    preset = " --preset fast" if len(own) < len(plan[0]["settings"]) else ""
     settings = "".join(f" --set {one}" for one in own)
     over = f"--over seed={seeds[0]}:{seeds[-1] + 1}"
-    return f"`mechint sweep modular-arithmetic --preset fast{settings} {over}`"
+    return f"`mechint sweep modular-arithmetic{preset}{settings} {over}`"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
