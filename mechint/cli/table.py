@@ -174,11 +174,19 @@ def _title(rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
 
 
 def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
-    """The table on the terminal: name, what differs, accuracy, and each probe's main numbers."""
+    """The table on the terminal: what each probe says of the models, then a row of each with name,
+    what differs, accuracy, and each probe's main numbers.
+    """
     from rich.table import Table
 
     from mechint.report._render import show
-    from mechint.run_table.page import MAX_SETTINGS, main_columns, settings_of, text_columns
+    from mechint.run_table.page import (
+        MAX_SETTINGS,
+        main_columns,
+        settings_of,
+        text_columns,
+        verdict_of_table,
+    )
 
     settings = settings_of(rows)
     columns = ["name", "status", *settings[:MAX_SETTINGS], "test.accuracy"]
@@ -191,6 +199,8 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     columns = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
     cells = {name: [one_line(show(row.get(name))) for row in rows] for name in columns}
     out = console()
+    if verdict := verdict_of_table(rows, probes):
+        out.print(f"{verdict}\n", style="bold", markup=False, highlight=False)
     # on a terminal a name breaks at its dots, and what does not fit is left to --csv
     heads = {name: name.split(".") if out.is_terminal else [name] for name in columns}
     widths = {name: max(map(len, [*cells[name], *heads[name]])) for name in columns}

@@ -67,7 +67,7 @@ def page_of_table(
         title,
         sections,
         kicker="table",
-        verdict=_verdict(rows, probes) or (_learned(rows) if steps else ""),
+        verdict=verdict_of_table(rows, probes) or (_learned(rows) if steps else ""),
         hero=drawn.get("test.accuracy"),
         quality=_quality(evaluations_of(rows) if steps else rows),
         facts={
@@ -138,7 +138,7 @@ def text_columns(rows: Sequence[Row], probe: str) -> list[str]:
     return [name for name in names if name not in skipped and len(held[name]) > 1]
 
 
-def _verdict(rows: Sequence[Row], probes: Sequence[str]) -> str:
+def verdict_of_table(rows: Sequence[Row], probes: Sequence[str]) -> str:
     """A line per probe: of how many models it says yes, and by which mechanism."""
     noun = "checkpoints" if over_steps(rows) else "models"
     lines = []
