@@ -354,12 +354,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     make_directory(chosen.out)
     seeds = range(chosen.first, chosen.first + chosen.models)
     subjects = make(chosen.out, seeds, chosen.families, chosen.workers)
-    rows = [
-        row_of(Path(one.provenance["checkpoint"]["path"]).stem, truth_of(one)) for one in subjects
-    ]
+    paths = [Path(one.provenance["checkpoint"]["path"]) for one in subjects]
+    rows = [row_of(path.stem, truth_of(one)) for path, one in zip(paths, subjects, strict=True)]
     write_text(chosen.out / "zoo.md", markdown(rows))
     if chosen.judge:
-        paths = [Path(one.provenance["checkpoint"]["path"]) for one in subjects]
         table = markdown(judge(paths, chosen.workers, chosen.probes))
         write_text(chosen.out / "probes.md", table)
         click.echo(table)
