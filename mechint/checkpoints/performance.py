@@ -31,7 +31,7 @@ ACCURACY_LOST = 0.1
 """Accuracy below the recorded one from which a model is called worse than its training."""
 
 CAN_MISREAD = ("attention_dir", "act_fn", "normalization_type", "n_heads", "attn_scale", "eps")
-CAN_MISREAD += ("positional_embedding_type", "parallel_attn_mlp", "join", "placement", "d_vocab")
+CAN_MISREAD += ("architecture", "join", "placement", "d_vocab")
 """Assumptions that change what the model computes."""
 
 LOSS_FACTOR, LOSS_GAINED = 10.0, 0.1

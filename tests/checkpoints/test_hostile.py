@@ -17,11 +17,9 @@ from click.testing import Result
 
 from mechint.checkpoints import convert, load_checkpoint
 from mechint.cli import main
-from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, RunError
 from mechint.files import read_json, read_yaml
-from mechint.models import build
-from tests.checkpoints.bases import CONFIG, native
+from tests.checkpoints.bases import native
 from tests.checkpoints.mutations import _members, _write_members, cyclic, deep, shared
 
 
@@ -275,10 +273,3 @@ def test_a_model_directory_whose_pickle_runs_code(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02cos\nmkdir\nX\x01\x00\x00\x00a\x85R.")
     assert "a bare pickle" in refused(tmp_path)
-
-
-def test_many_layers_under_their_own_names_still_open(tmp_path):
-    config = ModelConfig(**(CONFIG.to_dict() | {"n_layers": 12, "attn_only": True}))
-    model = build(config, seed=0)
-    torch.save(model.transformer_lens_state(), tmp_path / "deep.pt")
-    assert load_checkpoint(tmp_path / "deep.pt").config.n_layers == 12

@@ -106,11 +106,6 @@ def test_students_come_back(tmp_path, kind):
     )
 
 
-def test_float64_weights_stay_float64(tmp_path):
-    opened = load_checkpoint(write(tmp_path / "ckpt.pt", model=build(CONFIG, seed=1).double()))
-    assert opened.model.W_E.dtype == torch.float64
-
-
 def test_numbers_of_numpy_and_torch_become_plain(tmp_path):
     path = write(
         tmp_path / "ckpt.pt",

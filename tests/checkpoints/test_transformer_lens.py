@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from mechint.checkpoints import load_checkpoint
 from mechint.checkpoints.formats import transformer_lens
@@ -77,26 +76,6 @@ def test_a_state_dict_with_its_configuration(tmp_path, content):
     assert torch.equal(opened.model(TOKENS), MODEL(TOKENS)) and opened.task.p == 5
 
 
-def test_a_bare_state_dict_says_what_was_assumed(tmp_path):
-    opened = load_checkpoint(written(tmp_path, STATE))
-    assert {name: item.value for name, item in opened.assumed.items()} == {
-        "act_fn": "relu",
-        "attention_dir": "causal",
-        "normalization_type": None,
-        "attn_scale": "sqrt(d_head)",
-        "positional_embedding_type": "standard",
-        "parallel_attn_mlp": False,
-        "architecture": transformer_lens.ARCHITECTURE.value,
-    }
-    assert (opened.config.act_fn, opened.config.attention_dir, opened.task) == (
-        "relu",
-        "causal",
-        None,
-    )
-    save_file(STATE, tmp_path / "model.safetensors")
-    assert load_checkpoint(tmp_path / "model.safetensors").format == "transformer-lens"
-
-
 def test_a_configuration_beside_is_used_when_it_is_the_models(tmp_path):
     path = written(tmp_path, STATE)
     (tmp_path / "cfg.json").write_text(json.dumps(CFG | {"d_model": 6}))
@@ -146,24 +125,15 @@ def test_folded_layer_norm_is_seen_in_rounded_weights(tmp_path, kind):
 
 
 PLAIN = {"positional_embedding_type": "standard"}
-OPTIONS = {"use_local_attn": False, "scale_attn_by_inverse_layer_idx": False}
-OPTIONS |= {"attn_scores_soft_cap": -1.0, "output_logits_soft_cap": -1.0}
+OPTIONS = {name: None for name in transformer_lens.STATES_ARCHITECTURE}
 
 
-@pytest.mark.parametrize(
-    ("given", "unsaid"),
-    [
-        ({}, {"positional_embedding_type", "parallel_attn_mlp", "architecture"}),
-        (PLAIN, {"parallel_attn_mlp", "architecture"}),
-        ({"gated_mlp": False} | OPTIONS, {"positional_embedding_type", "parallel_attn_mlp"}),
-        ({"parallel_attn_mlp": False} | OPTIONS, {"positional_embedding_type"}),
-        (PLAIN | {"parallel_attn_mlp": False} | OPTIONS, set()),
-    ],
-)
-def test_what_no_tensor_shows_is_assumed_one_by_one(tmp_path, given, unsaid):
+@pytest.mark.parametrize("missing", [None, *sorted(OPTIONS)])
+def test_what_no_tensor_shows_is_assumed_unless_all_of_it_is_stated(tmp_path, missing):
+    given = {name: value for name, value in OPTIONS.items() if name != missing}
     path = written(tmp_path, STATE)
     (tmp_path / "cfg.json").write_text(json.dumps(CFG | given | {"d_model": 6}))
-    assert set(load_checkpoint(path).assumed) == unsaid | {"attn_scale"}
+    assert ("architecture" in load_checkpoint(path).assumed) == (missing is not None)
 
 
 def logits(state, *, shortformer=False, alibi=False, parallel=False):
@@ -202,16 +172,11 @@ def test_another_function_of_the_same_tensors_is_assumed_away_and_said(tmp_path,
     assert not torch.allclose(opened.model(TOKENS), logits(STATE, **{kind: True}), atol=1e-3)
     named = "parallel_attn_mlp" if kind == "parallel" else "positional_embedding_type"
     words = {"shortformer": "shortformer", "alibi": "ALiBi", "parallel": "beside attention"}
-    assert words[kind] in opened.assumed[named].why
+    assert words[kind] in opened.assumed["architecture"].why
     value = True if kind == "parallel" else kind
     (tmp_path / "cfg.json").write_text(json.dumps(CFG | {"d_model": 6, named: value}))
     with pytest.raises(CheckpointError, match=f"uses {named}={value!r}"):
         load_checkpoint(path)
-
-
-def test_attention_alone_has_no_mlp_to_be_beside(tmp_path):
-    state = {name: value for name, value in STATE.items() if ".mlp." not in name}
-    assert "parallel_attn_mlp" not in load_checkpoint(written(tmp_path, state)).assumed
 
 
 def test_local_attention_of_a_later_layer_is_seen(tmp_path):
@@ -308,16 +273,18 @@ def test_snapshots_in_the_file_are_its_series(tmp_path):
         ({}, {"normalization_type": "LNPre", "final_rms": True}, "uses final_rms=True"),
         ({}, {"act_fn": "solu_ln"}, "act_fn='solu_ln' is not served; expected one of relu, gelu"),
         ({}, {"normalization_type": "RMSPre"}, "normalization_type='RMSPre' is not served"),
-        ({"blocks.0.mlp.W_gate": torch.ones(6, 24)}, {}, "uses gated feed-forward layers"),
-        ({"blocks.0.attn.rotary_sin": torch.ones(3, 3)}, {}, "uses rotary positions"),
-        ({"blocks.0.attn._W_K": torch.ones(1, 6, 3)}, {}, "uses grouped keys and values"),
+        (
+            {"blocks.0.mlp.W_gate": torch.ones(6, 24)},
+            {},
+            "has blocks.0.mlp.W_gate, which this model has no",
+        ),
+        (
+            {"blocks.0.attn.rotary_sin": torch.ones(3, 3)},
+            {},
+            "has blocks.0.attn.rotary_sin, which this model has no",
+        ),
         ({"blocks.0.ln1.w": torch.ones(6)}, {}, "normalization_type='RMS' is not served"),
         ({"blocks.0.attn.mask": torch.eye(3, dtype=torch.bool)}, {}, "uses local attention"),
-        (
-            {"blocks.0.attn.W_extra": torch.ones(2)},
-            {},
-            "has blocks.0.attn.W_extra, which this model has no place for",
-        ),
         (
             {"blocks.1.mlp.W_in": torch.ones(6, 5)},
             {},

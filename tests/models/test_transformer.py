@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from mechint.checkpoints.formats.transformer_lens import UNSEEN, interpret
+from mechint.checkpoints.formats.transformer_lens import interpret
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.transformer import HookedTransformer, initialize
@@ -43,7 +43,7 @@ def opened(
         for kind in ("weight:", "hook:")
     }
     config, weights, assumed = interpret(file, parts["weight:"], given)
-    assert not set(assumed) - {"attention_dir", "attn_scale", "eps", "architecture", *UNSEEN}
+    assert not set(assumed) - {"attention_dir", "attn_scale", "eps", "architecture"}
     model = HookedTransformer(config).eval()
     model.load_weights(weights)
     return model, parts["weight:"], parts["hook:"], tensors

@@ -59,29 +59,16 @@ EPS = Assumption(1e-5, "the file does not say; 1e-5 is TransformerLens's default
 SCALE = Assumption(
     "sqrt(d_head)", "the file does not say what scores are divided by; TransformerLens's default"
 )
-UNSEEN = {
-    "positional_embedding_type": Assumption(
-        "standard", "no configuration says; shortformer and ALiBi models have the same tensors"
-    ),
-    "parallel_attn_mlp": Assumption(
-        False, "no configuration says; models with MLPs beside attention have the same tensors"
-    ),
-}
-"""Options that change the function and no tensor."""
-
 ARCHITECTURE = Assumption(
-    "no caps, no local attention, scores scaled alike in all layers",
-    "no configuration says otherwise; TransformerLens's defaults",
+    "positions added to the stream, MLPs after attention, no caps, no local attention, scores "
+    "scaled alike in all layers",
+    "no configuration says otherwise, and other models (shortformer, ALiBi, MLPs beside attention) "
+    "have the same tensors; TransformerLens's defaults",
 )
-STATES_ARCHITECTURE = {"use_local_attn", "attn_scores_soft_cap", "output_logits_soft_cap"}
+STATES_ARCHITECTURE = {"positional_embedding_type", "parallel_attn_mlp", "use_local_attn"}
+STATES_ARCHITECTURE |= {"attn_scores_soft_cap", "output_logits_soft_cap"}
 STATES_ARCHITECTURE |= {"scale_attn_by_inverse_layer_idx"}
-FOREIGN = {
-    "rotary": "rotary positions",
-    "W_gate": "gated feed-forward layers",
-    "_W_K": "grouped keys and values",
-    "mlp.ln.": "SoLU",
-}
-"""Part of a parameter's name in a block → what has it."""
+"""Options that change the function and no tensor."""
 
 UNSERVED = {
     "parallel_attn_mlp": (False, None),
@@ -149,9 +136,6 @@ def interpret(
     _refuse(path, state, given)
     attn_only = "blocks.0.mlp.W_in" not in state
     said, assumed = stated_or_assumed(path, given, state, attn_only)
-    assumed |= {name: item for name, item in UNSEEN.items() if given.get(name) is None}
-    if attn_only:
-        assumed.pop("parallel_attn_mlp", None)
     (d_vocab, d_model), (n_heads, _, d_head) = (
         state["embed.W_E"].shape,
         state["blocks.0.attn.W_Q"].shape,
@@ -265,19 +249,13 @@ def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
         )
     if "unembed.W_U" not in state:
         raise CheckpointError(f"{path}: a HookedTransformer without unembed.W_U")
-    foreign = [what for part, what in FOREIGN.items() if any(_has(name, part) for name in state)]
     masks = (mask.bool() for name, mask in state.items() if name.endswith(".attn.mask"))
+    foreign = ""
     if any(mask.numel() and not torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks):
-        foreign.append("local attention")
+        foreign = "local attention"
     if "pos_embed.W_pos" not in state and given.get("positional_embedding_type") != "standard":
-        foreign.append("rotary positions, since it has no position embedding")
+        foreign = "rotary positions, since it has no position embedding"
     if foreign:
         raise CheckpointError(
-            f"{path}: uses {foreign[0]}, which mechint's HookedTransformer does not have"
+            f"{path}: uses {foreign}, which mechint's HookedTransformer does not have"
         )
-
-
-def _has(name: str, part: str) -> bool:
-    """Return whether the parameter `name` of a block has `part` in it; "_W_K" as its own name."""
-    inside = name.rpartition("blocks.")[2]
-    return part in inside and (part != "_W_K" or name.rpartition(".")[2] == part)

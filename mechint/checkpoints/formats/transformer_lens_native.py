@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from mechint.checkpoints.configurations import model_config
-from mechint.checkpoints.formats.transformer_lens import UNSERVED, interpret, parsed, refuse_options
+from mechint.checkpoints.formats.transformer_lens import interpret, parsed, refuse_options
 from mechint.checkpoints.mapping import Mapped, load_mapping
 from mechint.checkpoints.reader import (
     Assumption,
@@ -25,12 +25,6 @@ from mechint.checkpoints.reader import (
     find_state,
 )
 from mechint.errors import CheckpointError
-
-FOREIGN = (
-    (r"mlp\.gate\.", "gated feed-forward layers"),
-    (r"mlp\.ln\.", "SoLU"),
-    (r"\.(q_norm|k_norm)\.", "normalized queries and keys"),
-)
 
 NOT_FOLLOWED = (
     "parallel_attn_mlp",
@@ -59,7 +53,11 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     if state is None or not {"embed.weight", "blocks.0.attn.q.weight"} <= set(state):
         return None
     given = model_config(path, content, state["embed.weight"].shape[-1])
-    _refuse(path, _without_components(state), given)
+    refuse_options(path, {name: given[name] for name in given if name not in NOT_FOLLOWED})
+    if {"blocks.0.ln1.weight"} <= set(state) and "blocks.0.ln1.bias" not in state:
+        raise CheckpointError(
+            f"{path}: normalization_type='RMS' is not served; expected LN or none"
+        )
     heads, assumed = _heads(given, state["blocks.0.attn.q.weight"].shape[0])
     # these models divide scores by sqrt(d_head) where use_attn_scale is false
     scale = ("use_attn_scale", "attn_scale") if given.get("use_attn_scale") is False else ()
@@ -69,12 +67,10 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
         return names().rename(path, _without_components(then), {"n_heads": n_heads})
 
     found = parsed(path, content, state, kept, rename)
-    others = {name: item for name, item in found.assumed.items() if name != "attn_scale"}
-    others = others if "use_attn_scale" in given else found.assumed
     return dataclasses.replace(
         found,
         reshape=lambda other: interpret(path, rename(state, other.n_heads), kept)[1],
-        assumed={**others, **assumed, **_not_followed(given)},
+        assumed={**found.assumed, **assumed},
     )
 
 
@@ -82,39 +78,6 @@ def _without_components(state: StateDict) -> dict[str, Tensor]:
     """Names without the part that a bridge puts before the modules it wraps."""
     part = re.compile(r"\._original_component\b|\.original_component\b")
     return {part.sub("", name): value for name, value in state.items()}
-
-
-def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
-    """CheckpointError for models that mechint's HookedTransformer cannot express."""
-    refuse_options(path, {name: given[name] for name in given if name not in NOT_FOLLOWED})
-    lacking = "which mechint's HookedTransformer does not have"
-    for pattern, what in FOREIGN:
-        if any(re.search(pattern, name) for name in state):
-            raise CheckpointError(f"{path}: uses {what}, {lacking}")
-    if "pos_embed.weight" not in state:
-        raise CheckpointError(
-            f"{path}: has no position embedding, so it uses rotary positions, {lacking}"
-        )
-    queries, keys = (state.get(f"blocks.0.attn.{letter}.weight") for letter in "qk")
-    if queries is None or keys is None or queries.shape != keys.shape:
-        raise CheckpointError(f"{path}: uses grouped keys and values, {lacking}")
-    if "blocks.0.ln1.weight" in state and "blocks.0.ln1.bias" not in state:
-        raise CheckpointError(
-            f"{path}: normalization_type='RMS' is not served; expected LN or none"
-        )
-
-
-def _not_followed(given: Mapping[str, Any]) -> dict[str, Assumption]:
-    """Options that are stated and ignored, with the values that take their place."""
-    return {
-        name: Assumption(
-            UNSERVED[name][0],
-            f"the configuration says {given[name]!r}, which TransformerLens 4's own models do not "
-            "follow",
-        )
-        for name in NOT_FOLLOWED
-        if given.get(name) not in UNSERVED[name]
-    }
 
 
 def _heads(given: Mapping[str, Any], width: int) -> tuple[int, dict[str, Assumption]]:
