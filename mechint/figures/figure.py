@@ -131,12 +131,6 @@ class Figure:
         many = any(max((len(row) for row in one.z or ()), default=0) > 150 for one in layers)
         return many or any(layer.lying for layer in layers)
 
-    @property
-    def all_matrices(self) -> bool:
-        """True if the figure shows matrices alone, a cell a pixel."""
-        layers = [layer for panel in self.plots for layer in panel.layers]
-        return all(one.kind == "matrix" for one in layers)
-
     def __repr__(self) -> str:
         return f"Figure({self.title}: {self.caption})"
 

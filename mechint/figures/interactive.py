@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.figures.parts import Axis, Layer, Line, Plot, Scale
-from mechint.figures.static import LEVELS, WHOLE, height_of, inline_svg
+from mechint.figures.static import WHOLE, height_of, inline_svg
 from mechint.figures.theme import (
     FONT,
     GRID,
@@ -403,37 +403,18 @@ def _json(value: Any) -> str:
 
 
 PACKED = 1500
-"""Cells from which a matrix is read from its drawing, or is written as bytes of 256 levels."""
+"""Cells from which a matrix is written as bytes of 256 levels."""
 
 
 def packed(figure: Figure) -> dict[str, Any]:
-    """The specification with large matrices as the place of their image in the drawing, else as
-    base64 of whole numbers between their ends.
-    """
+    """The specification with large matrices as base64 of whole numbers between their ends."""
     spec = figure.spec
-    data = [
-        {**trace, "z": {"image": place, "low": trace["zmin"], "high": trace["zmax"]}}
-        if figure.all_matrices and _spans(trace)
-        else _packed_trace(trace)
-        for place, trace in enumerate(spec["data"])
-    ]
+    data = [_packed_trace(trace) for trace in spec["data"]]
     frames = [
         {**frame, "data": [_packed_trace(trace) for trace in frame["data"]]}
         for frame in spec.get("frames", ())
     ]
     return {**spec, "data": data, **({"frames": frames} if frames else {})}
-
-
-def _spans(trace: Mapping[str, Any]) -> bool:
-    """True if a large matrix lies within its scale, but for rounding, and takes a third of it, so
-    that its drawing shows each number to 1.2% of their range.
-    """
-    z = trace["z"]
-    held, least, most = finite(z), trace["zmin"], trace["zmax"]
-    if not held or len(z) * len(z[0]) < PACKED:
-        return False
-    low, high, room = min(held), max(held), (most - least) / LEVELS
-    return least - room <= low and high <= most + room and high - low > (most - least) / 3
 
 
 def _packed_trace(trace: Mapping[str, Any]) -> dict[str, Any]:

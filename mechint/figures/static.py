@@ -40,8 +40,6 @@ an ordinary figure; least width of a panel in a grid.
 DASHES = {"": "-", "dash": (0, (4, 2)), "dot": (0, (1, 2))}
 END_LABELS = 16
 """Curves that are labeled at their ends; more are named in a legend."""
-LEVELS = 254
-"""Colors of a scale; with a hole one byte holds them."""
 PAGE_COLORS = {
     INK: "--ink,currentColor",
     QUIET: "--quiet,currentColor",
@@ -147,16 +145,11 @@ def _embedded(svg: str, figure: Figure) -> str:
     svg = re.sub(r"font-family: [^;\"]*;? ?| transform=\"rotate\(-0 [^\"]*\"", "", svg)
     for color, variable in PAGE_COLORS.items():
         svg = svg.replace(color, f"var({variable})")
-    if figure.all_matrices:  # one image each, then that of the color bar
-        images = iter([image_of(layer) for plot in figure.plots for layer in plot.layers])
-        svg = re.sub(r"data:image/png;[^\"]*", lambda held: next(images, held[0]), svg)
     svg = re.sub(r"<[^>]+>", lambda tag: _shortened(tag[0]), re.sub(r"\s+", " ", svg))
     svg = svg.replace("> <", "><")
     view = re.search(r'viewBox="[^"]*"', svg)
     head = f'<svg {view[0] if view else ""} role="img" aria-label="{html.escape(figure.caption)}">'
-    svg = _ungrouped(svg[svg.index(">") + 1 :].strip())
-    points = r'(<g clip-path="[^"]*">)(<use [^>]*/></g>(?:\1<use [^>]*/></g>)+)'
-    return head + re.sub(points, lambda many: many[1] + many[2].replace("</g>" + many[1], ""), svg)
+    return head + svg[svg.index(">") + 1 :].strip()
 
 
 def _shortened(tag: str) -> str:
@@ -166,43 +159,6 @@ def _shortened(tag: str) -> str:
     '<path style="fill:none;width:1.23"/>'
     """
     return re.sub(r"([:;]) | +(?=\")", r"\1", re.sub(r"(\d+\.\d{2})\d+", r"\1", tag))
-
-
-def _ungrouped(svg: str) -> str:
-    """The elements without groups that say nothing.
-
-    >>> _ungrouped('<g><g clip="a"><g/><g><path/></g></g></g>')
-    '<g clip="a"><path/></g>'
-    """
-    kept: list[bool] = []
-
-    def keep(tag: re.Match[str]) -> str:
-        if tag[0] != "</g>":
-            kept.append(tag[0] != "<g>")
-            return tag[0] if kept[-1] else ""
-        return tag[0] if kept.pop() else ""
-
-    return re.sub(r"<g>|<g [^>]*(?<!/)>|</g>", keep, svg.replace("<g/>", ""))
-
-
-def image_of(layer: Layer) -> str:
-    """A matrix as the address of a PNG with a pixel a number, which names the level of its color
-    scale, or a hole; a page reads the numbers from it again.
-    """
-    import base64
-
-    from PIL import Image
-
-    scale = layer.scale
-    assert scale is not None, "a matrix without a scale"
-    z = np.array([_values(row) for row in layer.z or ()])
-    share = (z - scale.low) / ((scale.high - scale.low) or 1.0)
-    levels = np.where(np.isnan(z), LEVELS, np.clip(np.floor(share * LEVELS), 0, LEVELS - 1))
-    drawn = Image.fromarray(levels.astype(np.uint8))
-    drawn.putpalette(_map(scale)(np.arange(LEVELS), bytes=True)[:, :3].tobytes() + bytes(3))
-    held = io.BytesIO()
-    drawn.save(held, "png", transparency=LEVELS, optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
 
 
 def draw(
@@ -488,7 +444,7 @@ def _color_bar(made: Drawing, axes: Sequence[Axes], scale: Scale) -> None:
 def _map(scale: Scale) -> Any:
     from matplotlib.colors import LinearSegmentedColormap
 
-    made = LinearSegmentedColormap.from_list(scale.colors, list(SCALES[scale.colors]), LEVELS)
+    made = LinearSegmentedColormap.from_list(scale.colors, list(SCALES[scale.colors]))
     return made.with_extremes(bad=(0, 0, 0, 0))
 
 

@@ -1,32 +1,18 @@
 // Static drawings of a page become interactive once plotly.js is there: hover, zoom, steps. Saving
 // a figure as SVG, PNG or CSV needs no plotly.js.
-(async () => {
+(() => {
   const root = document.documentElement;
   const color = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
   // Large matrices stand in the page as bytes: whole numbers between their ends, then a hole.
-  const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const unpack = (trace) => {
     const held = trace.z;
     if (!held?.packed) return trace;
-    const whole = bytesOf(held.packed), z = [];
+    const whole = Uint8Array.from(atob(held.packed), (letter) => letter.charCodeAt(0)), z = [];
     for (let i = 0; i < whole.length; i += held.columns) {
       z.push(Array.from(whole.subarray(i, i + held.columns), (value) => value > 254 ? null : held.low + (held.high - held.low) * value / 254));
     }
     return { ...trace, z };
-  };
-  // Others are read from their drawing, a PNG whose pixels are levels of the color scale.
-  const read = async (image, { low, high }) => {
-    const bytes = bytesOf(image.getAttribute("xlink:href").split(",")[1]), view = new DataView(bytes.buffer), parts = [];
-    for (let at = 8; at < bytes.length; at += view.getUint32(at) + 12) {
-      if (String.fromCharCode(...bytes.subarray(at + 4, at + 8)) === "IDAT") parts.push(bytes.subarray(at + 8, at + 8 + view.getUint32(at)));
-    }
-    const width = view.getUint32(16), rows = new Blob(parts).stream().pipeThrough(new DecompressionStream("deflate"));
-    const levels = new Uint8Array(await new Response(rows).arrayBuffer()), z = [];
-    for (let at = 1; at < levels.length; at += width + 1) {
-      z.push(Array.from(levels.subarray(at, at + width), (level) => level > 253 ? null : low + (high - low) * (level + 0.5) / 254));
-    }
-    return z;
   };
   const merged = (own, changes) => {
     const made = { ...own, ...changes };
@@ -62,10 +48,6 @@
     if (plot.spec.frames && globalThis.Plotly) addSlider(plot);
     return plot;
   });
-  for (const { fixed, spec } of plots) {
-    const images = fixed.querySelectorAll("image");
-    for (const trace of spec.data) if (trace.z?.image !== undefined) trace.z = await read(images[trace.z.image], trace.z);
-  }
   function addSlider(plot) {
     const last = plot.spec.frames.length - 1;
     const slider = Object.assign(document.createElement("input"), { type: "range", min: 0, max: last, value: last });
