@@ -15,7 +15,7 @@ from filelock import FileLock
 from mechint.errors import RunError
 from mechint.locks import BusyError, is_locked, is_ours, locked
 from mechint.training import Progress, train_many
-from tests.training.conftest import files_of, in_child, tiny, tiny_specs
+from tests.training.conftest import files_of, tiny, tiny_specs
 
 
 def holding(directory: Path) -> tuple[int, int]:
@@ -59,26 +59,6 @@ def test_one_of_several_directories_is_taken(tmp_path: Path) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert {run.status for run in tiny(tmp_path, (4, 5))} == {"finished"}
-
-
-@pytest.mark.full
-def test_two_who_start_the_same_run_write_it_once(tmp_path: Path) -> None:
-    """`train --out b` and `train --out b --resume` side by side: one of them is refused, or finds
-    the run finished.
-    """
-    tiny(tmp_path / "whole")
-
-    def both() -> None:
-        def second(now: Progress) -> None:
-            with pytest.raises(RunError, match="is writing there"):
-                tiny(tmp_path / "b", resume=True)
-
-        (run,) = tiny_specs(tmp_path / "b")
-        train_many([run], progress=second)
-
-    assert in_child(both) == 0
-    tiny(tmp_path / "b", resume=True)
-    assert files_of(tmp_path / "b") == files_of(tmp_path / "whole")
 
 
 def trained_until(step: int, spec, then: Callable[[], object]) -> None:
@@ -143,10 +123,13 @@ def test_who_waits_has_the_lock_when_the_other_has_ended(tmp_path: Path) -> None
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
+@pytest.mark.parametrize("seeds", [(4,), (4, 5)])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_after_the_step_and_resume_goes_on(tmp_path: Path, number: int) -> None:
-    tiny(tmp_path / "whole")
-    (spec,) = tiny_specs(tmp_path / "cut")
+def test_a_signal_stops_after_the_step_and_resume_goes_on(
+    tmp_path: Path, number: int, seeds: tuple[int, ...]
+) -> None:
+    tiny(tmp_path / "whole", seeds)
+    specs = tiny_specs(tmp_path / "cut", seeds)
     handler, pressed = signal.getsignal(number), []
 
     def press(now: Progress) -> None:
@@ -154,8 +137,8 @@ def test_a_signal_stops_after_the_step_and_resume_goes_on(tmp_path: Path, number
             pressed.append(now)
             os.kill(os.getpid(), number)
 
-    (cut,) = train_many([spec], progress=press, on_interrupt="return")
-    assert (cut.status, cut.step) == ("interrupted", 15)
+    for cut in train_many(specs, progress=press, on_interrupt="return"):
+        assert (cut.status, cut.step) == ("interrupted", 15)
     assert signal.getsignal(number) is handler
-    tiny(tmp_path / "cut", resume=True)
+    tiny(tmp_path / "cut", seeds, resume=True)
     assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tasks
 from mechint.config import TrainConfig
-from mechint.training import spec, train, train_many
+from mechint.training import spec, train_many
 from mechint.training.loss import combined, cross_entropies, stablemax
 from mechint.training.optimizer import Optimizer, orthogonalize
 from mechint.training.parameters import FlatParameters
@@ -143,25 +143,6 @@ def test_the_gradient_loses_its_part_along_the_weights(seed: int) -> None:
         moved = flat.views[name][0].detach() - theta
         assert torch.allclose(moved, -(gradients[name] - along * theta))
         assert abs(float((moved * theta).sum())) < 1e-10
-
-
-# --- in ensembles ---------------------------------------------------------------------------------
-OPTIONS = {
-    "muon": {"optimizer": "muon", "weight_decay": 0.1},
-    "stablemax": {"loss": "stablemax"},
-    "orthogonal": {"orthogonal_grad": True, "weight_decay": 0.0},
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", OPTIONS)
-def test_the_same_curve_in_and_out_of_an_ensemble(name: str) -> None:
-    options = {**BRIEF, **OPTIONS[name], "precision": "float64"}
-    together = train(ADDITION, SMALL, options, seeds=(0, 1, 2))
-    (alone,) = train(ADDITION, SMALL, options, seeds=(1,))
-    for ours, theirs in zip(together[1].metrics, alone.metrics, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-7)
-    assert together[0].final["train.loss"] < together[0].metrics[0]["train.loss"]
 
 
 @pytest.mark.full

@@ -117,34 +117,6 @@ def test_the_partition_follows_from_the_plan(tmp_path: Path) -> None:
         assert len({specs[i].model for i in part.members}) == 1
 
 
-ALONE = [
-    ("full batch", ADDITION, SMALL, {}),
-    ("minibatches", ADDITION, {**SMALL, "normalization_type": "LN"}, {"batch_size": 8}),
-    (
-        "packed rows",
-        tasks.make("listops", operands=2, depth=2),
-        {"d_model": 16, "n_layers": 2},
-        {"batch_size": 4, "eval_examples": 20},
-    ),
-]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("task", "model", "train"), [case[1:] for case in ALONE], ids=[case[0] for case in ALONE]
-)
-def test_a_model_alone_differs_by_rounding(task, model, train) -> None:
-    """`docs/reliability.md` promises the size: what one step in float32 rounds, grown with the
-    steps; in float64 below 1e-9 after 20 steps.
-    """
-    settings = {**BRIEF, **train, "precision": "float64"}
-    together = train_many([spec(task, model, settings, seed=seed) for seed in range(3)])
-    (alone,) = train_many([spec(task, model, settings, seed=1)])
-    for name, value in alone.weights.items():
-        ours = together[1].weights[name]
-        assert torch.allclose(ours, value, rtol=1e-6, atol=1e-7), name
-
-
 def test_one_large_ensemble_has_two_threads() -> None:
     large = [spec(tasks.make("modular-arithmetic", p=113))]
     small = [spec(tasks.make("modular-arithmetic", p=7), {"d_model": 16, "n_heads": 1})]

@@ -87,15 +87,22 @@ def test_training_equals_a_plain_loop(data_seed: int) -> None:
             {**BRIEF, "batch_size": 4, "eval_examples": 20},
             marks=pytest.mark.full,
         ),
+        (TASK, SMALL, {**BRIEF, "optimizer": "muon", "weight_decay": 0.1}),
+        (TASK, SMALL, {**BRIEF, "loss": "stablemax"}),
+        (TASK, SMALL, {**BRIEF, "orthogonal_grad": True, "weight_decay": 0.0}),
     ],
-    ids=["dropout", "clipped", "remainders", "composition", "listops"],
+    ids=["dropout", "clipped", "remainders", "hops", "listops", "muon", "stablemax", "orthogonal"],
 )
 def test_same_curve_in_and_out_of_an_ensemble(task, model, training) -> None:
+    """`docs/reliability.md` promises the size of what differs: what a step rounds, grown with the
+    steps.
+    """
+    training = {**training, "precision": "float64"}
     together = train(task, model, training, seeds=(0, 1, 2))
     (alone,) = train(task, model, training, seeds=(1,))
     assert [row["step"] for row in together[1].metrics] == [0, 10, 20, 30]
     for ours, theirs in zip(together[1].metrics, alone.metrics, strict=True):
-        assert ours == pytest.approx(theirs, rel=2e-3, abs=1e-5)
+        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-7)
     assert together[0].final["train.loss"] != together[1].final["train.loss"]
 
 
@@ -172,23 +179,6 @@ def test_students_descend_the_population_loss_to_the_closed_form() -> None:
         assert run.final["test.loss"] == pytest.approx(float(task.residual(width)), rel=0.02)
 
 
-def test_students_learn_from_batches() -> None:
-    task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
-    (run,) = train(
-        task,
-        {"width": 4},
-        {
-            "steps": 200,
-            "batch_size": 64,
-            "optimizer": "adam",
-            "weight_decay": 0.0,
-            "lr": 0.02,
-            "evaluate_every": 100,
-        },
-    )
-    assert run.final["test.loss"] < 0.2 * run.metrics[0]["test.loss"]
-
-
 def interrupting(step: int):
     pressed: list[int] = []
 
@@ -198,34 +188,6 @@ def interrupting(step: int):
             os.kill(os.getpid(), signal.SIGINT)
 
     return progress
-
-
-@pytest.mark.parametrize("seeds", [(4,), (4, 5)])
-def test_resume_continues_bit_for_bit(tmp_path: Path, seeds) -> None:
-    training = {
-        **BRIEF,
-        "grokfast": "ema",
-        "batch_size": 8,
-        "checkpoints": "linear",
-        "n_checkpoints": 3,
-    }
-    model, handler = {**SMALL, "dropout": 0.2}, signal.getsignal(signal.SIGINT)
-    whole = train(TASK, model, training, seeds=seeds, out=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt, match="stopped at step 20 of "):
-        train(TASK, model, training, seeds=seeds, out=tmp_path / "cut", progress=interrupting(20))
-    # a kill may leave a row that the state does not know, and one that is cut short
-    place = tmp_path / "cut" if len(seeds) == 1 else tmp_path / "cut" / "seed-0004"
-    with (place / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 25, "train.loss": 1.0}\n{"step": 2')
-    again = train(TASK, model, training, seeds=seeds, out=tmp_path / "cut", resume=True)
-    for a, b in zip(whole, again, strict=True):
-        assert b.status == "finished"
-        assert (a.path / "metrics.jsonl").read_bytes() == (b.path / "metrics.jsonl").read_bytes()
-        assert (a.path / "ckpt.pt").read_bytes() == (b.path / "ckpt.pt").read_bytes()
-        assert sorted(path.name for path in (b.path / "checkpoints").iterdir()) == [
-            f"step-{step:08d}.pt" for step in (0, 10, 20, 30)
-        ]
-    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_resume_of_a_finished_run_trains_nothing(tmp_path: Path) -> None:
@@ -246,15 +208,6 @@ def test_a_directory_keeps_its_run(tmp_path: Path) -> None:
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(RunError, match="not empty and holds no run"):
         train(TASK, SMALL, BRIEF, out=tmp_path / "other")
-
-
-def test_a_non_finite_loss_names_step_and_parameter() -> None:
-    with pytest.raises(
-        NonFiniteError,
-        match=r"seed 0: the loss at step \d+ is not finite, "
-        r"first in (embed|pos_embed|blocks|unembed|the logits)",
-    ):
-        train(TASK, SMALL, {**BRIEF, "optimizer": "sgd", "lr": 1e30})
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
