@@ -15,7 +15,6 @@ from click.testing import Result
 
 import probes
 from mechint.checkpoints import load_checkpoint, save_checkpoint
-from mechint.cli.opening import Opening
 from mechint.config import ModelConfig
 from mechint.locks import locked
 from mechint.models import build
@@ -139,21 +138,6 @@ def test_settings_reach_the_probe_and_the_task(mechint: Command, planted: Path) 
     assert data(named)["results"]["lens"]["metrics"]["lens.final_accuracy"] < 0.1
 
 
-def test_settings_are_sorted_by_their_owner() -> None:
-    texts = ("p=7", "gradients.permutations=20", "permutations=30")
-    assert Opening(Path(), None, texts, probes=("gradients",)).sorted == (
-        {"p": 7},
-        {},
-        {"gradients": {"permutations": 30}},
-    )
-    texts = ("task.p=7", "model.act_fn=gelu")
-    assert Opening(Path(), "modular-arithmetic", texts, probes=("lens",)).sorted == (
-        {"p": 7},
-        {"act_fn": "gelu"},
-        {"lens": {}},
-    )
-
-
 def test_a_probe_that_does_not_apply_does_not_lose_the_others(
     mechint: Command, planted: Path, tmp_path: Path
 ) -> None:
@@ -165,25 +149,12 @@ def test_a_probe_that_does_not_apply_does_not_lose_the_others(
     assert (tmp_path / "r.html").exists()
 
 
-def test_info_and_convert(mechint: Command, planted: Path, tmp_path: Path) -> None:
+def test_info(mechint: Command, planted: Path) -> None:
     shown = mechint("checkpoint", "info", planted)
     assert "task.parameters.p" in shown.stdout and "weights" in shown.stdout
     first = shown.stdout.partition("\n\n")[0]
     assert "(mechint)" in first and "task modular-arithmetic" in first
     assert re.search(r"all 529 [\d.]+%   chance 4\.3%   loss ", first, re.MULTILINE)
-    other = tmp_path / "model.safetensors"
-    assert mechint("checkpoint", "convert", planted, other).stdout == f"{other} (safetensors)\n"
-    known = json.loads(mechint("checkpoint", "info", other, "--json").stdout)
-    assert (known["format"], known["step"], known["task"]["parameters"]["p"]) == (
-        "safetensors",
-        12,
-        23,
-    )
-    before, after = (
-        load_checkpoint(planted).model.state_dict(),
-        load_checkpoint(other).model.state_dict(),
-    )
-    assert all((before[name] == after[name]).all() for name in before)
 
 
 @pytest.fixture

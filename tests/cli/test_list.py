@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from mechint.cli import main
-from mechint.cli.common import seeds_of
-from mechint.errors import ParameterError
 from mechint.registry import PROBES, TASKS
 from tests.cli.conftest import Command
 
@@ -94,23 +92,6 @@ def test_examples_as_json_are_the_task_s_own(mechint: Command, name: str) -> Non
             torch.tensor(example["targets"], dtype=batch.targets.dtype), batch.targets[i]
         )
         assert example["text"] == task.text(batch.tokens[i])
-
-
-def test_settings_change_the_examples(mechint: Command) -> None:
-    found = json.loads(
-        mechint(
-            "tasks", "modular-arithmetic", "--set", "p=7", "--set", "operation=multiply", "--json"
-        ).stdout
-    )
-    for example in found["examples"]:
-        a, b, _ = example["tokens"]
-        assert example["targets"][-1] == [a * b % 7]
-
-
-@pytest.mark.parametrize("text", ["", "a", "3:1", "0,0", "-1", "1:x"])
-def test_wrong_seeds(text: str) -> None:
-    with pytest.raises(ParameterError, match=r"^--seeds"):
-        seeds_of(text)
 
 
 def test_version(mechint: Command) -> None:

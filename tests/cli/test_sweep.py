@@ -67,16 +67,6 @@ def test_resume_wants_a_sweep_that_is_there(mechint: Command, tmp_path: Path) ->
     assert not out.exists()
 
 
-def test_probes_measure_what_has_finished(mechint: Command, tmp_path: Path) -> None:
-    out = tmp_path / "sweep"
-    done = mechint(
-        "sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "embedding", "--out", out
-    )
-    assert done.exit_code == 0, done.output
-    lines = (out / "sweep.csv").read_text().splitlines()
-    assert len(lines) == 3 and "embedding." in lines[0]
-
-
 def test_texts_of_a_file_are_read_as_on_the_command_line(mechint: Command, tmp_path: Path) -> None:
     toml = tmp_path / "sweep.toml"  # TOML has no null
     toml.write_text(

@@ -79,20 +79,6 @@ def test_seeds_train_together(mechint: Command, tmp_path: Path) -> None:
     assert alone["metrics"]["test.loss"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_directory_with_a_run_is_kept(mechint: Command, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    mechint("train", "modular-arithmetic", *SMALL, "--out", out)
-    before = (out / "ckpt.pt").read_bytes()
-    assert one_line(mechint("train", "modular-arithmetic", *SMALL, "--out", out)) == (
-        f"{out}: holds this run already; --resume continues it, another --out starts anew"
-    )
-    assert "holds another run (model.d_mlp is 512 there, 9 here)" in one_line(
-        mechint("train", "modular-arithmetic", *SMALL, "--set", "d_mlp=9", "--out", out, "--resume")
-    )
-    assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
-    assert (out / "ckpt.pt").read_bytes() == before
-
-
 def test_the_default_place_depends_on_the_settings(
     mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
