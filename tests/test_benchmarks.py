@@ -16,7 +16,6 @@ import torch
 
 from benchmarks import explanations, gpu, rankings, table, throughput
 from benchmarks.__main__ import check as benchmarks_check
-from benchmarks.__main__ import main as benchmarks_main
 from benchmarks.timing import BenchSettings, bounded, missing, paired, timer, versus
 from benchmarks.workloads import STEPS
 from mechint import planted
@@ -24,46 +23,12 @@ from mechint import planted
 
 def test_peer_shapes_are_those_of_our_models():
     addition, remainders, small, large = (workload.peer_shape() for workload in STEPS)
-    assert (
-        addition["n_ctx"],
-        addition["d_vocab"],
-        addition["d_vocab_out"],
-        addition["batch"],
-        addition["read"],
-    ) == (3, 114, 113, 3831, "last")
-    assert (remainders["d_model"], remainders["d_vocab_out"]) == (256, 1480)
-    assert {
-        name: small[name]
-        for name in (
-            "n_layers",
-            "d_model",
-            "n_heads",
-            "n_ctx",
-            "d_vocab",
-            "batch",
-            "act_fn",
-            "normalization_type",
-        )
-    } == {
-        "n_layers": 3,
-        "d_model": 48,
-        "n_heads": 1,
-        "n_ctx": 64,
-        "d_vocab": 22,
-        "batch": 64,
-        "act_fn": "gelu",
-        "normalization_type": "LN",
-    }
+    sizes = {"n_ctx": 3, "d_vocab": 114, "d_vocab_out": 113, "batch": 3831, "read": "last"}
+    assert sizes.items() <= addition.items()
+    assert {"d_model": 256, "d_vocab_out": 1480}.items() <= remainders.items()
+    sizes = {"n_layers": 3, "d_model": 48, "n_heads": 1, "n_ctx": 64, "d_vocab": 22, "batch": 64}
+    assert sizes.items() | {("act_fn", "gelu"), ("normalization_type", "LN")} <= small.items()
     assert large["d_mlp"] == 512
-
-
-def test_help_is_printed(capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["benchmarks", "--help"])
-    with pytest.raises(SystemExit):
-        benchmarks_main()
-    assert "over 15% below the one kept of this processor" in " ".join(
-        capsys.readouterr().out.split()
-    )
 
 
 def test_pairs_take_turns():

@@ -64,6 +64,7 @@ def test_a_result_shows_finding_nulls_and_drawings() -> None:
     assert "✓ Found <script>." in page.text and page.images == 1
     assert {"a<b", "0.1235", "0.1 ± 0.01", "≤ 0.01", "Up <it> goes."} <= set(page.text)
     assert len(result()._repr_html_()) < 100_000
+    assert repr(curve()) == "Figure(A rise: Up <it> goes.)"
 
 
 def test_a_table_shows_its_first_rows() -> None:
@@ -73,10 +74,6 @@ def test_a_table_shows_its_first_rows() -> None:
     assert "… and 80 more rows; to_frame() has all" in page.text
     assert repr(table) == "Table(100 rows: k, s)" and len(table) == 100
     assert len(Table({})) == 0 and shown(Table({})).images == 0
-
-
-def test_a_figure_says_its_title() -> None:
-    assert repr(curve()) == "Figure(A rise: Up <it> goes.)"
 
 
 def test_a_subject_shows_model_task_and_data() -> None:

@@ -65,6 +65,14 @@ NEOX = {
     "attn.hook_z": "attention.dense:input",
     "hook_mlp_out": "mlp",
 }
+OPT = {
+    "hook_embed": "model.decoder.embed_tokens",
+    "block": "model.decoder.layers",
+    "hook_attn_out": "self_attn",
+    "attn.hook_z": "self_attn.out_proj:input",
+    "hook_mlp_out": "fc2",
+    "mlp.hook_post": "fc2:input",
+}
 NORMED = {
     **LLAMA,
     "hook_attn_out": "post_attention_layernorm",
@@ -198,12 +206,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "hunyuan_v1_dense": A(),
     "jais2": A(),
     "jetmoe": A(
-        {
-            "hook_embed": "model.embed_tokens",
-            "block": "model.layers",
-            "hook_attn_out": "self_attention",
-            "hook_mlp_out": "mlp",
-        }
+        {name: EXPERTS[name] for name in ("hook_embed", "block", "hook_mlp_out")}
+        | {"hook_attn_out": "self_attention"}
     ),
     "laguna": A(layers={1: EXPERTS}),
     "lfm2": A(
@@ -257,23 +261,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "olmo2": A(NORMED),
     "olmo3": A(NORMED),
     "olmoe": A(EXPERTS),
-    "openai-gpt": A(
-        {
-            **GPT2,
-            "hook_embed": "transformer.tokens_embed",
-            "hook_resid_post": "none",
-        }
-    ),
-    "opt": A(
-        {
-            "hook_embed": "model.decoder.embed_tokens",
-            "block": "model.decoder.layers",
-            "hook_attn_out": "self_attn",
-            "attn.hook_z": "self_attn.out_proj:input",
-            "hook_mlp_out": "fc2",
-            "mlp.hook_post": "fc2:input",
-        }
-    ),
+    "openai-gpt": A({**GPT2, "hook_embed": "transformer.tokens_embed", "hook_resid_post": "none"}),
+    "opt": A(OPT),
     "phi": A({**FULLY, "attn.hook_z": "self_attn.dense:input"}),
     "phi3": A(),
     "qwen2": A(),
@@ -291,16 +280,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "stablelm": A(),
     "starcoder2": A({**LLAMA, "mlp.hook_post": "mlp.c_proj:input"}),
     "vaultgemma": A(),
-    "xglm": A(
-        {
-            "hook_embed": "model.embed_tokens",
-            "block": "model.layers",
-            "hook_attn_out": "self_attn",
-            "attn.hook_z": "self_attn.out_proj:input",
-            "hook_mlp_out": "fc2",
-            "mlp.hook_post": "fc2:input",
-        }
-    ),
+    "xglm": A({**OPT, "hook_embed": "model.embed_tokens", "block": "model.layers"}),
     "youtu": A(settings=LATENT),
 }
 """Model type → how it is built and where its sites are."""
