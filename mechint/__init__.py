@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.account import Account as Account
-    from mechint.account import analyze as analyze
+    from mechint.analysis import analyze as analyze
     from mechint.calibration import calibrate as calibrate
     from mechint.checkpoints import Checkpoint as Checkpoint
     from mechint.checkpoints import load as load
@@ -64,7 +64,8 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
 __version__ = "0.2.0"
 
 _MODULES = {
-    "mechint.account": "analyze Account",
+    "mechint.account": "Account",
+    "mechint.analysis": "analyze",
     "mechint.checkpoints": "load load_checkpoint Checkpoint",
     "mechint.training": "train Run",
     "mechint.run_table": "runs Runs",

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import NUMBERS, NotApplicableError
+from mechint.errors import NUMBERS
 from mechint.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
-from mechint.task import FiniteTask
+from mechint.task import FiniteTask, TargetKind
 from mechint.terminal import account_text, quality_text
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_EVIDENCE = 6
 NOTHING = "No mechanism was found."
 UNDECIDED = "Nothing could be decided."
+MAX_WORDS = 15
+"""Words of a verdict; a longer name of a program is shortened."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Quality:
     """Accuracy and loss of a model on one output.
 
     accuracy, chance: 0–1 on `n` answers; test: accuracy on held-out examples, None where the split
-    is not known; loss, chance_loss: nats; whole: whether the answers are all of a finite task.
+    is not known; loss, chance_loss: nats; whole: whether the answers are all of a finite task;
+    steps: whether the texts hold the right steps to the answer, which the model need not write.
     """
 
     output: str
@@ -42,6 +45,7 @@ class Quality:
     n: int
     test: float | None = None
     whole: bool = False
+    steps: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -58,6 +62,10 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
     measured = performance.measure(subject, subject.split)
     if measured is None:
         return ()
+    kinds, steps = subject.data.kinds, False
+    if kinds is not None:
+        before = (kinds == TargetKind.ANSWER).cumsum(1) == 0
+        steps = bool((before & (kinds == TargetKind.STEP)).any())
     return tuple(
         Quality(
             name,
@@ -68,6 +76,7 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
             measured.n[name],
             test if math.isfinite(test := measured.held_out.get(name, math.nan)) else None,
             isinstance(subject.task, FiniteTask) and subject.on_grid,
+            steps,
         )
         for name, accuracy in measured.accuracy.items()
         if math.isfinite(accuracy)
@@ -168,12 +177,12 @@ class Account:
         it begins with the explanation.
 
         audits: what `mechint.explain.explain` or `audit` gives, best first, or the same as JSON
-        values; where none of them stands or is incomplete, or nothing was found to explain, the
-        verdict stays as it is.
+        values; where none of them stands or is incomplete the verdict stays as it is. Where no
+        probe leads, the explanation is the verdict.
         """
         held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
-        verdict = self.verdict if self.leading is None else explained(self.verdict, held)
-        return replace(self, verdict=verdict, audits=held)
+        verdict = explained("" if self.leading is None else self.verdict, held)
+        return replace(self, verdict=verdict or self.verdict, audits=held)
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:
@@ -234,17 +243,23 @@ class Account:
 
 
 def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
-    """A verdict with the share of the logits' variance that the best explanation accounts for,
-    where one stands, or nothing in it is false; else the verdict alone.
+    """A verdict with the share of the logits' variance, or else of the answers, that the best
+    explanation accounts for, where one stands, or nothing in it is false; else the verdict alone.
 
+    verdict: "" for the name of the program that the explanation runs.
     audits: their JSON values, best first.
     """
     for audit in audits:
-        left, standing = audit["unaccounted"].get("logits"), audit["standing"]
+        logits, standing = audit["unaccounted"].get("logits"), audit["standing"]
+        left = audit["unaccounted"].get("accuracy") if logits is None else logits
         if left is None or standing not in ("stands", "superfluous", "incomplete"):
             continue
         how = "which explains" if standing == "stands" else "an incomplete explanation of"
-        return f"{verdict.rstrip('.')}, {how} {1 - left:.0%} of its logits."
+        end = f", {how} {1 - left:.0%} of its {'answers' if logits is None else 'logits'}."
+        name = str(audit["name"])
+        long = len(f"{name}{end}".split()) > MAX_WORDS
+        program = f"It runs {name.partition(':')[0]}" if long else name[0].upper() + name[1:]
+        return (verdict.rstrip(".") or program) + end
     return verdict
 
 
@@ -272,16 +287,17 @@ def _findings(results: Mapping[str, ProbeResult], *verdicts: str) -> list[tuple[
 
 def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
     """Verdict and caveat of an account: the lead of highest rank; where nothing leads, the
-    first headline of the evidence; else what was not found.
+    first headline of the evidence that an intervention bears out; else what was not found.
     """
     leading = next(iter(_ranked(results)), None)
     if leading is not None:
         first = min(leading.findings, key=lambda one: rank(one.verdict))
         return leading.lead, first.caveat
-    if found := _findings(results, "yes"):
-        _, first = found[0]
-        return first.headline, first.caveat
-    return (NOTHING if _findings(results, "no") or not results else UNDECIDED), ""
+    found = _findings(results, "yes")
+    for _, finding in found:
+        if finding.causal:
+            return finding.headline, finding.caveat
+    return (NOTHING if found or _findings(results, "no") or not results else UNDECIDED), ""
 
 
 def account_of(
@@ -325,38 +341,3 @@ def title_of(subject: Subject) -> str:
     size = f", {count} layer{'' if layers == 1 else 's'}" if layers else ""
     task = subject.task
     return f"{'Language model' if task is None else task.title}{size}"
-
-
-def analyze(
-    subject: Any, *probes: str, seed: int = 0, settings: Mapping[str, Mapping[str, Any]] = {}
-) -> Account:
-    """Run probes on a subject and give the account of what they found.
-
-    Args:
-        subject: a Subject, or whatever `mechint.load` opens.
-        probes: names; all quick ones that apply when none is given.
-        settings: probe → its settings.
-
-    Raises:
-        NotApplicableError: a probe that was named does not apply; none was run then.
-
-    >>> from mechint import planted
-    >>> account = analyze(planted.modular_addition(13, (2, 5)).subject, "norms")
-    >>> sorted(account.results)
-    ['norms']
-    """
-    from mechint.probe import run_all
-    from mechint.registry import PROBES
-    from mechint.subject import Subject
-
-    if not isinstance(subject, Subject):
-        import mechint
-
-        subject = mechint.load(subject)
-    for name in probes:
-        PROBES[name].from_dict(settings.get(name, {})).require_applicable(subject)
-    results, errors = run_all(subject, probes, settings, seed=seed)
-    for error in errors:
-        if probes or not isinstance(error, NotApplicableError):
-            raise error
-    return account_of(subject, results)

@@ -48,6 +48,7 @@ def quality_text(quality: Sequence[Quality], gap: str = "   ") -> list[str]:
     for one in quality[:MAX_QUALITY]:
         name = "" if len(quality) == 1 else f"{one.output}: "
         count = f"all {one.n:,}" if one.whole else f"on {one.n:,} answers"
+        count += " after right steps" if one.steps else ""
         parts = [] if one.test is None else [f"test {percent(one.test)}"]
         parts += [f"{count} {percent(one.accuracy)}", f"chance {percent(one.chance)}"]
         parts.append(f"loss {one.loss:.3g} nats (chance {one.chance_loss:.3g})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -19,12 +20,15 @@ from mechint.account import (
     Quality,
     account_of,
     accounts_json,
+    quality_of,
     verdict_of,
 )
+from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
-from mechint.registry import PROBES
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import PROBES, TASKS
 from mechint.results import Effect, Finding, ProbeResult, Table
-from mechint.terminal import account_text, comparison_text, full_text, sparkline
+from mechint.terminal import account_text, comparison_text, full_text, quality_text, sparkline
 
 
 def result(
@@ -54,6 +58,15 @@ def account(**results: ProbeResult) -> Account:
     )
 
 
+@pytest.mark.parametrize("steps", [True, False])
+def test_the_title_says_where_the_steps_to_the_answer_are_given(steps: bool) -> None:
+    task = TASKS["listops"].from_dict({"n": 20, "depth": 2, "chain_of_thought": steps})
+    config = ModelConfig(n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab)
+    subject = mechint.Subject(HookedTransformer(config), task, n_examples=16)
+    (one,) = quality_of(subject)
+    assert one.steps == steps and ("right steps" in quality_text([one])[0]) == steps
+
+
 def test_the_lead_of_highest_rank_is_the_verdict() -> None:
     caveat = Finding("The model adds as a clock.", "yes", caveat="nearer a clock than a pizza")
     results = {
@@ -61,9 +74,10 @@ def test_the_lead_of_highest_rank_is_the_verdict() -> None:
         "high": result("high", caveat, lead="It adds as a clock.", rank=90),
     }
     assert verdict_of(results) == ("It adds as a clock.", "nearer a clock than a pizza")
-    assert verdict_of({"one": result("one", YES)})[0] == "The model adds."
-    unled = {"a": result("a", Finding("It has circles.", "yes")), "b": result("b", YES, rank=5)}
-    assert verdict_of(unled)[0] == account(**unled).evidence[0][1].headline == YES.headline
+    assert verdict_of({"one": result("one", YES)})[0] == NOTHING  # a description alone
+    needed = replace(YES, causal=True)
+    unled = {"a": result("a", Finding("It has circles.", "yes"), rank=9), "b": result("b", needed)}
+    assert verdict_of(unled)[0] == YES.headline
     led = {"a": result("a", YES, rank=9), "b": result("b", YES, lead="It adds.", rank=1)}
     assert verdict_of(led)[0] == "It adds." and account(**led).evidence[0][0] == "b"
     assert verdict_of({"one": result("one", NO)})[0] == NOTHING

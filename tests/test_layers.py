@@ -38,6 +38,7 @@ LAYERS = [
     ["subject", "checkpoints", "planted", "counterfactuals", "dictionaries"],
     ["probe", "reporting", "plugins", "parallel"],
     ["account", "explain"],
+    ["analysis"],
     ["training", "report", "run_table", "runs"],
     ["testing", "sweeps", "calibration", "demo"],
     ["cli", "__main__", "__init__"],

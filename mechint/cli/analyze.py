@@ -43,6 +43,7 @@ from mechint.registry import PROBES, TASKS
 if TYPE_CHECKING:
     from mechint.account import Account
     from mechint.checkpoints import Checkpoint
+    from mechint.explain import Audit
     from mechint.report import Page
     from mechint.results import ProbeResult
     from mechint.subject import Subject
@@ -238,7 +239,8 @@ class Analysis:
 
 def measure(opening: Opening, *, written: bool = False, explained: bool = False) -> Analysis:
     """Open one model and run its probes, all quick ones that apply when none is named; with the
-    audits of programs that its run keeps, or, where `explained`, that are made now.
+    audits of programs that its run keeps, or that are made now: where `explained`, and where no
+    quick probe leads.
     """
     from mechint.account import account_of
 
@@ -250,37 +252,48 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
             opening = dataclasses.replace(opening, probes=tuple(quick_probes()))
         opened = opening.load()
         subject = opening.subject(opened)
-    audits = audits_of(opening, opened, subject, explained)
     with counting("probing") as update:
         options = opening.sorted[2]
         results, errors = run_all(subject, opening.probes, options, seed=opening.seed, told=update)
-    account = account_of(
-        subject,
-        results,
-        warnings=warnings_of(opened),
-        next_commands=() if named else next_commands(opening, opened, written, bool(audits)),
-    )
+    account = account_of(subject, results, warnings=warnings_of(opened))
+    unasked = None if named else account
+    audits = audits_of(opening, opened, subject, explained=explained, unasked=unasked)
+    commands = () if named else tuple(next_commands(opening, opened, written, bool(audits)))
+    account = dataclasses.replace(account, next=commands)
     account = account.explained(audits) if audits else account
     problems = [str(error) for error in errors] if named or not results else []
     return Analysis(opening, opened, subject, account, problems)
 
 
 def audits_of(
-    opening: Opening, opened: Checkpoint, subject: Subject, made: bool
+    opening: Opening,
+    opened: Checkpoint,
+    subject: Subject,
+    *,
+    explained: bool,
+    unasked: Account | None = None,
 ) -> tuple[Mapping[str, Any], ...]:
-    """Audits of programs of one model, best first: those that its run keeps, or, where `made`, new
-    ones, which are kept.
+    """Audits of programs of one model, best first: those that its run keeps, or, where `explained`,
+    new ones; where the run keeps none, those of the account `unasked`, in which nothing may lead.
+    New ones are kept.
     """
     from mechint.explain.kept import keep_audits, kept_audits
 
     in_run = opened.path != opening.path
-    if not made:
-        return kept_audits(opening.path, opened.path, subject.answer) if in_run else ()
+    there = in_run and not explained
+    if there and (kept := kept_audits(opening.path, opened.path, subject.answer)):
+        return kept
     with spinner(f"explaining {opening.path}"):
+        from mechint.analysis import audits_where_nothing_leads
         from mechint.explain import explain
 
-        audits = tuple(one.to_dict() for one in explain(subject, seed=opening.seed))
-    if in_run:
+        made: Sequence[Audit] = ()
+        if explained:
+            made = explain(subject, seed=opening.seed)
+        elif unasked is not None:
+            made = audits_where_nothing_leads(unasked, subject, opening.seed)
+        audits = tuple(one.to_dict() for one in made)
+    if in_run and audits:
         keep_audits(opening.path, opened.path, subject.answer, audits)
     return audits
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from mechint import figures
 from mechint.config import setting
-from mechint.null import MaxNull
+from mechint.null import MaxNull, sign_flips
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import Effect, Figure, ProbeResult, Table
+from mechint.results import Effect, Figure, ProbeResult, Table, Verdict
 from mechint.subject import Subject
 from probes._attention import scores
 from probes._attention.scores import AttentionPatterns, collect, kept_rows
 from probes.operands import operand_positions
-from probes.words import listed, position_names, token_texts
+from probes.words import in_words, listed, position_names, token_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MIN_QUERIES = 16
 """Queries that must have a key of a kind before heads are scored by it."""
 OPERAND_ALPHA = 0.01
+COPIED = 0.5
+"""Share of answers that have to repeat before the model is said to."""
 NAMED = 6
 """Heads that a headline names."""
 WORDS = {
@@ -46,10 +48,12 @@ class Attention(Probe):
     \sum_{k \in K(q)} A[q, k], where K(q) is q - 1 (previous token), the earlier keys with q's token
     (same token), or the keys after those (induction). The preference of operands a, b is
     (A_a - A_b) / (A_a + A_b) at the answer. Nulls: keys in random order, keys of other examples,
-    untrained models. What heads write is not tested; see `weights` and `ablation`.
+    untrained models. Whether answers repeat by induction heads is tested with these at their mean;
+    what other heads write is not, see `weights` and `ablation`.
 
     Cost: one forward over the data, one over 32 examples of repeated random tokens where the data
-    hold too few, and `untrained` forwards over 256 examples.
+    hold too few, three over at most 256 examples where there are induction heads, and `untrained`
+    forwards over 256 examples.
     """
 
     name: ClassVar[str] = "attention"
@@ -61,6 +65,7 @@ class Attention(Probe):
     needs: ClassVar[tuple[Need, ...]] = (Need.ATTENTION,)
     quick: ClassVar[bool] = True
     lead_rank: ClassVar[int] = 35
+    intervenes: ClassVar[bool] = True
 
     example: int = setting(0, "example that the attention view shows first", low=0)
     examples: int = setting(32, "examples that are kept whole, for the scores and the view", low=1)
@@ -147,7 +152,6 @@ class Attention(Probe):
             report.unclear(
                 "Kinds of heads could not be told.", "the examples hold too few keys of any kind"
             )
-        self._lead(report)
         report.table("heads", heads_table(patterns, report.metrics))
         report.array("pattern", patterns.mean.astype(np.float32))
         drawn = pattern_figures(subject, patterns, operands, self.example, rows, report.metrics)
@@ -191,11 +195,17 @@ class Attention(Probe):
         best = int(np.where(found, values, -1).argmax() if names else values.argmax())
         report.metric(f"{kind}.largest", float(values.max()))
         report.metric(f"{kind}.heads", names)
-        some = _shortened(names, values, patterns)
-        plural = singular if len(names) == 1 else singular.replace("head", "heads", 1)
-        verb = "are" if len(names) != 1 else "is an" if kind == "induction" else "is a"
+        repeats = None
+        if kind == "induction" and names:
+            own = made is None or not (made.made or scores.is_language(subject))
+            repeats = self._repeats(report, subject, patterns, names, seed, own=own)
+        some, one = _shortened(names, values, patterns), len(names) == 1
+        verb = "are" if not one else "is an" if kind == "induction" else "is a"
+        does = f"{verb} {singular if one else singular.replace('head', 'heads', 1)}"
+        if repeats not in (None, "yes"):
+            does = f"attend{'s' * one} to what followed equal tokens earlier"
         report.finding(
-            f"{some} {verb} {plural}.",
+            f"{some} {does}.",
             no=f"No {singular} was found.",
             holds=bool(names),
             null=tested,
@@ -207,10 +217,71 @@ class Attention(Probe):
             ),
             least=float(null[:, best].mean()) + self.least if names else 0.0,
             details={"queries": queries, "repeated random tokens": bool(made and made.made)},
-            caveat="what it writes is not tested" if kind == "induction" else "",
+            caveat="what it writes is not tested"
+            if kind == "induction" and names and repeats is None
+            else "",
             n=queries,
             at_chance=True,
         )
+
+    def _repeats(
+        self,
+        report: Report,
+        subject: Subject,
+        patterns: AttentionPatterns,
+        names: Sequence[str],
+        seed: int,
+        *,
+        own: bool,
+    ) -> Verdict | None:
+        """Say whether answers repeat what followed earlier, and need the induction heads for it: on
+        its own examples, else on repeated random tokens. None where that cannot be tested.
+        """
+        if own:
+            data = subject.data[:: max(1, len(subject.data) // 256)]
+        else:
+            tokens = scores.repeated_tokens(subject, patterns, seed)
+            if tokens is None:
+                return None
+            data = scores.batch_of(subject, tokens)
+        copied = scores.copied_answers(subject, data, names)
+        if copied is None:
+            return None
+        some = listed(names) if len(names) <= 3 else in_words(len(names), "head")
+        before, without = (float(one.mean()) for one in copied)
+        change = copied[0].astype(np.float64) - copied[1]
+        test = sign_flips(change[None], self.samples, seed)
+        how = "the sign of every example's change drawn at random"
+        report.metric("induction.copied", before)
+        report.metric("induction.copied_without", without)
+        report.metric("induction.lost", before - without, null=test.null("induction.lost", 0, how))
+        verdict = report.finding(
+            f"It repeats what followed earlier by {some}.",
+            no=f"It does not repeat by {some}."
+            if before >= COPIED
+            else "Its answers do not repeat what followed earlier.",
+            holds=before >= COPIED,
+            null="induction.lost",
+            effect=Effect(
+                before - without,
+                label="share of answers that repeat, lost without them",
+                baseline=0.0,
+                baseline_label="no change",
+            ),
+            least=before / 2,
+            details={"repeat": before, "without the heads": without, "random tokens": not own},
+            causal=True,
+            n=len(change),
+            at_chance=True,
+        )
+        if verdict == "yes":
+            report.metric("mechanism", "induction")
+            after = report.metrics.get("previous_token.heads", ())
+            report.lead(
+                f"It repeats by induction, with {some if len(names) <= 3 else 'several heads'}"
+                + (f" after {listed(after[:2])}." if after else ".")
+            )
+        return verdict
 
     def _test(
         self,
@@ -290,19 +361,6 @@ class Attention(Probe):
             least=float(null.mean()) + self.least,
             at_chance=True,
         )
-
-    @staticmethod
-    def _lead(report: Report) -> None:
-        """Induction heads after previous-token heads are a verdict of their own."""
-        heads = {kind: report.metrics.get(f"{kind}.heads") or [] for kind in scores.KINDS}
-        if heads["induction"]:
-            after = heads["previous_token"]
-            report.metric("mechanism", "induction")
-            some = listed(heads["induction"]) if len(heads["induction"]) <= 3 else "several heads"
-            report.lead(
-                f"It repeats by induction, with {some}"
-                + (f" after {listed(after[:2])}." if after else ".")
-            )
 
 
 def _why_not(patterns: AttentionPatterns) -> str:

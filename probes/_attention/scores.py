@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mechint.activations import select, slices
+from mechint.components import site_of
+from mechint.interventions import Mean, logits_under
+from mechint.models.protocol import read_only_hooks
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, FiniteTask, rng
 
@@ -254,6 +258,11 @@ def content_examples(
     return made if made.separate_content(alpha, least) else None
 
 
+def is_language(subject: Subject) -> bool:
+    """Return whether no task of ours says what the model's inputs are."""
+    return subject.task is None or subject.task.name == "prompts"
+
+
 def repeated_tokens(
     subject: Subject, patterns: AttentionPatterns, seed: int
 ) -> Int[np.ndarray, "made pos"] | None:
@@ -263,12 +272,11 @@ def repeated_tokens(
     The tokens are those of the subject's examples; for a language model, which knows no task of
     ours, all of its vocabulary, on as many positions as it reads, at most 64.
     """
-    language = subject.task is None or subject.task.name == "prompts"
     tokens, lengths = patterns.tokens, patterns.lengths
     first = int((tokens[:, 0] == tokens[0, 0]).all()) if len(tokens) > 1 else 0
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
     pool, n = np.setdiff1d(tokens[inside], tokens[0, :first]), int(lengths.max()) - first
-    if language:
+    if is_language(subject):
         shape = subject.model_description
         pool = np.arange(shape.d_vocab) if shape.d_vocab else pool
         n = min(MADE_LENGTH, shape.n_ctx or n)
@@ -284,15 +292,45 @@ def repeated_tokens(
     return np.concatenate([np.repeat(tokens[:1, :first], MADE_EXAMPLES, 0), np.stack(rows)], 1)
 
 
+def batch_of(subject: Subject, tokens: Int[np.ndarray, "example pos"]) -> Batch:
+    """The tokens as examples of the subject, read at the last position."""
+    targets = torch.full((*tokens.shape, subject.data.targets.shape[-1]), IGNORE)
+    targets[:, -1] = 0
+    return Batch(torch.from_numpy(tokens), targets).to(subject.data.tokens.device)
+
+
 def attention_on(
     subject: Subject, tokens: Int[np.ndarray, "example pos"]
 ) -> Float[np.ndarray, "example head query key"]:
     """Attention of all layers' heads on `tokens`."""
-    targets = torch.full((*tokens.shape, subject.data.targets.shape[-1]), IGNORE)
-    data = Batch(torch.from_numpy(tokens), targets).to(subject.data.tokens.device)
+    data = batch_of(subject, tokens)
     hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(subject.n_layers)]
     layers = [subject.activation(hook, None, data).float().cpu() for hook in hooks]
     return torch.cat(layers, 1).numpy()
+
+
+# --- copying --------------------------------------------------------------------------------------
+def copied_answers(
+    subject: Subject, data: Batch, heads: Sequence[str]
+) -> tuple[Bool[np.ndarray, " example"], Bool[np.ndarray, " example"]] | None:
+    """(example,) whether the class that the model gives is the token after an earlier occurrence of
+    the last token, and whether it still is with the heads ("L1H0", …) at their mean over the
+    examples; None where classes are no tokens, or the model's heads cannot be edited.
+    """
+    task, model = subject.task, subject.model
+    sites = [site_of(head) for head in heads]
+    tokens_out = task is None or (len(task.outputs) == 1 and task.d_vocab_out <= task.d_vocab)
+    editable = subject.hooks - set(read_only_hooks(model))
+    if not tokens_out or not editable.issuperset(site.hook for site in sites):
+        return None
+    one = subject.with_answer(-1).with_data(data)
+    tokens, rows = one.data.tokens.cpu().numpy(), np.arange(len(one.data))
+    at = one.answer_positions.cpu().numpy()
+    earlier = targets(tokens, at + 1, "induction")[rows, at]
+    return tuple(  # type: ignore[return-value]  # of two
+        ((tokens == logits.argmax(-1).cpu().numpy()[:, None]) & earlier).any(1)
+        for logits in (one.logits(), logits_under(one, [Mean(site) for site in sites]))
+    )
 
 
 # --- operands -------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from mechint import demo
-from mechint.account import Account, analyze
+from mechint.account import Account
+from mechint.analysis import analyze
 from mechint.checkpoints import load
 from mechint.checkpoints.content import read_plain
 from mechint.planted import truth_of

@@ -9,14 +9,19 @@ import pytest
 from click.testing import CliRunner
 
 import mechint
-from mechint import planted
-from mechint.account import analyze, explained
+from mechint import planted, registry
+from mechint.account import explained
+from mechint.analysis import analyze
 from mechint.cli import main
 from mechint.explain import Audit, Explanation, Part, explain
 from mechint.explain.explanation import program_text
 from mechint.explain.table import steps_lines
 from mechint.interventions import Site
+from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
+from mechint.training import spec
+
+MODELS = Path(__file__).parents[2] / "examples" / "models"
 
 
 def addition() -> Subject:
@@ -147,9 +152,38 @@ def test_the_verdict_and_the_report_of_a_run_begin_with_the_audits_that_it_keeps
     assert verdict() == plain
 
 
+def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
+    subject = mechint.load(MODELS / "maximum.pt")
+    account = analyze(subject)
+    best = explain(subject)[0]
+    assert account.leading is None and best.standing == "stands" and "largest token" in str(best)
+    share = 1 - best.unaccounted["logits"]
+    name = best.explanation.name.lower()
+    assert account.verdict.lower() == f"{name}, which explains {share:.0%} of its logits."
+    (told,) = json.loads(
+        CliRunner().invoke(main, ["analyze", str(MODELS / "maximum.pt"), "--json"]).stdout
+    )["accounts"]
+    assert told["verdict"] == account.verdict
+
+
+@pytest.mark.full
+def test_a_long_program_is_named_shortly() -> None:
+    account = analyze(mechint.load(MODELS / "digits.pt"))
+    assert account.verdict.startswith("It runs ripple, which explains 9")
+    assert len(account.verdict.split()) <= 15
+
+
+def test_nothing_is_explained_where_a_probe_leads_or_no_program_is_stated() -> None:
+    assert analyze(addition()).audits == ()
+    listops = registry.TASKS["listops"].from_dict({"depth": 1, "chain_of_thought": False})
+    config = spec(listops, {"n_layers": 1, "d_model": 16, "n_heads": 2}).model
+    found = analyze(Subject(HookedTransformer(config), listops, n_examples=64))
+    assert found.audits == () and found.leading is None
+
+
 @pytest.mark.full
 def test_a_file_is_explained_where_it_is_asked(tmp_path: Path) -> None:
-    path = str(Path(__file__).parents[2] / "examples" / "models" / "clock.pt")
+    path = str(MODELS / "clock.pt")
     command = ["analyze", path, "--probe", "fourier", "--explain", "--json"]
     (account,) = json.loads(CliRunner().invoke(main, command).stdout)["accounts"]
     share = 1 - explain(mechint.load(path))[0].unaccounted["logits"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -88,9 +89,38 @@ def test_planted_induction_heads_are_found_and_lead(seed: int) -> None:
         layer, head = plant.truth["heads"][role]
         assert result.metrics[f"{kind}.heads"] == [f"L{layer}H{head}"]
     assert result.metrics["mechanism"] == "induction" and "induction" in result.lead
+    assert result.metrics["induction.copied"] > 0.9 > result.metrics["induction.copied_without"] * 2
     assert result.verdict == "yes" and all(
         len(one.headline.split()) <= 15 for one in result.findings
     )
+
+
+def test_a_head_that_attends_and_does_not_copy_leads_to_no_verdict() -> None:
+    """The plant with another token written by its induction head: attention is as before, answers
+    are not those that followed earlier.
+    """
+    plant = planted.induction_head(n=10, length=5)
+    layer, head = plant.truth["heads"]["induction"]
+    model = copy.deepcopy(plant.subject.model)
+    with torch.no_grad():
+        into = model.weights()[f"blocks.{layer}.attn.W_V"][head]
+        into[:10] = into[torch.arange(10).roll(1)]
+    subject = Subject(model, plant.subject.task)
+    result = probe.run("attention", subject, **QUICK)
+    name = f"L{layer}H{head}"
+    tokens, at = subject.data.tokens, subject.answer_positions
+    given, shares = subject.logits().argmax(-1), list[float]()
+    for i, q in enumerate(at.tolist()):
+        last = tokens[i, q]
+        earlier = {int(tokens[i, k]) for k in range(1, q) if tokens[i, k - 1] == last}
+        shares.append(int(given[i]) in earlier)
+    assert result.metrics["induction.heads"] == [name] and np.mean(shares) < 0.5
+    assert result.metrics["induction.copied"] < 0.5 and result.lead == ""
+    assert "mechanism" not in result.metrics
+    (said,) = [one for one in result.findings if one.causal]
+    assert said.verdict == "no"
+    (named,) = [one for one in result.findings if name in one.headline]
+    assert "is an induction head" not in named.headline
 
 
 def test_a_sharp_head_does_not_hide_a_soft_one() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mechint import figures, planted
-from mechint.account import analyze
+from mechint.analysis import analyze
 from mechint.report import Page, Section, build_gallery, page_of, write_comparison, write_page
 from mechint.results import Claim
 from tests.browser import (
