@@ -35,10 +35,6 @@ from tests.cli.conftest import Command, one_line
             "modular-arithmetic: p=1: expected 2 to 1024",
         ),
         (
-            ["train", "modular-arithmetic", "--set", "n_heads=3"],
-            "model: d_model=128 does not divide into n_heads=3",
-        ),
-        (
             ["train", "modular-arithmetic", "--set", "pp=3"],
             "unknown parameter 'pp'; did you mean 'p'?",
         ),
@@ -47,10 +43,6 @@ from tests.cli.conftest import Command, one_line
             "--seeds 8:0: expected from 1 to 100,000 seeds",
         ),
         (["train", "modular-arithmetic", "--device", "cuda:99"], "device 'cuda:99' is not there"),
-        (
-            ["sweep", "modular-arithmetic", "--over", "p"],
-            "--over 'p': expected name=first:end or name=value,value",
-        ),
         (["sweep", "none.json"], "none.json: there is no such file"),
         (["analyze"], "Missing argument 'PATH...'."),
         (

@@ -79,13 +79,6 @@ def test_gaussian_correlation_by_quadrature():
     ).item() == pytest.approx(mean, abs=1e-10)
 
 
-def test_a_constant_link_is_refused():
-    with pytest.raises(
-        ParameterError, match=r"hermite=\(1.0, 0.0\): expected a coefficient of degree 1 or more"
-    ):
-        hermite.link((1.0, 0.0))
-
-
 # --- linear bottleneck ----------------------------------------------------------------------------
 def bottleneck_config(**values) -> LinearBottleneckConfig:
     return LinearBottleneckConfig.for_task(MIXTURE, **{"width": 4, **values})

@@ -15,7 +15,6 @@ from mechint import planted, probe
 from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.counterfactuals import partners
-from mechint.errors import UnknownNameError
 from mechint.interventions import Site, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.null import sign_flips
@@ -290,11 +289,6 @@ def test_neurons_without_others_to_hold_them_against_have_no_verdict() -> None:
             assert [one.verdict for one in told] == ["unclear"] * (neurons < width)
         if neurons == width:
             assert null.p_value == 1 and null.std == pytest.approx(0, abs=1e-12)
-
-
-def test_bad_input() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'head'"):
-        Ablation(components=("heads",))
 
 
 def test_needed_takes_harm_on_many_examples_and_a_model_above_chance() -> None:

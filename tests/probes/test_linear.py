@@ -13,26 +13,12 @@ from mechint.errors import NotApplicableError, UnknownNameError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.reporting import Report
-from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._linear import Discriminant, Linear, Ridge, choose_penalty
 from probes._linear.probe import Scored, say
 
 NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
-
-
-def test_ridge_is_least_squares_of_the_augmented_system() -> None:
-    """min ‖y − Xw − c‖² + λ‖w‖² as ordinary least squares of [X; √λ I], centered."""
-    draw = np.random.default_rng(0)
-    x, y = draw.normal(size=(40, 5)), draw.normal(size=40)
-    centered = x - x.mean(0)
-    penalty = 0.3 * np.trace(centered.T @ centered) / 5
-    augmented = np.concatenate([centered, np.sqrt(penalty) * np.eye(5)])
-    expected = np.linalg.lstsq(augmented, np.concatenate([y - y.mean(), np.zeros(5)]), rcond=None)[
-        0
-    ]
-    assert Ridge(x, 0.3).weights(y) == pytest.approx(expected)
 
 
 def test_the_penalty_is_relative_to_the_variance_whatever_the_number_of_inputs() -> None:
@@ -180,7 +166,6 @@ def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None)
     result = Linear(kind="number", hook="hook_embed", pos=0, variable=variable).run(subject)
     assert result.verdict == "unclear", result.finding
     assert all("too few values, which" in one.reason for one in result.findings)
-    assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
     if variable == "a < b":
         assert math.isnan(result.metrics["linear.a < b.r2"])
         assert result.null["linear.a < b.r2"].p_value == 1

@@ -12,7 +12,6 @@ from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
-from mechint.results import ProbeResult
 from mechint.subject import Subject
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -32,7 +31,6 @@ def test_planted_clusters_and_their_phases_are_recovered(noise: float) -> None:
     assert first.verdict == "yes" and first.effect is not None
     assert first.effect.value > 0.9 > 0.5 > first.effect.baseline  # type: ignore[operator]
     assert result.hero == "clusters"
-    assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
 
 def test_an_ablation_is_the_loss_of_a_model_whose_neurons_stand_at_their_mean() -> None:

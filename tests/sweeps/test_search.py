@@ -187,7 +187,6 @@ def test_a_trial_without_the_number_fails_alone(
     ("objective", "options", "minimize"),
     [
         ("test.loss", [], True),
-        ("test.accuracy", [], False),
         ("test.loss", ["--maximize"], False),
         ("fourier.embedding.threshold", [], False),
         ("progress.restricted_loss.test", ["--minimize"], True),
@@ -287,15 +286,6 @@ def test_a_wrong_objective_is_refused_before_anything_is_trained_or_kept(
         refused = CliRunner().invoke(main, [*asked, "--objective", name])
         assert refused.exit_code == 2 and f"--objective {name}: expected PROBE" in refused.stderr
         assert not (tmp_path / "s").exists()
-
-
-def test_what_a_directory_searches_for_stands(tmp_path: Path) -> None:
-    search_in(tmp_path)
-    for options in (["--objective", "test.accuracy"], ["--minimize"], ["--sampler", "random"]):
-        for more in ([], ["--resume"], ["--trials", "3"]):
-            refused = CliRunner().invoke(main, ["sweep", str(tmp_path), *options, *more])
-            assert refused.exit_code == 2
-            assert f"{options[0]}: what a directory holds is planned already" in refused.stderr
 
 
 def test_a_search_lies_in_its_own_directory_whatever_its_name_holds(tmp_path: Path) -> None:

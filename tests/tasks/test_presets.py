@@ -36,8 +36,6 @@ MEASURED = sorted(name for name in TASKS if "fast" in TASKS[name].preset_results
 
 
 def test_results_are_those_of_presets() -> None:
-    for name in TASKS:
-        assert set(TASKS[name].preset_results) <= set(TASKS[name].presets), name
     for name in MEASURED:
         assert int(said(name)["step"]) <= TASKS[name].presets["fast"]["train.steps"], name
 

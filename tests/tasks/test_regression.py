@@ -109,15 +109,6 @@ def test_fixed_normalization_weights_an_enlarged_batch_up():
     )
 
 
-@pytest.mark.parametrize("gap", [1, 3])
-def test_streams_repeat_resume_and_differ_between_splits(gap):
-    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=gap)
-    first = [batch.tokens for batch in itertools.islice(task.stream("train", 5, 16), 6)]
-    later = [batch.tokens for batch in itertools.islice(task.stream("train", 5, 16, start=4), 2)]
-    assert all(torch.equal(a, b) for a, b in zip(first[4:], later, strict=True))
-    assert not torch.equal(first[0], next(task.stream("test", 5, 16)).tokens)
-
-
 def test_shuffled_targets_say_nothing_about_the_input():
     task = RegressionMixture(n=8, n_tasks=2, rank=4).control("shuffled")
     batch = task.sample(20_000, seed=0)

@@ -95,13 +95,6 @@ def test_texts_agree_across_nested_clauses_and_keep_their_topic(automaton):
 
 
 # --- the stream -----------------------------------------------------------------------------------
-def test_targets_are_next_tokens():
-    task = Corpus(n_ctx=16)
-    batch = task.sample(50, seed=0)
-    assert batch.tokens.shape == (50, 16) and batch.targets.shape == (50, 16, 1)
-    for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
-        assert targets == task.brute_force(tokens)
-        assert task.tokens_of(task.text(tokens)) == tokens
 
 
 def test_reference_tasks_come_at_their_known_frequency_and_are_marked():
@@ -211,9 +204,8 @@ def test_bursts_have_matched_frequency(gap):
         assert [count > 0 for count in counts] == [(step + 1) % gap == 0 for step in range(40)]
 
 
-@pytest.mark.parametrize("gap", [1, 4])
-def test_streams_repeat_and_resume(gap):
-    task = Corpus(n_ctx=8, frequency=0.2, gap=gap, **INJECTED)
+def test_streams_of_bursts_repeat_and_resume():
+    task = Corpus(n_ctx=8, frequency=0.2, gap=4, **INJECTED)
     whole = list(itertools.islice(task.stream("train", 7, 16), 9))
     resumed = list(itertools.islice(task.stream("train", 7, 16, start=5), 4))
     assert all(torch.equal(a.tokens, b.tokens) for a, b in zip(whole[5:], resumed, strict=True))
