@@ -115,7 +115,7 @@ def induction_score(head: str) -> Callable[[Path], float]:
 
 @cache
 def _without_attention(path: Path) -> Mapping[str, float]:
-    """What the induction model loses without its second attention layer, whose output is replaced
+    """Loss of the induction model without its second attention layer, whose output is replaced
     by its mean: accuracy (0–1) and loss (nats) inside repeats, on sequences of token 0 and three
     blocks of 28 tokens, with a copy of the piece at the same place in each.
     """

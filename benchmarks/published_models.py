@@ -44,7 +44,7 @@ class Figure:
     note: str = ""
 
     def agrees(self, ours: Value) -> bool:
-        """Whether `ours` is the published figure to within the tolerance."""
+        """Return whether `ours` is the published figure to within the tolerance."""
         if isinstance(self.theirs, tuple) or isinstance(ours, tuple):
             return self.theirs == ours
         return abs(self.theirs - ours) <= self.tolerance
@@ -264,4 +264,4 @@ FIGURES: tuple[Figure, ...] = (
         )
     ),
 )
-"""What is compared; every model of the folder of which a figure is published."""
+"""The comparisons; every model of the folder of which a figure is published."""

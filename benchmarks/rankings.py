@@ -103,7 +103,7 @@ def rankings(
 
 
 def _is_before(one: Site, site: Site) -> bool:
-    """Whether a component may be on a variable's way to its site."""
+    """Return whether a component may be on a variable's way to its site."""
     assert isinstance(one.pos, int) and isinstance(site.pos, int)
     return depth_of(one) < depth_of(site) and one.pos <= site.pos
 

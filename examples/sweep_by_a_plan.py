@@ -30,7 +30,7 @@ d_model = [8, 32]
 
 
 def mechint(*arguments: object) -> str:
-    """What `mechint ARGUMENTS` prints to stdout."""
+    """The output of `mechint ARGUMENTS` on stdout."""
     done = CliRunner().invoke(main, [str(one) for one in arguments])
     if done.exit_code:
         raise SystemExit(done.output)

@@ -30,8 +30,8 @@ LOGITS = "logits"
 """The name of the model's own output, which is recorded like an activation."""
 
 Positions = int | Tensor | None
-"""Where an activation is taken: one position of all examples, (example,) one of each, (example,
-answer) several of each, or everywhere (None).
+"""The place where an activation is taken: one position of all examples, (example,) one of each,
+(example, answer) several of each, or everywhere (None).
 """
 
 LEAST_WORKING_BYTES = 1 << 24

@@ -15,7 +15,7 @@ from mechint.errors import counted
 from mechint.jsonable import from_jsonable, to_jsonable
 
 LUCK = 0.05
-"""How often a perfect mechanism has to meet as many such samples, for these not to deny it."""
+"""Samples deny a perfect mechanism where its chance of as many is below this."""
 
 
 def by_example(

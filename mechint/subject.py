@@ -72,8 +72,8 @@ Which = int | Literal["all"]
 """An answer of an example: counted from 0, negative from its last one, or all."""
 
 At = Literal["answer"] | int | None
-"""Where an activation is taken: at the answer of each example, at one position of all, or
-everywhere.
+"""The place where an activation is taken: at the answer of each example, at one position of all,
+or everywhere.
 """
 
 

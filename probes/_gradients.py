@@ -159,7 +159,7 @@ class Gradients(Probe):
     def _weights(
         self, task: Task, targets: Int[Tensor, "example pos output"]
     ) -> Float[Tensor, "example pos output"]:
-        """What every answer counts for in the loss."""
+        """The weight of every answer in the loss."""
         read = targets != IGNORE
         count = read.sum((0, 1))  # (output,)
         classes = torch.tensor([output.n_classes for output in task.outputs], device=read.device)

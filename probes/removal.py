@@ -33,7 +33,8 @@ ALPHA = 0.01
 ROWS_AT_ONCE = 4096
 """Examples of one forward, over all removals that it has."""
 EXACT = 1e-3
-"""How far, relative to the largest value, an embedding may depend on more than its token."""
+"""The largest part of an embedding, relative to its largest value, that may depend on more than its
+token."""
 
 
 def mean_loss(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from mechint.errors import ParameterError
 
 TOLERANCE = 0.1
-"""How far whole numbers of inputs may move the rare task's long-run share, as a part of it."""
+"""The most by which whole numbers of inputs may move the rare task's share, as a part of it."""
 
 
 def burst_sizes(name: str, rare: float, gap: int, batch_size: int) -> tuple[int, int]:

@@ -30,8 +30,8 @@ COUNTED = 1 << 13
 """Test examples over which chance is counted."""
 
 HASHES, LOOKED_AT = 64, COUNTED // 16
-"""How many hashes are tried for one under which every split has different answers, among so many of
-its inputs: of a few inputs a rare answer may stand in one split alone, whatever the hash.
+"""Hashes that are tried for one under which every split has different answers, among so many of its
+inputs: of a few inputs a rare answer may stand in one split alone, whatever the hash.
 """
 
 

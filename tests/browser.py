@@ -84,13 +84,13 @@ def draw_all(page: Any) -> None:
 
 
 def look(browser: Any, file: Path, width: int, scheme: str) -> list[str]:
-    """What is wrong with the page, in words."""
+    """The faults of the page, in words."""
     with opened(browser, file, width, scheme) as page:
         return [*page.said, *page.evaluate(PROBLEMS)]
 
 
 def violations(browser: Any, file: Path, width: int, scheme: str) -> list[str]:
-    """What axe finds on the page with everything open: rule, and the first place."""
+    """The findings of axe on the page with everything open: rule, and the first place."""
     with opened(browser, file, width, scheme) as page:
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
         page.evaluate(AXE.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the long campaigns of attacks came to, as the table of docs/reliability.md.
+"""The results of the long campaigns of attacks, as the table of docs/reliability.md.
 
 MECHINT_CAMPAIGNS=DIR pytest -m slow    every campaign leaves its counts in DIR
 python -m tests.campaigns DIR           writes them into the table

@@ -30,7 +30,7 @@ settings.load_profile("mechint")
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    """How many PyTorch has: 1, 2 and 3."""
+    """The threads of PyTorch: 1, 2 and 3."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param

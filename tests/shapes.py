@@ -24,7 +24,7 @@ ALWAYS, EVERY = 300, 50
 
 
 def is_shape(annotation: Any) -> bool:
-    """Whether it is ``Float[Tensor, "…"]``, or has one within: ``Float[…] | None``,
+    """Return whether it is ``Float[Tensor, "…"]``, or has one within: ``Float[…] | None``,
     ``tuple[Float[…], int]``, ``dict[str, Float[…]]``.
     """
     if isinstance(annotation, type) and issubclass(annotation, AbstractArray):
@@ -40,7 +40,7 @@ MAPPINGS = (dict, Mapping)
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Whether `value` is what a shape says; members that are not shapes fit what is no tensor."""
+    """Return whether `value` has the shape; members that are not shapes fit what is no tensor."""
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if not is_shape(annotation):
         return True

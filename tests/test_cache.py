@@ -1,4 +1,4 @@
-"""What is kept of a model is what the model gives now: against fresh Subjects, after every way to
+"""Kept activations are those that the model gives now: against fresh Subjects, after every way to
 edit a weight, a hook or the kept tensor itself.
 """
 

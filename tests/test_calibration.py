@@ -330,7 +330,7 @@ SILENT = {"llc"}
 
 
 def hits(row: dict[str, Any]) -> float:
-    """How many controls of a row are taken for a plant."""
+    """The number of controls of a row that are taken for a plant."""
     return row["detected"] * (row["runs"] - (row["refused"] or 0))
 
 

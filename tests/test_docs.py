@@ -51,7 +51,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
 
 
 def links_in(text: str) -> list[str]:
-    """Where `text` leads, but for addresses elsewhere."""
+    """The links of `text`, but for addresses elsewhere."""
     return [to for to in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in to]
 
 
@@ -99,7 +99,7 @@ needs_mkdocs = pytest.mark.skipif(
 
 
 def rows_of(text: str) -> set[str]:
-    """What stands as code in the rows of the tables in `text`."""
+    """The code in the rows of the tables in `text`."""
     return {
         name
         for line in text.splitlines()

@@ -1,4 +1,4 @@
-"""What a notebook shows: short texts, tables, drawings; nothing that the value could inject."""
+"""Views in a notebook: short texts, tables, drawings; nothing that the value could inject."""
 
 from __future__ import annotations
 

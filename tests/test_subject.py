@@ -1,4 +1,4 @@
-"""What a Subject gives: answers wherever they stand, activations in bounded memory, other subjects,
+"""Answers of a Subject wherever they stand, activations in bounded memory, other subjects,
 and the same numbers under any of torch's modes or a refusal.
 """
 

@@ -1,4 +1,4 @@
-"""What mechint is installed from: every pin has one version, and every hashed package its files."""
+"""Pinned packages: every pin has one version, and every hashed package its files."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def gallery() -> str:
 
 
 def task_page(name: str) -> str:
-    """What it is, its parameters, examples, variables, chance, controls and a command."""
+    """A description, its parameters, examples, variables, chance, controls and a command."""
     task = TASKS[name]()
     parts = [
         f"# {name}",

@@ -39,7 +39,7 @@ COLUMNS = (
 )
 Progress = Callable[[str], None]
 FALSE_CLAIMS = "claims that removal does not bear out"
-"""What stands under `estimate` on half-trained models, none of which may be made."""
+"""The `estimate` of half-trained models, none of which may be made."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from mechint.registry import TASKS
 
 INTERRUPTED = 130
 STOPS_AT_A_SIGN = ("strict", "surrogateescape")
-"""How stdout handles a character that its encoding lacks where Python would raise; the second one
-is that of the locale C.
+"""Error handlers of stdout with which Python raises at a character that its encoding lacks; the
+second is that of the locale C.
 """
 GOES_ON = {
     "train": "; --resume goes on with it",
@@ -223,7 +223,7 @@ def _loggers(
 
 
 PLUGINS = "mechint.plugins"
-"""Where a command finds the plug-ins that it was given, in click's context."""
+"""The key of the plug-ins that a command was given, in click's context."""
 
 
 def _load_plugins(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:

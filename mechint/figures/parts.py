@@ -1,4 +1,4 @@
-"""What a figure is made of: axes, color scales, layers of marks, lines, and plots of them."""
+"""The parts of a figure: axes, color scales, layers of marks, lines, and plots of them."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Site:
 
     @property
     def resid(self) -> ResidSite | None:
-        """Where a change arrives on the residual stream, linearly; None inside a layer."""
+        """The site on the residual stream that a change reaches linearly; None inside a layer."""
         if self.hook in ("hook_embed", "hook_pos_embed"):
             return ResidSite.pre(0)
         layer = self.layer

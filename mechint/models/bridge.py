@@ -35,7 +35,7 @@ LAYER = re.compile(r"(.*?)\.\d+\.")
 """One layer at the head of a weight's name, and the stack that it belongs to."""
 
 TOKENS = ((0, 1, 0), (0, 1, 1))
-"""What a model is asked when it is opened: texts that differ in their last token."""
+"""Inputs of a model that is opened: texts that differ in their last token."""
 
 PER_HEAD = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "attn.hook_result")
 """Hooks of a block that are (batch, pos, head, width)."""

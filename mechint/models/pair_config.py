@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from mechint.config import Settings, setting
 
 JOINS = ("concat", "add", "multiply", "each")
-"""How the embeddings are joined; "each" passes both through the first layer and adds what comes."""
+"""Ways to join the embeddings; "each" passes both through the first layer and adds what comes."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ MISSING = {
     "reinitialize": "make=",
     "head_weights": "weights of W_Q, W_K, W_V and W_O",
 }
-"""What a probe may need → the argument of `wrap` that gives it."""
+"""A need of a probe → the argument of `wrap` that gives it."""
 
 SHORT = 64
 """Up to so many positions a module is checked at its full length."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FOLDER = "probes/table"
 CELLS = (str, int, float, list, dict, NoneType)
-"""What a column may hold."""
+"""Types of the values of a column."""
 _warned = False
 
 

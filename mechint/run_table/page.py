@@ -183,7 +183,7 @@ def over_steps(rows: Sequence[Row]) -> bool:
 
 
 def transitions_section(rows: Sequence[Row], columns: Sequence[str]) -> Section | None:
-    """When accuracy, loss and `columns` change, the earliest first; None where nothing does."""
+    """Steps of changes of accuracy, loss and `columns`, the earliest first; None where none is."""
     found = transitions(evaluations_of(rows), [*ACCURACY, *LOSS]) + transitions(rows, columns)
     found.sort(key=lambda one: one["half way"])
     if not found:

@@ -21,7 +21,7 @@ from mechint.sweeps.directory import PLAN, rows_of, run_group
 from mechint.sweeps.planning import Group, Row
 
 RETRIES = 10
-"""How often a task is run again whose node or process died."""
+"""Times that a task is run again whose node or process died."""
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no request to anybody

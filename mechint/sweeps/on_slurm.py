@@ -20,7 +20,7 @@ from mechint.sweeps.planning import Group, Row
 
 MISSING = "executor slurm: submitit is not installed; pip install 'mechint[slurm]'"
 REQUEUES = 1000
-"""How often a task may run into its time limit."""
+"""Times that a task may run into its time limit."""
 
 
 class SweepTask:

@@ -175,7 +175,7 @@ class Task(Settings, abc.ABC):
         return None
 
     def tables(self) -> dict[str, Any]:
-        """What was drawn or given (permutations, tables), as JSON values."""
+        """All that was drawn or given (permutations, tables), as JSON values."""
         return {}
 
     def text(self, tokens: Sequence[int] | Shaped[Tensor, " pos"]) -> str:

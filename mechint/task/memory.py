@@ -11,7 +11,7 @@ BYTES = 8
 """Of a token, and of a target."""
 
 COPIES = 4
-"""How often the examples are in memory while they are made: drawn, joined, labeled, returned."""
+"""Copies of the examples in memory while they are made: drawn, joined, labeled, returned."""
 
 
 def free_memory() -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import mechint
 
 ROUNDS = 40
-"""How many times the number of pairs wanted is drawn before giving up."""
+"""Pairs drawn before giving up, as a multiple of those wanted."""
 
 POOL = 4096
 """Examples among which the nearest source, or one with the same value, is looked for."""

@@ -57,8 +57,8 @@ OPENING = ("task", "device", "model", "data", "workers")
 """Arguments of `mechint.load` and `mechint.runs`, which take a task's parameters beside them."""
 
 TOLERANCE = 2.5 / CHANCE_EXAMPLES**0.5
-"""How far the chance level of a generated task may lie from that of a sample: five standard errors
-of a share of one half.
+"""The largest distance of the chance level of a generated task from that of a sample: five standard
+errors of a share of one half.
 """
 
 
@@ -211,7 +211,7 @@ def check_text(task: Task, seed: int, n: int) -> None:
 
 
 def check_answers(task: Task, seed: int, n: int) -> None:
-    """What probes look at has `n_answers` named answers; targets have kinds, classes names."""
+    """Examples for probes have `n_answers` named answers; targets have kinds, classes names."""
     names, outputs = task.answer_names, task.class_names
     assert len(names) == task.n_answers == len(set(names)), (
         f"{task.n_answers} answers are named {names}"

@@ -173,7 +173,7 @@ class TokenLearner(Learner):
         )
 
     def data(self, split: str, seeds: Sequence[int], n: int) -> list[Batch]:
-        """What each model is evaluated on: a finite task's split, or `n` examples."""
+        """The data that each model is evaluated on: a finite task's split, or `n` examples."""
         shared: dict[Any, Batch] = {}
         batches = []
         for task, seed in zip(self.tasks, seeds, strict=True):

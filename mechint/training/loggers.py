@@ -177,7 +177,7 @@ def forwarding(
 
 
 def _notes(run: Path) -> dict[str, Any]:
-    """What has been sent of a run: logger → its last step and the service's identifier."""
+    """Evaluations of a run that were sent: logger → its last step and the service's identifier."""
     try:
         notes = json.loads((run / NOTES).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -50,7 +50,7 @@ class Shares:
 
 
 THIN_MOST, THIN_BYTES = 32, 1 << 26
-"""How many checkpoints ``checkpoints=thin`` keeps of a run at most, and in how many bytes."""
+"""The most checkpoints that ``checkpoints=thin`` keeps of a run, and their most bytes."""
 
 
 def kept_steps(config: TrainConfig, parameters: int = 0) -> set[int]:

@@ -33,7 +33,7 @@ from mechint.training.schedule import Progress, kept_steps, loss_change, loss_of
 from mechint.training.state import REMEDY, State
 
 STATE_SECONDS = 20.0
-"""How often the states are committed at most, in seconds of training."""
+"""Seconds of training between two commits of the states, at least."""
 
 SYNC = 100
 """On a GPU, after how many steps the losses are fetched and checked."""

@@ -18,7 +18,7 @@ PENALTIES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 tells apart, such as the exactly equal activations of a compiled program, is no feature of a model.
 """
 LEAST_PENALTY = 1e-150
-"""What is added where all coordinates are constant: the reciprocal of a denormal is infinite."""
+"""Added where all coordinates are constant: the reciprocal of a denormal is infinite."""
 DEFAULT_RIDGE = 1e-3
 """The penalty where there are too few inputs to choose it."""
 

@@ -1,1 +1,1 @@
-"""Why larger models learn more: regressions and language models that compete for width."""
+"""Reasons why larger models learn more: regressions and language models that compete for width."""

@@ -23,8 +23,8 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "SGD, not clipped": {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip": None},
     "SGD, batch size fixed": {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip": None},
 }
-"""What the effect of gaps may depend on; "batch size fixed" averages an enlarged batch over the
-usual size, so that nothing shrinks its step.
+"""Settings on which the effect of gaps may depend; "batch size fixed" averages an enlarged batch
+over the usual size, so that nothing shrinks its step.
 """
 
 SMOKE: Mapping[str, Any] = {

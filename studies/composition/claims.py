@@ -12,7 +12,7 @@ from studies.rows import Row, Rows
 from studies.statistics import Planned, mean, share
 
 SHARE = 0.4
-"""What the share of runs that learn exceeds: more than two in five, not a rare lucky one."""
+"""The bar for the share of runs that learn: more than two in five, not a rare lucky one."""
 
 
 def learned_all(row: Row) -> bool:

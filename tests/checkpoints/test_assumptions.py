@@ -1,4 +1,4 @@
-"""What a file does not state: assumed, listed with its reason, and set by the caller."""
+"""Settings that a file does not state: assumed, listed with its reason, and set by the caller."""
 
 from __future__ import annotations
 

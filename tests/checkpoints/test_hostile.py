@@ -1,5 +1,5 @@
-"""What a file must not be able to do: ask for memory it does not fill, hang, hide damage, write on
-the terminal, or be replaced by mistake.
+"""Files that ask for memory they do not fill, hang, hide damage, write on the terminal, or would be
+replaced by mistake.
 """
 
 from __future__ import annotations

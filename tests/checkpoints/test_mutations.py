@@ -20,7 +20,7 @@ PACKAGES = ("mechint", "tasks", "probes", "benchmarks", "examples")
 
 
 def attack(folder: Path, first: int, count: int) -> tuple[Counter[str], list[str]]:
-    """How many of `count` mutants from seed `first` on came to which end, opened in another
+    """The ends that `count` mutants from seed `first` on came to, counted, opened in another
     process, and what was wrong.
     """
     words = [str(folder), str(first), str(count)]

@@ -186,7 +186,7 @@ def test_a_parameter_of_the_task_may_be_called_path(tmp_path):
 
 
 def test_a_file_that_names_its_task_says_so_where_another_does_not_fit(tmp_path):
-    """What is said to do opens the file; a task of its own that does not fit is not offered."""
+    """The advice given opens the file; a task of its own that does not fit is not offered."""
     file = write(tmp_path / "ckpt.pt")
     for task, parameters in (("modular-arithmetic", {"p": 7}), ("groups", {}), (None, {"p": 7})):
         with pytest.raises(CheckpointError) as caught:

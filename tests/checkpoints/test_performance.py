@@ -1,4 +1,4 @@
-"""How well a model answers, where its outputs are not asked equally often."""
+"""The performance of models whose outputs are not asked equally often."""
 
 from __future__ import annotations
 

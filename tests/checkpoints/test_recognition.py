@@ -1,4 +1,4 @@
-"""What is no checkpoint of anybody's: hostile, truncated, foreign, empty or missing; one line each,
+"""Files that are nobody's checkpoint: hostile, truncated, foreign, empty or missing; one line each,
 and no code runs.
 """
 

@@ -137,7 +137,7 @@ def test_what_no_tensor_shows_is_assumed_unless_all_of_it_is_stated(tmp_path, mi
 
 
 def logits(state, *, shortformer=False, alibi=False, parallel=False):
-    """What TransformerLens's options make of a model without layer norm, computed plainly."""
+    """The logits of TransformerLens's options, without layer norm, computed plainly."""
     x = state["embed.W_E"][TOKENS]
     added = state["pos_embed.W_pos"][:3] * (not alibi)
     x = x if shortformer else x + added

@@ -1,4 +1,4 @@
-"""What the tests of the commands share: a runner, and a checkpoint with a planted mechanism."""
+"""Fixtures of the tests of the commands: a runner, and a checkpoint with a planted mechanism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user gets wrong: one clear line, exit status 2, and nothing lost."""
+"""Mistakes of users: one clear line, exit status 2, and nothing lost."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ VARIABLE = "_MECHINT_COMPLETE"
 
 
 def completed(*words: str) -> list[str]:
-    """What the last of `words` can become."""
+    """The completions of the last of `words`."""
     found = ShellComplete(main, {}, "mechint", VARIABLE).get_completions([*words[:-1]], words[-1])
     return [item.value for item in found]
 

@@ -76,7 +76,7 @@ class HangError(Exception):
 
 
 def end_of(mechint: Command, tmp_path: Path, seed: int) -> tuple[str, str]:
-    """What became of a line: "right", "refused_in_one_line", "traceback" or "hang"; and the line
+    """The end of a line: "right", "refused_in_one_line", "traceback" or "hang"; and the line
     with what it printed.
     """
 
@@ -104,7 +104,7 @@ def end_of(mechint: Command, tmp_path: Path, seed: int) -> tuple[str, str]:
 
 
 def check(mechint: Command, tmp_path: Path, seeds: range) -> Counter[str]:
-    """How many lines came to which end; the wrong ones are printed."""
+    """The ends of the lines, counted; the wrong ones are printed."""
     seen = Counter[str]()
     for seed in seeds:
         end, shown = end_of(mechint, tmp_path, seed)

@@ -67,7 +67,7 @@ def test_every_probe_shows_itself(mechint: Command, name: str) -> None:
 def test_no_word_is_broken_at_any_width(
     mechint: Command, monkeypatch: pytest.MonkeyPatch, command: str, width: int
 ) -> None:
-    """What is printed at a width has the words that are printed where nothing is wrapped."""
+    """Text at any width has the words that are printed where nothing is wrapped."""
     words = {}
     for columns in (width, 1000):
         monkeypatch.setenv("COLUMNS", str(columns))

@@ -53,7 +53,7 @@ def test_a_run_keeps_what_probes_found_in_it(mechint: Command, tmp_path: Path) -
 def test_a_model_is_trained_to_hold_variables_where_it_is_told(
     mechint: Command, tmp_path: Path
 ) -> None:
-    """What was enforced, and whether it holds, is in the checkpoint."""
+    """The checkpoint says what was enforced, and whether it holds."""
     out, settings = tmp_path / "held", ["--set", "p=3", *SMALL[2:8], "--set", "n_layers=2"]
     alignment = {"x": "L0H1 @ 1", "y": "L0H0 @ 2"}
     settings += ["--set", f"siit={json.dumps(alignment)}"]

@@ -37,7 +37,7 @@ LLAMA = {
     "hook_mlp_out": "mlp",
     "mlp.hook_post": "mlp.down_proj:input",
 }
-"""Where the sites are in a model like Llama; those of a block by their path in it."""
+"""Sites of a model like Llama; those of a block by their path in it."""
 FULLY = {**LLAMA, "mlp.hook_post": "mlp.fc2:input"}
 GPT2 = {
     "hook_embed": "transformer.wte",

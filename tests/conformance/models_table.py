@@ -1,4 +1,4 @@
-"""Which probe serves which kind of model, from real runs: writes ``docs/models.md``.
+"""The table of which probe serves which kind of model, from real runs: writes ``docs/models.md``.
 
 python -m tests.conformance.models_table
 """
@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "patching": ANY_PAIR,
     "norms": {"null_models": 19, "null_examples": 8},
 }
-"""What lets a probe run on random weights, which answer nothing right, and in a moment."""
+"""Settings that let a probe run on random weights, which answer nothing right, and in a moment."""
 
 
 def subject_of(kind: str) -> Subject:

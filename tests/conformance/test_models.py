@@ -366,7 +366,7 @@ def test_an_activation_whose_positions_come_first_is_refused() -> None:
 
 
 class Usual(nn.Module):
-    """What people's modules return and how they call their own: `how` says it."""
+    """A module that returns and calls its parts in one of people's ways, `how`."""
 
     def __init__(self, how: str) -> None:
         super().__init__()

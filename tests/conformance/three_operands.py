@@ -67,7 +67,7 @@ class ThreeOperands(FiniteTask):
         return [[IGNORE, IGNORE]] * 3 + [[total, IGNORE], [IGNORE, more]]
 
     def asks(self, answer: int, b: Any) -> Any:
-        """Whether an input with this b is asked for the answer."""
+        """Return whether an input with this b is asked for the answer."""
         return (b >= 0) if answer == 0 else b % 2 == 0
 
     @property

@@ -181,7 +181,7 @@ def test_an_observed_value_stands_beside_its_null() -> None:
 
 # --- steps ----------------------------------------------------------------------------------------
 def merged(own: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """What the page's script makes of a frame."""
+    """The frame that the page's script makes."""
     made = {**own, **changes}
     return {name: value for name, value in made.items() if value is not None}
 

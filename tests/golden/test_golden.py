@@ -39,7 +39,7 @@ PROBE_RTOL = 1e-3
 
 
 def differences(where: str, old: Any, new: Any, rtol: float, atol: float) -> Iterator[str]:
-    """Where `new` departs from the recorded `old`: a line each; names only in `new` are ignored."""
+    """Departures of `new` from the recorded `old`, a line each; names only in `new` are ignored."""
     if isinstance(old, dict):
         if not isinstance(new, dict):
             yield f"{where}: recorded a mapping, got {new!r}"

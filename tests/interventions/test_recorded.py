@@ -112,7 +112,7 @@ def test_under_equals_hooked(config: ModelConfig, seed: int, memory: int) -> Non
 @settings(max_examples=5)
 @given(config=CONFIGS, seed=st.integers(0, 1000), memory=st.sampled_from([1, 1 << 28]))
 def test_plain_hooks_equal_resumed_forwards(config: ModelConfig, seed: int, memory: int) -> None:
-    """What a model that cannot resume is served by gives the same numbers."""
+    """A model that cannot resume is served with the same numbers."""
     model, tokens, positions, generator = model_and_tokens(config, seed)
     chosen = every_intervention(model, generator)
     names = {one.site.hook for one in chosen}

@@ -80,7 +80,7 @@ def test_gradients_at_a_module_that_works_in_place_are_those_of_its_plain_twin()
 
 
 class Beside(nn.Module):
-    """What its MLP is given goes past the MLP, too."""
+    """A block whose MLP input goes past the MLP, too."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a probe holds at its largest moment does not grow with the number of examples."""
+"""The memory of a probe at its largest moment does not grow with the number of examples."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ def comparing(threshold: float) -> Callable[[Weights], None]:
 
 @pytest.mark.parametrize("threshold", [1.0, 0.5, 0.0])
 def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float) -> None:
-    """Where a removal makes the neurons fire, L0H0 adds as much as 0.2, and 0.1 takes it away:
-    none is said to carry the answer.
+    """No head is said to carry the answer where a removal makes the neurons fire: L0H0 then adds
+    as much as 0.2, and 0.1 takes it away.
     """
     subject = parity(comparing(threshold))
     assert float(subject.activation("blocks.0.mlp.hook_post", at="answer").max()) == 0.0

@@ -1,4 +1,4 @@
-"""What probes say of models that nobody would train: all weights zero, sure and often wrong, sure
+"""Probes on models that nobody would train: all weights zero, sure and often wrong, sure
 beyond the precision of the weights, of a group too small for a spectrum.
 """
 

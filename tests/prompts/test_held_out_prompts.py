@@ -1,4 +1,4 @@
-"""What is held out of prompts: no prompt of a held-out pair was trained on, and a subspace that
+"""Pairs held out of prompts: no prompt of a held-out pair was trained on, and a subspace that
 knows its prompts one by one is not taken for one that holds what they share.
 """
 
@@ -78,8 +78,8 @@ def one_by_one(folder: Path, of: str, links: str = "pairs", n: int = N) -> Subje
 
 
 def shared(folder: Path, n: int = 60) -> Subject:
-    """Which of six answers a prompt has stands in six directions that all prompts share; beside
-    them every prompt has one of its own, which nothing reads.
+    """Answers stand in six directions that all prompts share; beside them every prompt has one of
+    its own, which nothing reads.
     """
     answers = [index % 6 for index in range(n)]
     rows = torch.zeros(n, 128)

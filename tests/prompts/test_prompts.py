@@ -231,7 +231,7 @@ def test_a_model_that_answers_wrongly_needs_other_prompts(gpt2: Path, tmp_path: 
 
 
 def test_what_fills_short_prompts_is_a_token_of_the_model(tmp_path: Path) -> None:
-    """Where every token ends a prompt, one that makes no two of them the same."""
+    """One that makes no two prompts the same, where every token ends a prompt."""
     file = tmp_path / "ids.jsonl"
     given = [([0, 1, 0], 1), ([0, 1], 2), ([1, 2], 0)]
     rows = [{"prompt": prompt, "answer": answer} for prompt, answer in given]

@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: the settings of tiny runs, and every file of a sweep."""
+"""Fixtures of the tests of sweeps: the settings of tiny runs, and every file of a sweep."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.sweeps.conftest import TASK, longer, trained_files
 
 
 def saved(out: Path) -> dict[str, int]:
-    """When each saved state of training was last written."""
+    """The times at which each saved state of training was last written."""
     return {str(file): file.stat().st_mtime_ns for file in out.rglob("state.pt")}
 
 

@@ -24,7 +24,7 @@ def said(name: str) -> re.Match[str]:
 
 
 def holds(line: re.Match[str], accuracy: float | None, loss: float, slack: float) -> bool:
-    """Whether a model of seed 0 is within what the line says; `slack` in shares."""
+    """Return whether a model of seed 0 is within what the line says; `slack` in shares."""
     if line["loss"]:
         return loss <= float(line["loss"]) * (1 if line["under"] else 1.3)
     assert accuracy is not None

@@ -1,4 +1,4 @@
-"""What the tests of killed and resumed runs share: a tiny run, its files, and forked children."""
+"""Fixtures of the tests of killed and resumed runs: a tiny run, its files, and forked children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What manifest.json says of a run that was resumed is what it was trained with."""
+"""The manifest.json of a run that was resumed says what it was trained with."""
 
 from __future__ import annotations
 

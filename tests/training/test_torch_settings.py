@@ -1,4 +1,4 @@
-"""What is trained follows from the plan, whatever the caller's settings of torch."""
+"""Training follows from the plan, whatever the caller's settings of torch."""
 
 from __future__ import annotations
 
