@@ -294,11 +294,7 @@ def _choose(
 
 
 def _fitting(
-    subject: Subject,
-    drawn: Counterfactuals,
-    relation: Relation,
-    answer: int,
-    tally: Counter[str],
+    subject: Subject, drawn: Counterfactuals, relation: Relation, answer: int, tally: Counter[str]
 ) -> Pairs:
     """Those of the pairs drawn that are what `relation` promises and have the answer; `tally`
     counts both.

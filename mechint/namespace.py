@@ -45,10 +45,7 @@ def documented(call: Call, kind: type, returns: str) -> Call:
     ]
     settings = [
         inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=field.type,
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
         )
         for field in dataclasses.fields(kind)
     ]

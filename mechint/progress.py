@@ -47,11 +47,7 @@ def echo(line: str, indent: int = 2, *, err: bool = False) -> None:
 def hanging(text: str, width: int, indent: int) -> list[str]:
     """`text` in lines of at most `width`, broken between words alone, the later ones indented."""
     return textwrap.wrap(
-        text,
-        width,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
 
 

@@ -30,13 +30,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from mechint.activations import (
-    LEAST_WORKING_BYTES,
-    LOGITS,
-    Positions,
-    Recorder,
-    slices,
-)
+from mechint.activations import LEAST_WORKING_BYTES, LOGITS, Positions, Recorder, slices
 from mechint.cache import BoundedCache, model_version
 from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError, counted
 from mechint.models.protocol import (
@@ -49,12 +43,7 @@ from mechint.models.protocol import (
     hook_names,
     reinitialized,
 )
-from mechint.models.untouched import (
-    check_finite,
-    check_weight_types,
-    plain_arithmetic,
-    untouched,
-)
+from mechint.models.untouched import check_finite, check_weight_types, plain_arithmetic, untouched
 from mechint.notebook import as_html
 from mechint.task import (
     ACCURACY,

@@ -167,9 +167,7 @@ class Gradients(Probe):
         return read / (scale * count.clamp_min(1)).double()
 
     @staticmethod
-    def _other_answers(
-        data: Batch,
-    ) -> tuple[Callable[[Tensor, np.random.Generator], Tensor], str]:
+    def _other_answers(data: Batch) -> tuple[Callable[[Tensor, np.random.Generator], Tensor], str]:
         """The function that replaces the answers in the null, and its description."""
         classes = [column[column != IGNORE].unique() for column in data.targets.flatten(0, 1).T]
         if math.prod(math.factorial(min(len(one), 20)) for one in classes) < ENOUGH:

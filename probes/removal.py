@@ -111,10 +111,7 @@ class EmbeddingRemoval:
             data, removal = subject.data[rows[part] % n], rows[part] // n
 
             def remove(
-                activation: Tensor,
-                hook: Any,
-                seen: Tensor = data.tokens,
-                removal: Tensor = removal,
+                activation: Tensor, hook: Any, seen: Tensor = data.tokens, removal: Tensor = removal
             ) -> Tensor:
                 nonlocal changed
                 activation = activation.clone()
@@ -205,9 +202,7 @@ def against_random(
 
 # --- the unembedding and neurons ------------------------------------------------------------------
 def loss_without_classes(
-    subject: Subject,
-    directions: Float[np.ndarray, "direction element"],
-    columns: Sequence[int],
+    subject: Subject, directions: Float[np.ndarray, "direction element"], columns: Sequence[int]
 ) -> float:
     """`mean_loss` with orthonormal directions over the classes projected out of the unembedding,
     its bias too; `columns` are the logits of the elements in the order of the directions' columns.
@@ -319,12 +314,7 @@ class Removals:
 
 
 def add_finding(
-    report: Report,
-    noun: str,
-    keys: Sequence[Any],
-    others: Sequence[Any],
-    least: float,
-    **gate: Any,
+    report: Report, noun: str, keys: Sequence[Any], others: Sequence[Any], least: float, **gate: Any
 ) -> None:
     """The finding on what the loss is without `keys` of the embedding together, from the metrics
     ``embedding.removal_named`` and its like, and the null of the former where it has one. Where the

@@ -386,11 +386,7 @@ def add_logits_finding(report: Report, found: Spectrum, noun: str, keys: Sequenc
         holds=bool(keys),
         null=name,
         effect=Effect(
-            found.explained,
-            "",
-            "share of the logits' variance",
-            null.mean**2,
-            "permuted classes",
+            found.explained, "", "share of the logits' variance", null.mean**2, "permuted classes"
         )
         if keys
         else None,

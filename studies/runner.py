@@ -200,11 +200,7 @@ def _train(
 
 
 def _measure(
-    study: Study,
-    planned: Sequence[PlannedRun],
-    trained: Mapping[str, Run],
-    place: Path,
-    say: Say,
+    study: Study, planned: Sequence[PlannedRun], trained: Mapping[str, Run], place: Path, say: Say
 ) -> tuple[Rows, dict[str, str]]:
     """The rows of all conditions of which every run is done, and name → error of those that failed.
 

@@ -72,9 +72,7 @@ class Brackets(SequenceTask):
         high=512,
     )
     read_at: str = setting(
-        "start",
-        "where the answer is read: first or last token",
-        choices=("start", "end"),
+        "start", "where the answer is read: first or last token", choices=("start", "end")
     )
     _size_field: ClassVar[str] = "length"
 

@@ -48,12 +48,7 @@ class RepeatedTokens(SequenceTask):
         "normalization_type": None,
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {
-            "task.length": 8,
-            "task.context": 32,
-            "train.steps": 3000,
-            "train.lr": 3e-3,
-        },
+        "fast": {"task.length": 8, "task.context": 32, "train.steps": 3000, "train.lr": 3e-3},
         "paper": {
             "task.n": 128,
             "task.length": 16,

@@ -59,9 +59,7 @@ class SequenceTask(GeneratedTask):
     }
 
     labels: str = setting(
-        "true",
-        "shuffled: every input has random answers of its own",
-        choices=("true", "shuffled"),
+        "true", "shuffled: every input has random answers of its own", choices=("true", "shuffled")
     )
 
     # --- what a family says -----------------------------------------------------------------------

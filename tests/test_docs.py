@@ -20,9 +20,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 WRITTEN = sorted(DOCS.glob("*.md"))
 RUN = [page for page in WRITTEN if "write-a-" not in page.name]  # those are built by test_guides
-LONG = {
-    *("many-models.md", "tour.md", "first-report.md", "index.md", "trained-truth.md"),
-}
+LONG = {*("many-models.md", "tour.md", "first-report.md", "index.md", "trained-truth.md")}
 
 
 @pytest.fixture(scope="module")

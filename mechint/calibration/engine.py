@@ -84,10 +84,7 @@ def settings_of(name: str) -> list[dict[str, Any]]:
     defaults = PROBES[name].from_dict({}).to_dict()
     found: list[dict[str, Any]] = []
     for trial in PROBES[name].calibration().trials:
-        both = {
-            "plants": trial.settings,
-            "controls": {**trial.settings, **trial.control_settings},
-        }
+        both = {"plants": trial.settings, "controls": {**trial.settings, **trial.control_settings}}
         chosen = {
             part: {
                 key: value

@@ -29,13 +29,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import Opening, warnings_of
 from mechint.cli.table import show_table, wants_table
-from mechint.errors import (
-    CheckpointError,
-    MechintError,
-    ParameterError,
-    RunError,
-    UnknownNameError,
-)
+from mechint.errors import CheckpointError, MechintError, ParameterError, RunError, UnknownNameError
 from mechint.hub import from_the_hub
 from mechint.progress import console, counting, spinner
 from mechint.registry import PROBES, TASKS

@@ -38,11 +38,7 @@ def checkpoint() -> None:
 @plugin_option
 @json_option
 def info(
-    path: Path,
-    task: str | None,
-    settings: tuple[str, ...],
-    mapping: Path | None,
-    as_json: bool,
+    path: Path, task: str | None, settings: tuple[str, ...], mapping: Path | None, as_json: bool
 ) -> None:
     """Say what PATH was taken for: format, architecture, task, step, metrics, what was assumed, and
     how well it answers.

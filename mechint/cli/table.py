@@ -42,11 +42,7 @@ def _asked(paths: Sequence[Path], opening: Opening, over_steps: bool, workers: i
             "states it, on its own task"
         )
     table = runs(
-        list(paths),
-        workers=workers,
-        task=opening.task,
-        device=opening.device,
-        **parameters,
+        list(paths), workers=workers, task=opening.task, device=opening.device, **parameters
     )
     if over_steps:
         table = table.over_steps()

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 
 preset_option = click.option(
-    "--preset",
-    metavar="NAME",
-    help="Settings that suit a purpose: fast, grokking or paper.",
+    "--preset", metavar="NAME", help="Settings that suit a purpose: fast, grokking or paper."
 )
 
 

@@ -51,10 +51,7 @@ class ModelConfig(Settings):
         1.0, "share of softmax attention in the mix with constant attention", low=0, high=1
     )
     dropout: float = setting(
-        0.0,
-        "dropout on the output of attention and MLP, in training only",
-        low=0,
-        high=0.999,
+        0.0, "dropout on the output of attention and MLP, in training only", low=0, high=0.999
     )
     eps: float = setting(1e-5, "epsilon of layer norm", low=0, high=1)
     attn_scale: float | None = setting(

@@ -11,14 +11,7 @@ import numpy as np
 
 from mechint.figures.figure import Figure, Kind
 from mechint.figures.parts import Axis, Layer, Line, Plot, Scale
-from mechint.figures.theme import (
-    COLORS,
-    MUTED,
-    NULL,
-    finite,
-    numbers,
-    palette,
-)
+from mechint.figures.theme import COLORS, MUTED, NULL, finite, numbers, palette
 
 Caption = str | Mapping[str, str]
 """A caption, or verdict ("yes", "no", "unclear") → caption, that of "yes" being the default."""

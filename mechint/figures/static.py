@@ -40,11 +40,7 @@ an ordinary figure; least width of a panel in a grid.
 DASHES = {"": "-", "dash": (0, (4, 2)), "dot": (0, (1, 2))}
 END_LABELS = 16
 """Curves that are labeled at their ends; more are named in a legend."""
-PAGE_COLORS = {
-    INK: "--ink,currentColor",
-    QUIET: "--quiet,currentColor",
-    GRID: "--grid,#8884",
-}
+PAGE_COLORS = {INK: "--ink,currentColor", QUIET: "--quiet,currentColor", GRID: "--grid,#8884"}
 """Color of a drawing → variable of the page that it follows, and what is drawn without one."""
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",

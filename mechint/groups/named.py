@@ -29,8 +29,7 @@ def cyclic(n: int) -> FiniteGroup:
 def dihedral(n: int) -> FiniteGroup:
     """Symmetries of the n-gon: element i < n is the rotation rⁱ, n + i the reflection rⁱs."""
     _require(
-        1 <= n <= MAX_ORDER // 2,
-        f"dihedral group of the {n}-gon: expected 1 to {MAX_ORDER // 2}",
+        1 <= n <= MAX_ORDER // 2, f"dihedral group of the {n}-gon: expected 1 to {MAX_ORDER // 2}"
     )
     flip, turn = np.divmod(np.arange(2 * n), n)
     # r^a s^e · r^b s^f = r^(a ± b) s^(e + f): a reflection turns what follows the other way
@@ -82,12 +81,7 @@ def parse(spec: str) -> FiniteGroup:
     Raises:
         ParameterError: `spec` is not such a name.
     """
-    makers = {
-        "C": cyclic,
-        "D": dihedral,
-        "S": symmetric,
-        "A": alternating,
-    }
+    makers = {"C": cyclic, "D": dihedral, "S": symmetric, "A": alternating}
     factors = []
     for part in re.split("[x×]", spec):
         match = re.fullmatch(r"([CDSA])(\d{1,4})", part)

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 
 def logits_under(
-    subject: Subject,
-    interventions: Sequence[Intervention] = (),
-    *,
-    data: Batch | None = None,
+    subject: Subject, interventions: Sequence[Intervention] = (), *, data: Batch | None = None
 ) -> Float[Tensor, "example d_vocab_out"]:
     """Logits at the answer when all `interventions` are applied.
 
@@ -61,10 +58,7 @@ def logits_under(
 
 
 def loss_under(
-    subject: Subject,
-    interventions: Sequence[Intervention] = (),
-    *,
-    data: Batch | None = None,
+    subject: Subject, interventions: Sequence[Intervention] = (), *, data: Batch | None = None
 ) -> dict[str, float]:
     """Output → mean cross-entropy at the answer (nats, float64) under the interventions; see
     `logits_under`.

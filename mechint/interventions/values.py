@@ -37,9 +37,7 @@ class Intervention(abc.ABC):
         """Replacement of `part`, as `Site.select` gives it; the same shape."""
 
     def apply(
-        self,
-        activation: Float[Tensor, "example ..."],
-        answer_positions: Int[Tensor, " example"],
+        self, activation: Float[Tensor, "example ..."], answer_positions: Int[Tensor, " example"]
     ) -> Float[Tensor, "example ..."]:
         """A copy of the whole activation at the site's hook with the part replaced.
 

@@ -9,11 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 
-def call_with_weights(
-    module: nn.Module,
-    weights: Mapping[str, Tensor],
-    arguments: Any,
-) -> Any:
+def call_with_weights(module: nn.Module, weights: Mapping[str, Tensor], arguments: Any) -> Any:
     """``module(*arguments)`` with `weights`, by parameter name, in place of its own.
 
     A parameter that stands at several places (an embedding that is the unembedding) is replaced at

@@ -28,11 +28,7 @@ MAX_INPUTS = 4096
 
 
 def lookup_table(
-    task: FiniteTask,
-    *,
-    noise: float = 0.0,
-    rotation_seed: int | None = None,
-    seed: int = 0,
+    task: FiniteTask, *, noise: float = 0.0, rotation_seed: int | None = None, seed: int = 0
 ) -> Planted:
     """Memorize all answers of `task`; accuracy 1.0 when noise is 0.
 

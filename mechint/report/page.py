@@ -20,16 +20,7 @@ from mechint.figures import training_curve
 from mechint.files import read_json_lines
 from mechint.jsonable import from_jsonable, without_defaults
 from mechint.registry import PROBES, TASKS
-from mechint.results import (
-    Claim,
-    Figure,
-    Finding,
-    Null,
-    ProbeResult,
-    Table,
-    rank,
-    to_jsonable,
-)
+from mechint.results import Claim, Figure, Finding, Null, ProbeResult, Table, rank, to_jsonable
 from mechint.terminal import quality_text
 
 if TYPE_CHECKING:

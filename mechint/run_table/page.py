@@ -16,13 +16,7 @@ from mechint.registry import PROBES
 from mechint.report.page import Page, Section
 from mechint.results import Table
 from mechint.run_table.dynamics import by_path, evaluations_of, first_passages
-from mechint.run_table.entries import (
-    Row,
-    check_column,
-    in_words,
-    is_number,
-    is_setting,
-)
+from mechint.run_table.entries import Row, check_column, in_words, is_number, is_setting
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""

@@ -18,13 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import (
-    CheckpointError,
-    MechintError,
-    ParameterError,
-    UnknownNameError,
-    counted,
-)
+from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError, counted
 from mechint.files import write_text
 from mechint.models import find_device
 from mechint.progress import Count

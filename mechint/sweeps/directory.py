@@ -99,10 +99,7 @@ def is_finished(group: Group, out: Path) -> bool:
 
 
 def run_group(
-    group: Group,
-    out: Path,
-    device: str = "cpu",
-    progress: Callable[[Any], None] | None = None,
+    group: Group, out: Path, device: str = "cpu", progress: Callable[[Any], None] | None = None
 ) -> list[Row]:
     """Train one group where it is not done, and measure it by the sweep's probes; a failure is a
     row, not an exception. A group that another process trains is left to it.

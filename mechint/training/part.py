@@ -132,10 +132,7 @@ def _apart(file: Path, models: Any, path: Path) -> RunError:
 
 
 def _open(
-    runs: Sequence[Run],
-    directories: Sequence[RunDirectory],
-    ensemble: str,
-    known: Sequence[Any],
+    runs: Sequence[Run], directories: Sequence[RunDirectory], ensemble: str, known: Sequence[Any]
 ) -> None:
     """Make the directories say which runs they hold, and hold no more than their state knows."""
     state_file, changed = directories[0].state_file, dict[str, Path]()

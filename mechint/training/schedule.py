@@ -33,11 +33,7 @@ class Shares:
     and share of the whole are filled in.
     """
 
-    def __init__(
-        self,
-        work: Sequence[float],
-        report: Callable[[Progress], None] | None,
-    ) -> None:
+    def __init__(self, work: Sequence[float], report: Callable[[Progress], None] | None) -> None:
         self.work, self.report = [max(1, one) for one in work], report
         self.done = [0.0] * len(work)
 

@@ -37,13 +37,7 @@ _KINDS = {
     "generators": list,
     "stale_evaluations": list,
 }
-_RUN_KINDS = {
-    "status": str,
-    "step": int,
-    "error": str,
-    "metrics_bytes": int,
-    "metrics_sha256": str,
-}
+_RUN_KINDS = {"status": str, "step": int, "error": str, "metrics_bytes": int, "metrics_sha256": str}
 REMEDY = "delete it and --resume starts its runs anew"
 
 

@@ -65,8 +65,7 @@ class Ablation(Probe):
     intervenes: ClassVar[bool] = True
 
     components: tuple[str, ...] | None = setting(
-        None,
-        "what is ablated: attention, head, mlp; when none, all that the model gives",
+        None, "what is ablated: attention, head, mlp; when none, all that the model gives"
     )
     mode: str = setting("mean", "what replaces an activation", choices=("zero", "mean", "resample"))
     neurons: int = setting(
@@ -350,11 +349,7 @@ def effects_figures(
     for kind, part in (("components", others), ("neurons", neurons)):
         if not part:
             continue
-        words = {
-            "x": [names[i] for i in part],
-            "title": f"{title} of {kind}",
-            "x_title": kind[:-1],
-        }
+        words = {"x": [names[i] for i in part], "title": f"{title} of {kind}", "x_title": kind[:-1]}
         if len(outputs) == 1:
             shown[f"loss_{kind}"] = figures.bars(
                 series={"ablated": effect[part, 0, 1].tolist()},

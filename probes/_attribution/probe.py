@@ -224,11 +224,7 @@ class Attribution(Probe):
             no="No head or MLP alone carries the score.",
             unclear="A component that carries the score cannot be told.",
             effect=Effect(
-                metrics["largest_loss"],
-                "nats",
-                "lost",
-                median,
-                "median of the others of its kind",
+                metrics["largest_loss"], "nats", "lost", median, "median of the others of its kind"
             ),
             details=details,
             caveat=caveat,

@@ -157,10 +157,7 @@ class Embedding(Probe):
             null="svd.rank_90",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
             effect=Effect(
-                float(dimensions),
-                "dimensions",
-                baseline=gaussian,
-                baseline_label="Gaussian rows",
+                float(dimensions), "dimensions", baseline=gaussian, baseline_label="Gaussian rows"
             ),
             details={"dimensions of half of the variance": report.metrics["svd.rank_50"]},
             at_chance=True,

@@ -21,13 +21,7 @@ from mechint.subject import Subject
 from probes import removal, spectra
 from probes.operands import embedding_rows, own_orders
 from probes.removal import EmbeddingRemoval, Removals
-from probes.spectra import (
-    Cycle,
-    KeyRule,
-    Spectrum,
-    add_embedding_finding,
-    add_logits_finding,
-)
+from probes.spectra import Cycle, KeyRule, Spectrum, add_embedding_finding, add_logits_finding
 from probes.words import named
 
 if TYPE_CHECKING:
@@ -343,10 +337,7 @@ def draw_spectra(report: Report, shown: Mapping[str, Spectrum]) -> None:
         columns[name] = one.values.tolist()
         keys = getattr(one, "keys", keys)
     k = list(range(1, max(map(len, columns.values())) + 1))
-    titles = {
-        "embedding": "embedding: share of energy (0–1)",
-        "logits": "logits: cosine (−1 … 1)",
-    }
+    titles = {"embedding": "embedding: share of energy (0–1)", "logits": "logits: cosine (−1 … 1)"}
     report.figure(
         "spectra",
         figures.stacked(

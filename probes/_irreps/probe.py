@@ -196,12 +196,7 @@ class Irreps(Probe):
 
     # --- what is needed -------------------------------------------------------------------------
     def _remove(
-        self,
-        report: Report,
-        harmonics: Harmonics,
-        logits: Spectrum,
-        embedding: Spectrum,
-        seed: int,
+        self, report: Report, harmonics: Harmonics, logits: Spectrum, embedding: Spectrum, seed: int
     ) -> None:
         """The loss without each representation whose cosine or share stands out, and without the
         key ones together. A weak cosine is no sign that a representation is not needed.

@@ -20,13 +20,7 @@ from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, Figure, ProbeResult
 from mechint.subject import Subject
 from mechint.task import IGNORE, Variable, first_of_each, rng
-from probes._linear.estimators import (
-    DEFAULT_RIDGE,
-    Discriminant,
-    Ridge,
-    choose_penalty,
-    each_once,
-)
+from probes._linear.estimators import DEFAULT_RIDGE, Discriminant, Ridge, choose_penalty, each_once
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

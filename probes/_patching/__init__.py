@@ -1,13 +1,6 @@
 """Activation patching: which components carry a variable to the answer."""
 
-from probes._patching.measures import (
-    KINDS,
-    Effects,
-    effects_of,
-    flipped,
-    logit_difference,
-    patched,
-)
+from probes._patching.measures import KINDS, Effects, effects_of, flipped, logit_difference, patched
 from probes._patching.probe import Patching, at_positions
 
 __all__ = [

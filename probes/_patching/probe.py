@@ -65,8 +65,7 @@ class Patching(Probe):
         None, "causal variable that tells base from source; the task's first one when none"
     )
     components: tuple[str, ...] | None = setting(
-        None,
-        "what is patched: resid_pre, attention, head, mlp; when none, resid_pre, head and mlp",
+        None, "what is patched: resid_pre, attention, head, mlp; when none, resid_pre, head and mlp"
     )
     layers: tuple[int, ...] | None = setting(None, "blocks; all when none", low=0)
     pairs: int = setting(256, "pairs, at most", low=2)

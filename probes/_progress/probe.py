@@ -177,12 +177,7 @@ class ProgressMeasures(Probe):
         return float(np.mean(samples["excluded_loss.all"]))
 
     def _add_finding(
-        self,
-        report: Report,
-        spectrum: Spectrum,
-        keys: Sequence[Any],
-        beside: float | None,
-        n: int,
+        self, report: Report, spectrum: Spectrum, keys: Sequence[Any], beside: float | None, n: int
     ) -> None:
         metrics = report.metrics
         full, restricted, excluded = (

@@ -79,10 +79,7 @@ def plan(size: str) -> list[PlannedRun]:
         n, width = (
             (budget["n"], budget["d"])
             if readout == "staged"
-            else (
-                budget["n_last"],
-                budget["d_last"],
-            )
+            else (budget["n_last"], budget["d_last"])
         )
         for name, (task, model, length) in arms.items():
             if size == "laptop" and name in NIGHT:

@@ -47,11 +47,7 @@ def memorized(rows: Rows) -> PositiveControl:
 
 
 def contrast(
-    rows: Rows,
-    other: str,
-    when: str,
-    name: str,
-    of: Callable[[Any], float] = float,
+    rows: Rows, other: str, when: str, name: str, of: Callable[[Any], float] = float
 ) -> Estimate:
     """Mean of a measure of the structure, main runs less another arm's, by bootstrap, over the runs
     of which it is kept.

@@ -17,14 +17,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import UnknownNameError
-from mechint.task import (
-    MAX_SEED,
-    Batch,
-    Chance,
-    Control,
-    FiniteTask,
-    rng,
-)
+from mechint.task import MAX_SEED, Batch, Chance, Control, FiniteTask, rng
 from tasks._listops.algebra import ADDITIONS
 from tasks._listops.expression import Bracket, Notation
 from tasks._listops.task import ListOps

@@ -181,11 +181,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "glm": A(),
     "glm4": A(
-        {
-            **LLAMA,
-            "hook_attn_out": "post_self_attn_layernorm",
-            "hook_mlp_out": "post_mlp_layernorm",
-        }
+        {**LLAMA, "hook_attn_out": "post_self_attn_layernorm", "hook_mlp_out": "post_mlp_layernorm"}
     ),
     "glm4_moe": A(layers={1: EXPERTS}),
     "glm4_moe_lite": A(settings=LATENT, layers={1: EXPERTS}),

@@ -13,13 +13,7 @@ import torch
 from torch import Tensor
 
 from mechint.errors import ParameterError
-from mechint.interventions import (
-    RecordedForward,
-    Site,
-    Zero,
-    activation_gradients,
-    logits_under,
-)
+from mechint.interventions import RecordedForward, Site, Zero, activation_gradients, logits_under
 from mechint.models.protocol import hook_names, read_only_hooks
 from mechint.pairs import Pairs
 from mechint.subject import Subject

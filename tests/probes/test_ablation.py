@@ -76,27 +76,15 @@ def test_zeroing_equals_zero_weights() -> None:
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
     subject = made(1)
-    found = rows(
-        subject,
-        mode=mode,
-        neurons=0,
-        components=("attention", "head", "mlp"),
-    )
+    found = rows(subject, mode=mode, neurons=0, components=("attention", "head", "mlp"))
     order = partners(torch.full((64,), 1), 0)
     for component, loss in found.items():
         site = site_of(component)
         kind, layer, members = site.kind, site.layer, list(site.units)
-        name = {
-            "attention": "hook_attn_out",
-            "head": "attn.hook_z",
-            "mlp": "hook_mlp_out",
-        }[kind]
+        name = {"attention": "hook_attn_out", "head": "attn.hook_z", "mlp": "hook_mlp_out"}[kind]
 
         def ablate(
-            value: torch.Tensor,
-            hook: Any,
-            kind: str = kind,
-            members: list[int] = members,
+            value: torch.Tensor, hook: Any, kind: str = kind, members: list[int] = members
         ) -> torch.Tensor:
             new = {
                 "zero": torch.zeros_like(value),

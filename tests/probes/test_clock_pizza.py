@@ -16,12 +16,7 @@ from mechint.errors import NotApplicableError
 from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes._clock_pizza.probe import (
-    ClockPizza,
-    answer_sign,
-    circularity,
-    gradient_cosines,
-)
+from probes._clock_pizza.probe import ClockPizza, answer_sign, circularity, gradient_cosines
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 QUICK = {"triples": 64, "permutations": 499}

@@ -15,11 +15,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Batch
-from probes._norms.probe import (
-    Norms,
-    ratios,
-    reads_centered,
-)
+from probes._norms.probe import Norms, ratios, reads_centered
 
 
 def small(seed: int = 0, **config: object) -> Subject:

@@ -21,13 +21,7 @@ from mechint.interventions import RecordedForward, Site, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes._patching import (
-    KINDS,
-    Patching,
-    at_positions,
-    flipped,
-    patched,
-)
+from probes._patching import KINDS, Patching, at_positions, flipped, patched
 from probes._patching.measures import left_without
 
 SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"

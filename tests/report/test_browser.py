@@ -13,16 +13,7 @@ from mechint import figures, planted
 from mechint.analysis import analyze
 from mechint.report import Page, Section, build_gallery, page_of, write_comparison, write_page
 from mechint.results import Claim
-from tests.browser import (
-    LOOKS,
-    chromium,
-    look,
-    needs_axe,
-    needs_browser,
-    opened,
-    until,
-    violations,
-)
+from tests.browser import LOOKS, chromium, look, needs_axe, needs_browser, opened, until, violations
 from tests.figures.test_figures import KINDS
 
 pytestmark = [needs_browser, pytest.mark.full]

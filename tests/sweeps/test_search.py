@@ -244,10 +244,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert len(json.loads(table.stdout)["rows"]) == 3
     for wrong, text in (
         (["--search", "lr=1..2", "--over", "lr=1,2"], "is given twice"),
-        (
-            ["--search", "lr=1..2", "--executor", "ray"],
-            "--executor: a search trains its trials",
-        ),
+        (["--search", "lr=1..2", "--executor", "ray"], "--executor: a search trains its trials"),
         (["--search", "lr=1..2", "--dry-run"], "--dry-run: a search trains its trials here"),
     ):
         refused = run(main, ["sweep", TASK, *wrong, "--out", str(tmp_path / "n")])

@@ -18,12 +18,7 @@ from torch import Tensor
 from mechint.checkpoints.configurations import model_config
 from mechint.checkpoints.formats.transformer_lens import interpret, parsed, refuse_options
 from mechint.checkpoints.mapping import Mapped, load_mapping
-from mechint.checkpoints.reader import (
-    Assumption,
-    ParsedCheckpoint,
-    StateDict,
-    find_state,
-)
+from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, StateDict, find_state
 from mechint.errors import CheckpointError
 
 NOT_FOLLOWED = (

@@ -29,11 +29,7 @@ HERE = Path(__file__).parent
 
 
 def rasp_program(
-    program: str = "reverse",
-    *,
-    noise: float = 0.0,
-    rotation_seed: int | None = None,
-    seed: int = 0,
+    program: str = "reverse", *, noise: float = 0.0, rotation_seed: int | None = None, seed: int = 0
 ) -> Planted:
     """A compiled program; accuracy 1.0 on the task rasp, of four numbers in lists of five.
 

@@ -49,8 +49,7 @@ def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "parameters",
-    [{}, {"chain_of_thought": False}, {"n": 12, "loss_on": "all"}],
+    "parameters", [{}, {"chain_of_thought": False}, {"n": 12, "loss_on": "all"}]
 )
 def test_who_is_always_right_scores_one_and_who_is_wrong_zero(parameters):
     task = ListOps(**parameters)
