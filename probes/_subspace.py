@@ -31,7 +31,7 @@ class Subspace(Probe):
         features held = Tr(P Π_t)          signal kept = Tr(P M) / Tr(M)
 
     Theory: a trained encoder holds the m features of largest utility. Null: random subspaces of
-    rank m. Source: Why Larger Models Learn More, Sec. 3, Theorems 3 and 4.
+    rank m.
     """
 
     name: ClassVar[str] = "subspace"

@@ -305,15 +305,11 @@ def check_parameters(task: Task) -> None:
     hints = typing.get_type_hints(type(task))
     for field in settings_of(task):
         _refused(task, {field.name: object()}, ParameterError)
-        bounds = field.metadata.get("low"), field.metadata.get("high")
-        assert not _takes_numbers(hints[field.name]) or None not in bounds, (
-            f"{field.name} takes numbers from {bounds[0]} to {bounds[1]}; both bounds are needed"
+        low, high = (field.metadata.get(end) for end in ("low", "high"))
+        assert not _takes_numbers(hints[field.name]) or None not in (low, high), (
+            f"{field.name} takes numbers from {low} to {high}; both bounds are needed"
         )
-        value, low, high = (
-            getattr(task, field.name),
-            field.metadata.get("low"),
-            field.metadata.get("high"),
-        )
+        value = getattr(task, field.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             for bound, step in ((low, -1), (high, 1)):
                 if bound is not None:

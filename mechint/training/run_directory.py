@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.errors import RunError, first_line
+from mechint.errors import RunError
 from mechint.files import (
     clear_partial,
     make_directory,
@@ -224,12 +224,9 @@ def _counts(path: Path) -> bool:
 def _read_config(file: Path) -> dict[str, Any]:
     """Task, model and training of a run; RunError where the file is damaged, or another's."""
     try:
-        regular_file(file)
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except RunError as error:  # a pipe would be waited for
+        config = parse_json(read_bytes(file), file)
+    except RunError as error:
         raise RunError(f"{error}; {ELSEWHERE}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{file}: damaged ({first_line(error, 120)}); {ELSEWHERE}") from error
     parts = ("task", "model", "train")
     if not isinstance(config, dict) or not all(isinstance(config.get(p), dict) for p in parts):
         raise RunError(f"{file}: damaged: expected a mapping of task, model and train; {ELSEWHERE}")

@@ -73,9 +73,8 @@ class Ensemble:
         self.generators = [
             torch.Generator(device).manual_seed(spec.train.seed + 1) for spec in specs
         ]
-        self.stale_evaluations = [0] * len(
-            runs
-        )  # evaluations in a row without a change of the training loss
+        # evaluations in a row without a change of the training loss
+        self.stale_evaluations = [0] * len(runs)
         if state is not None:
             self._load(state)
         self.optimizer.steps = self.step

@@ -43,8 +43,7 @@ class ClockPizza(Probe):
         gradient symmetricity = mean over (x, y, c) of cos(∂L_c/∂E_x, ∂L_c/∂E_y)
         distance irrelevance = mean over d of std(L_right at x − y = d) / std(L_right)
 
-    A clock multiplies the operands' Fourier components, a pizza adds them first. Source: Zhong et
-    al. 2023, The Clock and the Pizza, Sec. 4 and Appendix.
+    A clock multiplies the operands' Fourier components, a pizza adds them first.
     """
 
     name: ClassVar[str] = "clock-pizza"

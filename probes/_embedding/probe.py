@@ -46,8 +46,6 @@ class Embedding(Probe):
         rank_90 = least r with Σ_{i≤r} σ_i² ≥ 0.9 Σ σ_i²
         circles: frequencies of the values that hold more of ‖E‖² than permuted tokens give
         separation = share between even and odd of a principal component of C
-
-    Source: Joint Task Training, embedding PCA; Irreducible Integer Identifiers, Sec. 5.
     """
 
     name: ClassVar[str] = "embedding"

@@ -38,9 +38,6 @@ class Fourier(Probe):
     With w = 2πk/n, k = 1 … n//2, for embedding rows E[x] and logits L:
 
         share_E(k) = ‖Σ_x E[x] e^(−iwx)‖² / ‖E‖²         cos_L(k) = cos(L, cos w(answer − class))
-
-    Source: Nanda et al. 2023, Progress measures for grokking, Sec. 4; Zhong et al. 2023, The Clock
-    and the Pizza (second harmonics).
     """
 
     name: ClassVar[str] = "fourier"

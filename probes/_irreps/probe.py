@@ -38,8 +38,7 @@ class Irreps(Probe):
 
         share_E(ρ) = ‖U_ρ E‖² / ‖E‖²         cos_L(ρ) = cos(L, χ_ρ(x·y·z⁻¹))
 
-    Source: Chughtai et al. 2023, A Toy Model of Universality, Sec. 4–5 and App. B. Frequencies of
-    cyclic groups are the probe fourier's.
+    Frequencies of cyclic groups are the probe fourier's.
     """
 
     name: ClassVar[str] = "irreps"

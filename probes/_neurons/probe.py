@@ -46,8 +46,7 @@ class Neurons(Probe):
 
         share(i) = (E_ii + E_i0 + E_0i) / Σ E          phases: h ~ cos(wx + φx), cos(wy + φy)
 
-    Neurons of which one holds `own` are its cluster. Source: Nanda et al. 2023, Sec. 4.2; Chughtai
-    et al. 2023, Sec. 5.
+    Neurons of which one holds `own` are its cluster.
     """
 
     name: ClassVar[str] = "neurons"

@@ -41,7 +41,7 @@ class Norms(Probe):
         r_attention = ‖Attn(LN₁ x)‖ / ‖x‖          r_MLP = ‖MLP(LN₂ x₁)‖ / ‖x₁‖
 
     where all readers are layer norms, without the mean over the coordinates. The last layer is held
-    against initial weights. Source: Joint Task Training, App. on norm ratios.
+    against initial weights.
     """
 
     name: ClassVar[str] = "norms"

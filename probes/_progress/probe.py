@@ -41,13 +41,14 @@ class ProgressMeasures(Probe):
         restricted loss = loss of μ + P(L − μ)         excluded loss = loss of L − P(L − μ)
 
     and the trigonometric share of the logits' variance, the Gini coefficient of the embedding's
-    Fourier amplitudes, the sum of squared weights. Source: Nanda et al. 2023, Sec. 5.1 and App. C.
+    Fourier amplitudes, the sum of squared weights.
     """
 
     name: ClassVar[str] = "progress"
     topic: ClassVar[str] = "arithmetic and groups"
     source: ClassVar[str] = (
-        "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, Sec. 5"
+        "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, Sec. "
+        "5.1 and App. C"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.FINITE, Need.ANSWERS, Need.EMBEDDING)
     lead_rank: ClassVar[int] = 40
