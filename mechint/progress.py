@@ -21,6 +21,8 @@ from mechint.errors import in_words, one_line, per_time
 if TYPE_CHECKING:
     from rich.console import Console
 
+BAR_FROM = 100
+"""Columns from which a bar fits beside what is said of training."""
 EVERY = 10.0
 """Seconds between two lines of progress where stderr is not a terminal."""
 
@@ -188,7 +190,8 @@ def training_bar(title: str) -> Iterator[Callable[[Any], None]]:
 
     last, ended = -math.inf, set[int]()
     fields = TextColumn("{task.description}"), TextColumn("{task.fields[seen]}")
-    columns = (fields[0], BarColumn(), TaskProgressColumn(), fields[1])
+    bars = (BarColumn(), TaskProgressColumn()) if out.width >= BAR_FROM else ()
+    columns = (fields[0], *bars, fields[1])
     with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
         entry = bar.add_task(title, total=1.0, seen="")
 
