@@ -258,7 +258,9 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
         end = f", {how} {1 - left:.0%} of its {'answers' if logits is None else 'logits'}."
         name = str(audit["name"])
         long = len(f"{name}{end}".split()) > MAX_WORDS
-        program = f"It runs {name.partition(':')[0]}" if long else name[0].upper() + name[1:]
+        program = (
+            f"It runs the program {name.partition(':')[0]}" if long else name[0].upper() + name[1:]
+        )
         return (verdict.rstrip(".") or program) + end
     return verdict
 

@@ -25,14 +25,14 @@ from typing import Any
 from notebooks import cells_of, notebook  # the file beside this one
 
 from mechint import figures
-from mechint.account import Account, account_of
+from mechint.account import Account
+from mechint.analysis import analyze
 from mechint.checkpoints import load_checkpoint
 from mechint.config._assign import set_options
-from mechint.errors import MechintError, NotApplicableError, ParameterError
+from mechint.errors import MechintError, ParameterError
 from mechint.figures.steps import on_one_scale
 from mechint.files import make_directory, read_json, write_text
 from mechint.jsonable import to_jsonable
-from mechint.probe import quick_probes
 from mechint.progress import counting, print_line
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, Section, page_of, section_of
@@ -61,11 +61,7 @@ def task_page(name: str, runs: Path) -> Page:
     train_fast(name, folder)
     opened = load_checkpoint(folder)
     subject = opened.subject()
-    results: dict[str, ProbeResult] = {}
-    for probe in quick_probes():
-        with contextlib.suppress(NotApplicableError):
-            results[probe] = PROBES[probe].from_dict({}).run(subject, seed=0)
-    account = account_of(subject, results)
+    account = analyze(subject)
     command = f"mechint train {name} {_options(name, folder)} --out runs/{name}"
     page = page_of(account, command=command)
     task = opened.task or TASKS[name]()

@@ -169,7 +169,7 @@ def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
 @pytest.mark.full
 def test_a_long_program_is_named_shortly() -> None:
     account = analyze(mechint.load(MODELS / "digits.pt"))
-    assert account.verdict.startswith("It runs ripple, which explains 9")
+    assert account.verdict.startswith("It runs the program ripple, which explains 9")
     assert len(account.verdict.split()) <= 15
 
 
