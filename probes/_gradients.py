@@ -126,6 +126,7 @@ class Gradients(Probe):
                 title="Gradient norm of every weight",
                 x_title="weight",
                 y_title="gradient norm (nats per unit of weight)",
+                y_log=max(norms.values()) > 0,
                 highlight=[largest],
                 caption="The L2 norm of the loss's gradient; the largest is colored.",
             ),
