@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +170,8 @@ def draw(
     made.patch.set_visible(False)
     made.get_layout_engine().set(w_pad=0.03, h_pad=0.03, hspace=0.02, wspace=0.02)  # type: ignore[union-attr]
     if titled:
-        made.suptitle(figure.title, x=0.01, ha="left", fontsize=9.5)
+        lines = textwrap.fill(figure.title, max(20, int(13 * width)))
+        made.suptitle(lines, x=0.01, ha="left", fontsize=9.5)
     if not figure.plots:
         made.text(0.01, 0.4, figure.caption, wrap=True)
         return made
