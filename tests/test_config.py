@@ -38,6 +38,7 @@ class Example(Settings):
     kind: str = setting("a", "a name", choices=("a", "b"))
     flag: bool = setting(False, "yes or no")
     several: tuple[int, ...] = setting((1, 2), "numbers", low=0)
+    kinds: tuple[str, ...] | None = setting(None, "names", choices=("a", "b"))
     nested: tuple[tuple[int, ...], ...] | None = setting(None, "rows")
 
 
@@ -53,6 +54,7 @@ class Example(Settings):
         ({"rate": math.nan}, "Example: rate=nan: expected 0 to 1"),
         ({"maybe": -1}, "Example: maybe=-1: expected at least 0"),
         ({"kind": "c"}, "Example: kind='c': expected one of a, b"),
+        ({"kinds": ("a", "c")}, "Example: kinds=('a', 'c'): expected some of a, b"),
         ({"flag": 1}, "Example: flag=1: expected bool"),
         ({"several": (1, -1)}, "Example: several=(1, -1): expected at least 0"),
         ({"several": ("x",)}, "Example: several=('x',): expected tuple[int, ...]"),

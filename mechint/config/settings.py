@@ -108,12 +108,14 @@ class Settings:
                 self.reject(field.name, _name(hints[field.name]))
             object.__setattr__(self, field.name, value)
             low, high, choices = (field.metadata.get(key) for key in ("low", "high", "choices"))
-            if choices is not None and value is not None and value not in choices:
-                self.reject(field.name, "one of " + ", ".join(map(str, choices)))
+            members = value if isinstance(value, tuple) else () if value is None else (value,)
+            if choices is not None and not all(member in choices for member in members):
+                some = "some" if isinstance(value, tuple) else "one"
+                self.reject(field.name, f"{some} of {', '.join(map(str, choices))}")
             if isinstance(value, tuple | str) and len(value) > LONGEST:
                 self.reject(field.name, f"at most {LONGEST} entries")
             bottom, top = bounds(low, high)
-            for number in value if isinstance(value, tuple) else (value,):
+            for number in members:
                 if not isinstance(number, int | float) or isinstance(number, bool):
                     continue
                 beyond = (low is not None and number < low) or (high is not None and number > high)

@@ -14,7 +14,7 @@ from torch import Tensor
 from mechint import figures
 from mechint.components import DEFAULT, list_components
 from mechint.config import setting
-from mechint.errors import UnknownNameError, counted
+from mechint.errors import counted
 from mechint.interventions import Site
 from mechint.null import least_signs, sign_flips
 from mechint.probe import Need, Probe, Report, unmet_need
@@ -65,7 +65,7 @@ class Ablation(Probe):
     intervenes: ClassVar[bool] = True
 
     components: tuple[str, ...] | None = setting(
-        None, "what is ablated: attention, head, mlp; when none, all that the model gives"
+        None, "kinds that are ablated; when none, all that the model gives", choices=DEFAULT
     )
     mode: str = setting("mean", "what replaces an activation", choices=("zero", "mean", "resample"))
     neurons: int = setting(
@@ -77,12 +77,6 @@ class Ablation(Probe):
     )
     null_samples: int = setting(99, "random sets of neurons", low=1)
     sign_flips: int = setting(999, "samples of the null of no effect", low=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for kind in self.components or ():
-            if kind not in DEFAULT:
-                raise UnknownNameError.of("ablation component", kind, DEFAULT)
 
     def unmet(self, subject: Subject) -> str | None:
         asked = self.components is None or self.components

@@ -14,7 +14,7 @@ from mechint import figures
 from mechint.components import Components, list_components
 from mechint.config import setting
 from mechint.counterfactuals import answered, asked_answer, choose_variable, draw
-from mechint.errors import DataError, UnknownNameError
+from mechint.errors import DataError
 from mechint.interventions import ResidSite, Site
 from mechint.null import least_signs, sign_flips
 from mechint.pairs import Pairs
@@ -65,7 +65,7 @@ class Patching(Probe):
         None, "causal variable that tells base from source; the task's first one when none"
     )
     components: tuple[str, ...] | None = setting(
-        None, "what is patched: resid_pre, attention, head, mlp; when none, resid_pre, head and mlp"
+        None, "kinds that are patched; when none, resid_pre, head and mlp", choices=KINDS
     )
     layers: tuple[int, ...] | None = setting(None, "blocks; all when none", low=0)
     pairs: int = setting(256, "pairs, at most", low=2)
@@ -76,9 +76,6 @@ class Patching(Probe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for kind in self.components or ():
-            if kind not in KINDS:
-                raise UnknownNameError.of("patching component", kind, KINDS)
         if self.components is not None and not self.components:
             self.reject("components", f"at least one of {', '.join(KINDS)}")
 

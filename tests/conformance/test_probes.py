@@ -12,6 +12,7 @@ from mechint import planted
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.testing import calibration_checks, check_probe, probe_checks
+from tests.marks import full_where
 
 SUBJECTS: dict[str, Callable[[], planted.Planted]] = {
     "addition": lambda: planted.modular_addition(11, (2, 3), noise=0.02),
@@ -85,10 +86,13 @@ def _keeps_the_contract(
             check()
 
 
-@pytest.mark.full
+CHEAP = ("gradients", "linear", "subspace")
+OTHERS = [name for name in PROBES.names() if name not in (*CHEAP, "llc")]
+
+
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "llc")) for name in PROBES.names()],
+    [*CHEAP, *full_where(OTHERS, OTHERS), pytest.param("llc", marks=pytest.mark.slow)],
 )
 def test_a_probe_is_calibrated(name: str, subtests: pytest.Subtests) -> None:
     for check in calibration_checks(PROBES[name]):

@@ -16,7 +16,7 @@ from mechint import planted
 from mechint.components import list_components
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
-from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
+from mechint.errors import NotApplicableError, ParameterError
 from mechint.interventions import RecordedForward, Site, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
@@ -169,7 +169,7 @@ def test_what_is_left_is_that_of_plain_hooks() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'head'"):
+    with pytest.raises(ParameterError, match="expected some of resid_pre, attention, head, mlp"):
         Patching(components=("heads",))
     with pytest.raises(ParameterError, match=r"layers=5: .* has layers 0 to 1"):
         Patching(layers=(5,), only_correct=False).run(made())

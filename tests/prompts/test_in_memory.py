@@ -13,7 +13,7 @@ from torch import nn
 
 import mechint
 from mechint import planted
-from mechint.errors import DataError, ParameterError
+from mechint.errors import CheckpointError, DataError, ParameterError
 from mechint.prompts.reading import byte_name, token_names
 
 PAIR = {"prompt": "The capital of France is", "answer": " Paris"}
@@ -113,6 +113,8 @@ def test_modules_of_ones_own_need_hooks() -> None:
         mechint.load(module)
     with pytest.raises(ParameterError, match="got a int; expected a path, or a model"):
         mechint.load(3)
+    with pytest.raises(CheckpointError, match="hf download gpt2 --local-dir gpt2"):
+        mechint.load("gpt2")
 
 
 def test_tokens_of_bytes_are_shown_as_bytes_and_are_all_different(tokenizer: Any) -> None:
