@@ -89,7 +89,8 @@ class Account:
 
     title: task and model in words; path: of the checkpoint, "" in memory. verdict: at most fifteen
     words, from the lead of the leading result; `caveat` limits it. quality: one row an output.
-    results: probe → result, in the order in which they were measured. warnings: what must be read
+    results: probe → result, in the order in which they were measured. assumed: field → value that
+    the model's file does not state. warnings: what must be read
     before the numbers. next: commands that would tell more. audits: of explanations, as JSON
     values, best first.
     """
@@ -102,6 +103,7 @@ class Account:
     step: int | None = None
     parameters: int | None = None
     results: Mapping[str, ProbeResult] = field(default_factory=dict[str, ProbeResult])
+    assumed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     warnings: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
     audits: tuple[Mapping[str, Any], ...] = ()
@@ -140,6 +142,12 @@ class Account:
             for question, reason in result.not_asked:
                 grouped.setdefault(reason, []).append(question)
         return grouped
+
+    @property
+    def assumptions(self) -> str:
+        """The fields that were assumed and their values in one line; "" where there are none."""
+        shown = (f"{name} = {'none' if v is None else v}" for name, v in self.assumed.items())
+        return "; ".join(shown)
 
     @property
     def leading(self) -> ProbeResult | None:
@@ -208,6 +216,7 @@ class Account:
             "quality": [one.to_dict() for one in self.quality],
             "verdict": self.verdict,
             "caveat": self.caveat,
+            "assumed": dict(self.assumed),
             "warnings": list(self.warnings),
             "provenance": shared,
             "results": results,
@@ -326,6 +335,7 @@ def account_of(
         step=known.get("step"),
         parameters=sum(weight.numel() for weight in subject.model.parameters()),
         results=dict(results),
+        assumed={name: one["value"] for name, one in known.get("assumed", {}).items()},
         warnings=tuple(warnings),
         next=tuple(next_commands),
     )

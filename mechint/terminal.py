@@ -117,6 +117,9 @@ def _account_lines(
     asked = "; ".join(f"{', '.join(what)} ({why})" for why, what in account.not_asked.items())
     if asked:
         yield from wrap_line(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))
+    if account.assumed:
+        told = f"  assumed      {account.assumptions} (mechint checkpoint info says why)"
+        yield from wrap_line(told, width, "dim", indent=" " * (NAME_WIDTH + 2))
     legend = "  ✓ yes   ○ looked for, not there   – unclear"
     yield from wrap_line(legend + (f"   {hidden} more: --full" if hidden else ""), width, "dim")
     for line in account.next:

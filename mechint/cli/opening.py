@@ -117,7 +117,7 @@ def assumptions(opened: Checkpoint) -> list[str]:
 
 
 def warnings_of(opened: Checkpoint) -> list[str]:
-    """Lines to read before the numbers: how well it answers, no task, what was assumed."""
+    """Lines to read before the numbers: how well it answers, and no task."""
     lines = list(opened.warnings())
     if opened.task is None:
         fitting = " or ".join(opened.proposals)
@@ -126,4 +126,4 @@ def warnings_of(opened: Checkpoint) -> list[str]:
             "or give a language model prompts with --data"
             + (f": {fitting} fits the vocabulary" if fitting else "")
         )
-    return [*lines, *assumptions(opened)]
+    return lines

@@ -94,6 +94,7 @@ class Page:
     evidence: Sequence[tuple[str, Finding]] = ()
     abstract: str = ""
     warnings: Sequence[str] = ()
+    assumed: str = ""
     not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -156,6 +157,7 @@ def page_of(
         "hero": account.hero,
         "evidence": account.evidence,
         "warnings": account.warnings,
+        "assumed": account.assumptions,
         "not_asked": account.not_asked,
         "facts": _facts(account, shared),
         "next_steps": account.next,
