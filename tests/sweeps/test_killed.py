@@ -57,7 +57,7 @@ def table(out: Path) -> pd.DataFrame:
     for name in PROBES:
         asked = asked.probe(name)
     frame = asked.frame()
-    assert {f"{name}.status" for name in PROBES} <= set(frame)
+    assert {f"{name}.verdict" for name in PROBES} <= set(frame)
     return frame.drop(columns="path").sort_values("name").reset_index(drop=True)
 
 
