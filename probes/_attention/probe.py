@@ -340,14 +340,17 @@ class Attention(Probe):
         first = [name for name, place in called.items() if place == operands[0]]
         second = [name for name, place in called.items() if place == operands[1]]
         parts = [
-            f"{listed(names) if len(names) <= NAMED else f'{len(names)} heads'} to the {which}"
+            (listed(names) if len(names) <= NAMED else f"{len(names)} heads", len(names), which)
             for names, which in ((first, "first"), (second, "second"))
             if names
         ]
+        said = "Heads attend to one operand each"
+        if parts:
+            (some, count, which), *other = parts
+            said = f"{some} attend{'s' * (count == 1)} to the {which} operand"
+            said += "".join(f", {some} to the {which}" for some, _, which in other)
         report.finding(
-            f"From the answer, {'; '.join(parts)} operand."
-            if parts
-            else "Heads attend to one operand each.",
+            f"{said}.",
             no="No head prefers one operand.",
             holds=bool(called),
             null="operand.largest_preference",
