@@ -42,8 +42,8 @@ def account(result: Result) -> dict:
 def test_json_holds_what_a_machine_needs_and_nothing_else(mechint: Command, planted: Path) -> None:
     found = data(mechint("analyze", planted, "--probe", "fourier", "--json"))
     assert list(found) == [
-        *("path", "title", "step", "parameters", "quality", "verdict", "caveat", "warnings"),
-        *("provenance", "results", "next"),
+        *("path", "title", "step", "parameters", "quality", "verdict", "caveat", "assumed"),
+        *("warnings", "provenance", "results", "next"),
     ]
     assert (found["path"], found["title"]) == (str(planted), "Addition mod 23, one layer")
     assert (found["step"], found["warnings"], found["next"]) == (12, [], [])
