@@ -25,7 +25,7 @@ from mechint.groups.spectrum import Harmonics, Label
 from mechint.reporting import Report
 from mechint.results import Effect, Null
 from mechint.subject import Subject
-from mechint.task import mean_scores, rng
+from mechint.task import LOSS, answer_scores, rng
 from probes.words import in_words, named
 
 ALPHA = 0.01
@@ -47,7 +47,8 @@ def mean_loss(
     """
     assert subject.task is not None
     logits = subject.logits() if logits is None else logits
-    return float(mean_scores(subject.task, logits, subject.targets if targets is None else targets))
+    targets = subject.targets if targets is None else targets
+    return float(answer_scores(subject.task, logits, targets)[..., LOSS].nanmean())
 
 
 # --- the embedding --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.task import Batch, Output, Program, Step, Vocabulary, rng
+from mechint.task import Output, Program, Step, Vocabulary
 from tasks.sequences import SequenceTask
 
 
@@ -290,11 +290,8 @@ def _looked_ahead(tokens: Tensor, *signals: Tensor) -> Tensor:
 class TenDigitAddition(DigitSum):
     """The sum of two numbers of ten digits, written from its least significant digit on.
 
-    `verification` has the cases on which small models of it are compared.
-
-    >>> task = TenDigitAddition()
-    >>> task.text(task.verification(n=0).tokens[2])
-    '9999999999+9999999999=89999999991'
+    >>> TenDigitAddition().sum_digits
+    11
     """
 
     name: ClassVar[str] = "ten-digit-addition"
@@ -309,22 +306,3 @@ class TenDigitAddition(DigitSum):
     digits: int = setting(10, "digits of each number", low=1, high=16)
     leading: int = setting(9, "largest leading digit", low=1, high=9)
     reversed_answer: bool = setting(True, "write the sum from its least significant digit on")
-
-    def verification(self, n: int = 10_000, seed: int = 2025) -> Batch:
-        """Ten cases at the limits (no carry, a carry through every place, only carries), then `n`
-        uniformly random ones.
-        """
-        top = self.base**self.digits - 1
-        half = (top + 1) // 2
-        step = (top // (self.base - 1), top - top // (self.base - 1))
-        limits = [(0, 0), (0, 1), (top, top), (top, 1), (1, top), (top, 0), (0, top), (half, half)]
-        limits += [step, step[::-1]]
-        drawn = rng("verification", seed).integers(0, top + 1, (n, 2)).tolist()
-        texts = [
-            "+".join(np.base_repr(number, self.base).zfill(self.digits) for number in pair)
-            for pair in (*limits, *drawn)
-        ]
-        rest = "=" + "0" * self.sum_digits
-        return self.batch_of(
-            self.completed(torch.tensor([self.tokens_of(text + rest) for text in texts]))
-        )

@@ -116,13 +116,13 @@ def drawing(figure: Figure, form: str, width: float, height: float | None = None
     return held.getvalue()
 
 
-def inline_svg(figure: Figure, name: str, width: int | None = None) -> str:
+def inline_svg(figure: Figure, name: str) -> str:
     """The figure as an SVG element of a page, whose colors follow the page's and whose ids begin
     with a hash of `name`.
     """
     import matplotlib
 
-    width = width or (WHOLE if figure.wide else HALF)
+    width = WHOLE if figure.wide else HALF
     matplotlib.set_loglevel("ERROR")
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         drawn = draw(figure, width / DPI, height_of(figure, width) / DPI)

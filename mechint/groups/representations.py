@@ -73,16 +73,15 @@ class Representations:
         translated = copy[group.table[group.inverses]]  # [g, x] = copy at g⁻¹x
         return np.einsum("xi,gxj->gij", copy, translated, optimize=True)
 
-    def energy(self, x: ArrayLike, axis: int = 0) -> Float[np.ndarray, " n_irreps"]:
-        """Share of the squared norm of `x` in each irrep, (n_irreps,), summed over the other axes;
-        zeros for x = 0.
+    def energy(self, x: ArrayLike) -> Float[np.ndarray, " n_irreps"]:
+        """Share of the squared norm of `x` (element, …) in each irrep, (n_irreps,); zeros for
+        x = 0.
 
         >>> from mechint.groups.named import cyclic
         >>> representations(cyclic(4)).energy([1.0, -1.0, 1.0, -1.0]).round(12).tolist()
         [0.0, 0.0, 1.0]
         """
-        values = np.moveaxis(np.asarray(x, dtype=np.float64), axis, 0)
-        values = values.reshape(self.group.order, -1)
+        values = np.asarray(x, dtype=np.float64).reshape(self.group.order, -1)
         squares = ((self.fourier_basis @ values) ** 2).sum(1)
         shares = np.array([squares[list(irrep.rows)].sum() for irrep in self.irreps])
         return shares / squares.sum() if squares.any() else shares

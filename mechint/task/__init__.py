@@ -13,7 +13,7 @@ from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
 from mechint.task.families import FiniteTask, GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
 from mechint.task.program import Program, Step
-from mechint.task.scores import ACCURACY, LOSS, answer_scores, mean_scores
+from mechint.task.scores import ACCURACY, LOSS, answer_scores
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "epochs",
     "find_variable",
     "first_of_each",
-    "mean_scores",
     "rng",
     "sides",
 ]

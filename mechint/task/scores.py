@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -46,13 +46,3 @@ def answer_scores(
         score = torch.stack(((own.argmax(-1) == wanted).double(), loss), -1)
         columns.append(score.masked_fill((wanted == IGNORE)[..., None], math.nan))
     return torch.stack(columns, -2)
-
-
-def mean_scores(
-    task: Task,
-    logits: Float[Tensor, "*batch example d_vocab_out"],
-    targets: Int[Tensor, "example output"],
-    column: Literal[0, 1] = LOSS,
-) -> Float[Tensor, "*batch"]:
-    """(...) mean over examples and outputs of the loss (nats), or of the accuracy (0–1)."""
-    return answer_scores(task, logits, targets)[..., column].flatten(-2).nanmean(-1)

@@ -226,7 +226,7 @@ STEPS = 5
 
 
 def orthogonalize(
-    matrices: Float[Tensor, "*batch rows cols"], steps: int = STEPS
+    matrices: Float[Tensor, "*batch rows cols"],
 ) -> Float[Tensor, "*batch rows cols"]:
     """About U Vᵀ for every matrix U S Vᵀ: its singular values are brought to within 0.3 of 1.
 
@@ -240,7 +240,7 @@ def orthogonalize(
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
     x = x / (x.flatten(-2).norm(dim=-1)[..., None, None] + 1e-7)
-    for _ in range(steps):
+    for _ in range(STEPS):
         gram = x @ x.mT  # (..., rows, rows)
         x = a * x + (b * gram + c * gram @ gram) @ x
     return x.mT if tall else x
