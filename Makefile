@@ -46,10 +46,9 @@ SLOW_lines := tests/cli
 SLOW_kills := tests/training
 SLOW_sweeps := tests/sweeps
 SLOW_presets := tests/tasks
-SLOW_probes := tests/probes tests/conformance tests/test_calibration.py
+SLOW_probes := tests/probes tests/conformance tests/test_published.py
 SLOW_studies := tests/studies tests/test_examples.py
-SLOW_gallery := tests/gallery
-SLOW := checkpoints lines kills sweeps presets probes studies gallery
+SLOW := checkpoints lines kills sweeps presets probes studies
 
 slow:  ## the tests that take minutes, part by part, and the table of what the campaigns came to
 	$(MAKE) --keep-going $(SLOW:%=slow-%)

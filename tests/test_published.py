@@ -28,6 +28,12 @@ def test_a_folder_without_models_is_no_agreement(tmp_path: Path) -> None:
     assert compare(tmp_path) == []
 
 
+@pytest.mark.slow
+@there
+def test_all_figures_measured_again_agree() -> None:
+    assert [row for row in compare(CHECKPOINTS) if not row["agrees"]] == []
+
+
 @pytest.mark.full
 @there
 def test_figures_measured_again_agree() -> None:

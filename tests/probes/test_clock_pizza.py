@@ -1,9 +1,8 @@
-"""Clock or pizza: plants, closed forms, loops over pairs, and the published models."""
+"""Clock or pizza: plants, closed forms, and loops over pairs."""
 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes._clock_pizza.probe import ClockPizza, answer_sign, circularity, gradient_cosines
 
-CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 QUICK = {"triples": 64, "permutations": 499}
 
 

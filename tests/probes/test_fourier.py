@@ -1,15 +1,13 @@
-"""The Fourier probe: planted frequencies, silence without a mechanism, published checkpoints."""
+"""The Fourier probe: planted frequencies, and silence without a mechanism."""
 
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
@@ -20,14 +18,7 @@ from mechint.subject import Subject
 from probes._fourier.probe import largest_z
 from probes.spectra import Spectrum
 
-CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 QUICK = {"removal_samples": 9, "removal_examples": 64}
-
-
-def published(name: str) -> Path:
-    if not (CHECKPOINTS / name).exists():
-        pytest.skip(f"the published checkpoint {name} is not beside the repository")
-    return CHECKPOINTS / name
 
 
 @pytest.mark.parametrize(("p", "frequencies"), [(23, (3, 7)), (31, (1, 2, 3, 14)), (24, (5, 7))])
@@ -128,30 +119,3 @@ def test_a_group_that_is_not_cyclic_is_sent_to_irreps() -> None:
     model = HookedTransformer(ModelConfig(d_model=8, n_heads=1, d_vocab=7, d_vocab_out=6))
     with pytest.raises(NotApplicableError, match="irreps serves other groups"):
         probe.run("fourier", Subject(model, task))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "task", "keys", "shares"),
-    [
-        (
-            "rep-theory/C113_T_seed1/model.pt",
-            {"task": "modular-arithmetic", "p": 113},
-            [16, 30, 56],
-            {16: 0.348, 30: 0.314, 56: 0.239},
-        ),
-        (
-            "progress-measures/wd_10-1_mod_addition_loss_curve.pth",
-            {},
-            [6, 23, 37, 39, 41],
-            {23: 0.24, 6: 0.17, 37: 0.15, 41: 0.14, 39: 0.13},
-        ),
-        ("pizza/model_q9rsl94xlv.pt", {}, [4, 12, 19, 21], {12: 0.28, 4: 0.27, 21: 0.25, 19: 0.19}),
-    ],
-)
-def test_published_checkpoints_have_their_published_frequencies(
-    name: str, task: dict, keys: list[int], shares: dict[int, float]
-) -> None:
-    metrics = probe.run("fourier", mechint.load(published(name), **task), **QUICK).metrics
-    assert metrics["logits.key_frequencies"] == keys
-    assert {k: metrics["embedding.share"][k] for k in shares} == pytest.approx(shares, abs=0.006)

@@ -1,8 +1,6 @@
-"""Progress measures against projections by least squares, plants, and a published run."""
+"""Progress measures against projections by least squares, and plants."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +13,6 @@ from mechint import planted, probe
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
 from probes._progress.probe import gini
-
-CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=12))
