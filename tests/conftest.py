@@ -7,6 +7,7 @@ tests, and only there: a tensor of another shape or type is an error.
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # several processes share the cores
@@ -26,6 +27,15 @@ jaxtyping.install_import_hook(["mechint", "probes", "tasks"], "mechint_shapes.ch
 
 settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")
+
+
+@pytest.fixture
+def published() -> Path:
+    """The folder of published checkpoints beside the repository, which need not be there."""
+    folder = Path(__file__).parents[2] / "shared" / "checkpoints"
+    if not folder.is_dir():
+        pytest.skip("the published checkpoints are not beside the repository: ../shared")
+    return folder
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -16,13 +16,6 @@ import pytest
 from mechint.registry import TASKS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-PUBLISHED = (
-    EXAMPLES.parents[1]
-    / "shared"
-    / "checkpoints"
-    / "progress-measures"
-    / "wd_10-1_mod_addition_loss_curve.pth"
-)
 Run = Callable[..., dict[str, Any]]
 
 ADDITION = {
@@ -177,11 +170,11 @@ def test_a_checkpoint_is_opened_without_an_argument(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not PUBLISHED.exists(), reason="no published checkpoint in ../shared/checkpoints"
-)
-def test_a_published_checkpoint_adds_by_its_published_frequencies(run: Run) -> None:
-    left = run("open_published_checkpoint", str(PUBLISHED), "modular-arithmetic", "p=113")
+def test_a_published_checkpoint_adds_by_its_published_frequencies(
+    run: Run, published: Path
+) -> None:
+    path = published / "progress-measures" / "wd_10-1_mod_addition_loss_curve.pth"
+    left = run("open_published_checkpoint", str(path), "modular-arithmetic", "p=113")
     keys = left["result"].metrics["logits.key_frequencies"]
     assert {6, 23, 37, 39, 41} >= set(keys) >= {23, 37, 41}
 

@@ -8,13 +8,6 @@ import pytest
 
 from benchmarks.published import FIGURES, Figure, compare, main
 
-ROOT = Path(__file__).parents[1]
-CHECKPOINTS = ROOT.parent / "shared" / "checkpoints"
-there = pytest.mark.skipif(
-    not CHECKPOINTS.is_dir(),
-    reason="the published checkpoints are not beside the repository (../shared/checkpoints)",
-)
-
 
 def test_agreement_is_a_tolerance_or_a_set() -> None:
     number = Figure("f", "q", 1.0, lambda path: 1.1, tolerance=0.05)
@@ -29,14 +22,12 @@ def test_a_folder_without_models_is_no_agreement(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@there
-def test_all_figures_measured_again_agree() -> None:
-    assert [row for row in compare(CHECKPOINTS) if not row["agrees"]] == []
+def test_all_figures_measured_again_agree(published: Path) -> None:
+    assert [row for row in compare(published) if not row["agrees"]] == []
 
 
 @pytest.mark.full
-@there
-def test_figures_measured_again_agree() -> None:
+def test_figures_measured_again_agree(published: Path) -> None:
     """Those that take seconds: not the shares, which ask for a whole run of fourier at p = 113."""
     wanted = ("18c9ev5v5p", "p99zdpze5l", "wd_10-1")
     figures = [
@@ -44,6 +35,6 @@ def test_figures_measured_again_agree() -> None:
         for figure in FIGURES
         if any(name in figure.file for name in wanted) and "share" not in figure.quantity
     ]
-    rows = compare(CHECKPOINTS, figures)
+    rows = compare(published, figures)
     assert len(rows) == len(figures) == 9
     assert [row for row in rows if not row["agrees"]] == []

@@ -18,14 +18,7 @@ from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.registry import TASKS
 from mechint.subject import Subject
 
-CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 QUICK = {"removal_samples": 9, "removal_examples": 64}
-
-
-def published(name: str) -> Path:
-    if not (CHECKPOINTS / "rep-theory" / name).exists():
-        pytest.skip(f"the published checkpoint rep-theory/{name} is not beside the repository")
-    return CHECKPOINTS / "rep-theory" / name
 
 
 @pytest.mark.parametrize(
@@ -98,8 +91,8 @@ def test_shares_of_the_hidden_layer_are_those_of_means_by_operand_and_product() 
 
 
 @pytest.mark.full
-def test_published_figures_of_s5() -> None:
-    path = published("S5_T_seed1")
+def test_published_figures_of_s5(published: Path) -> None:
+    path = published / "rep-theory" / "S5_T_seed1"
     theirs = json.loads((path / "summary_metrics.json").read_text())
     result = probe.run(
         "irreps", mechint.load(path / "model.pt", task="groups", group="S5"), **QUICK

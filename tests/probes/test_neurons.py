@@ -14,7 +14,6 @@ from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
 
-CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 QUICK = {"examples": 64, "sample": 8}
 
 
@@ -83,11 +82,9 @@ def test_what_is_no_pair_of_elements_is_refused() -> None:
     [("C113_T_seed1", {"16", "30", "56"}), ("S5_T_seed1", {"sign", "standard⊗sign"})],
 )
 def test_neurons_of_published_models_stand_in_their_key_representations(
-    folder: str, clusters: set[str]
+    folder: str, clusters: set[str], published: Path
 ) -> None:
-    path = CHECKPOINTS / "rep-theory" / folder / "model.pt"
-    if not path.exists():
-        pytest.skip(f"the published checkpoint rep-theory/{folder} is not beside the repository")
+    path = published / "rep-theory" / folder / "model.pt"
     metrics = probe.run("neurons", mechint.load(path), examples=64, permutations=9).metrics
     assert set(metrics["clusters"]) == clusters and metrics["clustered"] > 0.85
     assert min(metrics.get("phase_alignment", {"": 1}).values()) > 0.99

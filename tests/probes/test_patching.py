@@ -24,8 +24,6 @@ from mechint.subject import Subject
 from probes._patching import KINDS, Patching, at_positions, flipped, patched
 from probes._patching.measures import left_without
 
-SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"
-
 
 def made(seed: int = 0, **changes: Any) -> Subject:
     task = TASKS["comparison"](n=12, equals=True)
@@ -191,10 +189,11 @@ def test_heads_and_mlps_lead_and_not_the_stream_that_they_write_to() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("variable", "head"), [("pair_1", "L0H0 @ 3"), ("pair_0", "L0H1 @ 4")])
-def test_a_mechanism_enforced_by_training_is_found(variable: str, head: str) -> None:
-    if not SIIT.exists():
-        pytest.skip("the checkpoint siit/palindromes.pt is not beside the repository")
-    subject = mechint.load(SIIT, task="palindromes", n=6, half_length=2)
+def test_a_mechanism_enforced_by_training_is_found(
+    variable: str, head: str, published: Path
+) -> None:
+    path = published / "siit" / "palindromes.pt"
+    subject = mechint.load(path, task="palindromes", n=6, half_length=2)
     result = Patching(variable=variable).run(subject)
     assert result.verdict == "yes" and result.metrics["component"] == head
     assert result.metrics["recovered"] > 0.9 and 7 <= result.metrics["pairs"] < 256

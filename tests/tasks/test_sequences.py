@@ -14,10 +14,6 @@ import mechint
 import tasks
 from mechint.errors import DataError, NotApplicableError, ParameterError
 
-PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints"
-HERE = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="not beside the repository: ../shared")
-
-
 # --- balanced brackets ----------------------------------------------------------------------------
 
 
@@ -47,9 +43,8 @@ def test_one_condition_changes_while_the_other_stays(variable: str) -> None:
     assert ((pairs.base.tokens != pairs.source.tokens).sum(1) <= 2).all()
 
 
-@HERE
-def test_the_published_bracket_classifier_is_right() -> None:
-    path = PUBLISHED / "arena" / "brackets_model_state_dict.pt"
+def test_the_published_bracket_classifier_is_right(published: Path) -> None:
+    path = published / "arena" / "brackets_model_state_dict.pt"
     subject = mechint.load(path, task="balanced-brackets", model={"attention_dir": "bidirectional"})
     assert subject.task is not None
     batch = subject.task.sample(1000, 0)
