@@ -171,12 +171,13 @@ def audit(
     start = time.perf_counter()
     explanation = claims.explanation_of(subject, claimed)
     bench = Bench(subject, explanation.program, seed, examples)
-    found = _audit(bench, explanation)
+    found = audit_on(bench, explanation)
     known = subject.provenance["checkpoint"].get("path", "")
     return Audit(**{**vars(found), "seconds": time.perf_counter() - start, "path": str(known)})
 
 
-def _audit(bench: Bench, explanation: Explanation) -> Audit:
+def audit_on(bench: Bench, explanation: Explanation) -> Audit:
+    """Audit an explanation on the halves of a bench."""
     n = len(bench.judged)
     if n < MIN_INPUTS:
         return Audit(explanation, "abstains", reason=f"{n} judged inputs, {MIN_INPUTS} needed", n=n)

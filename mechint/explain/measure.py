@@ -267,9 +267,9 @@ def centered(logits: Tensor, slices: Sequence[slice]) -> Tensor:
     return torch.cat([logits[:, s] - logits[:, s].mean(1, keepdim=True) for s in slices], 1)
 
 
-def inner_bench(bench: Bench) -> Bench:
-    """A bench whose halves are those of the fitting half."""
-    inner = Bench(bench.subject, bench.program, bench.seed, bench.examples)
+def inner_bench(bench: Bench, program: Program | None = None) -> Bench:
+    """A bench whose halves are those of the fitting half; program: another one than its own."""
+    inner = Bench(bench.subject, program or bench.program, bench.seed, bench.examples)
     half = len(bench.fitted) // 2
     inner.fitted, inner.judged = bench.fitted[:half], bench.fitted[half:]
     return inner

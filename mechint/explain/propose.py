@@ -5,16 +5,19 @@ from __future__ import annotations
 import abc
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from mechint.errors import NotApplicableError, ParameterError
-from mechint.explain._audit import Audit, audit, beats_chance
+from mechint.explain._audit import Audit, audit, audit_on, beats_chance
 from mechint.explain.explanation import Explanation
-from mechint.explain.measure import MIN_INPUTS, Bench
+from mechint.explain.measure import MIN_INPUTS, Bench, inner_bench
 from mechint.registry import EXPLANATIONS, summary
 from mechint.subject import Subject
 from mechint.task import Program
+
+COMPLETED = 2
+"""How often an explanation is completed while it is incomplete, at most."""
 
 
 class Family(abc.ABC):
@@ -43,6 +46,12 @@ class Family(abc.ABC):
         where nothing is found.
         """
         return None, ()
+
+    def without(
+        self, bench: Bench, found: Explanation, blocks: Sequence[str]
+    ) -> Explanation | None:
+        """The same explanation without some blocks; None where none would be left."""
+        return None
 
 
 def explain(
@@ -84,13 +93,18 @@ def explain(
             continue
         serves = True
         for proposed in made.propose(bench):
-            first = audit(subject, proposed, seed=seed, examples=examples)
-            found.append(first)
-            if first.standing in ("incomplete", "wrong"):
-                completed, missing = made.complete(bench, first)
-                if completed is not None:
-                    found[-1] = Audit(**{**vars(first), "missing": missing})
-                    found.append(audit(subject, completed, seed=seed, examples=examples))
+            found.append(audit(subject, proposed, seed=seed, examples=examples))
+            for _ in range(COMPLETED):
+                if found[-1].standing not in ("incomplete", "wrong"):
+                    break
+                completed, missing = made.complete(bench, found[-1])
+                if completed is None:
+                    break
+                found[-1] = dataclasses.replace(found[-1], missing=missing)
+                found.append(audit(subject, completed, seed=seed, examples=examples))
+            smaller = _smaller(bench, made, found[-1])
+            if smaller is not None:
+                found.append(audit(subject, smaller, seed=seed, examples=examples))
     found.sort(key=lambda one: one.rank)
     if not found or found[0].standing in ("wrong", "abstains"):
         reason = "no program was found" if serves else "no family serves such a model and task"
@@ -100,6 +114,14 @@ def explain(
             first = dataclasses.replace(first, standing="abstains", reason=reason)
         found.insert(0, first)
     return found
+
+
+def _smaller(bench: Bench, family: Family, found: Audit) -> Explanation | None:
+    """A superfluous explanation without the blocks that are so on the fitting half, too."""
+    if found.standing != "superfluous":
+        return None
+    seen = audit_on(inner_bench(bench, found.explanation.program), found.explanation)
+    return family.without(bench, found.explanation, seen.superfluous) if seen.superfluous else None
 
 
 def _refused(subject: Subject, program: Program, reason: str, bench: Bench, start: float) -> Audit:

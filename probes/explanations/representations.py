@@ -6,6 +6,8 @@ fitting half.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,15 +24,19 @@ from mechint.groups.representations import Representations, representations
 from mechint.groups.spectrum import Harmonics
 from mechint.interventions import Site
 from mechint.subject import Subject
-from mechint.task import Program
-from probes.spectra import KeyRule, LogitSums, cosine_spectrum
+from mechint.task import Program, Step
+from probes.spectra import KeyRule, LogitSums, Spectrum, cosine_spectrum
 
 MAX_SPARE = 19
 """Spare representations in the null of each block, at most."""
 MAX_ADDED = 12
 """Representations that completing adds at most."""
 GAIN = 0.005
-"""Accuracy of the joint interchange that one more representation has to add."""
+"""Accuracy of a refill or the joint interchange that one more representation has to add."""
+DRAWS = 4
+"""Other inputs that each is refilled into, so that what is added does not hang on one draw."""
+DIFFERENCE, AMPLITUDE = "difference", "amplitudes |cos(w(x - y)/2)|"
+"""The variable x - y, and what it does in a pizza."""
 
 
 @dataclass(frozen=True)
@@ -92,28 +98,31 @@ class Setting:
         return found[:, :, :1] if self.group.is_cyclic else found
 
     def features(self, variable: str, names: Sequence[str]) -> Products:
-        """The entries of the representations `names` of one variable."""
+        """The entries of the representations `names` of one variable, a group each."""
         tables = [self.matrices(name).flatten(1) for name in names]
-        joined = torch.cat(tables, 1) if tables else torch.zeros(self.group.order, 0).double()
-        return Products((((variable, joined),),))
+        none = torch.zeros(self.group.order, 0).double()
+        return Products(tuple(((variable, table),) for table in tables or [none]))
 
     def bilinear(self, names: Sequence[str]) -> Products:
         """The products of the entries of ρ(x) with those of ρ(y), for the same ρ."""
         tables = [self.matrices(name).flatten(1) for name in names]
         return Products(tuple(((self.x, table), (self.y, table)) for table in tables))
 
-    def blocks(self, names: Sequence[str], power: int = 1) -> dict[str, slice]:
-        """Columns of each representation in `features`, or of its products in `bilinear`."""
-        found, start = dict[str, slice](), 0
-        for name in names:
-            width = self.matrices(name).flatten(1).shape[1] ** power
-            found[name], start = slice(start, start + width), start + width
-        return found
+    def with_difference(self, program: Program) -> Program:
+        """The program with the variable `DIFFERENCE`, on which no answer depends."""
+        table = torch.from_numpy(self.group.table[:, self.group.inverses])
+
+        def compute(tokens: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return table.to(x.device)[x, y]
+
+        words = f"{self.x} - {self.y}"
+        step = Step(DIFFERENCE, self.group.order, compute, (self.x, self.y), words)
+        return dataclasses.replace(program, steps=(*program.steps, step))
 
     def inputs(self, names: Sequence[str]) -> tuple[Part, Part]:
         """Parts for the operands, where they enter the residual stream."""
         first, second = (
-            Part(variable, site, (variable,), self.features(variable, names), self.blocks(names))
+            self._part(variable, site, (variable,), names, self.features(variable, names))
             for variable, site in zip((self.x, self.y), self.first, strict=True)
         )
         return first, second
@@ -121,29 +130,58 @@ class Setting:
     def product(self, names: Sequence[str]) -> Part:
         """The part for the answer at the last site."""
         features = self.features(self.answer, names)
-        return Part("answer", self.last, (self.answer,), features, self.blocks(names), reads=True)
+        return self._part("answer", self.last, (self.answer,), names, features, reads=True)
+
+    def pizza(self, names: Sequence[str]) -> Part:
+        """The same where every wave of the sum, of frequency w, has a constant amplitude and one
+        that grows with |cos(w(x - y)/2)|: what neurons make of cos wx + cos wy, which is
+        2 cos(w(x - y)/2) cos(w(x + y)/2).
+        """
+        groups = []
+        for name in names:
+            waves = self.matrices(name).flatten(1)
+            size = ((1 + waves[:, :1]) / 2).clamp(min=0).sqrt()  # |cos(θ/2)| of cos θ
+            amplitude = torch.cat([torch.ones_like(size), size], 1)
+            groups.append(((self.answer, waves), (DIFFERENCE, amplitude)))
+        held, features = (self.answer, DIFFERENCE), Products(tuple(groups))
+        return self._part("answer", self.last, held, names, features, reads=True)
 
     def products(self, names: Sequence[str]) -> Part:
         """The part for bilinear products at the last site."""
-        return Part(
-            "products",
-            self.last,
-            (self.x, self.y),
-            self.bilinear(names),
-            self.blocks(names, power=2),
-            reads=True,
-        )
+        held, features = (self.x, self.y), self.bilinear(names)
+        return self._part("products", self.last, held, names, features, reads=True)
+
+    def _part(
+        self,
+        name: str,
+        site: Site,
+        variables: tuple[str, ...],
+        names: Sequence[str],
+        features: Products,
+        reads: bool = False,
+    ) -> Part:
+        """A part with a block for each representation, of which `features` has a group each."""
+        blocks, start = dict[str, slice](), 0
+        for block, group in zip(names, features.groups, strict=False):
+            width = math.prod(table.shape[1] for _, table in group)
+            blocks[block], start = slice(start, start + width), start + width
+        return Part(name, site, variables, features, blocks, reads)
 
 
-def key_representations(bench: Bench, setting: Setting) -> dict[str, float]:
-    """Key representation → cosine of the logits with its character, on the fitting half."""
+def spectrum(bench: Bench, setting: Setting) -> Spectrum:
+    """Cosines of the logits with the characters of the group, on the fitting half."""
     logits = bench.centered_logits[bench.fitted]
     logits = logits - logits.mean(0)
     answers = bench.values(bench.fitted)[setting.answer].cpu()
     n = setting.group.order
     sums = torch.zeros(n, n).double().index_add_(0, answers, logits).numpy()
     summed = LogitSums(sums, len(answers), float(logits.square().sum()))
-    found = cosine_spectrum(Harmonics(setting.group), summed, KeyRule(), bench.seed)
+    return cosine_spectrum(Harmonics(setting.group), summed, KeyRule(), bench.seed)
+
+
+def key_representations(bench: Bench, setting: Setting) -> dict[str, float]:
+    """Key representation → cosine of the logits with its character, on the fitting half."""
+    found = spectrum(bench, setting)
     return {str(key): found.by_label[key] for key in found.keys}
 
 
@@ -151,6 +189,8 @@ class _Group(Family):
     """The base of these families: keys, completion by the largest unexplained effect."""
 
     last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
+    fuller: ClassVar[Callable[[Setting, Sequence[str]], Part] | None] = None
+    """The part of the last site that completing tries first."""
     program: Program
     heads: list[tuple[int, tuple[int, ...]]]
 
@@ -168,9 +208,17 @@ class _Group(Family):
         return setting, list(key_representations(bench, setting))
 
     def make(
-        self, setting: Setting, keys: Sequence[str], inputs: Sequence[str], family: str, words: str
+        self,
+        setting: Setting,
+        keys: Sequence[str],
+        inputs: Sequence[str],
+        words: str,
+        last: Callable[[Setting, Sequence[str]], Part] | None = None,
     ) -> Explanation:
-        """The explanation by `keys` at the last site and `inputs` at the operands."""
+        """The explanation by `keys` at the last site and `inputs` at the operands; last: the part
+        of the last site, that of the family when None.
+        """
+        last = last or type(self).last
         others = [name for name in setting.names() if name not in {*keys, *inputs}]
         size = {name: setting.matrices(name).flatten(1).shape[1] for name in setting.names()}
 
@@ -183,24 +231,27 @@ class _Group(Family):
                     chosen.append(name)
             if not chosen:
                 return None
-            parts = (*setting.inputs(chosen), type(self).last(setting, chosen))
+            parts = (*setting.inputs(chosen), last(setting, chosen))
             return Explanation("spare", program, parts)
 
         def spare_blocks(part: Part, name: str) -> list[Features]:
             alike = [other for other in others if size[other] == size[name]][:MAX_SPARE]
-            found = [type(self).last(setting, [other]).features for other in alike]
+            found = [last(setting, [other]).features for other in alike]
             return [features for features in found if features is not None]
 
-        program = self.program
-        parts = (*setting.inputs(inputs), type(self).last(setting, keys))
+        program, end = self.program, last(setting, keys)
+        if DIFFERENCE in end.variables:
+            program = setting.with_difference(program)
+        parts = (*setting.inputs(inputs), end)
         words_of = "attention is the same for every input"
         routes = [Route(words_of, layer, heads) for layer, heads in self.heads]
         added = [name for name in inputs if name not in keys]
         without = [name for name in keys if name not in inputs]
         more = f", inputs also {', '.join(added)}" if added else ""
         more += f", inputs without {', '.join(without)}" if without else ""
+        more += f", {AMPLITUDE}" if DIFFERENCE in end.variables else ""
         name = f"{words} {', '.join(keys)}{more}"
-        return Explanation(name, program, parts, tuple(routes), family, spare, spare_blocks)
+        return Explanation(name, program, parts, tuple(routes), self.name, spare, spare_blocks)
 
     def applies(self, subject: Subject) -> bool:
         return Setting.of(subject) is not None
@@ -210,17 +261,38 @@ class _Group(Family):
         assert setting is not None
         if not found.explanation.parts:
             return None, ()
-        keys = list(found.explanation.parts[-1].blocks)
-        inputs = list(found.explanation.parts[0].blocks)
+        end, inputs = found.explanation.parts[-1], list(found.explanation.parts[0].blocks)
+        keys, last, fuller = list(end.blocks), self._ending(end), type(self).fuller
+        words = found.explanation.name.partition(keys[0])[0].strip()
+        inner = inner_bench(bench, setting.with_difference(bench.program))
+        if fuller is not None and last is not fuller:
+            gained = refilled(inner, fuller(setting, keys)) - refilled(inner, last(setting, keys))
+            if gained >= GAIN * len(keys):  # as much as so many more keys
+                return self.make(setting, keys, inputs, words, fuller), (AMPLITUDE,)
         held = entering(bench, found.explanation)
-        more = missing_keys(bench, setting, keys, type(self).last)
+        more = missing_keys(inner, setting, keys, last)
         added = largest_effects(bench, setting, held)
         if not more and {*held, *added} == {*inputs}:
             return None, ()
-        family, words = found.explanation.family, found.explanation.name.partition(keys[0])[0]
-        made = self.make(setting, [*keys, *more], [*held, *added], family, words.strip())
+        made = self.make(setting, [*keys, *more], [*held, *added], words, last)
         missing = (*more, *(name for name in added if name not in inputs))
         return made, tuple(dict.fromkeys(missing))
+
+    def without(
+        self, bench: Bench, found: Explanation, blocks: Sequence[str]
+    ) -> Explanation | None:
+        setting, (first, *_, end) = Setting.of(bench.subject), found.parts
+        assert setting is not None
+        keys, inputs = (
+            [name for name in part.blocks if name not in blocks] for part in (end, first)
+        )
+        words = found.name.partition(next(iter(end.blocks)))[0].strip()
+        return self.make(setting, keys, inputs, words, self._ending(end)) if keys else None
+
+    def _ending(self, end: Part) -> Callable[[Setting, Sequence[str]], Part]:
+        """How a part of the last site was made."""
+        fuller = type(self).fuller
+        return fuller if fuller and DIFFERENCE in end.variables else type(self).last
 
 
 def entering(bench: Bench, explanation: Explanation) -> list[str]:
@@ -228,7 +300,7 @@ def entering(bench: Bench, explanation: Explanation) -> list[str]:
     them in the inputs changes the logits, on the fitting half alone, in a way that is predicted
     worse than by no change. These may be made of others, as a second harmonic is.
     """
-    inner = inner_bench(bench)
+    inner = inner_bench(bench, explanation.program)
     *first, last = (inner.fit(part) for part in explanation.parts)
     return [
         name
@@ -237,35 +309,36 @@ def entering(bench: Bench, explanation: Explanation) -> list[str]:
     ]
 
 
+def refilled(bench: Bench, part: Part) -> float:
+    """Accuracy when a part comes from the program and the rest of its site from other inputs."""
+    n = len(bench.judged)
+    base = bench.judged[torch.cat([bench.order("refilled", n, draw) for draw in range(DRAWS)])]
+    to = bench.judged.repeat(DRAWS)
+    edit = bench.edit(bench.fit(part), bench.values(base), bench.values(to))
+    return bench.share(bench.logits(base, [edit]), bench.targets(to))
+
+
 def missing_keys(
-    bench: Bench,
+    inner: Bench,
     setting: Setting,
     keys: Sequence[str],
     last: Callable[[Setting, Sequence[str]], Part],
 ) -> list[str]:
     """Representations that the last site lacks, by the energy of their products there: those that
-    add to the accuracy of refilling it, on the fitting half alone.
+    add to the accuracy of refilling it; inner: a bench of the fitting half.
     """
-    inner = inner_bench(bench)
     rest = [name for name in setting.names() if name not in keys]
     every = inner.fit(setting.product([*keys, *rest]))
     sizes = {
         name: float(every.weights[columns].square().sum())
         for name, columns in every.part.blocks.items()
     }
-    base = inner.judged[inner.order("missing keys", len(inner.judged))]
-    old, own = inner.values(base), inner.values(inner.judged)
-
-    def refilled(names: Sequence[str]) -> float:
-        edit = inner.edit(inner.fit(last(setting, names)), old, own)
-        return inner.share(inner.logits(base, [edit]), inner.targets(inner.judged))
-
     chosen: list[str] = []
-    reached = refilled(keys)
+    reached = refilled(inner, last(setting, keys))
     for name in sorted(rest, key=lambda one: -sizes[one])[:MAX_ADDED]:
         if reached >= inner.accuracy - 1e-9:
             break
-        more = refilled([*keys, *chosen, name])
+        more = refilled(inner, last(setting, [*keys, *chosen, name]))
         if more >= reached + GAIN:
             chosen, reached = [*chosen, name], more
     return chosen
@@ -310,6 +383,7 @@ class Frequencies(_Group):
 
     name: ClassVar[str] = "frequencies"
     last = Setting.product
+    fuller = Setting.pizza
 
     def applies(self, subject: Subject) -> bool:
         setting = Setting.of(subject)
@@ -318,7 +392,7 @@ class Frequencies(_Group):
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         setting, keys = self.read(bench)
         if keys:
-            yield self.make(setting, keys, keys, self.name, "addition by frequencies")
+            yield self.make(setting, keys, keys, "addition by frequencies")
 
 
 class GroupProducts(_Group):
@@ -334,7 +408,7 @@ class GroupProducts(_Group):
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         setting, keys = self.read(bench)
         if keys:
-            yield self.make(setting, keys, keys, self.name, "product of representations")
+            yield self.make(setting, keys, keys, "product of representations")
 
 
 class Bilinear(GroupProducts):
@@ -346,4 +420,4 @@ class Bilinear(GroupProducts):
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         setting, keys = self.read(bench)
         if keys:
-            yield self.make(setting, keys, keys, self.name, "bilinear in representations")
+            yield self.make(setting, keys, keys, "bilinear in representations")
