@@ -7,24 +7,14 @@ CHECKPOINTS is a folder that holds the published models; those that are not in i
 page is written as ``what-models-run.md``. With ``--rows FILE`` finished rows are kept there, and
 are not measured again.
 
-**Clock and pizza as one family.** arXiv 2512.25060 holds that models with learned attention
-("clocks") and with uniform attention ("pizzas") add alike: neurons read a sum of the same waves of
-both operands. If so, the activation that the MLP reads at the answer may be replaced by its best
-fit g(x) + g(y), one function g of both operands (least squares on one half of the pairs), and the
-answers on the other half stay. This was fixed before the seeds were judged, though after four
-published models had been seen: of each modulus, seeds of learned attention count whose accuracy is
-at least `LEARNED`; `KEPT` of it is what the sum alone has to keep. The claim is *supported* where
-the 95% interval of the share of seeds that do lies above one half, *refuted* where it lies below,
-else undecided. Uniform attention is the positive control, since there the sum is exact; a sum with
-the second operand permuted is the null. A stricter claim, that nothing but the sum is used, is
-judged alike by the audit's refill: the sum from the program, the rest of another input.
+How clock and pizza are put to the test as one family is said on the page, in `FAMILY`; bounds and
+null were fixed before the seeds were judged, though after four published models had been seen.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -130,13 +120,14 @@ arXiv 2512.25060 holds that models with learned attention ("clocks") and with un
 ("pizzas") add alike: neurons read a sum of the same waves of both operands. Here the activation
 that the MLP reads at the answer is replaced by its best fit g(x) + g(y), one function of both
 operands, fitted on half of the pairs and judged on the others (**sum alone**; null: the second
-operand permuted), or the sum comes from the program and the rest from another input (**refill**).
-A seed counts where its accuracy is 95%, and keeps the sum where 90% of that accuracy is left; the
-claim is supported where the 95% interval (Wilson) of the share of such seeds of learned attention
-lies above one half, refuted where it lies below. Uniform attention is the positive control: there
-the sum is exact. **additive**: R² of the sum at that activation. **symmetricity**: gradient
-symmetricity of the [probe](probes/clock-pizza.md), median and range; published clock .33, pizza
-.99.
+operand permuted). A stricter claim, that nothing but the sum is used, is judged by the audit's
+refill: the sum comes from the program and the rest from another input (**refill**). A seed counts
+where its accuracy is 95%, and keeps the sum where 90% of that accuracy is left; the claim is
+supported where the 95% interval (Wilson) of the share of such seeds of learned attention lies above
+one half, refuted where it lies below. Uniform attention is the positive control: there the sum is
+exact. All this was fixed before a seed was judged. **additive**: R² of the sum at that activation.
+**symmetricity**: gradient symmetricity of the [probe](probes/clock-pizza.md), median and range;
+published clock .33, pizza .99.
 """
 
 COLUMNS = {
@@ -386,7 +377,7 @@ def seeds_section(rows: Sequence[Mapping[str, Any]], told: str) -> list[str]:
 
 
 def family_section(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whether clock and pizza are one family, of seeds that learned; see the module."""
+    """Whether clock and pizza are one family, of seeds that learned; see `FAMILY`."""
     lines = ["", "| attention | seeds | sum alone keeps | refill keeps | stands or incomplete |"]
     lines[1] += " sum alone, median (null) | additive, median | symmetricity |"
     lines.append("|" + " --- |" * 8)
@@ -431,9 +422,10 @@ def _classes(classes: Counter[tuple[int, ...]], p: int) -> list[str]:
 
 
 def page(
-    rows: Sequence[Mapping[str, Any]], seeds: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
+    rows: Sequence[Mapping[str, Any]],
+    seeds: Sequence[tuple[Trained, Sequence[Mapping[str, Any]]]],
 ) -> str:
-    """The page in Markdown; seeds: of each sweep, its command and rows."""
+    """The page in Markdown; seeds: of each sweep, how it was trained, and its rows."""
     counts = Counter(row.get("standing", "not asked") for row in rows)
     summary = ", ".join(f"{name} {count}" for name, count in counts.most_common())
     lines = [
@@ -449,23 +441,34 @@ def page(
     ]
     if seeds:
         lines.append(FAMILY.rstrip())
-    plans = [re.sub(r" --set attention_rate=\S+| --over .*", "", told) for told, _ in seeds]
-    for plan in dict.fromkeys(plans):
-        those = [one for one, its in zip(seeds, plans, strict=True) if its == plan]
-        told = "\n".join(f"- {told}" for told, _ in those)
+    for plan in dict.fromkeys(sweep.plan for sweep, _ in seeds):
+        those = [(sweep, some) for sweep, some in seeds if sweep.plan == plan]
+        told = "\n".join(f"- {sweep.command}" for sweep, _ in those)
         lines += seeds_section([row for _, some in those for row in some], told)
     return "\n".join(lines) + "\n"
 
 
-def trained(folder: Path) -> str:
-    """The command of a sweep over seeds."""
-    plan = read_json(folder / "sweep.json")
-    own = [one for one in plan[0]["settings"] if "." not in one.partition("=")[0]]
-    seeds = sorted(run["seed"] for group in plan for run in group["runs"])
-    preset = " --preset fast" if len(own) < len(plan[0]["settings"]) else ""
-    settings = "".join(f" --set {one}" for one in own)
-    over = f"--over seed={seeds[0]}:{seeds[-1] + 1}"
-    return f"`mechint sweep modular-arithmetic{preset}{settings} {over}`"
+@dataclass(frozen=True)
+class Trained:
+    """How a sweep over seeds was trained: its command, and the settings of it that sweeps share
+    whose attention alone differs.
+    """
+
+    command: str
+    plan: tuple[str, ...]
+
+    @classmethod
+    def of(cls, folder: Path) -> Trained:
+        """What the plan of a sweep says."""
+        plan = read_json(folder / "sweep.json")
+        settings = plan[0]["settings"]
+        own = [one for one in settings if "." not in one.partition("=")[0]]
+        seeds = sorted(run["seed"] for group in plan for run in group["runs"])
+        words = ["mechint sweep modular-arithmetic"]
+        words += ["--preset fast"] if len(own) < len(settings) else []
+        words += [*(f"--set {one}" for one in own), f"--over seed={seeds[0]}:{seeds[-1] + 1}"]
+        shared = tuple(one for one in settings if not one.startswith("attention_rate="))
+        return cls(f"`{' '.join(words)}`", shared)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -481,7 +484,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with counting("explaining") as update:
         rows = survey(models_in(chosen.folder), chosen.rows, update)
         seeds = [
-            (trained(sweep), survey(seeds_in(sweep), chosen.rows, update, seed_measured))
+            (Trained.of(sweep), survey(seeds_in(sweep), chosen.rows, update, seed_measured))
             for sweep in chosen.seeds
         ]
     write_text(chosen.out / "what-models-run.md", page(rows, seeds))

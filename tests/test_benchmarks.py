@@ -202,8 +202,10 @@ def test_what_models_run_is_measured_once_and_written(tmp_path: Path) -> None:
     blocks = ([["1", "2"], ["2", "4"], ["1", "4"]] * 2)[:5]
     seeds = [seed | {"model": str(i), "rate": 1, "blocks": b} for i, b in enumerate(blocks)]
     seeds = [one | {"alone": 1.0} for one in seeds]
-    told = [f"a sweep --set attention_rate={rate} --over seed=0:9" for rate in (0, 1)]
-    apart = explanations.page(rows, [("a sweep", seeds[:2]), ("another plan", seeds[2:])])
+    told = [
+        explanations.Trained(name, (plan,)) for name, plan in (("a", "1"), ("b", "1"), ("c", "2"))
+    ]
+    apart = explanations.page(rows, [(told[0], seeds[:2]), (told[2], seeds[2:])])
     assert [f"## {n} seeds of addition mod 11" in apart for n in (2, 3, 5)] == [True, True, False]
     text = explanations.page(rows, [(told[0], seeds[:2]), (told[1], seeds[2:])])
     assert "# What 7 models run" in text and "| `examples/maximum` | Max of list" in text

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explain import Explanation, Part, audit, explain, head, site
+from mechint.explain.code import written
 from mechint.explain.measure import Bench
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
@@ -37,14 +39,14 @@ def addition(noise: float = 0.05, seed: int = 1) -> Subject:
     return planted.modular_addition(P, KEYS, noise=noise, rotation_seed=seed, seed=seed).subject
 
 
-def forced(subject: Subject, keys: list[str]) -> Explanation:
+def forced(subject: Subject, keys: list[str], last: Any = Setting.product) -> Explanation:
     """The explanation by some frequencies, whatever the logits hold."""
     setting, family = Setting.of(subject), Frequencies()
     assert setting is not None and subject.task is not None
     program = subject.task.own_program
     assert program is not None
     family.read(Bench(subject, program))
-    return family.make(setting, keys, keys, "frequencies", "forced")
+    return family.make(setting, keys, keys, "forced", last)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
@@ -58,6 +60,44 @@ def test_planted_frequencies_stand_and_no_others(noise: float) -> None:
     assert all(t.null is None or t.null < 0.2 for t in best.tests if t.kind == "refill")
 
 
+def test_a_planted_pizza_is_completed_by_the_amplitude_of_its_waves() -> None:
+    """Refilled into another pair, the waves of that pair's sum stay times |cos(w(x - y)/2)| less
+    its mean: of these three frequencies they answer a tenth of the pairs.
+    """
+    plant = planted.modular_addition(
+        P, (2, 12, 14), constant_attention=True, noise=0.05, rotation_seed=11, seed=11
+    )
+    best, keys = explain(plant.subject, family="frequencies")
+    assert (best.standing, keys.standing) == ("stands", "incomplete")
+    assert (
+        keys.missing == ("amplitudes |cos(w(x - y)/2)|",)
+        and keys.missing[0] in best.explanation.name
+    )
+    assert best.value("refill") > keys.value("refill") + 0.05
+    assert best.value("match") > 0.95 > 0.85 > keys.value("match")
+    assert list(best.explanation.parts[-1].blocks) == ["2", "12", "14"]
+    assert written(plant.subject, best.explanation).agreement > 0.95
+    wrong = forced(plant.subject, ["2", "12", "5"], Setting.pizza)
+    assert audit(plant.subject, wrong).standing in ("wrong", "incomplete")
+
+
+def test_waves_of_a_pizza_are_those_of_loops() -> None:
+    """w (x - y)/2 is one half of 2π k (x - y)/p, whose cosine has one sign or the other mod p."""
+    subject = addition()
+    setting, program = Setting.of(subject), subject.task.own_program  # type: ignore[union-attr]
+    assert setting is not None and program is not None
+    values = Bench(subject, setting.with_difference(program)).values(torch.arange(40))
+    features = setting.pizza(["3", "8"]).features
+    assert features is not None
+    for row, x, y in zip(features(values), values["x"].tolist(), values["y"].tolist(), strict=True):
+        made = []
+        for angle in (2 * math.pi * key / P for key in (3, 8)):
+            size = abs(math.cos(angle * (x - y) / 2))
+            for wave in (math.cos(angle * (x + y)), math.sin(angle * (x + y))):
+                made += [wave, wave * size]
+        assert row.tolist() == pytest.approx(made, abs=1e-9)
+
+
 @pytest.mark.parametrize(
     "keys", [["1", "2", "5"], ["3", "8", "5"], ["3", "8"]], ids=["wrong", "one wrong", "missing"]
 )
@@ -68,6 +108,13 @@ def test_wrong_frequencies_do_not_stand(keys: list[str]) -> None:
 def test_a_superfluous_frequency_is_named() -> None:
     found = audit(addition(), forced(addition(), ["3", "8", "12", "5"]))
     assert found.standing == "superfluous" and found.superfluous == ("5",)
+    bench = Bench(addition(), found.explanation.program)
+    family = Frequencies()
+    family.read(bench)
+    smaller = family.without(bench, found.explanation, found.superfluous)
+    assert smaller is not None and smaller.name == "forced 3, 8, 12"
+    assert audit(addition(), smaller).standing == "stands"
+    assert family.without(bench, smaller, ["3", "8", "12"]) is None
 
 
 def test_controls_are_refused_also_when_forced() -> None:
@@ -295,6 +342,17 @@ def test_networks_of_two_operands_are_explained() -> None:
     found = explain(mechint.load(path / "model.pt"))[0]
     assert found.standing == "incomplete" and found.value("interchange") > 0.99
     assert set(found.explanation.parts[-1].blocks) == keys and len(keys) == 13
+
+
+@published
+@pytest.mark.full
+def test_a_smaller_program_is_proposed_where_frequencies_are_superfluous() -> None:
+    """A linear model, of whose twelve frequencies four say no more than any others."""
+    best, all_of_them = explain(mechint.load(CHECKPOINTS / "pizza" / "model_7r4zst7evs.pt"))
+    assert (best.standing, all_of_them.standing) == ("stands", "superfluous")
+    kept, named = (set(one.explanation.parts[-1].blocks) for one in (best, all_of_them))
+    assert kept | {*all_of_them.superfluous} == named and kept.isdisjoint(all_of_them.superfluous)
+    assert best.value("refill") >= 0.99 and best.value("interchange") >= 0.99
 
 
 @published
