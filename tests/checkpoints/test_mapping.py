@@ -214,15 +214,3 @@ def test_constants_and_sinusoids(tmp_path):
     positions = torch.arange(3.0)
     torch.testing.assert_close(subject.model.W_pos[:, 0], positions.sin())
     torch.testing.assert_close(subject.model.W_pos[:, 3], (positions / 10_000 ** (1 / 3)).cos())
-
-
-def test_the_published_model_of_other_names_finds_every_maximum(published):
-    opened = load_checkpoint(published / "mapping" / "max_of_list_other_names.pt")
-    digits = torch.randint(10, (2000, 5), generator=torch.Generator().manual_seed(0))
-    between = torch.full_like(digits, 11)
-    between[:, -1] = 12
-    tokens = torch.stack([digits, between], 2).flatten(1)
-    tokens = torch.cat([torch.full((2000, 1), 10), tokens], 1)  # start, d, 11, …, d, 12
-    with torch.no_grad():
-        best = opened.model(tokens)[:, -1].argmax(-1)
-    assert torch.equal(best, digits.max(1).values)

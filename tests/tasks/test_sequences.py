@@ -1,16 +1,14 @@
-"""Tasks on sequences: variables against plain recomputation, and a published model of one."""
+"""Tasks on sequences: variables against plain recomputation."""
 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mechint
 import tasks
 from mechint.errors import DataError, NotApplicableError, ParameterError
 
@@ -41,17 +39,6 @@ def test_one_condition_changes_while_the_other_stays(variable: str) -> None:
     assert torch.equal(value_of(pairs.base.tokens), value_of(pairs.source.tokens))
     assert (value_of(pairs.base.tokens) == 1).all()  # else the answer could not change
     assert ((pairs.base.tokens != pairs.source.tokens).sum(1) <= 2).all()
-
-
-def test_the_published_bracket_classifier_is_right(published: Path) -> None:
-    path = published / "arena" / "brackets_model_state_dict.pt"
-    subject = mechint.load(path, task="balanced-brackets", model={"attention_dir": "bidirectional"})
-    assert subject.task is not None
-    batch = subject.task.sample(1000, 0)
-    with torch.no_grad():
-        logits = subject.model(batch.tokens)[:, 0]
-    right = logits.argmax(-1) == batch.targets[:, 0, 0]
-    assert right.double().mean() > 0.995
 
 
 # --- lists ----------------------------------------------------------------------------------------
