@@ -192,7 +192,7 @@ def test_a_place_is_right_behind_its_site_alone() -> None:
         ("resid_pre", 1, 1): "right",
         ("resid_pre", 0, 1): "before",
         ("resid_pre", 1, "answer"): "wrong",
-        ("resid_mid", 1, "answer"): "right",
+        ("resid_mid", 1, "answer"): "behind",
     }
     for (kind, layer, pos), said in cases.items():
         metrics = {"hook": f"blocks.{layer}.hook_{kind}", "pos": pos}
@@ -201,10 +201,11 @@ def test_a_place_is_right_behind_its_site_alone() -> None:
         ("L0H1 @ 1", "right"),
         ("L0H0 @ 1", "wrong"),
         ("L0 MLP @ answer", "wrong"),
-        ("L1 resid_mid @ answer", "right"),
+        ("L1 resid_mid @ answer", "behind"),
+        ("L1H1 @ answer", "behind"),
     ):
-        assert zoo._held(site_of(place), site, answer=2) == said
-    assert zoo._held(site, site_of("L0 MLP @ 1"), answer=2) == "before"
+        assert zoo._held(site_of(place), site, answer=2, last=(0, 2)) == said
+    assert zoo._held(site, site_of("L0 MLP @ 1"), answer=2, last=(0, 2)) == "before"
     for components, said in (
         (["L0H1", "L1H0", "L1 MLP"], "right"),
         (["L0H1", "L0H0"], "right"),

@@ -31,11 +31,11 @@ from mechint.intervals import wilson
 from mechint.interventions import Site
 from mechint.parallel import run_jobs, usable_cores
 from mechint.planted import enforce_each, random_alignment, save_enforced, truth_of
-from mechint.planted.enforced import depth_of
+from mechint.planted.enforced import depth_of, sample_all
 from mechint.progress import counting
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
-from mechint.task import Task
+from mechint.task import FiniteTask, Task
 from mechint.training import spec
 
 
@@ -100,13 +100,17 @@ ASKED: dict[str, dict[str, Any]] = {
     "circuits": {},
     "explain": {},
     "audit": {},
+    "ablation": {"components": ("head", "mlp"), "neurons": 0},
+    "lens": {},
 }
 """What is held against the truth, with settings other than its defaults."""
 LOCAL = {"das": 1, "audit": 5}
 """Probes that can be asked about one site, and how many sites of each kind that does not hold."""
 TOGETHER = 10
 """Models of an ensemble."""
-SAID = ("right", "before", "wrong", "silent", "unclear", "refused")
+EXAMPLES = 1024
+"""Examples of a generated task that probes are given."""
+SAID = ("right", "before", "behind", "wrong", "silent", "unclear", "refused")
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -187,12 +191,14 @@ def ask(
     **more: Any,
 ) -> str:
     """The answer of a probe about one variable: "right", where it names the site that holds it;
-    "before", a place on the way there; "wrong", another; "silent", "unclear" or "refused".
+    "before", a place on the way there; "behind", one that carries it on to the answer; "wrong",
+    another; "silent", "unclear" or "refused".
 
-    at: a site that does not hold it, of which alone is asked, by "das" and "audit": "wrong" where
-    it is claimed.
+    at: a site that does not hold it, of which alone is asked, by the probes of `LOCAL`: "wrong"
+    where it is claimed.
     """
     site, answer = site_of(truth["alignment"][variable]), int(subject.answer_positions[0])
+    last = max(depth_of(site_of(one)) for one in truth["alignment"].values())
     try:
         if probe == "audit":
             found = audit(subject, Part(variable, at or site, (variable,)))
@@ -206,9 +212,11 @@ def ask(
             sites = [part.site for parts in standing for part in parts if part.name == variable]
             if not sites:
                 return "unclear" if audits[0].standing == "abstains" else "silent"
-            return _held(sites[0], site, answer)
+            return _held(sites[0], site, answer, last)
         name = probe.split()[0]
-        settings = {**ASKED[name], **ASKED[probe], **more, "variable": variable}
+        settings = {**ASKED[name], **ASKED[probe], **more}
+        if name not in ("ablation", "lens"):  # which look at whole answers
+            settings["variable"] = variable
         if at is not None:
             settings |= {"hook": at.hook, "pos": at.pos}
         result = PROBES[name].from_dict(settings).run(subject, seed=0)
@@ -243,37 +251,52 @@ def _audits(subject: Subject) -> list[Audit]:
 def _named(
     probe: str, metrics: Mapping[str, Any], truth: Mapping[str, Any], site: Site, answer: int
 ) -> str:
-    """Return whether the place found is the site or follows from it, or is one before it that the
-    variable may pass on its way there; the answer is read at `answer`.
+    """Return whether the place found is the site, is one before it that the variable may pass on
+    its way there, or one behind it; the answer is read at `answer`.
     """
+    held = [dataclasses.replace(site_of(one), pos=None) for one in truth["alignment"].values()]
+    first, last = depth_of(site), max(map(depth_of, held))
     if probe == "patching":
-        if str(site) in [metrics["component"], *metrics["tied"]]:
+        if str(site) in metrics["tied"]:
             return "right"
-        return "before" if depth_of(site_of(metrics["component"])) < depth_of(site) else "wrong"
-    if probe == "circuits":  # its component, and none from there to the last site that is no site
-        held = [dataclasses.replace(site_of(one), pos=None) for one in truth["alignment"].values()]
-        first, last = depth_of(site), max(map(depth_of, held))
-        named = {site_of(one) for one in metrics["components"]}
+        return _held(site_of(metrics["component"]), site, answer, last)
+    if probe == "lens":  # no answer is read before what determines it
+        carried = first if site.pos == answer else (first[0] + 1, 1)
+        return "right" if depth_of(site_of(metrics["lens.ready_after"])) >= carried else "wrong"
+    if "needed" in metrics or "components" in metrics:
+        # its component, and none from there to the last site that is no site; what an answer needs
+        # may be read by any of them
+        named = {site_of(one) for one in metrics.get("needed") or metrics["components"]}
         own = dataclasses.replace(site, pos=None)
+        first = last if "needed" in metrics else first
         late = {one for one in named if first <= depth_of(one) <= last}
         return "right" if own in named and late <= {*held} else "wrong"
-    return _held(Site(metrics["hook"], metrics["pos"]), site, answer)
+    found = Site(metrics["hook"], metrics["pos"])
+    if shares := metrics.get("by_head"):  # of heads side by side, the one with most of it
+        found = dataclasses.replace(site_of(max(shares, key=shares.get)), pos=metrics["pos"])
+    return _held(found, site, answer, last)
 
 
-def _held(found: Site, site: Site, answer: int) -> str:
+def _held(found: Site, site: Site, answer: int, last: tuple[int, int]) -> str:
     """Return "right" for the site itself, or a residual stream that holds what the site writes, at
-    its position or where later layers carry it; "before" for what the site may read; else "wrong".
+    its position; "before" for what the site may read; "behind" for a stream where later layers
+    carry it, and for heads and MLPs after the last site, at `last`, of which nothing is known; else
+    "wrong".
     """
     at = answer if found.pos == "answer" else found.pos
     if found.kind in ("head", "mlp"):
         if dataclasses.replace(found, pos=at) == site:
             return "right"
-        return "before" if depth_of(found) < depth_of(site) else "wrong"
+        if depth_of(found) < depth_of(site):
+            return "before"
+        return "behind" if depth_of(found) > last else "wrong"
     place = 2 * (found.layer or 0) + {"resid_mid": 1, "resid_post": 2}.get(found.kind, 0)
     written = 2 * (site.layer or 0) + (2 if site.kind == "mlp" else 1)
     if place < written:
         return "before"
-    return "right" if at == site.pos or place > written + 1 else "wrong"
+    if at == site.pos:
+        return "right"
+    return "behind" if place > written + 1 else "wrong"
 
 
 Answer = tuple[str, str, str, float]
@@ -290,6 +313,9 @@ def answers_of(path: Path, probes: Sequence[str]) -> list[Answer]:
     if not (truth["natural"] or truth["verified"]):
         return said
     kind = "natural twin" if truth["natural"] else "enforced"
+    if subject.task is not None and not isinstance(subject.task, FiniteTask):
+        # a split may have few inputs, and the truth is of all
+        subject = subject.with_data(sample_all(subject.task, EXAMPLES, 0))
     untrained = subject.untrained(1)
     for probe in probes:
         for variable in truth["alignment"]:
@@ -299,7 +325,8 @@ def answers_of(path: Path, probes: Sequence[str]) -> list[Answer]:
                     # das is asked about whole activations: an MLP's is one site
                     fit = [one for one in sites if probe == "audit" or one.kind == "mlp"]
                     asked += [(name, subject, {"at": one}) for one in fit[: LOCAL[probe]]]
-                more = {} if probe in ("audit", "explain") else {"only_correct": False}
+                chosen = probe.split()[0] in ("das", "patching", "circuits")
+                more = {"only_correct": False} if chosen else {}
                 asked.append(("untrained", untrained, more))
             for name, one, more in asked:
                 start = time.process_time()
@@ -329,7 +356,8 @@ def _counted(probe: str, kind: str, rows: Sequence[tuple[str, float]]) -> dict[s
     all in untrained ones.
     """
     counts = {name: sum(answer == name for answer, _ in rows) for name in SAID}
-    hits = counts["right"] + counts["before"] + (counts["wrong"] if kind != "enforced" else 0)
+    hits = counts["right"] + counts["before"] + counts["behind"]
+    hits += counts["wrong"] if kind != "enforced" else 0
     n = len(rows) - (counts["refused"] if kind != "enforced" else 0)
     low, high = wilson(hits, n)
     share = f"{hits / n:.2f} ({low:.2f}–{high:.2f})" if n else "–"

@@ -209,10 +209,14 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
 
 
 def beats_chance(bench: Bench) -> bool:
-    """Return whether the model answers the judged half better than the best constant, at 0.001."""
+    """Return whether the model answers the judged half better than the best constant of its data,
+    at 0.001, and than the best of that half, where each input stands once.
+    """
     from scipy.stats import binom
 
-    n = len(bench.judged)
+    n, targets = len(bench.judged), bench.targets(bench.judged)
+    if bench.accuracy * n <= targets.unique(dim=0, return_counts=True)[1].max() < n:
+        return False
     return bool(binom.sf(round(bench.accuracy * n) - 1, n, min(bench.chance, 1.0)) <= 1e-3)
 
 
@@ -277,11 +281,15 @@ def _refills(
     bench: Bench, explanation: Explanation, fits: dict[str, Fit], nulls: dict[str, Fit]
 ) -> list[Test]:
     """Accuracy when the parts of one depth come from the program and all else at their sites from
-    other inputs: of the depths whose variables settle the answer.
+    other inputs, on those whose answer differs: of the depths whose variables settle the answer.
     """
-    order = bench.order("refill", len(bench.judged))
-    base, own = bench.judged[order], bench.values(bench.judged)
-    old, labels = bench.values(base), bench.targets(bench.judged)
+    base, rows = bench.judged[bench.order("refill", len(bench.judged))], bench.judged
+    # of few answers most others are the same, whatever is filled in
+    differ = (bench.targets(base) != bench.targets(rows)).any(1).cpu()
+    if not bool(differ.any()):
+        return []
+    base, rows = base[differ], rows[differ]
+    old, own, labels = bench.values(base), bench.values(rows), bench.targets(rows)
 
     def accuracy(with_: dict[str, Fit], names: list[str]) -> float:
         edits = [bench.edit(with_[name], old, own) for name in names]

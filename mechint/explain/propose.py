@@ -42,8 +42,8 @@ class Family(abc.ABC):
         """Explanations, chosen on the fitting half of the bench alone."""
 
     def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
-        """An explanation that adds what an incomplete one lacks, with the names of that; (None, ())
-        where nothing is found.
+        """An explanation that adds what an incomplete one lacks, with the names of that, or one
+        without what it has too much; (None, ()) where nothing is found.
         """
         return None, ()
 

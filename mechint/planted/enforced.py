@@ -116,10 +116,10 @@ def enforce_each(
             its variable, or variables that do not determine the answers, or are not the same.
     """
     every = [check_alignment(task, config, alignment) for alignment in alignments]
-    names, draw, pool = sorted(every[0]), rng("enforced", task.name), _sample(task, POOL, 0)
+    names, draw, pool = sorted(every[0]), rng("enforced", task.name), sample_all(task, POOL, 0)
     if any(sorted(sites) != names for sites in every):
         raise ParameterError(f"alignments of {task.name}: expected the same variables in each")
-    check = _sample(task, CHECKED, 1), _sample(task, CHECKED, 2)
+    check = sample_all(task, CHECKED, 1), sample_all(task, CHECKED, 2)
     judged = _judged(task, pairs)
     models = [HookedTransformer(config, seed=seed) for seed in seeds]
     each = [model.weights() for model in models]
@@ -191,7 +191,7 @@ def _keep(optimizer: torch.optim.Optimizer, weights: Weights, kept: list[int]) -
     return left
 
 
-def _sample(task: Task, n: int, seed: int) -> Batch:
+def sample_all(task: Task, n: int, seed: int) -> Batch:
     """`n` examples of all splits: an alignment concerns every input."""
     if isinstance(task, FiniteTask):
         return task.sample(n, seed, "all")
@@ -205,7 +205,7 @@ def _judged(task: Task, pairs: int) -> tuple[Batch, Batch]:
         index = torch.arange(len(task.examples()))
         both = torch.cartesian_prod(index, index)
         return task.examples()[both[:, 0]], task.examples()[both[:, 1]]
-    return _sample(task, pairs, 11), _sample(task, pairs, 12)
+    return sample_all(task, pairs, 11), sample_all(task, pairs, 12)
 
 
 # --- interventions --------------------------------------------------------------------------------
@@ -497,7 +497,7 @@ def _final(task: Task) -> set[str | None]:
 @functools.lru_cache(maxsize=256)
 def _determine(task: Task, names: tuple[str, ...]) -> bool:
     """Return whether inputs with equal variables have equal answers, on a sample."""
-    sample = _sample(task, POOL, 0)
+    sample = sample_all(task, POOL, 0)
     keys = torch.stack([sample.tokens[:, 0] * 0, *_given(task, sample, names).values()], 1)
     whole = torch.cat([keys, sample.targets.flatten(1)], 1)
     return len(keys.unique(dim=0)) == len(whole.unique(dim=0))
@@ -507,7 +507,7 @@ def _determine(task: Task, names: tuple[str, ...]) -> bool:
 def _answers(task: Task, name: str) -> list[int]:
     """Positions of the answers that the variable reaches."""
     positions, reached = (
-        _sample(task, 1, 0).answers.positions[0].tolist(),
+        sample_all(task, 1, 0).answers.positions[0].tolist(),
         task.variables[name].answers,
     )
     return positions if reached is None else [positions[index] for index in reached]

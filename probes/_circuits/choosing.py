@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -78,10 +79,11 @@ def paired(
     wanted: int,
     seed: int,
     only_correct: bool,
+    least: int = 0,
 ) -> tuple[Pairs, float]:
     """Pairs in random order, those that are answered correctly with `only_correct`, and the share
     that is: of all examples of a finite task, or that the subject was given; else of twice `wanted`
-    that are drawn from the task.
+    that are drawn from the task. Fewer than `least` examples have several sources each.
 
     Raises:
         DataError: they have fewer than two different bases.
@@ -92,11 +94,13 @@ def paired(
     if not isinstance(task, FiniteTask) and not subject.data_given:
         data = _drawn(task, 2 * wanted, seed + 1).to(subject.device)
     parts = []
+    rounds = max(1, math.ceil(least / max(len(data), 1)))
     for answer in _asked(subject, variable):
         if ablation == "mean":
             parts.append(unpaired(subject, data, answer))
-        else:
-            parts.append(pair_all(subject, data, variable, seed, answer))
+            continue
+        for one in range(seed, seed + rounds):
+            parts.append(pair_all(subject, data, variable, one, answer))
     pairs = Pairs.cat(parts)
     right = answered(subject, pairs)
     share = float(right.double().mean()) if len(pairs) else 0.0

@@ -30,6 +30,7 @@ from probes._circuits.search import (
     edge_attribution,
     find_circuit,
     judge_circuit,
+    needed_components,
     path_patching,
     rivals_of,
 )
@@ -43,7 +44,9 @@ EXACT_EDGES = 512
 """Up to so many edges each one is patched; more are ranked by EAP-IG."""
 
 SLACK = 0.05
-"""By how much the faithfulness on other pairs may fall short of the threshold of the search."""
+"""By how much the faithfulness on other pairs may fall short of the threshold of the search, and
+share of the score that components which are not named may carry together.
+"""
 
 LEAST_GAP = 0.05
 """Share of the score by which all edges have to raise it above that of none."""
@@ -149,7 +152,9 @@ class Circuits(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         ablation, variable = stand_in(self, subject, self.ablation, self.variable)
         wanted = self.pairs + self.held_out
-        every, share = paired(subject, ablation, variable, wanted, seed, self.only_correct)
+        # the examples that are searched on are half of all, at most
+        few = 2 * self.pairs
+        every, share = paired(subject, ablation, variable, wanted, seed, self.only_correct, few)
         search, test, unseen = split(subject, every, self.pairs, self.held_out, seed)
         graph = graph_of(subject, every, self.by_position)
         on_search, on_test, on_unseen = (
@@ -184,6 +189,7 @@ class Circuits(Probe):
         curve = curve_of(on_test, effects)
         rivals = rivals_of(on_unseen, kept, self.null_samples, seed)
         self._record(report, graph, kept, found, rivals)
+        report.metric("components", list(needed_components(on_test, kept, SLACK)))
         report.update({"method": method, "cpr": curve.cpr, "cmd": curve.cmd})
         names = position_names(subject)
         report.table("edges", views.edges_table(graph, kept, effects, found.drops, names))
@@ -214,9 +220,7 @@ class Circuits(Probe):
             ("minimality", float(found.drops.min()) if size else 0.0),
         ):
             report.metric(name, value, unit="share of the model's score")
-        report.update(
-            {"accuracy": found.accuracy, "edges": size, "components": graph.components(kept)}
-        )
+        report.update({"accuracy": found.accuracy, "edges": size})
 
     def _say(self, report: Report, held_out: bool) -> None:
         metrics, nulls = report.metrics, report.nulls

@@ -191,6 +191,34 @@ def judge_circuit(scorer: Scorer, kept: Bool[np.ndarray, " edge"]) -> Judgement:
     return Judgement(float(alone), float(1 - without), drops, accuracy)
 
 
+def needed_components(
+    scorer: Scorer, kept: Bool[np.ndarray, " edge"], slack: float
+) -> dict[str, float]:
+    """Heads and MLPs of the circuit with the share of the score that is lost without all of the
+    edges of each; without those, weakest first, that together carry at most `slack` of it.
+
+    Cost: two forwards per component.
+    """
+    names = scorer.graph.components(kept)
+    if not names:
+        return {}
+    own = np.stack(
+        [
+            [
+                name in (edge.sender.component, edge.receiver.component)
+                for edge in scorer.graph.edges
+            ]
+            for name in names
+        ]
+    )
+    (whole,) = scorer.faithfulness(kept[None])
+    losses = whole - scorer.faithfulness(kept & ~own)
+    order = np.argsort(losses, kind="stable")
+    together = whole - scorer.faithfulness(kept & ~np.logical_or.accumulate(own[order]))
+    idle = {names[one] for one, loss in zip(order, together, strict=True) if loss <= slack}
+    return {name: float(loss) for name, loss in zip(names, losses, strict=True) if name not in idle}
+
+
 # --- over all sizes -------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Curve:

@@ -140,9 +140,10 @@ def reader_split(
 ) -> ReaderSplit | None:
     """Share of the subspace that no reader sees; None where the readers are no known linear maps.
 
-    Readers are the weights through which the activation goes on: W_out of neurons, W_O of heads,
-    and of the residual stream every W_Q, W_K, W_V, W_in and W_U that follows, each behind its norm;
-    without heads and neurons that write nothing, and what queries read for keys that are zero.
+    Readers are the weights through which the activation goes on: W_out of neurons, W_O of each
+    head, and of the residual stream every W_Q, W_K, W_V, W_in and W_U that follows, each behind its
+    norm; without heads and neurons that write nothing, and what queries read for keys that are
+    zero.
     """
     weights = readers(site)
     if weights is None:
@@ -164,9 +165,11 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
     """
     if site.start is None:
         return None
+    p, config = site.weights, site.model.config
+    if site.site.kind == "head":  # each head is a place of its own, whatever others write
+        return torch.block_diag(*site.writes.double().unflatten(0, (config.n_heads, -1)))
     if site.writes is not None:
         return site.writes.double()
-    p, config = site.weights, site.model.config
 
     def behind(norm: str, weight: Tensor) -> Tensor:
         # every norm of these models is a layer norm; one without weights (LNPre) centers, too

@@ -13,6 +13,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.counterfactuals import asked_answer, choose_variable
 from mechint.errors import counted
+from mechint.interventions import Site
 from mechint.pairs import told_apart
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Effect, Null, ProbeResult, Table
@@ -29,6 +30,7 @@ from probes._das.search import (
     SiteCell,
     candidate_places,
     choose_cell,
+    component_places,
     default_places,
     draw_pairs,
     search,
@@ -95,7 +97,8 @@ class DAS(Probe):
     hook: str | None = setting(
         None,
         "hook within a block, tried at every layer, or a whole name such as "
-        "blocks.0.mlp.hook_post; the residual stream at every depth when none",
+        "blocks.0.mlp.hook_post; when none, the residual stream at every depth and, where no "
+        "subspace of it holds the variable, the outputs of heads and MLPs",
     )
     layers: tuple[int, ...] | None = setting(None, "blocks tried; all when none", low=0)
     pos: int | None = setting(
@@ -221,19 +224,14 @@ class DAS(Probe):
         fitting["seed"] = seed
         drawn = draw_pairs(subject, variable, self.pairs, self.held_out, seed, self.only_correct)
         places, every = self._places(subject, variable, drawn), self.hook is not None
-        cells = list(
-            search(
-                subject,
-                variable,
-                drawn,
-                places,
-                self.dimensions,
-                self.rule,
-                fitting,
-                every=every,
-            )
-        )
+        options: tuple[Any, ...] = (self.dimensions, self.rule, fitting)
+        cells = list(search(subject, variable, drawn, places, *options, every=every))
         best = choose_cell(cells, self.rule)
+        stream = self.hook is None and self.pos is None
+        if stream and best.verdict(self.rule) != "variable" and drawn.minimal is not None:
+            places = component_places(subject, variable, drawn.minimal, self.threshold)
+            cells += search(subject, variable, drawn, places, *options)
+            best = choose_cell(cells, self.rule)
         test = SwapSite(subject, drawn.test, *best.place)
         random = controls.random_accuracies(subject, test, best.dimension, self.null_samples, seed)
         seeds = [{**fitting, "seed": one} for one in range(seed, seed + self.control_seeds)]
@@ -322,6 +320,8 @@ class DAS(Probe):
             }
         )
         report.metric("inputs_unseen", one.drawn.unseen, unit="share of held-out pairs")
+        if best.place[0].endswith("attn.hook_z"):
+            report.metric("by_head", shares_of_heads(subject, best), unit="share of the subspace")
         for name, found in (("arbitrary", one.arbitrary), ("untrained", one.untrained)):
             if found:
                 report.metric(f"iia_{name}_by_seed", list(found))
@@ -436,6 +436,13 @@ def _reached(task: Task, variable: Variable, answer: int | None) -> bool:
     if variable.answers is None or answer is None:
         return True
     return answer % task.n_answers in variable.answers
+
+
+def shares_of_heads(subject: Subject, cell: SiteCell) -> dict[str, float]:
+    """Share of the squared norm of the basis that each head of the layer has."""
+    layer, n_heads = Site(cell.place[0]).layer, subject.model_description.n_heads or 1
+    shares = cell.subspace.unflatten(0, (n_heads, -1)).square().sum((1, 2)) / cell.dimension
+    return {str(Site.head(layer or 0, head)): share for head, share in enumerate(shares.tolist())}
 
 
 def _subspace(cell: SiteCell) -> str:

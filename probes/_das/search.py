@@ -275,6 +275,26 @@ def candidate_places(subject: Subject, minimal: Pairs, threshold: float) -> list
     return places
 
 
+def component_places(
+    subject: Subject, variable: Variable, minimal: Pairs, threshold: float
+) -> list[Place]:
+    """Outputs of the heads of a layer, side by side, and of its MLP, at the answer and the own
+    positions of the variable, where the swap of the whole gives the answers: the stream adds them
+    up, and what two heads write may lie in one subspace of it.
+
+    Cost: one forward over `minimal` per layer, kind and position.
+    """
+    hooks, found = set(subject.hooks) - set(read_only_hooks(subject.model)), list[Place]()
+    for layer in range(subject.n_layers):
+        for name in ("attn.hook_z", "hook_mlp_out"):
+            for pos in (None, *variable.positions[:4]):
+                if (hook := f"blocks.{layer}.{name}") in hooks:
+                    site = SwapSite(subject, minimal, hook, pos)
+                    whole = mean(interchange_accuracy(subject, site, None))
+                    found += [(hook, pos)] * (whole >= threshold)
+    return found
+
+
 # --- the search -----------------------------------------------------------------------------------
 def search(
     subject: Subject,

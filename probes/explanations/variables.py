@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from mechint.explain import Explanation, Family, Part
+from mechint.explain import Audit, Explanation, Family, Part
 from mechint.explain.claims import one_hot
 from mechint.explain.measure import Bench, inner_bench
 from mechint.interventions import Site
@@ -47,7 +47,7 @@ class Variables(Family):
         )
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
-        answers = {name for row in bench.program.answers for name in row if name is not None}
+        answers = answered(bench)
         steps = [step for step in bench.program.steps if step.n_values <= MAX_VALUES]
         derived = [step.name for step in steps if is_derived(step)]
         tokens = [step.name for step in steps if not is_derived(step)]
@@ -57,6 +57,16 @@ class Variables(Family):
         copied, missing = self._found(bench, tokens[:MAX_VARIABLES])
         if copied:
             yield self._of(bench, [*copied, *parts], [*notes, *missing])
+
+    def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
+        """The explanation without the parts that hold the answers: a site that gave these on the
+        inputs of the search and not on others takes no other variable with it.
+        """
+        answers, parts = answered(bench), list(found.explanation.parts)
+        kept = [part for part in parts if part.name not in answers]
+        if not kept or len(kept) == len(parts):
+            return None, ()
+        return self._of(bench, kept, found.explanation.notes), ()
 
     def _found(self, bench: Bench, names: Sequence[str]) -> tuple[list[Part], list[str]]:
         """The site of each variable that has one, and a note for each that has none."""
@@ -99,6 +109,11 @@ def chosen(scores: Sequence[Score], threshold: float) -> Part | None:
         return None
     spare = SPARE * math.sqrt(threshold * (1 - threshold) / scores[0].n)
     return next(one.part for one in scores if one.share >= min(threshold + spare, best))
+
+
+def answered(bench: Bench) -> set[str]:
+    """Variables that are answers."""
+    return {name for row in bench.program.answers for name in row if name is not None}
 
 
 def is_derived(step: Step) -> bool:

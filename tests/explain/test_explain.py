@@ -20,6 +20,7 @@ from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explain import Explanation, Part, audit, explain, head, site
+from mechint.explain._audit import beats_chance
 from mechint.explain.code import written
 from mechint.explain.measure import Bench
 from mechint.interventions import Site
@@ -312,6 +313,21 @@ def test_group_models_are_bilinear() -> None:
     assert best.explanation.family == "bilinear" and best.standing == "stands"
     assert best.value("match") >= 0.99 and best.value("refill") >= 0.99
     assert product.value("match") == pytest.approx(0.629, abs=0.02)
+
+
+def test_a_model_that_always_says_the_commonest_answer_is_refused() -> None:
+    """Half of the data are palindromes, of its different inputs 1 in 36."""
+    task = TASKS["palindromes"](n=6, half_length=2)
+    config = ModelConfig(
+        n_layers=1, d_model=8, n_heads=1, n_ctx=6, d_vocab=task.d_vocab, d_vocab_out=2
+    )
+    model = HookedTransformer(config, seed=0)
+    with torch.no_grad():
+        model.unembed.b_U[0] = 100.0
+    subject = Subject(model.eval(), task)
+    bench = Bench(subject, task.own_program)
+    assert bench.accuracy > 0.9 and not beats_chance(bench)
+    assert explain(subject, family="variables")[0].standing == "refused"
 
 
 @published

@@ -42,7 +42,7 @@ from probes._circuits import (
     to_mib,
 )
 from probes._circuits.choosing import paired, split
-from probes._circuits.search import curve_of, without_each, without_others
+from probes._circuits.search import curve_of, needed_components, without_each, without_others
 
 SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints" / "arena" / "sum_model.pt"
@@ -428,6 +428,31 @@ def test_a_mechanism_enforced_by_training_is_found(variable: str, head: str) -> 
     whole = probe.run("circuits", subject, pairs=64, held_out=128)
     assert whole.verdict == "yes" and 0.8 < whole.metrics["faithfulness"] < 1.1
     assert {"L0H0", "L0H1"} <= set(whole.metrics["components"])
+
+
+def test_components_that_carry_little_together_are_not_named() -> None:
+    """Edges that each carry a share of their own: L0H1 2%, L0H2 2.5%, L0H0 and the MLP the rest."""
+    config = ModelConfig(n_layers=1, d_model=12, n_heads=3, n_ctx=3, d_vocab=5, d_vocab_out=5)
+    graph, shares = Graph(config), {"L0H0": 0.3, "L0H1": 0.02, "L0H2": 0.025, "L0 MLP": 0.655}
+    kept = np.array([one.receiver.kind in ("v", "mlp", "logits") for one in graph.edges])
+    worth = np.array(
+        [
+            shares.get(one.sender.component, 0.0) * (one.receiver.kind == "logits")
+            for one in graph.edges
+        ]
+    )
+    scorer: Any = SimpleNamespace(graph=graph, faithfulness=lambda circuits: circuits @ worth)
+    assert set(graph.components(kept)) == {*shares}
+    found = needed_components(scorer, kept, 0.05)
+    assert found == pytest.approx({"L0H0": 0.3, "L0 MLP": 0.655})
+    assert set(needed_components(scorer, kept, 0.03)) == {"L0H0", "L0H2", "L0 MLP"}
+    assert needed_components(scorer, ~kept & False, 0.05) == {}
+
+
+def test_of_few_examples_each_has_several_sources() -> None:
+    subject = planted.modular_addition(7, (1, 2)).subject
+    metrics = probe.run("circuits", subject, variable="x", null_samples=19).metrics
+    assert metrics["examples_judged"] <= 49 and metrics["pairs_judged"] > 4 * 49
 
 
 # --- where it must be silent ----------------------------------------------------------------------

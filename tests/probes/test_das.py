@@ -281,6 +281,7 @@ def test_inputs_that_are_carried_are_not_the_variable(monkeypatch: pytest.Monkey
     # where no place was named, none that decodes it is behind this one: it is one or the other
     only: Any = lambda *_, **__: [("blocks.0.hook_resid_mid", None)]  # noqa: E731
     monkeypatch.setattr("probes._das.probe.default_places", only)
+    monkeypatch.setattr("probes._das.probe.component_places", lambda *_: [])
     either = DAS(**settings, dimensions=(12,)).run(subject)
     assert (either.verdict, either.metrics["verdict"]) == ("yes", "inputs")
     assert "holds answer or its inputs" in either.headline
@@ -328,6 +329,24 @@ def test_a_code_on_both_sides_is_decoded_and_inputs_are_not() -> None:
     one_hot = nn.functional.one_hot(pairs, 8).flatten(1).double()
     assert decode(one_hot, values, pairs) < 0.2
     assert math.isnan(decode(code, pairs[:, 0], pairs[:, :1]))  # every value has one input
+
+
+def test_a_variable_that_the_stream_adds_to_another_is_found_in_its_head() -> None:
+    """Both operands are written to one direction, a − b: no subspace of the stream holds one."""
+    subject = planted.comparison(n=20).subject
+    model = HookedTransformer(subject.model.config)
+    model.load_state_dict(subject.model.state_dict())
+    write = model.weights()["blocks.0.attn.W_O"]
+    with torch.no_grad():
+        write[1] = -write[0]
+    merged = Subject(model.eval(), subject.task)
+    data = merged.data
+    assert bool(merged.correct(merged.model(data.tokens)[:, -1], data.targets[:, -1]).all())
+    settings: dict[str, Any] = {**SMALL, "lr": 0.05, "steps": 100, "control_seeds": 1}
+    result = DAS(**settings, variable="rank of a", dimensions=(1, 2)).run(merged)
+    assert (result.verdict, result.metrics["hook"]) == ("yes", "blocks.0.attn.hook_z")
+    assert result.metrics["dimension"] == 1 and result.metrics["by_head"]["L0H0"] > 0.9
+    assert sum(result.metrics["by_head"].values()) == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.full
