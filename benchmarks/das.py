@@ -70,10 +70,8 @@ def pyvene_fit(model: HookedTransformer, pairs: Pairs, seed: int) -> Any:
 def trained() -> Subject:
     """A comparison model of two layers, 1,000 steps."""
     task = TASKS["comparison"]()
-    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
-    model = HookedTransformer(
-        ModelConfig(n_layers=2, d_model=64, n_heads=4, init_mode="d_model", **shape), seed=0
-    )
+    config = ModelConfig.for_task(task, n_layers=2, d_model=64, init_mode="d_model")
+    model = HookedTransformer(config, seed=0)
     data = task.examples()
     data, generator = data[task.split(0)["train"]], torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.3, betas=(0.9, 0.98))

@@ -32,15 +32,8 @@ PAIRS, TARGET = 512, 4.0
 
 def made() -> tuple[Subject, Pairs]:
     task = TASKS["modular-arithmetic"](p=113)
-    config = ModelConfig(
-        d_model=128,
-        n_heads=4,
-        d_mlp=512,
-        n_ctx=task.n_ctx,
-        d_vocab=task.d_vocab,
-        d_vocab_out=task.d_vocab_out,
-    )
-    subject = Subject(HookedTransformer(config, seed=0).eval(), task)
+    model = HookedTransformer(ModelConfig.for_task(task, d_model=128), seed=0).eval()
+    subject = Subject(model, task)
     return subject, draw(
         subject, choose_variable(task, None), PAIRS, 0, only_correct=False, relation="minimal"
     )

@@ -31,16 +31,7 @@ PAIRS, TARGET = 128, 4.0
 
 def made() -> tuple[Subject, Pairs, Graph]:
     task = TASKS["modular-arithmetic"](p=59)
-    config = ModelConfig(
-        n_layers=2,
-        d_model=64,
-        n_heads=4,
-        d_mlp=256,
-        n_ctx=task.n_ctx,
-        d_vocab=task.d_vocab,
-        d_vocab_out=task.d_vocab_out,
-        init_mode="d_model",
-    )
+    config = ModelConfig.for_task(task, n_layers=2, d_model=64, init_mode="d_model")
     subject = Subject(HookedTransformer(config, seed=0).eval(), task)
     pairs = pair_all(subject, subject.data, None, 0)[:PAIRS]
     return subject, pairs, Graph(config, 1, (), ("pos",))

@@ -22,12 +22,8 @@ from mechint.task import IGNORE, Relation, Variable
 
 
 def untrained(task: Any, **shape: Any) -> Subject:
-    shape = {"n_layers": 1, "d_model": 8, "n_heads": 1} | shape
-    sizes = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
-    outputs = tuple(output.n_classes for output in task.outputs)
-    return Subject(
-        HookedTransformer(ModelConfig(**sizes, **shape, output_sizes=outputs), seed=0), task
-    )
+    config = ModelConfig.for_task(task, **{"d_model": 8, "n_heads": 1, **shape})
+    return Subject(HookedTransformer(config, seed=0), task)
 
 
 class Solver(HookedRootModule):

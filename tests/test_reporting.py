@@ -181,7 +181,7 @@ def test_an_example_given_many_times_is_one_example(right: Subject) -> None:
 def test_the_answers_of_one_example_are_one_example() -> None:
     """The signs of one sequence hang together, so a sequence counts once, by its share of hits."""
     task = TASKS["running-sign"](length=15)
-    config = ModelConfig(d_vocab=task.d_vocab, d_vocab_out=3, n_ctx=15, d_model=8, n_heads=1)
+    config = ModelConfig.for_task(task, d_model=8, n_heads=1)
     for seed in range(3):
         whole = Subject(HookedTransformer(config, seed=seed), task, answer="all")
         subject = whole.with_data(whole.data[12 * seed : 12 * seed + 12])

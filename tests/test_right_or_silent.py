@@ -19,8 +19,7 @@ from mechint.subject import Subject
 def test_a_model_that_ends_every_text_answers_nothing() -> None:
     """Its next character is always the end: right behind the digit, and never the digit."""
     task: Any = tasks.make("listops", depth=2, operations=["MAX", "MED"], chain_of_thought=False)
-    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
-    model = HookedTransformer(ModelConfig(d_model=8, n_heads=1, **shape), seed=0)
+    model = HookedTransformer(ModelConfig.for_task(task, d_model=8, n_heads=1), seed=0)
     with torch.no_grad():
         model.unembed.b_U[task.notation.end_token] = 50.0
     subject = Subject(model, task, n_examples=64)

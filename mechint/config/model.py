@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING, Any, Self
 
 from mechint.config.settings import Settings, setting
 from mechint.errors import ParameterError
+
+if TYPE_CHECKING:
+    from mechint.task import Task
 
 DEEPEST = 4096
 """Blocks that a forward may pass through."""
@@ -119,6 +123,13 @@ class ModelConfig(Settings):
     @classmethod
     def label(cls) -> str:
         return "model"
+
+    @classmethod
+    def for_task(cls, task: Task, **values: Any) -> Self:
+        """The configuration with the task's positions, tokens and outputs and the given values."""
+        sizes = [output.n_classes for output in task.outputs]
+        shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
+        return cls.from_dict({**shape, "output_sizes": sizes, **values})
 
     @property
     def depth(self) -> int:

@@ -95,15 +95,7 @@ class Slots:
 
 def config_for(task: Task, slots: Slots, **settings: Any) -> ModelConfig:
     """The configuration of a plant of `task` with the residual stream `slots`."""
-    return ModelConfig(
-        d_model=slots.width,
-        n_ctx=task.n_ctx,
-        d_vocab=task.d_vocab,
-        d_vocab_out=task.d_vocab_out,
-        output_sizes=tuple(output.n_classes for output in task.outputs),
-        attn_scale=1.0,
-        **settings,
-    )
+    return ModelConfig.for_task(task, d_model=slots.width, attn_scale=1.0, **settings)
 
 
 def attend(

@@ -61,17 +61,7 @@ def half_trained(seed: int, until: float = 0.5, p: int = MODULUS, most: int = 20
 
 def small_transformer(task: Any, seed: int, width: int, neurons: int) -> HookedTransformer:
     """One layer of two heads on a task, with the initial weights of a seed."""
-    config = ModelConfig(
-        n_layers=1,
-        d_model=width,
-        n_heads=2,
-        d_head=width // 2,
-        d_mlp=neurons,
-        n_ctx=task.n_ctx,
-        d_vocab=task.d_vocab,
-        d_vocab_out=task.d_vocab_out,
-        output_sizes=tuple(output.n_classes for output in task.outputs),
-    )
+    config = ModelConfig.for_task(task, d_model=width, n_heads=2, d_mlp=neurons)
     return HookedTransformer(config, seed=seed)
 
 

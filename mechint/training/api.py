@@ -70,19 +70,12 @@ def assign_run(task: str, texts: Iterable[str]) -> dict[str, dict[str, Any]]:
 def _model(task: Task, overrides: dict[str, Any]) -> Settings:
     cls: Any = config_class(task.model_kind)
     if cls is ModelConfig:
-        shape = {
-            "d_vocab": task.d_vocab,
-            "d_vocab_out": task.d_vocab_out,
-            "n_ctx": task.n_ctx,
-            "output_sizes": [output.n_classes for output in task.outputs],
-        }
-        for name in shape:
+        for name in ("d_vocab", "d_vocab_out", "n_ctx", "output_sizes"):
             if name in overrides:
                 raise ParameterError(
                     f"model: {name} follows from the task {task.name}; set the task's "
                     "parameters instead"
                 )
-        return ModelConfig.from_dict({**task.model_defaults, **overrides, **shape})
     return cls.for_task(task, **{**task.model_defaults, **overrides})
 
 

@@ -16,8 +16,7 @@ from mechint.registry import TASKS
 
 def saved(folder, task, **changes):
     """The state dict of a model for `task`, changed in size."""
-    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
-    config = ModelConfig(d_model=8, n_heads=2, **{**sizes, **changes})
+    config = ModelConfig.for_task(task, d_model=8, n_heads=2, output_sizes=None, **changes)
     model = build(config, seed=1)
     torch.save(model.transformer_lens_state(), folder / "model.pt")
     return folder / "model.pt", model

@@ -30,8 +30,7 @@ from mechint.subject import Subject
 @pytest.fixture
 def subject() -> Subject:
     task = TASKS["modular-arithmetic"](p=7)
-    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
-    config = ModelConfig(n_layers=2, d_model=8, n_heads=2, init_mode="d_model", **shape)
+    config = ModelConfig.for_task(task, n_layers=2, d_model=8, n_heads=2, init_mode="d_model")
     return Subject(HookedTransformer(config, seed=0).double(), task)
 
 

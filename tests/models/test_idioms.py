@@ -144,12 +144,7 @@ def test_transformer_lens_patches_activations(patch, hook: str, shape: tuple[int
 
 def test_text_where_there_is_a_vocabulary() -> None:
     task = tasks.make("balanced-brackets", length=6)
-    model = HookedTransformer(
-        ModelConfig(
-            d_model=8, n_heads=2, n_ctx=task.n_ctx, d_vocab=task.d_vocab,
-            d_vocab_out=task.d_vocab_out,
-        )
-    )  # fmt: skip
+    model = HookedTransformer(ModelConfig.for_task(task, d_model=8, n_heads=2))
     with pytest.raises(ParameterError, match="has no vocabulary"):
         model.to_tokens("( )")
     subject = Subject(model, task)

@@ -29,20 +29,10 @@ FAST: dict[str, Any] = {"null_samples": 5}
 
 def made(seed: int = 0, **changes: Any) -> Subject:
     task = TASKS["comparison"](n=8)
-    shape: dict[str, Any] = {
-        "n_layers": 2,
-        "d_model": 8,
-        "n_heads": 2,
-        "d_mlp": 12,
-        "normalization_type": "LN",
-        "init_mode": "d_model",
-    } | changes
-    return Subject(
-        HookedTransformer(
-            ModelConfig(n_ctx=2, d_vocab=task.d_vocab, d_vocab_out=2, **shape), seed=seed
-        ).double(),
-        task,
-    )
+    shape: dict[str, Any] = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_mlp": 12}
+    shape |= {"normalization_type": "LN", "init_mode": "d_model"} | changes
+    config = ModelConfig.for_task(task, **shape)
+    return Subject(HookedTransformer(config, seed=seed).double(), task)
 
 
 def rows(subject: Subject, **settings: Any) -> dict[str, float]:
@@ -172,15 +162,7 @@ def named(kind: str, layer: int) -> str:
 
 def of_several_outputs(task: Task, n_layers: int, seed: int) -> HookedTransformer:
     """A small untrained model of a task with several outputs."""
-    config = ModelConfig(
-        n_layers=n_layers,
-        d_model=8,
-        n_heads=2,
-        n_ctx=task.n_ctx,
-        d_vocab=task.d_vocab,
-        d_vocab_out=task.d_vocab_out,
-        output_sizes=tuple(output.n_classes for output in task.outputs),
-    )
+    config = ModelConfig.for_task(task, n_layers=n_layers, d_model=8, n_heads=2)
     return HookedTransformer(config, seed=seed)
 
 

@@ -51,16 +51,7 @@ def test_the_unembedding_s_gradient_has_its_closed_form() -> None:
 
 def test_remainder_weights_divide_by_the_logarithm_of_the_classes() -> None:
     task = TASKS["remainders"](p=7)
-    model = HookedTransformer(
-        ModelConfig(
-            d_model=8,
-            n_heads=2,
-            d_vocab=task.d_vocab,
-            n_ctx=task.n_ctx,
-            d_vocab_out=task.d_vocab_out,
-        )
-    )
-    subject = Subject(model, task)
+    subject = Subject(HookedTransformer(ModelConfig.for_task(task, d_model=8, n_heads=2)), task)
     losses = subject.loss()
     equal, log = (
         Gradients(split="all", permutations=1, weights=weights).run(subject)

@@ -21,17 +21,8 @@ from probes._interference import Interference, cosines, group_gradients, groups_
 
 
 def made(task: Any, seed: int = 0, **changes: Any) -> Subject:
-    sizes = tuple(output.n_classes for output in task.outputs)
-    shape: dict[str, Any] = {
-        "d_model": 8,
-        "n_heads": 2,
-        "d_mlp": 12,
-        "init_mode": "d_model",
-        "output_sizes": sizes,
-    } | changes
-    config = ModelConfig(
-        n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, **shape
-    )
+    shape = {"d_model": 8, "n_heads": 2, "d_mlp": 12, "init_mode": "d_model"} | changes
+    config = ModelConfig.for_task(task, **shape)
     return Subject(HookedTransformer(config, seed=seed).double(), task, n_examples=64)
 
 

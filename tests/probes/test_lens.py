@@ -18,15 +18,8 @@ from probes._lens import Lens, Readout
 def random_subject(normalization: str | None) -> Subject:
     """Two layers with every kind of weight non-zero."""
     task = TASKS["modular-arithmetic"](p=7)
-    config = ModelConfig(
-        n_layers=2,
-        d_model=12,
-        n_heads=3,
-        d_vocab=8,
-        d_vocab_out=7,
-        normalization_type=normalization,
-    )
-    model = HookedTransformer(config)
+    shape = {"n_layers": 2, "d_model": 12, "n_heads": 3}
+    model = HookedTransformer(ModelConfig.for_task(task, **shape, normalization_type=normalization))
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for weight in model.parameters():
@@ -111,7 +104,7 @@ def test_it_says_nothing_of_a_model_at_chance() -> None:
 def test_chance_and_n_of_the_accuracy_are_of_examples_and_their_answers(answer: Which) -> None:
     """Twelve sequences given twice are twelve, whichever of their signs are asked for."""
     task = TASKS["running-sign"](length=15)
-    config = ModelConfig(d_vocab=task.d_vocab, d_vocab_out=3, n_ctx=15, d_model=8, n_heads=1)
+    config = ModelConfig.for_task(task, d_model=8, n_heads=1)
     whole = Subject(HookedTransformer(config, seed=1), task, answer=answer)
     subject = whole.with_data(whole.data[torch.arange(12).repeat(2)])
     result = Lens().run(subject)

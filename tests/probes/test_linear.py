@@ -200,9 +200,8 @@ def test_an_input_that_is_there_twice_is_not_held_out_of_itself() -> None:
     half of the examples tell the answers of the other half, half of the inputs do not.
     """
     task = TASKS["modular-arithmetic"](p=7)
-    shape = {"d_model": 64, "n_heads": 1, "d_mlp": 128, "n_ctx": task.n_ctx}
-    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
-    subject = Subject(HookedTransformer(ModelConfig(**shape, **sizes), seed=0), task)
+    config = ModelConfig.for_task(task, d_model=64, n_heads=1, d_mlp=128)
+    subject = Subject(HookedTransformer(config, seed=0), task)
     eight = subject.with_data(Batch.cat([subject.data] * 8))
     x = eight.activation("blocks.0.hook_resid_post", at="answer").double().numpy()
     labels = eight.targets[:, 0].numpy()

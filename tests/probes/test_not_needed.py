@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
 from mechint.interventions import Mean, Site, loss_under
 from mechint.models.transformer import HookedTransformer
-from mechint.planted.assembly import Slots, blank, make_task
+from mechint.planted.assembly import Slots, blank, config_for, make_task
 from mechint.subject import Subject
 from probes._das._swap import SwapSite
 from probes._das.controls import readers
@@ -34,16 +35,7 @@ def parity(neurons: Callable[[Weights], None]) -> Subject:
     """
     table = tuple(tuple(x % 2 for _ in range(8)) for x in range(8))
     task = make_task("modular-arithmetic", p=8, table=table)
-    config = ModelConfig(
-        n_layers=1,
-        d_model=SLOTS.width,
-        n_heads=3,
-        d_head=1,
-        d_mlp=2,
-        d_vocab=task.d_vocab,
-        d_vocab_out=8,
-        attn_scale=1.0,
-    )
+    config = config_for(task, SLOTS, n_heads=3, d_head=1, d_mlp=2)
     weights = blank(config)
     weights["embed.W_E"][:8, SLOTS["sign"]] = 1 - 2.0 * (torch.arange(8)[:, None] % 2)
     weights["pos_embed.W_pos"][:, SLOTS["pos"]] = torch.eye(3).double()
@@ -136,17 +128,7 @@ def tail(heavy: int, nats: float, p: int = 16, idle: int = 0) -> Subject:
     """
     task = make_task("modular-arithmetic", p=p, table=tuple((x,) * p for x in range(p)))
     slots = Slots(token=p, pos=3, out=p)
-    config = ModelConfig(
-        n_layers=1,
-        d_model=slots.width,
-        n_heads=2 + idle,
-        d_head=p,
-        d_vocab=task.d_vocab,
-        d_vocab_out=p,
-        attn_scale=1.0,
-        attn_only=True,
-        use_bias=False,
-    )
+    config = config_for(task, slots, n_heads=2 + idle, d_head=p, attn_only=True, use_bias=False)
     weights, eye = blank(config), torch.eye(p).double()
     weights["embed.W_E"][:p, slots["token"]] = eye
     weights["pos_embed.W_pos"][:, slots["pos"]] = torch.eye(3).double()
@@ -187,17 +169,8 @@ def test_what_nothing_passes_on_is_not_read(norm: str | None) -> None:
     that writes nothing reads nothing, nor does a neuron without output.
     """
     task = make_task("modular-arithmetic", p=5)
-    config = ModelConfig(
-        n_layers=1,
-        d_model=12,
-        n_heads=3,
-        d_head=2,
-        d_mlp=3,
-        d_vocab=task.d_vocab,
-        d_vocab_out=5,
-        normalization_type=norm,
-        init_mode="d_model",
-    )
+    shape: Any = {"d_model": 12, "n_heads": 3, "d_head": 2, "d_mlp": 3, "init_mode": "d_model"}
+    config = ModelConfig.for_task(task, **shape, normalization_type=norm)
     model = HookedTransformer(config, seed=0)
     p = model.weights()
     attn, mlp = "blocks.0.attn", "blocks.0.mlp"

@@ -27,19 +27,9 @@ from probes._patching.measures import left_without
 
 def made(seed: int = 0, **changes: Any) -> Subject:
     task = TASKS["comparison"](n=12, equals=True)
-    shape: dict[str, Any] = {
-        "n_layers": 2,
-        "d_model": 8,
-        "n_heads": 2,
-        "normalization_type": "LN",
-        "init_mode": "d_model",
-    } | changes
-    return Subject(
-        HookedTransformer(
-            ModelConfig(n_ctx=3, d_vocab=task.d_vocab, d_vocab_out=2, **shape), seed=seed
-        ).double(),
-        task,
-    )
+    shape: dict[str, Any] = {"n_layers": 2, "d_model": 8, "n_heads": 2, "init_mode": "d_model"}
+    config = ModelConfig.for_task(task, **{**shape, "normalization_type": "LN", **changes})
+    return Subject(HookedTransformer(config, seed=seed).double(), task)
 
 
 def sites(subject: Subject, kinds: Sequence[str]) -> list[Site]:
