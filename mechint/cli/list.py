@@ -156,7 +156,7 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
         if entries:
             out.print(f"\n[bold]{title}[/bold]")
         for key, line in entries.items():
-            out.print(f"  {key}: {line}", markup=False)
+            out.print(f"  {key}: {line}" if line else f"  {key}", markup=False)
     defaults = {"model": task.model_defaults, "training": task.train_defaults}
     for title, values in defaults.items():
         if values:

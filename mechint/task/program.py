@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mechint.errors import UnknownNameError
+from mechint.errors import ParameterError, UnknownNameError
 
 Given = Mapping[str, Tensor | int]
 """Variable → (batch,) values, or one value for all examples."""
@@ -46,7 +46,7 @@ class Program:
 
     answers: (answer, output) → name of the step that is this answer of the task, None where it has
     none. shown: the steps that probes are offered as causal variables, in that order; all in the
-    order of `steps` when empty.
+    order of `steps` when empty. ParameterError or UnknownNameError where steps cannot be followed.
 
     >>> total = Step("total", 19, lambda tokens: tokens.sum(1))
     >>> carry = Step("carry", 2, lambda tokens, total: total // 10, ("total",))
@@ -62,6 +62,20 @@ class Program:
     answers: tuple[tuple[str | None, ...], ...] = field(repr=False)
     description: str = ""
     shown: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise for steps that cannot be followed in their order, and for answers that are none."""
+        where = f"program {self.name!r}"
+        names, before = {step.name for step in self.steps}, set[str]()
+        for step in self.steps:
+            for parent in set(step.parents) - before:
+                why = "which comes later" if parent in names else "which is no step"
+                raise ParameterError(f"{where}: step {step.name!r} reads {parent!r}, {why}")
+            if step.name in before:
+                raise ParameterError(f"{where}: two steps are called {step.name!r}")
+            before.add(step.name)
+        for name in {name for row in self.answers for name in row if name is not None} - names:
+            raise UnknownNameError.of(f"step in the answers of {where}", name, names)
 
     @cached_property
     def variables(self) -> dict[str, Step]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tasks
-from mechint.errors import NotApplicableError, UnknownNameError
+from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.task import Program, Step
 
 
@@ -30,6 +30,19 @@ def test_what_follows_from_a_given_variable_is_computed_again() -> None:
     assert program.reached("double") == (0,) and program.reached("other") == (1,)
     with pytest.raises(UnknownNameError, match="did you mean 'double'"):
         program.run(tokens, {"duoble": 1})
+
+
+def test_a_program_whose_steps_cannot_be_followed_is_refused_when_it_is_made() -> None:
+    first = Step("first", 2, lambda tokens: tokens[:, 0])
+    double = Step("double", 3, lambda tokens, first: 2 * first, ("first",))
+    with pytest.raises(ParameterError, match="'double' reads 'first', which comes later"):
+        Program("late", (double, first), (("double",),))
+    with pytest.raises(ParameterError, match="'double' reads 'first', which is no step"):
+        Program("none", (double,), (("double",),))
+    with pytest.raises(ParameterError, match="two steps are called 'first'"):
+        Program("twice", (first, first), (("first",),))
+    with pytest.raises(UnknownNameError, match="did you mean 'double'"):
+        Program("answers", (first, double), (("doubel", None),))
 
 
 def test_ripple_and_lookahead_carry_differ_where_nine_is_passed() -> None:
