@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 MAX_EVIDENCE = 6
 NOTHING = "No mechanism was found."
 UNDECIDED = "Nothing could be decided."
+DESCRIBES = 30
+"""Rank up to which a lead describes the model, and does not say what it computes."""
+SAME_MECHANISM = {
+    "frequencies": ("clock-pizza", "fourier"),
+    "representations": ("irreps",),
+    "bilinear": ("irreps",),
+    "induction": ("attention",),
+}
+"""Family of explanations → the probes whose lead names the same mechanism."""
 MAX_WORDS = 15
 """Words of a verdict; a longer name of a program is shortened."""
 
@@ -185,11 +194,18 @@ class Account:
         it begins with the explanation.
 
         audits: what `mechint.explain.explain` or `audit` gives, best first, or the same as JSON
-        values; where none of them stands or is incomplete the verdict stays as it is. Where no
-        probe leads, the explanation is the verdict.
+        values; where none of them is of the mechanism that leads, and stands or is incomplete, the
+        verdict stays as it is. Where no probe leads, or one that only describes, an explanation that
+        stands is the verdict.
         """
         held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
-        verdict = explained("" if self.leading is None else self.verdict, held)
+        lead = self.leading
+        if lead is None or lead.lead_rank <= DESCRIBES:
+            lead = None
+            of_it = [one for one in held if one["standing"] in ("stands", "superfluous")]
+        else:
+            of_it = [one for one in held if lead.probe in SAME_MECHANISM.get(one["family"], ())]
+        verdict = explained("" if lead is None else self.verdict, of_it)
         return replace(self, verdict=verdict or self.verdict, audits=held)
 
     # --- views ------------------------------------------------------------------------------------
@@ -263,7 +279,8 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
         left = audit["unaccounted"].get("accuracy") if logits is None else logits
         if left is None or standing not in ("stands", "superfluous", "incomplete"):
             continue
-        how = "which explains" if standing == "stands" else "an incomplete explanation of"
+        whole = standing in ("stands", "superfluous")
+        how = "which explains" if whole else "an incomplete explanation of"
         end = f", {how} {1 - left:.0%} of its {'answers' if logits is None else 'logits'}."
         name = str(audit["name"])
         long = len(f"{name}{end}".split()) > MAX_WORDS

@@ -81,14 +81,24 @@ class Mapped:
 
     def __post_init__(self) -> None:
         _check_keys(self.source, "a mapping", self.given, KEYS)
+        if empty := next((key for key, value in self.given.items() if value is None), None):
+            raise CheckpointError(f"{self.source}: {empty}: is empty; leave it out")
         weights = self.given.get("weights")
         if not isinstance(weights, Mapping) or not weights:
             raise CheckpointError(f"{self.source}: expected weights: our name → their name")
         for name, entry in weights.items():
             if isinstance(entry, Mapping):
                 _check_keys(self.source, f"weights: {name}", entry, TENSOR_KEYS)
+                if not isinstance(scale := entry.get("scale", 1.0), int | float):
+                    raise CheckpointError(
+                        f"{self.source}: weights: {name}: scale {scale!r}; expected a number"
+                    )
             elif not isinstance(entry, str):
                 raise CheckpointError(f"{self.source}: weights: {name}: expected a name of theirs")
+        tasks = self.given.get("task", {})
+        for one in tasks if isinstance(tasks, list) else [tasks]:
+            if not isinstance(one, Mapping):
+                raise CheckpointError(f"{self.source}: task: expected {{name: {one}, …}}")
         for part in ("config", "split", "metrics"):
             if not isinstance(self.given.get(part, {}), Mapping):
                 raise CheckpointError(f"{self.source}: {part}: expected a mapping")

@@ -14,13 +14,14 @@ from mechint.cli.common import (
     force_option,
     foreign_options,
     json_option,
+    mapping_option,
     path_option,
     plugin_option,
     print_error,
     print_json,
 )
 from mechint.cli.opening import Opening
-from mechint.errors import ParameterError, RunError, UnknownNameError
+from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError
 from mechint.progress import console, counting, spinner
 from mechint.registry import EXPLANATIONS
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 )
 @click.argument("path", type=click.Path(path_type=Path))
 @foreign_options
+@mapping_option
 @plugin_option
 @click.option("--family", metavar="NAME", help="The family that proposes; all that apply.")
 @click.option(
@@ -70,6 +72,7 @@ def explain(
     task: str | None,
     settings: tuple[str, ...],
     device: str,
+    mapping: Path | None,
     family: str | None,
     claimed: tuple[str, ...],
     n: int,
@@ -96,6 +99,7 @@ def explain(
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     if over_steps:
         given = {"--claim": claimed, "--python": out, "--task": task, "--set": settings}
+        given["--mapping"] = mapping
         if idle := [name for name, value in given.items() if value]:
             raise ParameterError(f"{idle[0]}: is for one model; leave out --over-steps")
         return _over_steps(path, family, seed, which, n, as_json)
@@ -110,7 +114,7 @@ def explain(
         from mechint.explain import explain as propose
         from mechint.explain.claims import parse_claim
 
-        opening = Opening(path, task, settings, device, seed=seed, answer=which)
+        opening = Opening(path, task, settings, device, mapping=mapping, seed=seed, answer=which)
         opened = opening.load()
         subject = opening.subject(opened)
         if claimed:
@@ -212,7 +216,18 @@ def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:
         names = runpy.run_path(file)
     except Exception as error:
         raise ParameterError(f"--claim {file}: {type(error).__name__}: {error}") from error
-    if name not in names:
-        raise UnknownNameError.of(f"name in {file}", name, names)
-    made = names[name](subject)
+    known = {key: one for key, one in names.items() if callable(one) and key[:1] != "_"}
+    if name not in known:
+        raise UnknownNameError(f"--claim {file}: {UnknownNameError.of('function', name, known)}")
+    if isinstance(known[name], type):
+        raise ParameterError(
+            f"--claim {text}: {name} is a class; expected a function that takes the subject and "
+            "gives a claim, a Part, a Route, an Explanation, or a list of claims"
+        )
+    try:
+        made = known[name](subject)
+    except MechintError:
+        raise
+    except Exception as error:
+        raise ParameterError(f"--claim {text}: {type(error).__name__}: {error}") from error
     return list(made) if isinstance(made, list | tuple) else [made]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli.common import (
+    PLUGINS,
     complete,
     device_option,
     examples,
@@ -122,7 +123,9 @@ def train(
             echo(f"{row['path']}  {row['status']}  {headlines(row['metrics'])}")
         if all(run.status in ("finished", "stopped") for run in runs) and paths:
             place = paths[0] if len(paths) == 1 else paths[0].parent
-            echo(f"next: mechint analyze {shlex.quote(str(place))}", 6, err=True)
+            loaded = click.get_current_context().meta.get(PLUGINS, ())
+            words = [f"--plugin {shlex.quote(one)}" for one in loaded]
+            echo(" ".join(["next: mechint analyze", shlex.quote(str(place)), *words]), 6, err=True)
     for run in runs:
         if run.status == "failed":
             print_error(f"{run.path}: {run.error}")

@@ -613,4 +613,12 @@ def _is_wrong(bench: Bench, test: Test) -> bool:
 
 
 def _words(test: Test) -> str:
-    return f"{test.kind} of {test.target}: {test.value:.3f}, bound {test.bound:.2f}"
+    """The number that failed beside what it had to exceed: its bound, else its null or rival."""
+    against = f"bound {test.bound:.2f}"
+    if test.kind != "necessity" and test.value >= test.bound:
+        others = {"null": test.null, "right answer": test.rival}
+        told = {name: value for name, value in others.items() if value is not None}
+        if told:
+            name = max(told, key=lambda one: told[one])
+            against = f"{name} {told[name]:.3f}"
+    return f"{test.kind} of {test.target}: {test.value:.3f}, {against}"

@@ -116,7 +116,14 @@ def one_hot(variable: str, n_values: int) -> Products:
 
 
 def head(layer: int, *heads: int) -> ClaimSite:
-    """Heads of a layer at the answer."""
+    """Heads of a layer at the answer, by their numbers: head(1, 0).
+
+    Raises:
+        ParameterError: something else than numbers; `site` takes the spelling.
+    """
+    if not all(isinstance(one, int) for one in (layer, *heads)):
+        given = ", ".join(map(repr, (layer, *heads)))
+        raise ParameterError(f"head({given}): expected numbers, head(1, 0); or site('L1H0')")
     return ClaimSite(Site.of("head", layer, "answer", heads))
 
 

@@ -146,7 +146,7 @@ class Attention(Probe):
         report.metric("heads", patterns.names)
         for kind in scores.KINDS:
             self._kind(report, subject, patterns, kind, seed)
-        if len(operands) >= 2:
+        if len(operands) == 2:
             self._operands(report, subject, patterns, operands, seed)
         if not report.findings:
             report.unclear(

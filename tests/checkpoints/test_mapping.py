@@ -128,6 +128,9 @@ def test_a_mapping_beside_the_file_is_used(tmp_path):
         (('ignore: ["*.running"]', "ignore: []"), "has enc.0.running, which the mapping"),
         (("n_heads: {from: heads}", "n_heads: {from: n_head}"), "nothing states n_heads"),
         (("act_fn: gelu", "act_fn: tanh"), "act_fn='tanh'"),
+        (("scale: 2.0", "scale: twice"), "embed.W_E: scale 'twice'; expected a number"),
+        (('ignore: ["*.running"]', "ignore:"), "ignore: is empty"),
+        (("task: {name: max-of-list, n: {from: $d_vocab}", "task: max # {"), "expected {name: max"),
     ],
 )
 def test_a_wrong_mapping_is_one_line(tmp_path, change, text):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,28 @@ def test_halves_are_disjoint_and_of_distinct_inputs() -> None:
     bench = Bench(subject, subject.task.own_program, examples=400)  # type: ignore[union-attr, arg-type]
     rows = torch.cat([bench.fitted, bench.judged])
     assert len(rows.unique()) == len(rows) == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def other(subject): return None\n", "unknown function 'mine'.*other"),
+        ("class mine: pass\n", "mine is a class; expected a function"),
+        ("def mine(subject): return subject.nothing\n", "AttributeError"),
+        (
+            "from mechint.explain import head\ndef mine(s): return head('L0H1')\n",
+            "expected numbers",
+        ),
+        ("def mine(subject): return 3\n", "claim 3: expected"),
+    ],
+)
+def test_a_wrong_claim_of_a_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "claims.py"
+    file.write_text(text)
+    path = str(Path(__file__).parents[2] / "examples" / "models" / "maximum.pt")
+    ran = CliRunner().invoke(main, ["explain", path, "--claim", f"{file}:mine"])
+    assert ran.exit_code != 0 and re.search(said, " ".join(ran.output.split()))
+    assert "Traceback" not in ran.output
 
 
 def test_claims_in_one_line() -> None:

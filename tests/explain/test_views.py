@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,17 @@ def test_a_long_program_is_named_shortly() -> None:
     account = analyze(mechint.load(MODELS / "digits.pt"))
     assert account.verdict.startswith("It runs the program ripple, which explains 9")
     assert len(account.verdict.split()) <= 15
+
+
+def test_an_explanation_joins_only_the_lead_of_its_own_mechanism() -> None:
+    subject = addition()
+    led, unled = analyze(subject, "fourier"), analyze(subject, "lens")
+    found = replace(explain(subject, family="frequencies")[0], standing="stands")
+    half = replace(found, standing="incomplete")
+    other = replace(found, explanation=replace(found.explanation, family="routes"))
+    assert led.leading is not None and unled.leading is None
+    assert led.explained([half]).verdict != led.verdict == led.explained([other]).verdict
+    assert unled.explained([half]).verdict == unled.verdict != unled.explained([found]).verdict
 
 
 def test_nothing_is_explained_where_a_probe_leads_or_no_program_is_stated() -> None:
