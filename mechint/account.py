@@ -195,8 +195,8 @@ class Account:
 
         audits: what `mechint.explain.explain` or `audit` gives, best first, or the same as JSON
         values; where none of them is of the mechanism that leads, and stands or is incomplete, the
-        verdict stays as it is. Where no probe leads, or one that only describes, an explanation that
-        stands is the verdict.
+        verdict stays as it is. Where no probe leads, or one that only describes, an explanation
+        that stands is the verdict.
         """
         held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
         lead = self.leading
