@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mechint.probe import NEEDS, Need
+from mechint.planted import library
+from mechint.probe import NEEDS, Need, Report
 
 ROOT = Path(__file__).parents[1]
 GUIDES = {"parity-task": "write-a-task.md", "embedding-norms": "write-a-probe.md"}
@@ -96,3 +98,14 @@ def test_the_table_of_needs_is_complete() -> None:
     table = text.partition("<!-- needs -->")[2].partition("<!-- end of needs -->")[0]
     rows = dict(re.findall(r"^\| `Need\.(\w+)` \| (.*) \|$", table, flags=re.M))
     assert rows == {need.name: NEEDS[need][1] for need in Need}
+
+
+def test_the_tables_of_what_a_probe_calls_are_complete() -> None:
+    text = (ROOT / "docs" / "write-a-probe.md").read_text(encoding="utf-8")
+    methods = set(re.findall(r"`(\w+)\(", text.partition("| method of `Report` |")[2]))
+    assert methods >= {name for name, _ in inspect.getmembers(Report, inspect.isfunction)} - {
+        "__init__"
+    }
+    plants = set(re.findall(r"`(\w+)", text.partition("| | in `library` |")[2]))
+    own = inspect.getmembers(library, inspect.isfunction)
+    assert plants >= {name for name, made in own if made.__module__ == library.__name__}
