@@ -49,7 +49,8 @@ def arm(
     **labels: Any,
 ) -> list[PlannedRun]:
     """The runs of an arm, one a seed. own: parameters of the task that are the seed's own; folder:
-    the runs' directory names begin with it, `name` when empty.
+    the runs' directory names begin with it, `name` when empty. UnknownNameError: no such task, or
+    it has no such parameter.
 
     >>> planned = arm("direct", "composition", [7], {"n": 3, "k": 2, "hops": (2,)},
     ...     {"d_model": 16}, {"steps": 5}, own=["perm_seed"], readout="last")
@@ -58,7 +59,7 @@ def arm(
     """
     planned = []
     for seed in seeds:
-        made = TASKS[task](**{**(parameters or {}), **dict.fromkeys(own, seed)})
+        made = TASKS[task].from_dict({**(parameters or {}), **dict.fromkeys(own, seed)})
         named = f"{(folder or name).replace(' ', '-')}-{seed}"
         asked = {"arm": name, "seed": seed, **labels}
         planned.append(PlannedRun(named, spec(made, model, train, seed=seed), asked, stage))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +21,9 @@ from mechint.cli.common import (
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import spinner
 from mechint.registry import STUDIES
+
+if TYPE_CHECKING:
+    from mechint.results import Claim
 
 SIZES = click.Choice(["smoke", "laptop", "overnight", "full"])
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -39,6 +44,40 @@ def seconds_of(text: str) -> float:
     if not found or float(found[1]) == 0:
         raise ParameterError(f"--budget: got {text!r}, expected a time such as 90s, 30m or 2h")
     return float(found[1]) * SECONDS[found[2]]
+
+
+def lines(claim: Claim) -> list[str]:
+    """A claim for the terminal, with its positive control where that failed.
+
+    >>> from mechint.results import Claim
+    >>> asked = "share above 0.4; control: every run learns the 1-hop"
+    >>> of = {"verdict": "inconclusive", "ours": "0.5", "criterion": asked}
+    >>> print("\\n".join(lines(Claim("s", "a", "It learns.", **of, control="failed: 3 of 8"))))
+    a   inconclusive  It learns.
+                      0.5
+                      control failed: 3 of 8; asked for: every run learns the 1-hop
+    """
+    text = [f"{claim.id:<3} {claim.verdict:<13} {claim.statement}"]
+    text.append(f"    {'':<13} {claim.ours or claim.note}")
+    if claim.control.startswith("failed"):
+        asked = claim.criterion.rpartition("; control: ")[2]
+        text.append(f"    {'':<13} control {claim.control}; asked for: {asked}")
+    return text
+
+
+def failures(failed: Mapping[str, str]) -> list[str]:
+    """Name → error of runs as one line an error.
+
+    >>> failures({"a-0": "no metric", "a-1": "no metric", "b-0": "loss is nan"})
+    ['a-0 and 1 more: no metric', 'b-0: loss is nan']
+    """
+    names: dict[str, list[str]] = {}
+    for name, error in failed.items():
+        names.setdefault(error, []).append(name)
+    return [
+        f"{first}{f' and {len(others)} more' if others else ''}: {error}"
+        for error, (first, *others) in names.items()
+    ]
 
 
 @click.command(
@@ -111,12 +150,12 @@ def reproduce(
         print_json({"study": study, "size": size, **where, "claims": claims})
     else:
         for claim in done.claims:
-            click.echo(f"{claim.id:<3} {claim.verdict:<13} {claim.statement}")
-            click.echo(f"    {'':<13} {claim.ours or claim.note}")
+            for line in lines(claim):
+                click.echo(line)
         if not done.claims:
             click.echo("size smoke judges no claim")
-    for name, error in done.failed.items():
-        print_error(f"{name}: {error}")
+    for line in failures(done.failed):
+        print_error(line)
     if done.waiting:
         waiting, are = counted(done.waiting, "run"), "is" if done.waiting == 1 else "are"
         print_error(f"{waiting} {are} still to be trained; the same command goes on")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mechint.checkpoints import save_checkpoint
 from mechint.config import Settings, TrainConfig
+from mechint.errors import UnknownNameError
 from mechint.files import read_json_lines, refuse_links
 from mechint.task import Task
 from mechint.training.run_directory import RunDirectory
@@ -45,6 +46,18 @@ class Spec:
         """Task, model and training as JSON values."""
         task = {"name": self.task.name, "parameters": self.task.to_dict()}
         return {"task": task, "model": self.model.to_dict(), "train": self.train.to_dict()}
+
+
+class Metrics(dict[str, Any]):
+    """An evaluation: name → number. UnknownNameError, which is no KeyError, for one not measured.
+
+    >>> Metrics({"test.accuracy": 1.0})["test.acc"]
+    Traceback (most recent call last):
+    mechint.errors.UnknownNameError: unknown metric 'test.acc'; did you mean 'test.accuracy'? ...
+    """
+
+    def __missing__(self, name: str) -> Any:
+        raise UnknownNameError.of("metric", name, self)
 
 
 @dataclass
@@ -95,9 +108,9 @@ class Run:
         return None if self.spec.out is None else RunDirectory(self.spec.out)
 
     @property
-    def final(self) -> dict[str, Any]:
+    def final(self) -> Metrics:
         """The last evaluation."""
-        return self.metrics[-1] if self.metrics else {}
+        return Metrics(self.metrics[-1] if self.metrics else {})
 
     def load(self) -> Run:
         """Take step, status and metrics from the directory, which stays as it is.

@@ -120,6 +120,18 @@ def test_a_budget_leaves_runs_waiting_and_the_same_call_goes_on(tmp_path: Path) 
     assert not mechint.reproduce("own", "laptop", tmp_path / "own").waiting
 
 
+def test_a_wrong_metric_or_parameter_is_named_with_those_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Own, "measure", lambda self, run, labels: {"x": run.final["test.acc"]})
+    done = mechint.reproduce("own", "laptop", tmp_path / "own")
+    (error,) = set(done.failed.values())
+    assert "unknown metric 'test.acc'; did you mean 'test.accuracy'?" in error
+    assert len(done.failed) == 6 and set(verdicts(done).values()) == {"not run"}
+    with pytest.raises(UnknownNameError, match="unknown modular-arithmetic parameter 'q'"):
+        arm("short", "modular-arithmetic", range(3), {"q": 5})
+
+
 def test_a_failed_run_takes_its_condition_with_it(tmp_path: Path) -> None:
     Own.rate = 1e30
     done = mechint.reproduce("own", "laptop", tmp_path / "own")
