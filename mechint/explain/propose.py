@@ -121,7 +121,8 @@ def _smaller(bench: Bench, family: Family, found: Audit) -> Explanation | None:
     if found.standing != "superfluous":
         return None
     seen = audit_on(inner_bench(bench, found.explanation.program), found.explanation)
-    return family.without(bench, found.explanation, seen.superfluous) if seen.superfluous else None
+    both = [name for name in seen.superfluous if name in found.superfluous]
+    return family.without(bench, found.explanation, both) if both else None
 
 
 def _refused(subject: Subject, program: Program, reason: str, bench: Bench, start: float) -> Audit:
