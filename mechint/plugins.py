@@ -1,4 +1,5 @@
-"""Tasks and probes in files of one's own, and how the processes that a command starts get them.
+"""Tasks, probes and families of explanations in files of one's own, and how the processes that a
+command starts get them.
 
 A file is named ``path/file.py:Class``. What a process was given stands in its environment, by
 absolute paths, where the workers that it starts find it.
@@ -12,24 +13,27 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from mechint.errors import MechintError, ParameterError
-from mechint.registry import PROBES, TASKS, unfinished
+from mechint.registry import EXPLANATIONS, PROBES, TASKS, Registry, unfinished
 
 PLUGINS = "MECHINT_PLUGINS"
 """Environment variable: the plug-ins that a process and its workers load, as a JSON list."""
 
 
 def load_plugin(text: str) -> str:
-    """Register the task or probe that `text` names, ``path/file.py:Class``; returns its name.
+    """Register the task, probe or family of explanations that `text` names,
+    ``path/file.py:Class``; returns its name.
 
     The file is run, as any Python that is imported; its folder is put on the import path, so that
     it may import its neighbors. Processes that this one starts find it in `given_plugins`.
 
     Raises:
-        ParameterError: no such file or class, or no finished task or probe.
+        ParameterError: no such file or class, or no finished one.
         MechintError: the file does not run, or the name is taken.
     """
+    from mechint.explain import Family
     from mechint.probe import Probe
     from mechint.task import Task
 
@@ -45,14 +49,15 @@ def load_plugin(text: str) -> str:
     registered = getattr(kind, "name", None)
     if kind is None:
         raise ParameterError(f"{where}: {path} defines no {name}")
-    if not isinstance(kind, type) or not issubclass(kind, Task | Probe):
-        raise ParameterError(f"{where}: {name} is neither a Task nor a Probe")
+    bases: dict[type, Registry[Any]] = {Task: TASKS, Probe: PROBES, Family: EXPLANATIONS}
+    base = next((one for one in bases if isinstance(kind, type) and issubclass(kind, one)), None)
+    if base is None:
+        raise ParameterError(f"{where}: {name} is no Task, Probe or Family of explanations")
     if not isinstance(registered, str) or not registered:
         raise ParameterError(f"{where}: {name} has no class attribute `name`")
-    if reason := unfinished(kind):
+    if reason := unfinished(kind, settings=base is not Family):
         raise ParameterError(f"{where}: {reason}")
-    registry = TASKS if issubclass(kind, Task) else PROBES
-    registry.add(registered, f"{module.__name__}:{name}")
+    bases[base].add(registered, f"{module.__name__}:{name}")
     given = dict.fromkeys([*given_plugins(), f"{file.resolve()}:{name}"])
     os.environ[PLUGINS] = json.dumps(list(given))
     return registered

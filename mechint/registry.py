@@ -219,9 +219,9 @@ def _source(module: str) -> Path:
     return file if file.is_file() else path / "__init__.py"
 
 
-def unfinished(kind: type) -> str | None:
-    """Return why a task or probe class cannot be instantiated (a missing member or decorator), in
-    one line, or None.
+def unfinished(kind: type, settings: bool = True) -> str | None:
+    """Return why a class cannot be instantiated (a missing member or, of one with `settings`, a
+    decorator), in one line, or None.
 
     >>> class Own:
     ...     size = dataclasses.field(default=3)
@@ -230,7 +230,7 @@ def unfinished(kind: type) -> str | None:
     """
     title = kind.__name__
     declared = [name for name, value in vars(kind).items() if isinstance(value, dataclasses.Field)]
-    if declared or not dataclasses.is_dataclass(kind):
+    if settings and (declared or not dataclasses.is_dataclass(kind)):
         what = f"declares {', '.join(declared)} and " if declared else ""
         return f"{title} {what}is no dataclass of its own; decorate it with @dataclass(frozen=True)"
     missing = sorted(getattr(kind, "__abstractmethods__", ()))

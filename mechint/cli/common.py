@@ -252,7 +252,7 @@ plugin_option = click.option(
     callback=_load_plugins,
     expose_value=False,
     is_eager=True,  # before names of tasks and probes are read
-    help="A task or probe of your own; the file is run. May be repeated.",
+    help="A task, probe or family of explanations of your own; the file is run. May be repeated.",
 )
 set_option = click.option(
     "--set",

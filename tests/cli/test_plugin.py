@@ -96,7 +96,7 @@ def test_a_task_and_a_probe_of_ones_own(mechint: Command, own: Path) -> None:
         ("own_parity.py", "expected FILE.py:CLASS"),
         ("none.py:Parity", "there is no file"),
         ("own_parity.py:Nothing", "defines no Nothing"),
-        ("own_parity.py:Any", "is neither a Task nor a Probe"),
+        ("own_parity.py:Any", "is no Task, Probe or Family of explanations"),
         ("own_parity.py:FiniteTask", "has no class attribute `name`"),
         ("own-plain.py:A", "is not a module's name"),
         ("json.py:A", "another module is called 'json'"),
