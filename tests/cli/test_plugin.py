@@ -1,4 +1,4 @@
-"""Tasks and probes in files of one's own: from the command line, and given to `mechint.load`."""
+"""Tasks, probes and families of one's own: on the command line, and given to `mechint.load`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 import mechint as library
+from mechint import planted
 from mechint.errors import CheckpointError, ParameterError
+from mechint.explain import explain
 from mechint.plugins import PLUGINS, given_plugins, load_plugin
-from mechint.registry import PROBES, TASKS
+from mechint.registry import EXPLANATIONS, PROBES, TASKS
 from mechint.sweeps import keep_plan, on_ray, plan
 from tests.cli.conftest import Command, one_line
 
@@ -88,6 +90,22 @@ def test_a_task_and_a_probe_of_ones_own(mechint: Command, own: Path) -> None:
     assert subject.task is made and len(subject.data) == 32
     changed = library.load(run, task=made, train_fraction=0.5)
     assert changed.task == type(made)(n=5, train_fraction=0.5)
+
+
+def test_a_family_of_ones_own(own: Path) -> None:
+    """The guide's family is completed by the planted frequency that it leaves out at first."""
+    page = (DOCS / "explanations.md").read_text(encoding="utf-8")
+    text = page.split("```python\n# strongest.py\n")[1].split("```")[0]
+    (own / "own_strongest.py").write_text(text, encoding="utf-8")
+    assert load_plugin(f"{own / 'own_strongest.py'}:Strongest") == "strongest"
+    try:
+        plant = planted.modular_addition(23, (2, 5, 9), rotation_seed=1)
+        best, first = explain(plant.subject, family="strongest")
+    finally:
+        EXPLANATIONS.remove("strongest")
+        del sys.modules["own_strongest"]
+    assert set(best.explanation.parts[0].blocks) == {"2", "5", "9"} and best.standing == "stands"
+    assert len(first.explanation.parts[0].blocks) == 2 and first.standing in ("wrong", "incomplete")
 
 
 @pytest.mark.parametrize(
