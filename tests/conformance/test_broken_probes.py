@@ -50,7 +50,11 @@ class Size(Probe):
             caption="How large the weights are.",
         )
         report.figure("size", shown)
+        self.misbehave(report, subject)
         return report
+
+    def misbehave(self, report: Report, subject: Subject) -> None:
+        """Break a promise."""
 
 
 class ChangesWeights(Size):
@@ -64,19 +68,15 @@ class ChangesWeights(Size):
 class IsRandom(Size):
     """Is it random?"""
 
-    def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        report = self.report(subject, seed)
+    def misbehave(self, report: Report, subject: Subject) -> None:
         report.metric("noise", np.random.default_rng().random())
-        return report.result()
 
 
 class HasNoFigure(Size):
     """Has it a figure?"""
 
-    def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        report = self.report(subject, seed)
+    def misbehave(self, report: Report, subject: Subject) -> None:
         report.figures.clear()
-        return report.result()
 
 
 class HasNoNull(Size):
@@ -89,10 +89,8 @@ class HasNoNull(Size):
 class ClaimsACause(Size):
     """What does it say?"""
 
-    def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        report = self.report(subject, seed)
+    def misbehave(self, report: Report, subject: Subject) -> None:
         report.finding("The model uses 1 embedding", no="", at_chance=True)
-        return report.result()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,51 +103,37 @@ class CanNeverFind(Size):
 class Looks(Size):
     """How much does it look at?"""
 
-    def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        report = self.report(subject, seed)
+    def misbehave(self, report: Report, subject: Subject) -> None:
         report.metric("chunk", float(subject.chunk))
         torch.zeros(subject.memory + 1, dtype=torch.uint8)
-        return report.result()
 
 
-class LastChunk(Size):
-    """What does it keep of its chunks?"""
+class AsAWholeNumber(Size):
+    """Does it keep its last chunk as a whole number?"""
 
-    def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        report = self.report(subject, seed)
-        self.keep(report, subject.chunk)
-        return report.result()
-
-    def keep(self, report: Report, chunk: int) -> None:
-        raise NotImplementedError
+    def misbehave(self, report: Report, subject: Subject) -> None:
+        report.metric("chunk", subject.chunk)
 
 
-class AsAWholeNumber(LastChunk):
-    """Does it keep it as a whole number?"""
-
-    def keep(self, report: Report, chunk: int) -> None:
-        report.metric("chunk", chunk)
-
-
-class InATable(LastChunk):
+class InATable(Size):
     """Does it keep it in a table?"""
 
-    def keep(self, report: Report, chunk: int) -> None:
-        report.table("chunks", {"examples": [1.0, float(chunk)]}, "one row per chunk")
+    def misbehave(self, report: Report, subject: Subject) -> None:
+        report.table("chunks", {"examples": [1.0, float(subject.chunk)]}, "one row per chunk")
 
 
-class InAnArray(LastChunk):
+class InAnArray(Size):
     """Does it keep it in an array?"""
 
-    def keep(self, report: Report, chunk: int) -> None:
-        report.array("chunks", np.array([float(chunk)]))
+    def misbehave(self, report: Report, subject: Subject) -> None:
+        report.array("chunks", np.array([float(subject.chunk)]))
 
 
-class InANull(LastChunk):
+class InANull(Size):
     """Does it keep it in a null?"""
 
-    def keep(self, report: Report, chunk: int) -> None:
-        report.metric("one", 1.0, null=np.full(199, float(chunk)), how="the chunk")
+    def misbehave(self, report: Report, subject: Subject) -> None:
+        report.metric("one", 1.0, null=np.full(199, float(subject.chunk)), how="the chunk")
 
 
 class IsLoose(Size):
