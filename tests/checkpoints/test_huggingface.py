@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from mechint.errors import CheckpointError
 from mechint.interventions import resumes
 from mechint.probe import Need, unmet_need
 from mechint.task import Batch
+from tests.conformance.architectures import VOCABULARY, made
 
 
 @pytest.fixture
@@ -25,47 +27,21 @@ def offline(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
-def gpt2():
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    return GPT2LMHeadModel(
-        GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2)
-    )
-
-
-def llama():
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = {
-        "vocab_size": 50,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-    }
-    return LlamaForCausalLM(LlamaConfig(**sizes, max_position_embeddings=16))
+def saved(folder: Path, kind: str, **settings: Any) -> Any:
+    """A tiny model, and in `folder`."""
+    model = made(kind, **settings)
+    model.save_pretrained(folder)
+    return model
 
 
-def saved(folder: Path, make) -> torch.nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        source = make().eval()
-        with torch.no_grad():
-            for weight in source.parameters():
-                weight += 0.3 * torch.randn(weight.shape)
-    source.save_pretrained(folder)
-    return source
-
-
-@pytest.mark.parametrize(("make", "kind"), [(gpt2, "gpt2"), (llama, "huggingface")])
-def test_a_tiny_model_saved_to_disk(tmp_path, make, kind, offline, capfd):
-    source = saved(tmp_path, make)
+@pytest.mark.parametrize(("kind", "format"), [("gpt2", "gpt2"), ("llama", "huggingface")])
+def test_a_tiny_model_saved_to_disk(tmp_path, kind, format, offline, capfd):
+    source = saved(tmp_path, kind)
     capfd.readouterr()
     opened = load_checkpoint(tmp_path)
     assert capfd.readouterr().out == ""
-    assert (opened.format, opened.task) == (kind, None)
-    tokens = torch.randint(50, (3, 8), generator=torch.Generator().manual_seed(1))
+    assert (opened.format, opened.task) == (format, None)
+    tokens = torch.randint(VOCABULARY, (3, 8), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         logits = source(tokens).logits
         torch.testing.assert_close(opened.model(tokens), logits, atol=1e-4, rtol=1e-5)
@@ -87,12 +63,9 @@ def test_a_tiny_model_saved_to_disk(tmp_path, make, kind, offline, capfd):
 )
 def test_gpt2_of_any_configuration_equals_transformers(tmp_path, settings, offline):
     """In float64 but for the bridge, which opens what a HookedTransformer does not express."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    sizes = {"vocab_size": 11, "n_positions": 9, "n_embd": 16, "n_layer": 2, "n_head": 2}
-    source = saved(tmp_path, lambda: GPT2LMHeadModel(GPT2Config(**sizes, **settings)))
+    source = saved(tmp_path, "gpt2", **settings)
     opened = load_checkpoint(tmp_path)
-    tokens = torch.randint(11, (5, 9), generator=torch.Generator().manual_seed(1))
+    tokens = torch.randint(VOCABULARY, (5, 9), generator=torch.Generator().manual_seed(1))
     bridged = "scale_attn_by_inverse_layer_idx" in settings
     assert opened.format == ("huggingface" if bridged else "gpt2")
     model, twin = (opened.model, source) if bridged else (opened.model.double(), source.double())
@@ -102,7 +75,7 @@ def test_gpt2_of_any_configuration_equals_transformers(tmp_path, settings, offli
 
 
 def test_a_gpt2_can_be_opened_through_the_bridge(tmp_path, offline):
-    saved(tmp_path, gpt2)
+    saved(tmp_path, "gpt2")
     opened = load_checkpoint(tmp_path, model={"bridge": True})
     assert (opened.format, type(opened.model).__name__) == ("huggingface", "TransformerBridge")
 
@@ -135,8 +108,9 @@ def test_rotated_positions_are_no_matrix(tmp_path, offline):
 
 
 def test_damaged_weights_are_one_line(tmp_path, offline):
-    for make, said in ((gpt2, "not a whole safetensors file"), (llama, "cannot be opened")):
-        make().save_pretrained(tmp_path)
+    said_of = {"gpt2": "not a whole safetensors file", "llama": "cannot be opened"}
+    for kind, said in said_of.items():
+        saved(tmp_path, kind)
         weights = next(tmp_path.glob("*.safetensors"))
         weights.write_bytes(weights.read_bytes()[:2000])
         with pytest.raises(CheckpointError, match=said) as caught:
@@ -148,7 +122,7 @@ def resaved(folder, change, **settings):
     """A tiny Llama in `folder` with its weights by name changed, and its configuration."""
     from safetensors.torch import load_file, save_file
 
-    llama().save_pretrained(folder)
+    saved(folder, "llama", attention_bias=False, mlp_bias=False)
     weights, config = folder / "model.safetensors", folder / "config.json"
     save_file(change(load_file(weights)), weights, metadata={"format": "pt"})
     config.write_text(json.dumps(json.loads(config.read_text()) | settings))
@@ -211,7 +185,7 @@ def test_the_unembedding_may_be_the_embedding(tmp_path, offline):
 
 def test_layers_that_a_model_without_a_head_leaves_out(tmp_path, offline):
     """Its names have no prefix."""
-    source = gpt2().transformer
+    source = made("gpt2").transformer
     source.save_pretrained(tmp_path)
     assert torch.equal(load_checkpoint(tmp_path).model.W_E, source.wte.weight)
     config = tmp_path / "config.json"
@@ -223,12 +197,7 @@ def test_layers_that_a_model_without_a_head_leaves_out(tmp_path, offline):
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_masked_language_model_is_not_a_causal_one(tmp_path, causal, offline):
     """The same BERT opens with a causal mask, where a position's logits are those of its prefix."""
-    from transformers import BertConfig, BertLMHeadModel
-
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
-    BertLMHeadModel(BertConfig(**sizes, num_attention_heads=2, is_decoder=causal)).save_pretrained(
-        tmp_path
-    )
+    saved(tmp_path, "bert", is_decoder=causal)
     if causal:
         model, tokens = load_checkpoint(tmp_path).model, torch.tensor([[3, 4, 5, 6]])
         with torch.no_grad():
@@ -238,73 +207,24 @@ def test_a_masked_language_model_is_not_a_causal_one(tmp_path, causal, offline):
         assert refusal(tmp_path) == said
 
 
-def neox():
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
-    return GPTNeoXForCausalLM(
-        GPTNeoXConfig(**sizes, num_attention_heads=2, max_position_embeddings=16)
-    )
-
-
-def olmo():
-    from transformers import OlmoConfig, OlmoForCausalLM
-
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
-    return OlmoForCausalLM(
-        OlmoConfig(**sizes, num_attention_heads=2, max_position_embeddings=16, pad_token_id=1)
-    )
-
-
-def gemma():
-    from transformers import GemmaConfig, GemmaForCausalLM
-
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
-    return GemmaForCausalLM(GemmaConfig(**sizes, **heads, max_position_embeddings=16))
-
-
-MAKERS = {"gpt2": gpt2, "llama": llama, "gpt_neox": neox, "olmo": olmo, "gemma": gemma}
-
-
-@pytest.fixture(params=MAKERS)
-def directory(request, tmp_path, capfd):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        MAKERS[request.param]().save_pretrained(tmp_path)
-    capfd.readouterr()
-    return tmp_path
-
-
 @pytest.mark.full
-def test_the_lens_of_the_last_layer_is_the_model(directory, offline):
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neox", "olmo", "gemma"])
+def test_the_lens_of_the_last_layer_is_the_model(kind, tmp_path, offline):
     """The final norm is a layer norm in some of these models and an RMS norm in others; Gemma's
     multiplies by 1 + w.
     """
     from mechint.activations import residual_hooks
     from probes._lens import Readout
 
-    opened = load_checkpoint(directory, task="modular-arithmetic", parameters={"p": 13})
-    noise = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weight in opened.model.parameters():
-            weight += 0.3 * torch.randn(weight.shape, generator=noise)
-    subject = opened.subject()
+    saved(tmp_path, kind)
+    subject = load_checkpoint(tmp_path, task="modular-arithmetic", parameters={"p": 13}).subject()
     last = list(residual_hooks(subject.n_layers, subject.hooks).values())[-1]
     logits = Readout(subject).logits(subject.activation(last, "answer").double())
     torch.testing.assert_close(logits, subject.logits().double(), atol=1e-5, rtol=1e-5)
 
 
-def opt(**settings):
-    from transformers import OPTConfig, OPTForCausalLM
-
-    sizes = {"hidden_size": 16, "ffn_dim": 32, "num_hidden_layers": 2, "vocab_size": 50}
-    sizes |= {"num_attention_heads": 2, "max_position_embeddings": 16}
-    return OPTForCausalLM(OPTConfig(**sizes, **settings))
-
-
 def test_a_model_that_the_bridge_cannot_run_is_refused_when_it_is_opened(tmp_path, offline):
-    opt(word_embed_proj_dim=16, do_layer_norm_before=False).save_pretrained(tmp_path)
+    saved(tmp_path, "opt", do_layer_norm_before=False)
     said = refusal(tmp_path)
     assert said.startswith("this Hugging Face model cannot be opened: ") and "\n" not in said
 
@@ -314,7 +234,7 @@ def test_a_model_that_the_bridge_cannot_run_is_refused_when_it_is_opened(tmp_pat
 def test_a_stream_that_is_narrowed_before_it_is_read_has_no_lens(tmp_path, before, offline):
     from mechint.registry import PROBES
 
-    opt(word_embed_proj_dim=8, do_layer_norm_before=before).save_pretrained(tmp_path)
+    saved(tmp_path, "opt", word_embed_proj_dim=8, do_layer_norm_before=before)
     subject = load_checkpoint(tmp_path, task="modular-arithmetic", parameters={"p": 13}).subject()
     for probe in ("lens", "attribution"):
         assert "are not its final norm and W_U" in str(PROBES[probe]().applicable(subject))

@@ -66,29 +66,10 @@ def transposed_logits(
 
 
 def pizza_config(**changes) -> dict:
-    known = {
-        "name": "modadd_7",
-        "funcs": "lambda x: (x[0]+x[1])%7",
-        "C": 7,
-        "n_heads": 4,
-        "d_model": 10,
-        "n_layers": 1,
-        "attention_dir": "casual",
-    }
-    return (
-        known
-        | {
-            "act_fn": "ReLU",
-            "epoch": 20,
-            "frac": 0.8,
-            "attn_coeff": 1,
-            "runid": "x",
-            "diff_vocab": 0,
-            "eqn_sign": 0,
-            "func": None,
-        }
-        | changes
-    )
+    known = {"name": "modadd_7", "funcs": "lambda x: (x[0]+x[1])%7", "C": 7, "func": None}
+    known |= {"n_heads": 4, "d_model": 10, "n_layers": 1, "attention_dir": "casual"}
+    known |= {"act_fn": "ReLU", "attn_coeff": 1, "diff_vocab": 0, "eqn_sign": 0}
+    return known | {"epoch": 20, "frac": 0.8, "runid": "x"} | changes
 
 
 def pizza(folder, state, **changes):
@@ -106,17 +87,8 @@ def test_pizza_models_compute_what_their_code_does(
     tmp_path, separate, sign, rate, layers, activation
 ):
     state = transposed(7 * (1 + separate) + bool(sign), 2 + bool(sign), layers=layers)
-    opened = load_checkpoint(
-        pizza(
-            tmp_path,
-            state,
-            attn_coeff=rate,
-            diff_vocab=separate,
-            eqn_sign=sign,
-            act_fn=activation,
-            n_layers=layers,
-        )
-    )
+    said = {"attn_coeff": rate, "diff_vocab": separate, "eqn_sign": sign, "act_fn": activation}
+    opened = load_checkpoint(pizza(tmp_path, state, **said, n_layers=layers))
     task = opened.task
     assert (opened.format, task.p, task.operation, task.equals, task.separate_vocabulary) == (
         "pizza",
@@ -275,23 +247,10 @@ def nanogpt_logits(state, tokens, heads: int) -> torch.Tensor:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module._orig_mod."])
 def test_nanogpt_computes_what_its_code_does(tmp_path, bias, prefix):
-    args = {
-        "n_layer": 2,
-        "n_head": 3,
-        "n_embd": 12,
-        "block_size": 6,
-        "bias": bias,
-        "vocab_size": 9,
-        "dropout": 0.1,
-    }
-    content = {
-        "model": nanogpt(bias, prefix),
-        "optimizer": {},
-        "model_args": args,
-        "iter_num": 50,
-        "best_val_loss": torch.tensor(1.5),
-        "config": {"dataset": "x"},
-    }
+    args = {"n_layer": 2, "n_head": 3, "n_embd": 12, "block_size": 6, "vocab_size": 9}
+    content = {"model": nanogpt(bias, prefix), "model_args": args | {"bias": bias, "dropout": 0.1}}
+    content |= {"optimizer": {}, "iter_num": 50, "best_val_loss": torch.tensor(1.5)}
+    content["config"] = {"dataset": "x"}
     torch.save(content, tmp_path / "ckpt.pt")
     opened = load_checkpoint(tmp_path)  # its output directory
     assert (opened.format, opened.step, opened.metrics, opened.task) == (

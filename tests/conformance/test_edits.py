@@ -20,7 +20,7 @@ from mechint.subject import Subject
 from mechint.task import Batch
 from probes._das._swap import SwapSite
 from probes._das.search import default_places
-from tests.conformance.test_models import KINDS, inputs, kinds, made, saved
+from tests.conformance.test_models import KINDS, huggingface, inputs, kinds, made
 
 LATE = ("opt", "gptj", "gpt_neo")
 """Their attention is a module that has used its pattern before TransformerLens is shown it."""
@@ -28,32 +28,11 @@ LATE = ("opt", "gptj", "gpt_neo")
 
 @cache
 def model_of(kind: str) -> Any:
-    import transformers
-
     if kind in KINDS:
         return made(kind)
-    small = {"vocab_size": 20, "bos_token_id": 1, "eos_token_id": 2}
-    sizes = {"hidden_size": 16, "max_position_embeddings": 16, **small}
-    configs: dict[str, Any] = {
-        "opt": lambda: transformers.OPTConfig(
-            **sizes, ffn_dim=32, num_hidden_layers=2, num_attention_heads=2, word_embed_proj_dim=16
-        ),
-        "opt, norms behind": lambda: transformers.OPTConfig(
-            **sizes,
-            ffn_dim=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            word_embed_proj_dim=8,
-            do_layer_norm_before=False,
-        ),
-        "gptj": lambda: transformers.GPTJConfig(
-            **small, n_embd=16, n_layer=2, n_head=2, n_positions=16, rotary_dim=4
-        ),
-        "gpt_neo": lambda: transformers.GPTNeoConfig(
-            **sizes, num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]]
-        ),
-    }
-    return saved(configs[kind]())
+    name, _, behind = kind.partition(", ")
+    narrow = {"word_embed_proj_dim": 8, "do_layer_norm_before": False}
+    return huggingface(name, **(narrow if behind else {}))
 
 
 def edited(model: Any, tokens: Tensor, name: str, edit: Any) -> Tensor:

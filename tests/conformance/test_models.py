@@ -4,6 +4,7 @@ nothing left behind, and no capability that it does not have.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from mechint.models.protocol import Capability, capabilities, describe, hook_nam
 from mechint.models.two_layer import TwoLayerConfig
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch
+from tests.conformance import architectures
 
 P = 7
 NATIVE = {
@@ -68,35 +70,10 @@ def wrapped() -> Any:
         )
 
 
-def huggingface(kind: str) -> Any:
+def huggingface(kind: str, **settings: Any) -> Any:
     """A tiny model at random weights, saved to disk and opened from there."""
-    import transformers
-
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
-    sizes |= {"vocab_size": 20, "num_attention_heads": 2, "max_position_embeddings": 16}
-    ends = {"pad_token_id": 1, "bos_token_id": 1, "eos_token_id": 2}
-    config: Any
-    if kind == "gpt2":
-        small = {"vocab_size": 20, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
-        config = transformers.GPT2Config(**small, bos_token_id=1, eos_token_id=2)
-    elif kind == "llama":
-        config = transformers.LlamaConfig(**sizes, **ends, num_key_value_heads=1)
-    elif kind == "gpt_neox":
-        config = transformers.GPTNeoXConfig(**sizes, **ends)
-    else:
-        config = transformers.OlmoConfig(**sizes, **ends)
-    return saved(config)
-
-
-def saved(config: Any) -> Any:
-    """A model of `config` at random weights, by way of the disk."""
-    import tempfile
-
-    import transformers
-
-    with bridge._quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as place:
-        torch.manual_seed(0)
-        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(place)
+    with bridge._quiet(), tempfile.TemporaryDirectory() as place:
+        architectures.made(kind, **settings).save_pretrained(place)
         return bridge.boot(Path(place))
 
 
@@ -117,7 +94,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         PairNetworkConfig(d_vocab=P + 1, d_vocab_out=P, d_embed=6, widths=(5,), n_ctx=3)
     ),
     "native bridge": lambda: bridge.boot_native(NATIVE, seed=1),
-    "gpt2": lambda: huggingface("gpt2"),
+    "gpt2": lambda: huggingface("gpt2", n_inner=64),
     "llama": lambda: huggingface("llama"),
     "gpt_neox": lambda: huggingface("gpt_neox"),
     "olmo": lambda: huggingface("olmo"),
@@ -134,9 +111,9 @@ SHAPES = {  # n_layers, d_model, n_heads, d_mlp, d_vocab, d_vocab_out, attention
     "pair network": (1, 6, None, 5, P + 1, P, None),
     "native bridge": (2, 8, 2, 16, P + 1, P + 1, "causal"),
     "gpt2": (2, 16, 2, 64, 20, 20, "causal"),
-    "llama": (2, 16, 2, 32, 20, 20, "causal"),
-    "gpt_neox": (2, 16, 2, 32, 20, 20, "causal"),
-    "olmo": (2, 16, 2, 32, 20, 20, "causal"),
+    "llama": (2, 16, 2, 24, 20, 20, "causal"),
+    "gpt_neox": (2, 16, 2, 24, 20, 20, "causal"),
+    "olmo": (2, 16, 2, 24, 20, 20, "causal"),
     "wrapped module": (1, 8, None, 12, P + 1, P, None),
 }
 

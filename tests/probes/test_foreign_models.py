@@ -19,6 +19,7 @@ from mechint.subject import Subject
 from probes._ablation import Ablation
 from probes._weights import circuits
 from probes.loss_gradient import loss_gradient
+from tests.conformance.architectures import made
 
 VOCABULARY = 6
 
@@ -86,31 +87,16 @@ def test_gradients_by_finite_differences(subject: Subject) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def opened(kind: str, tmp_path: Path, **more: Any) -> Subject:
+def opened(kind: str, tmp_path: Path) -> Subject:
     """A tiny model of a family at random weights, on addition modulo 5."""
-    import transformers
-
     task: Any = TASKS["modular-arithmetic"].from_dict({"p": 5})
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    config = transformers.AutoConfig.for_model(
-        kind, vocab_size=task.d_vocab, max_position_embeddings=8, **sizes, **ends, **more
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    made(kind, vocab_size=task.d_vocab).save_pretrained(tmp_path)
     return Subject(load_checkpoint(tmp_path).model, task)
 
 
 def test_weights_behind_the_norms_of_gemma_are_the_ones_it_reads(tmp_path: Path) -> None:
     """Its norms multiply by 1 + w: queries and logits are the model's own for any w."""
-    few = {"intermediate_size": 32, "num_key_value_heads": 1, "head_dim": 8}
-    subject = opened("gemma", tmp_path, **few)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, weight in subject.model.original_model.named_parameters():
-            if "norm" in name:
-                weight += 0.5 * torch.randn(weight.shape, generator=generator)
+    subject = opened("gemma", tmp_path)
     assert PROBES["weights"]().unmet(subject) is None
     x = subject.activation("blocks.1.hook_resid_post", at="answer").double()
     scale = (x.square().mean(-1, keepdim=True) + subject.model.cfg.eps).sqrt()
@@ -122,9 +108,7 @@ def test_weights_behind_the_norms_of_gemma_are_the_ones_it_reads(tmp_path: Path)
 
 def test_what_a_mixture_of_experts_writes_is_not_its_neurons(tmp_path: Path) -> None:
     """Its adapter gives the sum over experts, 16 wide, the name of neurons and a width of 24."""
-    subject = opened(
-        "mixtral", tmp_path, intermediate_size=24, num_key_value_heads=2, num_local_experts=2
-    )
+    subject = opened("mixtral", tmp_path)
     assert "blocks.0.mlp.hook_post" not in subject.hooks
     assert subject.model_description.d_mlp is None
     with pytest.raises(NotApplicableError, match="the model has no MLP"):
@@ -138,7 +122,7 @@ def test_what_does_not_add_up_is_not_called_written_to_the_logits(tmp_path: Path
     lose what plain hooks say.
     """
     for kind, adds_up in (("olmo2", False), ("llama", True)):
-        subject = opened(kind, tmp_path / kind, intermediate_size=32, initializer_range=0.3)
+        subject = opened(kind, tmp_path / kind)
         result = probe.run("attribution", subject, only_correct=False, examples=25)
         table = result.tables["components"].columns
         whole = abs(result.metrics["score"])
