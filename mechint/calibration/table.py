@@ -100,12 +100,7 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
     than `plants`, and with which settings they ran.
     """
     shown = [column for column in table.columns if column not in ("low", "high", "seconds")]
-    shares = zip(*(table.columns[column] for column in ("low", "high")), strict=True)
-    columns = dict(table.columns)
-    columns["detected"] = [
-        "–" if share is None else f"{share:.3g} ({low:.3g}–{high:.3g})"
-        for share, (low, high) in zip(table.columns["detected"], shares, strict=True)
-    ]
+    columns = {**table.columns, "detected": detected(table)}
     for name in ("refused", "abstained"):
         columns[name] = ["not counted" if n is None else n for n in table.columns[name]]
     lines = [
@@ -149,6 +144,15 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
         "",
     ]
     return "\n".join(lines) + markdown_table({name: columns[name] for name in shown})
+
+
+def detected(table: Table) -> list[str]:
+    """The share that each row detects, with its interval."""
+    shares = zip(*(table.columns[name] for name in ("detected", "low", "high")), strict=True)
+    return [
+        "–" if share is None else f"{share:.3g} ({low:.3g}–{high:.3g})"
+        for share, low, high in shares
+    ]
 
 
 KINDS = {

@@ -12,6 +12,7 @@ from mechint.cli.common import (
     json_option,
     path_option,
     plugin_option,
+    print_error,
     print_json,
 )
 from mechint.errors import UnknownNameError
@@ -19,6 +20,8 @@ from mechint.progress import console, counting
 from mechint.registry import PROBES
 
 SIZES = click.Choice(["smoke", "laptop", "full"])
+SHOWN = ("probe", "subject", "noise", "runs", "detected", "wrong")
+"""Columns that fit a terminal of 80."""
 
 
 @click.command(
@@ -57,10 +60,16 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None, as_json: bool
         return 0
     from rich.table import Table
 
+    from mechint.calibration.table import detected
     from mechint.report._render import show
 
-    shown = Table(*table.columns, box=None, pad_edge=False, header_style="dim")
-    for row in zip(*table.columns.values(), strict=True):
+    columns = {**table.columns, "detected": detected(table)}
+    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in SHOWN:
+        shown.add_column(name, no_wrap=name != "subject")
+    for row in zip(*(columns[name] for name in SHOWN), strict=True):
         shown.add_row(*map(show, row))
     console().print(shown)
+    where = "with --json, or --out DIR" if out is None else f"in {out / 'calibration.md'}"
+    print_error(f"refused, abstained, errors of the estimates and seconds: {where}")
     return 0
