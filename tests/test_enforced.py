@@ -4,6 +4,7 @@ plain hooks and plain arithmetic.
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,11 @@ def test_the_zoo_is_made_and_the_probes_are_held_against_it(
     assert kinds == ["enforced", "natural twin", "untrained"]
     rows = zoo.judge([tmp_path / "sums-0.pt"])
     assert sum(rows[0][name] for name in zoo.SAID) == rows[0]["asked"] == 2
+    written = json.loads((tmp_path / "probes.json").read_text())
+    assert [(row["about"], row["models"]) for row in written] == [(kind, 1) for kind in kinds]
+    kept = tmp_path / "answers" / "sums-0.patching.json"
+    kept.write_text('[["patching", "enforced", "wrong", 0.0]]')
+    assert zoo.judge([tmp_path / "sums-0.pt"])[0]["wrong"] == 1
 
 
 def test_what_does_not_hold_a_variable_is_no_input_of_its_site() -> None:

@@ -3,9 +3,11 @@
     python -m mechint.calibration.zoo --models 3            # trains, and writes runs/zoo/zoo.md
     python -m mechint.calibration.zoo --models 3 --judge    # asks the probes: runs/zoo/probes.md
 
+`probes.json`, as docs/trained-truth.json, stands beside hand-planted truth in calibration.md.
+
 Every model has sites of its own, drawn at random, and a natural twin of the same seed that was
 trained on the task alone. A model whose alignment does not hold over its inputs is listed and not
-used. Models that lie in the folder are not trained again.
+used. Models and answers that lie in the folder are not made again.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -71,6 +74,7 @@ SMALL = {
 AND = tuple(tuple(x & y for y in range(8)) for x in range(8))
 """The conjunction of three bits each of both operands."""
 ADDENDS = ("sum_0", "sum_1", "carry_0")
+HOPS = ("1-hop of 0", "2-hop of 0", "2-hop of 1")
 FAMILIES = {
     "addition": Family("modular-arithmetic", {"p": 7}),
     "product": Family("groups", {"group": "S3"}),
@@ -82,9 +86,13 @@ FAMILIES = {
     "boolean": Family("modular-arithmetic", {"p": 8, "table": AND}),
     "carries": Family("digit-sum", {"digits": 2, "base": 5}, {}, ADDENDS),
     "brackets": Family("balanced-brackets", {"length": 10}, {"n_layers": 3}),
+    "repeats": Family("repeated-tokens", {"n": 8, "length": 3}),
+    "composition": Family("composition", {"n": 3, "k": 2, "hops": [2]}, {"n_layers": 3}, HOPS),
 }
-OPEN = ("carries", "brackets")
-"""Families that no training has made hold their variables yet; made where they are named."""
+OPEN = ("carries", "brackets", "repeats", "composition")
+"""Families that training has not made hold their variables in most models yet; made where they are
+named.
+"""
 ASKED: dict[str, dict[str, Any]] = {
     "das": {
         "dimensions": (1, 2, 4, 8),
@@ -335,36 +343,50 @@ def answers_of(path: Path, probes: Sequence[str]) -> list[Answer]:
     return said
 
 
+def kept_answers(path: Path, probe: str) -> list[Answer]:
+    """The answers of one probe about one model; those in the folder `answers` beside it are not
+    asked for again.
+    """
+    kept = path.parent / "answers" / f"{path.stem}.{probe.replace(' ', '_')}.json"
+    if not kept.exists():
+        make_directory(kept.parent)
+        write_text(kept, json.dumps(answers_of(path, [probe])))
+    return [tuple(one) for one in json.loads(kept.read_text(encoding="utf-8"))]
+
+
 def judge(
     paths: Sequence[Path], workers: int = 1, probes: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """Ask probes, all of `ASKED` when None, about the models at `paths`: a row for each probe and
     kind of question.
     """
-    said: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    said: dict[tuple[str, str], list[list[Answer]]] = {}
     with counting("asking probes") as update:
-        jobs = [(path, probes or list(ASKED)) for path in paths]
-        for done, answers in enumerate(_outcomes(answers_of, jobs, workers), 1):
-            update(done, len(paths), "")
-            for probe, kind, answer, seconds in answers:
-                said.setdefault((probe, kind), []).append((answer, seconds))
-    return [_counted(probe, kind, rows) for (probe, kind), rows in sorted(said.items())]
+        jobs = [(path, probe) for path in paths for probe in probes or ASKED]
+        for done, answers in enumerate(_outcomes(kept_answers, jobs, workers), 1):
+            update(done, len(jobs), "")
+            for probe, kind in dict.fromkeys(one[:2] for one in answers):
+                of = [one for one in answers if one[:2] == (probe, kind)]
+                said.setdefault((probe, kind), []).append(of)
+    return [counted(probe, kind, models) for (probe, kind), models in sorted(said.items())]
 
 
-def _counted(probe: str, kind: str, rows: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """A row of the table; the interval is that of what was named: rightly in enforced models, at
-    all in untrained ones.
+def counted(probe: str, kind: str, models: Sequence[Sequence[Answer]]) -> dict[str, Any]:
+    """A row of the table, of the answers about each of `models`; the interval is that of what was
+    named: rightly in enforced models, at all in the others.
     """
-    counts = {name: sum(answer == name for answer, _ in rows) for name in SAID}
+    rows = [one for answers in models for one in answers]
+    counts = {name: sum(answer == name for _, _, answer, _ in rows) for name in SAID}
     hits = counts["right"] + counts["before"] + counts["behind"]
     hits += counts["wrong"] if kind != "enforced" else 0
     n = len(rows) - (counts["refused"] if kind != "enforced" else 0)
     low, high = wilson(hits, n)
     share = f"{hits / n:.2f} ({low:.2f}–{high:.2f})" if n else "–"
     what = "right" if kind == "enforced" else "named"
-    seconds = sum(one for _, one in rows) / len(rows)
+    seconds = sum(one for *_, one in rows) / len(rows)
     named = {"share": f"{what} {share}", "seconds": round(seconds, 1)}
-    return {"probe": probe, "models": kind, "asked": len(rows), **counts, **named}
+    asked = {"models": len(models), "asked": len(rows), "judged": n, "named": hits}
+    return {"probe": probe, "about": kind, **asked, **counts, **named}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -386,7 +408,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = [row_of(path.stem, truth_of(one)) for path, one in zip(paths, subjects, strict=True)]
     write_text(chosen.out / "zoo.md", markdown(rows))
     if chosen.judge:
-        table = markdown(judge(paths, chosen.workers, chosen.probes))
+        said = judge(paths, chosen.workers, chosen.probes)
+        write_text(chosen.out / "probes.json", json.dumps(said, indent=1) + "\n")
+        table = markdown([{k: row[k] for k in row if k not in ("judged", "named")} for row in said])
         write_text(chosen.out / "probes.md", table)
         click.echo(table)
 

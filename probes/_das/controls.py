@@ -22,7 +22,7 @@ from mechint.pairs import Pairs
 from mechint.results import Null
 from mechint.task import Variable
 from probes._das._swap import SwapSite, answers_under, interchange_accuracy, mean, swap
-from probes._das.search import Drawn, SiteCell, fit, own_tokens, random_subspace
+from probes._das.search import SPARE, Drawn, SiteCell, fit, own_tokens, random_subspace
 from probes._weights.circuits import fold
 
 if TYPE_CHECKING:
@@ -133,6 +133,18 @@ class ReaderSplit:
 
     null_share: float
     row_accuracy: float
+
+    def falls_short(self, iia: float, threshold: float, n: int) -> bool:
+        """Return whether the part that is read falls short of the threshold, and of the accuracy
+        of the whole on the same `n` pairs by more than `SPARE` standard errors.
+
+        >>> ReaderSplit(0.0, 0.898).falls_short(0.902, 0.9, 256)
+        False
+        >>> ReaderSplit(0.5, 0.75).falls_short(1.0, 0.9, 256)
+        True
+        """
+        error = math.sqrt(threshold * (1 - threshold) / n)
+        return self.row_accuracy < min(threshold, iia - SPARE * error)
 
 
 def reader_split(

@@ -344,7 +344,9 @@ class DAS(Probe):
     def _say(self, report: Report, one: Alignment, nulls: Sequence[str]) -> str:
         best, name = one.best, one.variable.name
         verdict, examples = best.verdict(self.rule), one.drawn.examples
-        unused = one.readers is not None and one.readers.row_accuracy < self.threshold
+        unused = one.readers is not None and one.readers.falls_short(
+            best.iia, self.threshold, len(one.drawn.test)
+        )
         if examples is not None and examples < MIN_EXAMPLES:
             return report.unclear(
                 f"No subspace can be told to hold {name}.",
