@@ -99,8 +99,13 @@ def paired(
         if ablation == "mean":
             parts.append(unpaired(subject, data, answer))
             continue
-        for one in range(seed, seed + rounds):
-            parts.append(pair_all(subject, data, variable, one, answer))
+        first = pair_all(subject, data, variable, seed, answer)
+        parts.append(first)
+        for one in range(seed + 1, seed + rounds):
+            other = pair_all(subject, data, variable, one, answer)
+            if torch.equal(other.source, first.source):
+                break  # each example has one source, as prompts with one counterfactual
+            parts.append(other)
     pairs = Pairs.cat(parts)
     right = answered(subject, pairs)
     share = float(right.double().mean()) if len(pairs) else 0.0
