@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError
+from mechint.training.run import Metrics
 
 Row = Mapping[str, Any]
 
@@ -22,7 +23,8 @@ class NoRunsError(MechintError):
 
 
 class Rows(Sequence[Row]):
-    """Rows of runs: "run" (its name), "arm", "seed", "date", further labels, and measures.
+    """Rows of runs: "run" (its name), "arm", "seed", "date", further labels, and measures; a row is
+    a mapping, which raises UnknownNameError for what it has not.
 
     dates: of the rows that were asked for by `where`, here and in what it gave.
 
@@ -32,7 +34,7 @@ class Rows(Sequence[Row]):
     """
 
     def __init__(self, rows: Sequence[Row] = (), dates: set[str] | None = None) -> None:
-        self._rows = list(rows)
+        self._rows = [row if isinstance(row, Metrics) else Metrics(row) for row in rows]
         self.dates: set[str] = set() if dates is None else dates
 
     def __getitem__(self, index: Any) -> Any:

@@ -49,7 +49,8 @@ class Spec:
 
 
 class Metrics(dict[str, Any]):
-    """An evaluation: name → number. UnknownNameError, which is no KeyError, for one not measured.
+    """An evaluation, or what a study keeps of a run: name → value; UnknownNameError
+    for what was not measured.
 
     >>> Metrics({"test.accuracy": 1.0})["test.acc"]
     Traceback (most recent call last):

@@ -125,6 +125,9 @@ def test_a_wrong_metric_or_parameter_is_named_with_those_there_are(
 ) -> None:
     monkeypatch.setattr(Own, "measure", lambda self, run, labels: {"x": run.final["test.acc"]})
     done = mechint.reproduce("own", "laptop", tmp_path / "own")
+    wrong = ClaimTest("c", "", "", "", above(0.4), "", lambda rows: rows[0]["los"])
+    held = wrong.hold("own", Rows([{"arm": "short", "loss": 1.0}]), "laptop")
+    assert (held.verdict, "did you mean 'loss'?" in held.note) == ("inconclusive", True)
     (error,) = set(done.failed.values())
     assert "unknown metric 'test.acc'; did you mean 'test.accuracy'?" in error
     assert len(done.failed) == 6 and set(verdicts(done).values()) == {"not run"}
