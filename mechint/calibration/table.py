@@ -231,7 +231,9 @@ def picture(table: Table, trained: Sequence[Mapping[str, Any]] = ()) -> Figure:
     layers = []
     colors = [COLORS[i] for i in (1, 4, 0, 2, 3)]
     for color, (word, kind) in zip(colors, KINDS.items(), strict=True):
-        own = [(share, probes.index(probe)) for probe, of, share in rows if of.startswith(word)]
+        aside = {"trained": 0.2, "natural": -0.2}.get(word, 0)  # what lies on it would hide it
+        of_kind = [(share, probe) for probe, of, share in rows if of.startswith(word)]
+        own = [(share, probes.index(probe) + aside) for share, probe in of_kind]
         x, y = ([row[i] for row in own] for i in (0, 1))
         layers += [Layer("points", x, y, kind, color, lying=True)] if own else []
     share = Axis("share that the probe detects (0–1)", span=(-0.03, 1.03))
