@@ -49,9 +49,11 @@ class Family(abc.ABC):
 
     def without(
         self, bench: Bench, found: Explanation, blocks: Sequence[str]
-    ) -> Explanation | None:
-        """The same explanation without some blocks; None where none would be left."""
-        return None
+    ) -> Sequence[Explanation]:
+        """Explanations without some blocks, the smallest first: without them everywhere, without
+        them in the part that reads the logits.
+        """
+        return ()
 
 
 def explain(
@@ -102,9 +104,10 @@ def explain(
                     break
                 found[-1] = dataclasses.replace(found[-1], missing=missing)
                 found.append(audit(subject, completed, seed=seed, examples=examples))
-            smaller = _smaller(bench, made, found[-1])
-            if smaller is not None:
+            for smaller in _smaller(bench, made, found[-1]):
                 found.append(audit(subject, smaller, seed=seed, examples=examples))
+                if found[-1].standing == "stands":
+                    break
     found.sort(key=lambda one: one.rank)
     if not found or found[0].standing in ("wrong", "abstains"):
         reason = "no program was found" if serves else "no family serves such a model and task"
@@ -116,13 +119,13 @@ def explain(
     return found
 
 
-def _smaller(bench: Bench, family: Family, found: Audit) -> Explanation | None:
+def _smaller(bench: Bench, family: Family, found: Audit) -> Sequence[Explanation]:
     """A superfluous explanation without the blocks that are so on the fitting half, too."""
     if found.standing != "superfluous":
-        return None
+        return ()
     seen = audit_on(inner_bench(bench, found.explanation.program), found.explanation)
     both = [name for name in seen.superfluous if name in found.superfluous]
-    return family.without(bench, found.explanation, both) if both else None
+    return family.without(bench, found.explanation, both) if both else ()
 
 
 def _refused(subject: Subject, program: Program, reason: str, bench: Bench, start: float) -> Audit:

@@ -278,16 +278,15 @@ class _Group(Family):
         missing = (*more, *(name for name in added if name not in inputs))
         return made, tuple(dict.fromkeys(missing))
 
-    def without(
-        self, bench: Bench, found: Explanation, blocks: Sequence[str]
-    ) -> Explanation | None:
+    def without(self, bench: Bench, found: Explanation, blocks: Sequence[str]) -> list[Explanation]:
         setting, (first, *_, end) = Setting.of(bench.subject), found.parts
         assert setting is not None
         keys, inputs = (
             [name for name in part.blocks if name not in blocks] for part in (end, first)
         )
-        words = found.name.partition(next(iter(end.blocks)))[0].strip()
-        return self.make(setting, keys, inputs, words, self._ending(end)) if keys else None
+        words, last = found.name.partition(next(iter(end.blocks)))[0].strip(), self._ending(end)
+        kept = (inputs, list(first.blocks)) if keys else ()
+        return [self.make(setting, keys, names, words, last) for names in kept]
 
     def _ending(self, end: Part) -> Callable[[Setting, Sequence[str]], Part]:
         """How a part of the last site was made."""
