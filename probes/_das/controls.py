@@ -178,9 +178,9 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
     if site.start is None:
         return None
     p, config = site.weights, site.model.config
-    if site.site.kind == "head":  # each head is a place of its own, whatever others write
-        return torch.block_diag(*site.writes.double().unflatten(0, (config.n_heads, -1)))
     if site.writes is not None:
+        if site.site.kind == "head":  # each head is a place of its own, whatever others write
+            return torch.block_diag(*site.writes.double().unflatten(0, (config.n_heads, -1)))
         return site.writes.double()
 
     def behind(norm: str, weight: Tensor) -> Tensor:
