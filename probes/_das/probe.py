@@ -112,8 +112,8 @@ class DAS(Probe):
     dimensions: tuple[int, ...] = setting((1, 2, 4, 8, 16), "dimensions tried", low=1)
     among: str = setting(
         "subspaces",
-        "what is searched: all subspaces, the first principal directions, or units, by a "
-        "trained mask (DBM)",
+        "what is searched: all subspaces, the first principal directions, units, by a trained "
+        "mask (DBM), or subspaces of a trained size, the largest of `dimensions` at most",
         choices=AMONG,
     )
     steps: int = setting(200, "training steps", low=1)

@@ -37,10 +37,16 @@ five then, and five right of five against none have p = 1/252, four 1/70 (Fisher
 """
 
 
-AMONG = ("subspaces", "principal", "units")
-"""What `fit` searches: any subspace, the first principal directions, or units by a trained mask."""
+AMONG = ("subspaces", "principal", "units", "boundless")
+"""What `fit` searches: any subspace, the first principal directions, units by a trained mask, or
+any subspace of a number of dimensions that is trained, too.
+"""
 UNIT_COST = 0.01
 """Nats that a unit of the mask costs."""
+BOUND_COST = 1.0
+"""Nats that all dimensions within the boundary cost together."""
+SHARPEST = 0.1
+"""Dimensions over which the boundary is blurred in the last step, from a quarter of all on."""
 
 
 @dataclass(frozen=True)
@@ -326,6 +332,7 @@ def search(
             raise ParameterError(
                 f"das: dimension {min(dimensions)} is above the width {on_test.width} of {place[0]}"
             )
+        sizes = sizes[:1] if fitting.get("among") == "boundless" else sizes
         inputs = torch.cat([train.base, train.source])
         activations = torch.cat([on_train.base, on_train.source])
         for dimension in sizes:
@@ -340,7 +347,16 @@ def search(
                 if within > rule.most_input:
                     decoded = decode(coordinates, values, own_tokens(variable, inputs))
             yield SiteCell(
-                place, dimension, subspace, losses, trained, correct, full, minimal, within, decoded
+                place,
+                subspace.shape[1],
+                subspace,
+                losses,
+                trained,
+                correct,
+                full,
+                minimal,
+                within,
+                decoded,
             )
             if not every and trained < rule.threshold:
                 break
@@ -451,7 +467,8 @@ def fit(
 
     labels: (pair, output) in place of the pairs' own. among: "principal" takes the first principal
     directions of the activations, whatever the labels; "units" those of most weight in a mask that
-    the same loss trains (desiderata-based masking, Davies et al. 2023).
+    the same loss trains (desiderata-based masking, Davies et al. 2023); "boundless" at most so many
+    dimensions, those within a boundary that is trained with them (Wu et al. 2023).
 
     Raises:
         ParameterError: more dimensions than the activation is wide.
@@ -473,23 +490,36 @@ def fit(
     free = random_subspace(site.width, dimension, generator).to(site.base).requires_grad_()
     if units is not None:
         free = site.base.new_zeros(site.width).requires_grad_()
-    adam, losses = torch.optim.Adam([free], lr=lr), []
+    bound = site.base.new_full((), 0.5).requires_grad_()  # of all dimensions
+    blur = torch.linspace(math.log(max(dimension / 4, SHARPEST)), math.log(SHARPEST), steps).exp()
+    place = torch.arange(dimension).to(site.base) + 0.5
+    leaves = [free, bound] if among == "boundless" else [free]
+    adam, losses = torch.optim.Adam(leaves, lr=lr), []
     for step in range(steps):
         rows = torch.randint(len(site.pairs), (batch_size,), generator=generator)
         rows = rows.to(site.base.device)
         with torch.enable_grad():
-            subspace = orthonormal(free) if units is None else units * free.sigmoid().sqrt()
-            loss = answer_loss(task, site.swapped(subspace, rows), labels[rows])
-            loss = loss if units is None else loss + UNIT_COST * free.sigmoid().sum()
-            (free.grad,) = torch.autograd.grad(loss, free)
+            basis = orthonormal(free) if units is None else units
+            mask = torch.ones_like(place)
+            if units is not None:
+                mask = free.sigmoid()
+            elif among == "boundless":
+                mask = ((dimension * bound - place) / blur[step]).sigmoid()
+            loss = answer_loss(task, site.swapped(basis * mask.sqrt(), rows), labels[rows])
+            cost = {"units": UNIT_COST * mask.sum(), "boundless": BOUND_COST * mask.mean()}
+            loss = loss + cost.get(among, 0.0)
+            for leaf, grad in zip(leaves, torch.autograd.grad(loss, leaves), strict=True):
+                leaf.grad = grad
         adam.param_groups[0]["lr"] = lr * (1 - step / steps)
         adam.step()
         with torch.no_grad():  # orthonormal again, so that the step size keeps its meaning
             free.copy_(orthonormal(free) if units is None else free)
+            bound.clamp_(0, 1)
         losses.append(loss.detach())
     if units is not None:
         return units[:, free.topk(dimension).indices], torch.stack(losses).tolist()
-    return free.detach(), torch.stack(losses).tolist()
+    kept = max(1, int((place < dimension * bound).sum())) if among == "boundless" else dimension
+    return free.detach()[:, :kept], torch.stack(losses).tolist()
 
 
 def orthonormal(free: Float[Tensor, "width k"]) -> Float[Tensor, "width k"]:

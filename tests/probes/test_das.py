@@ -188,6 +188,19 @@ def test_directions_and_units_are_those_of_the_activations(plant: planted.Plante
     assert alone[int(found.argmax())] >= np.quantile(alone, 0.75)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_boundless_search_ends_at_the_planted_dimensions(plant: planted.Planted, seed: int) -> None:
+    """Of the eight dimensions it may take, as few as give the answers; the plant's is one line."""
+    subject = plant.subject
+    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 512, seed)
+    site = SwapSite(subject, pairs, "hook_embed", 0)
+    fitting: dict[str, Any] = {"steps": 400, "batch_size": 128, "lr": 0.05, "seed": seed}
+    found, losses = fit(site, subject.task, 8, among="boundless", **fitting)
+    assert found.shape[1] <= 2 and losses[-1] < losses[0]  # one, as a rule
+    assert torch.allclose(found.T @ found, torch.eye(found.shape[1]), atol=1e-4)
+    assert float(interchange_accuracy(subject, site, found).nanmean()) >= 0.9
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "text"),
     [
