@@ -164,6 +164,12 @@ class Account:
         return next(iter(self.ranked), None)
 
     @property
+    def mechanism(self) -> ProbeResult | None:
+        """The leading result where it says what the model computes, not only describes it."""
+        lead = self.leading
+        return None if lead is None or lead.lead_rank <= DESCRIBES else lead
+
+    @property
     def ranked(self) -> list[ProbeResult]:
         """The results that lead, that of the verdict first."""
         return _ranked(self.results)
@@ -199,9 +205,8 @@ class Account:
         that stands is the verdict.
         """
         held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
-        lead = self.leading
-        if lead is None or lead.lead_rank <= DESCRIBES:
-            lead = None
+        lead = self.mechanism
+        if lead is None:
             of_it = [one for one in held if one["standing"] in ("stands", "superfluous")]
         else:
             of_it = [one for one in held if lead.probe in SAME_MECHANISM.get(one["family"], ())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mechint.account import DESCRIBES, Account, account_of
+from mechint.account import Account, account_of
 from mechint.errors import NotApplicableError
 from mechint.explain import Audit, explain
 from mechint.probe import run_all
@@ -51,8 +51,7 @@ def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) ->
     """Explanations of a model about which no probe that was run names a mechanism, best first; none
     where one does, or where the task states no program of one answer.
     """
-    task, lead = subject.task, account.leading
-    named = lead is not None and lead.lead_rank > DESCRIBES
-    if named or not account.results or subject.answer == "all":
+    task = subject.task
+    if account.mechanism is not None or not account.results or subject.answer == "all":
         return ()
     return () if task is None or task.own_program is None else explain(subject, seed=seed)

@@ -144,7 +144,7 @@ def make(out: Path, seeds: Sequence[int], families: Sequence[str], workers: int)
 def _outcomes(
     function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], workers: int
 ) -> Iterator[Any]:
-    """What the function returns for each job, in processes of their own where there are several."""
+    """Results of the function for each job, in processes of their own where there are several."""
     if workers == 1:
         yield from (function(*job) for job in jobs)
         return
@@ -312,7 +312,7 @@ Answer = tuple[str, str, str, float]
 
 
 def answers_of(path: Path, probes: Sequence[str]) -> list[Answer]:
-    """What probes say of every aligned variable of the model at `path`: of a verified one, of
+    """Answers of probes about every aligned variable of the model at `path`: of a verified one, of
     the same model about sites that do not hold the variable and of an untrained model of the same
     shape; or of a natural twin, of which nobody knows where a variable is.
     """

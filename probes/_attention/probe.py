@@ -291,9 +291,9 @@ class Attention(Probe):
         null: Float[np.ndarray, "sample head"],
         how: str,
     ) -> Bool[np.ndarray, " head"]:
-        """Whether each head exceeds the null at the family-wise level, in standard deviations of
-        its own (sharp heads, whose nulls spread widely, do not hide others), and the mean of its
-        own by `least`. Records the largest of all heads.
+        """Return which heads exceed the null at the family-wise level, in standard deviations of
+        their own (sharp heads, whose nulls spread widely, do not hide others), and the mean of
+        their own by `least`. Records the largest of all heads.
         """
         mean, spread = null.mean(0), np.maximum(null.std(0, ddof=1), 1e-6)
         test, name = MaxNull((values - mean) / spread, (null - mean) / spread), f"{kind}.excess"

@@ -327,10 +327,12 @@ def copied_answers(
     tokens, rows = one.data.tokens.cpu().numpy(), np.arange(len(one.data))
     at = one.answer_positions.cpu().numpy()
     earlier = targets(tokens, at + 1, "induction")[rows, at]
-    return tuple(  # type: ignore[return-value]  # of two
-        ((tokens == logits.argmax(-1).cpu().numpy()[:, None]) & earlier).any(1)
-        for logits in (one.logits(), logits_under(one, [Mean(site) for site in sites]))
-    )
+
+    def copied(logits: Float[Tensor, "example d_vocab_out"]) -> Bool[np.ndarray, " example"]:
+        given = logits.argmax(-1).cpu().numpy()
+        return ((tokens == given[:, None]) & earlier).any(1)
+
+    return copied(one.logits()), copied(logits_under(one, [Mean(site) for site in sites]))
 
 
 # --- operands -------------------------------------------------------------------------------------

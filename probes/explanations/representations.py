@@ -289,7 +289,7 @@ class _Group(Family):
         return [self.make(setting, keys, names, words, last) for names in kept]
 
     def _ending(self, end: Part) -> Callable[[Setting, Sequence[str]], Part]:
-        """How a part of the last site was made."""
+        """The function that made a part of the last site."""
         fuller = type(self).fuller
         return fuller if fuller and DIFFERENCE in end.variables else type(self).last
 
