@@ -25,7 +25,7 @@ demo: $(STAMP)  ## train addition mod 59 until it generalizes, analyze it, write
 	$(BIN)/mechint demo
 
 zoo: $(STAMP)  ## models that training made hold their variables at drawn sites, and natural twins, in runs/zoo
-	$(BIN)/python -m mechint.calibration.zoo --models $(MODELS)
+	$(BIN)/python -m benchmarks.zoo --models $(MODELS)
 
 picture: $(STAMP)  ## the pictures in README.md, from an account
 	$(BIN)/python docs/site/picture.py

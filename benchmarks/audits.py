@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mechint import planted
-from mechint.explain import Audit, Explanation, audit, explain
-from mechint.explain.measure import Bench
-from mechint.intervals import wilson
+from mechint.decide.intervals import wilson
+from mechint.explanation import Audit, Explanation, audit, explain
+from mechint.explanation.measure import Bench
 from mechint.planted.assembly import Planted
 from mechint.planted.library import induction, lookup, product, shuffled
 from mechint.planted.trained import memorizing, sums_by_heart

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from benchmarks.timing import BenchSettings, Row, paired, timer, versus
 from mechint.config import ModelConfig
-from mechint.counterfactuals import draw
 from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import draw
+from mechint.subject.pairs import Pairs
 from probes._das import SwapSite, fit, interchange_accuracy
 
 STEPS, BATCH, LR, HOOK = 100, 256, 0.02, "blocks.1.hook_resid_pre"

@@ -23,10 +23,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from mechint.decide.intervals import wilson
 from mechint.errors import MechintError
-from mechint.files import read_json, read_json_lines, write_text
-from mechint.intervals import wilson
-from mechint.progress import Count, counting
+from mechint.system.files import read_json, read_json_lines, write_text
+from mechint.system.progress import Count, counting
 
 LEARNED, KEPT = 0.95, 0.9
 """Accuracy of a seed that counts, and the share of it that a sum has to keep."""
@@ -148,7 +148,7 @@ def measured(path: Path, model: Model) -> dict[str, Any]:
     """The best explanation of one model as a row; "error" in place of it where there is none."""
     import mechint
     from mechint.account import title_of
-    from mechint.explain import explain
+    from mechint.explanation import explain
 
     row: dict[str, Any] = {"model": model.name}
     if (path / "status.json").is_file():
@@ -202,8 +202,8 @@ def sums(subject: Any) -> dict[str, float]:
     """
     import torch
 
-    from mechint.explain import Explanation, Part, audit
-    from mechint.explain.measure import Bench
+    from mechint.explanation import Explanation, Part, audit
+    from mechint.explanation.measure import Bench
     from mechint.interventions import Replace, Site
     from mechint.task import rng
 
@@ -239,7 +239,7 @@ def since(run: Path) -> dict[str, int | None]:
     are key, and the accuracy is `LEARNED`; None where it is not so at the last one.
     """
     import mechint
-    from mechint.explain.measure import Bench
+    from mechint.explanation.measure import Bench
     from probes.explanations.representations import Setting, key_representations
 
     seen = list[tuple[int, set[str], bool]]()

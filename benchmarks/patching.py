@@ -18,13 +18,13 @@ from transformer_lens import patching
 
 from benchmarks.timing import BenchSettings, Row, paired, timer, versus
 from mechint.config import ModelConfig
-from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import MechintError
 from mechint.interventions import RecordedForward, Site
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import choose_variable, draw
+from mechint.subject.pairs import Pairs
 from probes._patching import logit_difference, patched
 
 PAIRS, TARGET = 512, 4.0

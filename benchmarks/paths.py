@@ -17,12 +17,12 @@ from torch import Tensor
 
 from benchmarks.timing import BenchSettings, Row, paired, timer, versus
 from mechint.config import ModelConfig
-from mechint.counterfactuals import pair_all
 from mechint.errors import MechintError
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import pair_all
+from mechint.subject.pairs import Pairs
 from probes._circuits import Edge, Graph, Node, Scorer
 from probes._circuits.scoring import score
 

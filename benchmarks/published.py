@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.published_models import FIGURES, Figure
-from mechint.files import write_text
-from mechint.progress import Count, counting
+from mechint.system.files import write_text
+from mechint.system.progress import Count, counting
 
 NOT_KNOWN = """
 ## What is not known

@@ -1,6 +1,6 @@
 """Methods that rank edges, held against truth that training enforced.
 
-    python -m mechint.calibration.zoo --models 3 --out runs/zoo
+    python -m benchmarks.zoo --models 3 --out runs/zoo
     python -m benchmarks.rankings runs/zoo                  # the table of docs/trained-truth.md
 
 For each aligned variable of each verified model the edges are ranked on some pairs, against sources
@@ -24,15 +24,15 @@ from typing import Any
 import click
 import numpy as np
 
-from mechint.calibration.zoo import markdown
+from benchmarks.zoo import markdown
 from mechint.checkpoints import load
-from mechint.components import site_of
 from mechint.errors import DataError
 from mechint.interventions import Site
 from mechint.planted import truth_of
 from mechint.planted.enforced import depth_of
-from mechint.progress import counting
 from mechint.subject import Subject
+from mechint.subject.components import site_of
+from mechint.system.progress import counting
 from mechint.task import rng
 from probes._circuits import Scorer, edge_attribution, path_patching
 from probes._circuits.choosing import graph_of, paired, split

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import Row
-from mechint.files import make_directory, write_text
+from mechint.system.files import make_directory, write_text
 from mechint.training.manifest import manifest
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.account import Account as Account
-    from mechint.analysis import analyze as analyze
+    from mechint.account.analysis import analyze as analyze
     from mechint.calibration import calibrate as calibrate
     from mechint.checkpoints import Checkpoint as Checkpoint
     from mechint.checkpoints import load as load
@@ -29,18 +29,22 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.dictionaries import activation_batches as activation_batches
     from mechint.dictionaries import load_dictionary as load_dictionary
     from mechint.errors import MechintError as MechintError
+    from mechint.explanation import Audit as Audit
+    from mechint.explanation import Explanation as Explanation
+    from mechint.explanation import audit as audit
+    from mechint.explanation import explain as explain
+    from mechint.models.foreign.wrapped import wrap as wrap
     from mechint.models.transformer import HookedTransformer as HookedTransformer
-    from mechint.models.wrapped import wrap as wrap
     from mechint.probe import Need as Need
     from mechint.probe import Probe as Probe
     from mechint.probe import Report as Report
-    from mechint.results import Claim as Claim
-    from mechint.results import Effect as Effect
-    from mechint.results import Figure as Figure
-    from mechint.results import Finding as Finding
-    from mechint.results import Null as Null
-    from mechint.results import ProbeResult as ProbeResult
-    from mechint.results import Table as Table
+    from mechint.probe.results import Claim as Claim
+    from mechint.probe.results import Effect as Effect
+    from mechint.probe.results import Figure as Figure
+    from mechint.probe.results import Finding as Finding
+    from mechint.probe.results import Null as Null
+    from mechint.probe.results import ProbeResult as ProbeResult
+    from mechint.probe.results import Table as Table
     from mechint.run_table import Runs as Runs
     from mechint.run_table import runs as runs
     from mechint.subject import Subject as Subject
@@ -65,7 +69,8 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "mechint.account": "Account",
-    "mechint.analysis": "analyze",
+    "mechint.account.analysis": "analyze",
+    "mechint.explanation": "audit explain Audit Explanation",
     "mechint.checkpoints": "load load_checkpoint Checkpoint",
     "mechint.training": "train Run",
     "mechint.run_table": "runs Runs",
@@ -78,9 +83,9 @@ _MODULES = {
     ),
     "mechint.probe": "Probe Need Report",
     "mechint.config": "setting ModelConfig TrainConfig",
-    "mechint.results": "ProbeResult Finding Effect Null Table Figure Claim",
+    "mechint.probe.results": "ProbeResult Finding Effect Null Table Figure Claim",
     "mechint.dictionaries": "load_dictionary activation_batches",
-    "mechint.models.wrapped": "wrap",
+    "mechint.models.foreign.wrapped": "wrap",
     "mechint.models.transformer": "HookedTransformer",
     "mechint.errors": "MechintError",
 }

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from mechint import figures
 from mechint.figures import Figure
-from mechint.files import write_text
 from mechint.groups.spectrum import Harmonics
-from mechint.progress import Count
 from mechint.registry import TASKS
 from mechint.report import Section
 from mechint.run_table import Runs, runs
 from mechint.run_table.page import dynamics_figure, transitions_section
+from mechint.system.files import write_text
+from mechint.system.progress import Count
 
 if TYPE_CHECKING:
     from mechint.account import Account

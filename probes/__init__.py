@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mechint.namespace import attribute, documented, entry_named
 from mechint.registry import PROBES
+from mechint.registry.namespace import attribute, documented, entry_named
 
 if TYPE_CHECKING:
-    from mechint.results import ProbeResult
+    from mechint.probe.results import ProbeResult
     from mechint.subject import Subject, Which
 
 __all__ = ["names", "run"]

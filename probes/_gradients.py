@@ -15,7 +15,7 @@ from torch import Tensor
 from mechint import figures
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, ProbeResult
+from mechint.probe.results import Effect, ProbeResult
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, Task, rng
 from probes._llc.likelihood import training_data

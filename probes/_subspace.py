@@ -13,7 +13,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Figure, ProbeResult, Table
+from mechint.probe.results import Effect, Figure, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import rng
 

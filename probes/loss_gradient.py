@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.errors import MechintError
-from mechint.models.untouched import all_finite
+from mechint.models.foreign.untouched import all_finite
 from mechint.subject import Subject
 from mechint.task import LOSS, Batch, answer_scores
 

@@ -19,12 +19,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.activations import slices
 from mechint.errors import DataError
 from mechint.groups.spectrum import Harmonics, Label
-from mechint.reporting import Report
-from mechint.results import Effect, Null
+from mechint.probe.report import Report
+from mechint.probe.results import Effect, Null
 from mechint.subject import Subject
+from mechint.subject.activations import slices
 from mechint.task import LOSS, answer_scores, rng
 from probes.words import in_words, named
 

@@ -24,13 +24,13 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mechint.activations import LOGITS
 from mechint.errors import plural
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, Label
-from mechint.reporting import Report
-from mechint.results import Effect, Null
+from mechint.probe.report import Report
+from mechint.probe.results import Effect, Null
 from mechint.subject import Subject
+from mechint.subject.activations import LOGITS
 from mechint.task import FiniteTask, rng
 from probes.words import in_words, named
 

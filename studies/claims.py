@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mechint.errors import MechintError
-from mechint.results import Claim
+from mechint.probe.results import Claim
 from studies.rows import NoRunsError, Rows
 from studies.statistics import Bar, Estimate, Planned
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mechint.probe.results import Claim, Table
 from mechint.report import Page, Section
-from mechint.results import Claim, Table
 from mechint.training.manifest import manifest
 from studies.claims import NOT_RUN, VERDICTS
 from studies.rows import Rows

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import RunError
-from mechint.files import make_directory, read_json, write_text
+from mechint.probe.results import Claim
 from mechint.registry import STUDIES
 from mechint.report import PAGE
-from mechint.results import Claim
+from mechint.system.files import make_directory, read_json, write_text
 from studies.claims import VERDICTS
 from studies.page import Outcome, best, counts, study_page
 from studies.rows import read_rows

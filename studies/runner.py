@@ -29,10 +29,10 @@ from mechint.errors import (
     counted,
     in_words,
 )
-from mechint.files import make_directory, read_json, write_text
+from mechint.probe.results import Claim
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
-from mechint.results import Claim
+from mechint.system.files import make_directory, read_json, write_text
 from mechint.training import Progress, Run, Spec, train_many, workers_on
 from mechint.training.run import DONE
 from studies.page import Outcome, study_page

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mechint.config import Settings, TrainConfig
+from mechint.probe.results import Figure
 from mechint.registry import TASKS
-from mechint.results import Figure
 from mechint.training import Run, Spec, spec
 from studies.claims import ClaimTest
 from studies.rows import Rows

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mechint.namespace import attribute, documented, entry_named
 from mechint.registry import TASKS
+from mechint.registry.namespace import attribute, documented, entry_named
 
 if TYPE_CHECKING:
     from mechint.task import Task

@@ -23,12 +23,18 @@ from mechint.account import (
     quality_of,
     verdict_of,
 )
+from mechint.account.terminal import (
+    account_text,
+    comparison_text,
+    full_text,
+    quality_text,
+    sparkline,
+)
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
+from mechint.probe.results import Effect, Finding, ProbeResult, Table
 from mechint.registry import PROBES, TASKS
-from mechint.results import Effect, Finding, ProbeResult, Table
-from mechint.terminal import account_text, comparison_text, full_text, quality_text, sparkline
 
 
 def result(

@@ -14,10 +14,10 @@ from torch import nn
 
 import mechint
 from mechint import planted
-from mechint.activations import LOGITS
 from mechint.interventions import Mean, Site, loss_under
-from mechint.models import bridge
+from mechint.models.foreign import bridge
 from mechint.subject import Subject
+from mechint.subject.activations import LOGITS
 
 POST = "blocks.0.mlp.hook_post"
 W_OUT = "blocks.0.mlp.W_out"

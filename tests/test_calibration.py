@@ -16,11 +16,11 @@ from mechint import planted
 from mechint.calibration import calibrate, engine, trials
 from mechint.calibration.table import controls_without_row, markdown, picture, write
 from mechint.cli import main
+from mechint.decide.intervals import clopper_pearson
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
-from mechint.intervals import clopper_pearson
 from mechint.planted import Calibration, Trial, library, trained
+from mechint.probe.results import Table
 from mechint.registry import PROBES
-from mechint.results import Table
 from tests.training.conftest import after_another
 
 

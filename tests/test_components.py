@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 import mechint
 import tasks
-from mechint.components import list_components, site_of
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.interventions import Site
 from mechint.interventions.sites import HOOKS
 from mechint.models import build
+from mechint.subject.components import list_components, site_of
 
 POSITIONS = st.none() | st.integers(-3, 5) | st.just("answer")
 

@@ -13,11 +13,11 @@ from transformer_lens.hook_points import HookPoint
 
 import tasks
 from mechint.config import ModelConfig
-from mechint.counterfactuals import answered, choose_variable, draw
 from mechint.errors import DataError, NotApplicableError, UnknownNameError
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import told_apart
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import answered, choose_variable, draw
+from mechint.subject.pairs import told_apart
 from mechint.task import IGNORE, Relation, Variable
 
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import mechint
-from mechint.calibration import zoo
-from mechint.components import site_of
+from benchmarks import zoo
 from mechint.config import ModelConfig
 from mechint.errors import MechintError
 from mechint.planted import enforce, enforce_each, random_alignment, save_enforced, truth_of
 from mechint.planted.enforced import check_alignment
 from mechint.registry import TASKS
+from mechint.subject.components import site_of
 
 P = 3
 TASK = TASKS["modular-arithmetic"](p=P)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mechint.errors import RunError
-from mechint.files import make_directory, read_json_lines, replacing, write_bytes, write_text
+from mechint.system.files import make_directory, read_json_lines, replacing, write_bytes, write_text
 
 
 def test_written_whole_with_directories_on_the_way(tmp_path):

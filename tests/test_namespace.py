@@ -12,8 +12,8 @@ import probes
 import tasks
 from mechint import planted
 from mechint.errors import ParameterError, UnknownNameError
-from mechint.namespace import attribute
 from mechint.registry import PROBES, TASKS
+from mechint.registry.namespace import attribute
 
 
 def test_the_registry_is_listed() -> None:

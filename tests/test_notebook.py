@@ -10,7 +10,7 @@ import pytest
 import mechint
 import tasks
 from mechint import figures, planted
-from mechint.results import Finding, Null, ProbeResult, Table
+from mechint.probe.results import Finding, Null, ProbeResult, Table
 from mechint.training import Run, spec
 
 

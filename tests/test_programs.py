@@ -16,7 +16,7 @@ import tasks
 from mechint import probe
 from mechint.config import ModelConfig
 from mechint.errors import UnknownNameError
-from mechint.models import bridge
+from mechint.models.foreign import bridge
 from mechint.models.tracr import from_tracr
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.programs import PROGRAMS, rasp_program, recorded

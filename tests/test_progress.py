@@ -9,8 +9,8 @@ import io
 import pytest
 from rich.console import Console
 
-from mechint import progress
-from mechint.progress import counting, counting_within, spinner
+from mechint.system import progress
+from mechint.system.progress import counting, counting_within, spinner
 
 
 @pytest.fixture

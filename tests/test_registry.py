@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mechint import registry as module
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import CHECKPOINT_FORMATS, PROBES, STUDIES, TASKS, Registry
+from mechint.registry import registry as module
 
 ROOT = Path(__file__).parents[1]
 
@@ -149,7 +149,7 @@ def test_a_broken_plug_in_stops_nobody(
     said: str,
 ) -> None:
     """`mechint analyze` without --probe asks every probe whether it is quick."""
-    from mechint import probe
+    from mechint.probe import probe
 
     (tmp_path / "their_module.py").write_text(THEIRS.replace(old, new))
     monkeypatch.syspath_prepend(tmp_path)
@@ -164,7 +164,7 @@ def test_a_broken_plug_in_stops_nobody(
 def test_a_whole_plug_in_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: Callable[..., None]
 ) -> None:
-    from mechint import probe
+    from mechint.probe import probe
 
     (tmp_path / "their_module.py").write_text(THEIRS)
     monkeypatch.syspath_prepend(tmp_path)

@@ -14,12 +14,12 @@ from scipy.stats import binom
 import probes
 from mechint import figures, planted
 from mechint.config import ModelConfig
+from mechint.decide.null import LUCK, samples_needed, why_undecidable
 from mechint.models.transformer import HookedTransformer
-from mechint.null import LUCK, samples_needed, why_undecidable
 from mechint.probe import Need, Probe
+from mechint.probe.report import CHANCE_LEVEL, Performance, Report, performance
+from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.registry import TASKS
-from mechint.reporting import CHANCE_LEVEL, Performance, Report, performance
-from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 
 

@@ -13,7 +13,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechint.results import Claim, Effect, Figure, Finding, Null, ProbeResult, Table, to_jsonable
+from mechint.probe.results import (
+    Claim,
+    Effect,
+    Figure,
+    Finding,
+    Null,
+    ProbeResult,
+    Table,
+    to_jsonable,
+)
 
 
 def example() -> ProbeResult:

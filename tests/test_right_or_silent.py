@@ -12,7 +12,7 @@ import tasks
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
-from mechint.reporting import AT_CHANCE
+from mechint.probe.report import AT_CHANCE
 from mechint.subject import Subject
 
 

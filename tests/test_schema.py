@@ -10,8 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from mechint import planted
+from mechint.probe.results import SCHEMA, VERDICTS, Effect, Finding, Null
 from mechint.registry import PROBES
-from mechint.results import SCHEMA, VERDICTS, Effect, Finding, Null
 from tests.test_results import example
 
 PUBLISHED: dict[str, Any] = json.loads(

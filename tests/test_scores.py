@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tasks
-from mechint.null import MaxNull, sign_flips
+from mechint.decide.null import MaxNull, sign_flips
 from mechint.task import ACCURACY, IGNORE, LOSS, answer_scores
 
 

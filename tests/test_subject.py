@@ -16,13 +16,13 @@ from torch import nn
 
 import tasks
 from mechint import planted
-from mechint.activations import LOGITS
 from mechint.config import ModelConfig
 from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError
 from mechint.interventions import Mean, Site, fill_means
 from mechint.models import build
 from mechint.registry import PROBES
 from mechint.subject import Subject
+from mechint.subject.activations import LOGITS
 from mechint.task import IGNORE, Batch
 from tests.torch_settings import MODES
 
@@ -135,7 +135,7 @@ def test_the_cache_holds_what_fits_and_asks_the_model_once() -> None:
 
 
 def test_a_chunk_holds_a_quarter_of_the_memory_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mechint.subject.LEAST_WORKING_BYTES", 1)
+    monkeypatch.setattr("mechint.subject.subject.LEAST_WORKING_BYTES", 1)
     one = 4 * 5 * (6 * 8 + 2 * 32 + 2 * 5 + 7)  # float32, positions, width, logits
     assert [ragged(memory=4 * n * one).chunk for n in (0, 1, 3, 4096, 5000)] == [
         1,

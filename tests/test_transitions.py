@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from mechint import transitions
 from mechint.errors import DataError
-from mechint.transitions import SHALLOWEST, fit_transition, logistic
+from mechint.run_table import transitions
+from mechint.run_table.transitions import SHALLOWEST, fit_transition, logistic
 
 SIZES = np.array([1e3, 3e3, 1e4, 3e4, 1e5, 3e5])
 

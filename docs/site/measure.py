@@ -26,17 +26,17 @@ from notebooks import cells_of, notebook  # the file beside this one
 
 from mechint import figures
 from mechint.account import Account
-from mechint.analysis import analyze
+from mechint.account.analysis import analyze
 from mechint.checkpoints import load_checkpoint
 from mechint.config._assign import set_options
 from mechint.errors import MechintError, ParameterError
 from mechint.figures.steps import on_one_scale
-from mechint.files import make_directory, read_json, write_text
-from mechint.jsonable import to_jsonable
-from mechint.progress import counting, print_line
+from mechint.probe.results import Figure, Finding, ProbeResult, Table
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, Section, page_of, section_of
-from mechint.results import Figure, Finding, ProbeResult, Table
+from mechint.system.files import make_directory, read_json, write_text
+from mechint.system.jsonable import to_jsonable
+from mechint.system.progress import counting, print_line
 from mechint.task import Task
 from mechint.training import train
 from mechint.training.api import assign_run

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mechint.files import make_directory, write_text
+from mechint.system.files import make_directory, write_text
 
 MARK = "# %% "
 

@@ -14,18 +14,18 @@ from typing import Any
 
 from mechint.errors import RunError
 from mechint.figures.static import drawing
+from mechint.probe.results import MARKS
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, find_pages
 from mechint.report.gallery import cards_html
-from mechint.results import MARKS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = {
-    "public names": ("mechint.checkpoints.open", "mechint.training.api", "mechint.subject"),
+    "public names": ("mechint.checkpoints.open", "mechint.training.api", "mechint.subject.subject"),
     "accounts and results": (
-        "mechint.account",
-        "mechint.results",
-        "mechint.null",
+        "mechint.account.account",
+        "mechint.probe.results",
+        "mechint.decide.null",
         "mechint.figures.figure",
         "mechint.report",
     ),
@@ -46,8 +46,13 @@ REFERENCE = {
         "mechint.dictionaries.files",
         "mechint.dictionaries.export",
     ),
-    "contracts": ("mechint.task", "mechint.probe", "mechint.reporting", "mechint.models.protocol"),
-    "transitions": ("mechint.transitions",),
+    "contracts": (
+        "mechint.task",
+        "mechint.probe.probe",
+        "mechint.probe.report",
+        "mechint.models.protocol",
+    ),
+    "transitions": ("mechint.run_table.transitions",),
     "errors": ("mechint.errors",),
 }
 """Page of the reference → modules on it."""

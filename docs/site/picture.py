@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI, TerminalTheme
 
 import mechint
-from mechint.terminal import account_text
+from mechint.account.terminal import account_text
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 100

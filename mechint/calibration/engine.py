@@ -12,8 +12,8 @@ from mechint.calibration.table import check_place, write
 from mechint.calibration.trials import COLUMNS, Progress, Size, per_kind, run_trial
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.planted import Trial
+from mechint.probe.results import Table
 from mechint.registry import PROBES
-from mechint.results import Table
 
 SIZES = {
     "smoke": Size((0.0,), 1, 2),

@@ -11,10 +11,10 @@ from mechint import __version__
 from mechint.errors import RunError
 from mechint.figures import COLORS, Axis, Figure, Layer, Plot
 from mechint.figures.static import drawing
-from mechint.files import make_directory, write_bytes, write_text
-from mechint.locks import locked
+from mechint.probe.results import Table, to_jsonable
 from mechint.registry import PROBES
-from mechint.results import Table, to_jsonable
+from mechint.system.files import make_directory, write_bytes, write_text
+from mechint.system.locks import locked
 
 Chosen = Mapping[str, Sequence[Mapping[str, Any]]]
 """Probe → with which settings it is calibrated, as `mechint.calibration.engine.settings_of` has
@@ -98,7 +98,7 @@ def _beside(table: Table, kept: Mapping[str, list[Any]]) -> Table:
 
 def trained_truth(out: Path) -> list[dict[str, Any]]:
     """Rows of the probes on models that training made hold their variables, as
-    `mechint.calibration.zoo --judge` writes them, in the directory `out`; [] where there are none.
+    `benchmarks.zoo --judge` writes them, in the directory `out`; [] where there are none.
     """
     path = out / "trained-truth.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []

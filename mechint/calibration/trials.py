@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mechint.decide.intervals import clopper_pearson
 from mechint.errors import DataError, NotApplicableError
-from mechint.intervals import clopper_pearson
 from mechint.planted import Trial
 from mechint.probe import Probe
+from mechint.probe.results import ProbeResult
 from mechint.registry import PROBES
-from mechint.results import ProbeResult
 from mechint.subject import Subject
 
 COLUMNS = (

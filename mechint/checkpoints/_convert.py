@@ -14,7 +14,7 @@ from mechint.checkpoints.open import load_checkpoint
 from mechint.checkpoints.save import save_checkpoint
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, RunError
-from mechint.files import replacing
+from mechint.system.files import replacing
 
 ENDINGS = {
     ".pt": ("mechint", "transformer-lens"),

@@ -15,7 +15,7 @@ from mechint.checkpoints.reader import checked_seed, plain_values
 from mechint.checkpoints.splits import SplitRule
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
-from mechint.files import read_json, read_yaml
+from mechint.system.files import read_json, read_yaml
 
 NAMES = ("cfg.json", "config.json", "config.yaml", "config.yml", "cfg.yaml")
 CONFIGS = ("config", "cfg", "model_config", "model_cfg", "hyper_parameters")

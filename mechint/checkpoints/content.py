@@ -23,7 +23,7 @@ from torch import Tensor
 from mechint.checkpoints.inert import InertUnpickler, holds_module, numpy_globals, without_inert
 from mechint.checkpoints.reader import SafeTensors
 from mechint.errors import CheckpointError, first_line
-from mechint.files import check_nesting, regular_file
+from mechint.system.files import check_nesting, regular_file
 
 MAX_PICKLE = 64 << 20
 """Bytes of the pickle in a PyTorch file, without its tensors."""

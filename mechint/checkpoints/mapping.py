@@ -48,8 +48,8 @@ from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
 from mechint.checkpoints.weights import build_model, check_weights, fill_zeros
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, DataError
-from mechint.files import read_yaml
 from mechint.models.pair_config import PairNetworkConfig
+from mechint.system.files import read_yaml
 
 FILE = "mapping.yaml"
 """Beside a checkpoint, a mapping of this name is used for it."""

@@ -19,6 +19,7 @@ from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
 from mechint.checkpoints.formats import huggingface
+from mechint.checkpoints.hub import from_the_hub
 from mechint.checkpoints.mapping import (
     Mapped,
     builtin_mapping,
@@ -30,15 +31,14 @@ from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
 from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, DataError, MechintError, ParameterError, counted
-from mechint.files import read_json
-from mechint.hub import from_the_hub
 from mechint.models import find_device
-from mechint.models.bridge import SAME, bridge_of, has_tokenizer, load_tokenizer
-from mechint.models.untouched import evaluating
-from mechint.models.wrapped import wrap
+from mechint.models.foreign.bridge import SAME, bridge_of, has_tokenizer, load_tokenizer
+from mechint.models.foreign.untouched import evaluating
+from mechint.models.foreign.wrapped import wrap
 from mechint.prompts import Prompts
 from mechint.registry import CHECKPOINT_FORMATS, TASKS
 from mechint.subject import Subject
+from mechint.system.files import read_json
 from mechint.task import Task
 
 NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")

@@ -17,8 +17,8 @@ import torch
 import mechint
 from mechint.checkpoints.reader import Assumption, StateDict
 from mechint.config import Settings
-from mechint.files import write_bytes
 from mechint.models import kind_of
+from mechint.system.files import write_bytes
 from mechint.task import Task
 
 FORMAT, VERSION = "mechint", 1
@@ -47,7 +47,7 @@ def save_checkpoint(
         train: the training configuration; seed: of the train/test split.
         assumed: what the file that the model came from did not state.
         split: rule, seed and fraction of a split that is not mechint's own.
-        durable: wait until the disk has the file (see `mechint.files.replacing`).
+        durable: wait until the disk has the file (see `mechint.system.files.replacing`).
 
     Raises:
         RunError: the file cannot be written, or the disk has no room for it.

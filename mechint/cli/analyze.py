@@ -30,16 +30,15 @@ from mechint.cli.common import (
 from mechint.cli.opening import Opening, warnings_of
 from mechint.cli.table import show_table, wants_table
 from mechint.errors import CheckpointError, MechintError, ParameterError, RunError, UnknownNameError
-from mechint.hub import from_the_hub
-from mechint.progress import console, counting, spinner
 from mechint.registry import PROBES, TASKS
+from mechint.system.progress import console, counting, spinner
 
 if TYPE_CHECKING:
     from mechint.account import Account
     from mechint.checkpoints import Checkpoint
-    from mechint.explain import Audit
+    from mechint.explanation import Audit
+    from mechint.probe.results import ProbeResult
     from mechint.report import Page
-    from mechint.results import ProbeResult
     from mechint.subject import Subject
 
 
@@ -130,6 +129,8 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
                 raise UnknownNameError.of(registry.kind, name, registry)
     for path in paths:
         if not path.exists():
+            from mechint.checkpoints.hub import from_the_hub
+
             raise CheckpointError(f"{path}: there is no such file{from_the_hub(path)}")
     if out is not None:
         if out.suffix in (".pdf", ".png", ".svg", ".json", ".csv"):
@@ -187,7 +188,7 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
 def show_models(accounts: Sequence[Account], as_json: bool, full: bool) -> None:
     """Print one model, or two side by side: verdicts first, then what differs."""
     from mechint.account import accounts_json
-    from mechint.terminal import account_text, comparison_text, full_text
+    from mechint.account.terminal import account_text, comparison_text, full_text
 
     if as_json:
         print_json(accounts_json(accounts))
@@ -271,15 +272,15 @@ def audits_of(
     new ones; where the run keeps none, those of the account `unasked`, in which nothing may lead.
     New ones are kept.
     """
-    from mechint.explain.kept import keep_audits, kept_audits
+    from mechint.explanation.kept import keep_audits, kept_audits
 
     in_run = opened.path != opening.path
     there = in_run and not explained
     if there and (kept := kept_audits(opening.path, opened.path, subject.answer)):
         return kept
     with spinner(f"explaining {opening.path}"):
-        from mechint.analysis import audits_where_nothing_leads
-        from mechint.explain import explain
+        from mechint.account.analysis import audits_where_nothing_leads
+        from mechint.explanation import explain
 
         made: Sequence[Audit] = ()
         if explained:
@@ -368,10 +369,10 @@ def keep(found: Analysis) -> None:
     these weights; a run of somebody else's is not written to, and a directory that is read-only
     only warns. Results on another answer than the last one stand beside those on the last one.
     """
-    from mechint.files import digest_of, write_text
-    from mechint.locks import is_ours
     from mechint.report import PAGE
     from mechint.report.page import LAST
+    from mechint.system.files import digest_of, write_text
+    from mechint.system.locks import is_ours
 
     run, answer = found.opening.path, found.subject.answer
     if not is_ours(run):
@@ -395,8 +396,8 @@ def kept(run: Path, weights: str) -> dict[str, ProbeResult]:
     """Earlier results of the same weights that the run keeps, by probe; damaged ones are left
     out.
     """
-    from mechint.files import read_bytes
-    from mechint.results import ProbeResult
+    from mechint.probe.results import ProbeResult
+    from mechint.system.files import read_bytes
 
     found: dict[str, ProbeResult] = {}
     for file in sorted((run / "probes").glob("*.json")):

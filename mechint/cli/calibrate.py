@@ -16,8 +16,8 @@ from mechint.cli.common import (
     print_json,
 )
 from mechint.errors import UnknownNameError
-from mechint.progress import console, counting
 from mechint.registry import PROBES
+from mechint.system.progress import console, counting
 
 SIZES = click.Choice(["smoke", "laptop", "full"])
 SHOWN = ("probe", "subject", "noise", "runs", "detected", "wrong")
@@ -53,7 +53,7 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None, as_json: bool
 
         table = run(names or None, size, out, count)
     if as_json:
-        from mechint.results import to_jsonable
+        from mechint.probe.results import to_jsonable
 
         rows = zip(*table.columns.values(), strict=True)
         print_json(to_jsonable([dict(zip(table.columns, row, strict=True)) for row in rows]))

@@ -18,7 +18,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import Opening, assumptions
 from mechint.errors import one_line
-from mechint.progress import console, hanging, spinner
+from mechint.system.progress import console, hanging, spinner
 
 QUALITY = ("accuracy", "loss", "chance", "splits")
 MAX_VALUE = 60
@@ -60,14 +60,14 @@ def info(
         if performance is not None:
             known |= performance.to_dict()
     if as_json:
-        from mechint.results import to_jsonable
+        from mechint.probe.results import to_jsonable
 
         print_json(to_jsonable(known))
         return
     from mechint.account import quality_of
+    from mechint.account.terminal import quality_text
     from mechint.figures.theme import shorten_label
     from mechint.report._render import flat
-    from mechint.terminal import quality_text
 
     out = console()
     head = [

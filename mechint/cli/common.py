@@ -20,10 +20,10 @@ from click.shell_completion import CompletionItem
 
 from mechint.config._assign import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
-from mechint.plugins import load_plugin
-from mechint.progress import hanging
-from mechint.progress import print_line as print_error
 from mechint.registry import TASKS
+from mechint.registry.plugins import load_plugin
+from mechint.system.progress import hanging
+from mechint.system.progress import print_line as print_error
 
 INTERRUPTED = 130
 STOPS_AT_A_SIGN = ("strict", "surrogateescape")
@@ -222,7 +222,7 @@ def _loggers(
     return names
 
 
-PLUGINS = "mechint.plugins"
+PLUGINS = "mechint.registry.plugins"
 """The key of the plug-ins that a command was given, in click's context."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mechint.cli.common import path_option
-from mechint.progress import console, counting, training_bar
+from mechint.system.progress import console, counting, training_bar
 
 
 @click.command(short_help="Train addition mod 59 and write its report, in two minutes.")
@@ -20,9 +20,9 @@ def demo(out: Path | None, report: Path, quick: bool) -> None:
     """The two-minute tour: train addition mod 59 until it generalizes, analyze it, write the
     report.
     """
+    from mechint.account.terminal import account_text
     from mechint.demo import report_demo, train_demo
     from mechint.report import check_writable
-    from mechint.terminal import account_text
 
     check_writable(report)
     out = out or Path("runs/demo-quick" if quick else "runs/demo")

@@ -22,11 +22,11 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import Opening
 from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError
-from mechint.progress import console, counting, spinner
 from mechint.registry import EXPLANATIONS
+from mechint.system.progress import console, counting, spinner
 
 if TYPE_CHECKING:
-    from mechint.explain import Audit, Rivals
+    from mechint.explanation import Audit, Rivals
 
 
 @click.command(
@@ -104,15 +104,15 @@ def explain(
             raise ParameterError(f"{idle[0]}: is for one model; leave out --over-steps")
         return _over_steps(path, family, seed, which, n, as_json)
     if out is not None:
-        from mechint.explain.code import MARK
+        from mechint.explanation.code import MARK
         from mechint.report.outputs import refuse_foreign
 
         refuse_foreign(out, force=force, mark=MARK.encode(), kind="a program that mechint wrote")
     with spinner(f"explaining {path}"):
         from mechint.account import title_of
-        from mechint.explain import audit
-        from mechint.explain import explain as propose
-        from mechint.explain.claims import parse_claim
+        from mechint.explanation import audit
+        from mechint.explanation import explain as propose
+        from mechint.explanation.claims import parse_claim
 
         opening = Opening(path, task, settings, device, mapping=mapping, seed=seed, answer=which)
         opened = opening.load()
@@ -125,7 +125,7 @@ def explain(
         apart = _rivals(subject, found[0], seed, n)
     audits = [one.to_dict() for one in found]
     if opened.path != path and not claimed and family is None:
-        from mechint.explain.kept import keep_audits
+        from mechint.explanation.kept import keep_audits
 
         try:
             keep_audits(path, opened.path, subject.answer, audits)
@@ -137,7 +137,7 @@ def explain(
         shown = None if apart is None else apart.to_dict()
         print_json({"schema": 1, "path": str(path), "audits": audits, "rivals": shown})
     else:
-        from mechint.explain.text import audits_text
+        from mechint.account.audits import audits_text
 
         screen = console()
         heading = f"{title_of(subject)}   {path}"
@@ -153,8 +153,8 @@ def _over_steps(
     path: Path, family: str | None, seed: int, answer: Any, n: int, as_json: bool
 ) -> int:
     """One line per checkpoint of a run, and since when its program stands; the exit status."""
-    from mechint.explain.table import steps_lines
-    from mechint.results import to_jsonable
+    from mechint.explanation.table import steps_lines
+    from mechint.probe.results import to_jsonable
     from mechint.run_table import runs
 
     with counting("explaining") as report:
@@ -170,7 +170,7 @@ def _over_steps(
 
 def _print(line: str, indent: int) -> None:
     """Print a line, wrapped between words and then indented."""
-    from mechint.terminal import wrap_line
+    from mechint.account.terminal import wrap_line
 
     screen = console()
     for part, _ in wrap_line(line, screen.width, "", " " * indent):
@@ -181,7 +181,7 @@ def _rivals(subject: Any, best: Audit, seed: int, n: int) -> Rivals | None:
     """The rival programs of the subject's task told apart; None where it answers at chance or its
     task has one program.
     """
-    from mechint.explain import rivals
+    from mechint.explanation import rivals
 
     if len(subject.task.programs) < 2 or best.standing in ("refused", "abstains"):
         return None
@@ -191,8 +191,8 @@ def _rivals(subject: Any, best: Audit, seed: int, n: int) -> Rivals | None:
 
 def _write(out: Path, subject: Any, found: Audit, seed: int, n: int) -> None:
     """Write the explanation of an audit as a Python file, and say how often it agrees."""
-    from mechint.explain.code import written
-    from mechint.files import write_text
+    from mechint.explanation.code import written
+    from mechint.system.files import write_text
 
     if found.standing not in ("stands", "superfluous", "incomplete"):
         raise ParameterError(f"--python {out}: {found.standing}: {found.reason}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mechint.cli.common import CliGroup, force_option, path_option, plugin_option
-from mechint.progress import counting
+from mechint.system.progress import counting
 
 
 @click.group(cls=CliGroup, short_help="Make one folder of pages of all studies and runs.")

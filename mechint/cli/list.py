@@ -20,8 +20,8 @@ from mechint.cli.common import (
 )
 from mechint.cli.common import examples as command_lines
 from mechint.cli.train import preset_settings
-from mechint.progress import console, hanging
 from mechint.registry import PROBES, TASKS, Registry
+from mechint.system.progress import console, hanging
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,7 +118,7 @@ def _list(registry: Registry, as_json: bool) -> None:
 
 
 def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]:
-    from mechint.results import to_jsonable
+    from mechint.probe.results import to_jsonable
 
     if n == 0:
         return []

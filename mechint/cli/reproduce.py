@@ -19,11 +19,11 @@ from mechint.cli.common import (
     print_json,
 )
 from mechint.errors import ParameterError, UnknownNameError, counted
-from mechint.progress import spinner
 from mechint.registry import STUDIES
+from mechint.system.progress import spinner
 
 if TYPE_CHECKING:
-    from mechint.results import Claim
+    from mechint.probe.results import Claim
 
 SIZES = click.Choice(["smoke", "laptop", "overnight", "full"])
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -49,7 +49,7 @@ def seconds_of(text: str) -> float:
 def lines(claim: Claim) -> list[str]:
     """A claim for the terminal, with its positive control where that failed.
 
-    >>> from mechint.results import Claim
+    >>> from mechint.probe.results import Claim
     >>> asked = "share above 0.4; control: every run learns the 1-hop"
     >>> of = {"verdict": "inconclusive", "ours": "0.5", "criterion": asked}
     >>> print("\\n".join(lines(Claim("s", "a", "It learns.", **of, control="failed: 3 of 8"))))

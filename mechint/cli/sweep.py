@@ -31,8 +31,8 @@ from mechint.cli.common import (
 from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
 from mechint.errors import ParameterError, UnknownNameError, counted, percent
-from mechint.progress import counting, echo, headlines, training_bar
 from mechint.registry import PROBES, TASKS
+from mechint.system.progress import counting, echo, headlines, training_bar
 
 if TYPE_CHECKING:
     from mechint.sweeps import Group

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mechint.cli.common import print_error, print_json
 from mechint.cli.opening import Opening
 from mechint.errors import ParameterError, counted, one_line
-from mechint.progress import console, counting
+from mechint.system.progress import console, counting
 
 if TYPE_CHECKING:
     from mechint.run_table import Runs
@@ -62,9 +62,9 @@ def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]
         CheckpointError: a path without a model. RunError: a file cannot be written.
         ParameterError: something that a table does not carry out.
     """
-    from mechint.files import write_text
     from mechint.report.outputs import refuse_foreign
     from mechint.run_table.table import csv_text
+    from mechint.system.files import write_text
 
     csv, out, over_steps = given["csv"], given["out"], given["over_steps"]
     if csv is not None:
@@ -98,7 +98,7 @@ def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]
     over = given["transition"]
     learned = None if over is None else _transition(rows, over)
     if given["as_json"]:
-        from mechint.results import SCHEMA, to_jsonable
+        from mechint.probe.results import SCHEMA, to_jsonable
 
         found = {} if learned is None else {"transition": learned}
         print_json(to_jsonable({"schema": SCHEMA, "rows": rows, **found}))

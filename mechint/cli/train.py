@@ -28,9 +28,9 @@ from mechint.cli.common import (
 )
 from mechint.config import ModelConfig, assignment, parse_assignment
 from mechint.errors import ParameterError, RunError, UnknownNameError
-from mechint.files import make_directory
-from mechint.progress import echo, headlines, training_bar
 from mechint.registry import TASKS
+from mechint.system.files import make_directory
+from mechint.system.progress import echo, headlines, training_bar
 
 if TYPE_CHECKING:
     from mechint.training import Run
@@ -184,7 +184,7 @@ def default_place(task: str, values: Mapping[str, Any], seeds: Sequence[int] | N
 
 
 def _row(run: Run) -> dict[str, Any]:
-    from mechint.results import to_jsonable
+    from mechint.probe.results import to_jsonable
 
     return {"path": str(run.path), "status": run.status, "metrics": to_jsonable(run.final)}
 

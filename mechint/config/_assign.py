@@ -12,7 +12,7 @@ from typing import Any
 
 from mechint.config.settings import shown
 from mechint.errors import ParameterError, UnknownNameError
-from mechint.files import check_nesting
+from mechint.system.files import check_nesting
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

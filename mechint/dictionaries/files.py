@@ -18,8 +18,8 @@ from mechint.checkpoints.content import read_content
 from mechint.checkpoints.weights import check_tensors
 from mechint.dictionaries.dictionary import ARCHITECTURES, NORMALIZATIONS, Dictionary
 from mechint.errors import CheckpointError
-from mechint.files import read_json, write_bytes, write_text
 from mechint.interventions import Site
+from mechint.system.files import read_json, write_bytes, write_text
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 

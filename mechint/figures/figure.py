@@ -20,8 +20,8 @@ from mechint.errors import ParameterError
 from mechint.figures.interactive import page_of, specification
 from mechint.figures.parts import Axis, Plot
 from mechint.figures.static import drawing, inline_svg
-from mechint.files import write_bytes, write_text
-from mechint.jsonable import from_jsonable, without_defaults
+from mechint.system.files import write_bytes, write_text
+from mechint.system.jsonable import from_jsonable, without_defaults
 
 Kind = Literal[
     "lines", "bars", "dots", "histogram", "matrix", "panels", "attention", "graph", "sentence"

@@ -22,9 +22,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from mechint.decide.null import orderings
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
-from mechint.null import orderings
 
 Array = NDArray[np.float64]
 Label = int | str

@@ -22,8 +22,8 @@ from mechint.errors import ParameterError
 from mechint.interventions.resuming import asked, select_positions
 from mechint.interventions.sites import Site
 from mechint.interventions.values import Intervention, Mean, Zero, hooks_of
+from mechint.models.foreign.untouched import evaluating
 from mechint.models.protocol import check_edits
-from mechint.models.untouched import evaluating
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

@@ -30,10 +30,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mechint.activations import select_positions
 from mechint.errors import CheckpointError, ParameterError
+from mechint.models.foreign.untouched import plain_arithmetic
 from mechint.models.protocol import check_edits
-from mechint.models.untouched import plain_arithmetic
+from mechint.subject.activations import select_positions
 from mechint.task import IGNORE, Batch
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from mechint.interventions.values import Add, Intervention
 from mechint.models.forward import Forward
 from mechint.models.protocol import check_edits, describe
 from mechint.models.rows import RowLayout
-from mechint.progress import counting_within
+from mechint.system.progress import counting_within
 
 
 class _Edit(NamedTuple):

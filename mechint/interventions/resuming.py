@@ -16,13 +16,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.activations import select_positions
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.interventions.sites import ResidSite
 from mechint.models.forward import Forward
 from mechint.models.protocol import Capability, capabilities, describe, has_hooks_attached
 from mechint.models.rows import RowLayout
+from mechint.subject.activations import select_positions
 from mechint.task import Batch
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.activations import check_positions, select_positions
 from mechint.errors import ParameterError
+from mechint.subject.activations import check_positions, select_positions
 
 Position = int | Literal["answer"] | None
 """One position, the position of each example's answer, or every position."""
@@ -142,7 +142,7 @@ class Site:
         return KINDS.get(name, name)
 
     def __str__(self) -> str:
-        """The spelling that ``mechint.components.site_of`` reads."""
+        """The spelling that ``mechint.subject.components.site_of`` reads."""
         place = "" if self.pos is None else f" @ {self.pos}"
         if self.layer is None:
             return {"hook_embed": "embed", "hook_pos_embed": "pos_embed"}.get(

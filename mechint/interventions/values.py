@@ -20,15 +20,15 @@ from mechint.interventions.sites import Site
 class Intervention(abc.ABC):
     """A replacement for the part of an activation that `site` names.
 
-    A site may be given as text, ``Zero("L0H2")`` (`mechint.components.site_of`). Tensors with a
-    leading example axis follow the examples of the forward they are used in.
+    A site may be given as text, ``Zero("L0H2")`` (`mechint.subject.components.site_of`). Tensors
+    with a leading example axis follow the examples of the forward they are used in.
     """
 
     site: Site
 
     def __post_init__(self) -> None:
         if isinstance(self.site, str):
-            from mechint.components import site_of
+            from mechint.subject.components import site_of
 
             object.__setattr__(self, "site", site_of(self.site))
 

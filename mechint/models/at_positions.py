@@ -18,10 +18,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.models.foreign.untouched import plain_arithmetic
 from mechint.models.forward import Forward
 from mechint.models.protocol import has_hooks_attached
 from mechint.models.rows import RowLayout, gather_rows
-from mechint.models.untouched import plain_arithmetic
 
 _NAME = re.compile(
     r"blocks\.(\d+)\."

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from mechint.errors import ParameterError
-from mechint.models.native import NativeModel
+from mechint.models.foreign.native import NativeModel
 from mechint.models.pair_config import PairNetworkConfig, parameter_shapes
 from mechint.models.protocol import ModelDescription
 

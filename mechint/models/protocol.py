@@ -66,7 +66,7 @@ class ModelDescription:
 def capabilities(model: Any) -> frozenset[Capability]:
     """Capabilities that `model` states; EDIT_WEIGHTS alone where it states none."""
     if _is_bridge(model):
-        from mechint.models import bridge
+        from mechint.models.foreign import bridge
 
         return bridge.capabilities(model)
     return getattr(model, "capabilities", frozenset({Capability.EDIT_WEIGHTS}))
@@ -75,7 +75,7 @@ def capabilities(model: Any) -> frozenset[Capability]:
 def hook_names(model: Any) -> frozenset[str]:
     """The hooks of `model` that run in a forward. Cost, for a bridge: one forward on two tokens."""
     if _is_bridge(model):
-        from mechint.models import bridge
+        from mechint.models.foreign import bridge
 
         return bridge.hook_names(model)
     names = frozenset(model.hook_dict)
@@ -95,7 +95,7 @@ def read_only_hooks(model: Any) -> Mapping[str, str]:
     """
     if not _is_bridge(model):
         return {}
-    from mechint.models import bridge
+    from mechint.models.foreign import bridge
 
     return bridge.read_only_hooks(model)
 
@@ -152,7 +152,7 @@ def reinitialized(model: Any, seed: int) -> Any:
     if Capability.REINITIALIZE not in capabilities(model):
         raise MechintError(f"a {type(model).__name__} cannot {Capability.REINITIALIZE.value}")
     if _is_bridge(model):
-        from mechint.models import bridge
+        from mechint.models.foreign import bridge
 
         return bridge.reinitialized(model, seed)
     return model.reinitialized(seed)

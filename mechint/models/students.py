@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from mechint.models import linear_bottleneck, two_layer
+from mechint.models.foreign.native import NativeModel
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
-from mechint.models.native import NativeModel
 from mechint.models.two_layer import TwoLayerConfig
 
 

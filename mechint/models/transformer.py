@@ -22,10 +22,10 @@ from transformer_lens.hook_points import HookPoint
 
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
+from mechint.models.foreign.native import NativeModel
 from mechint.models.forward import Forward
 from mechint.models.initial import initialize, parameter_shapes
 from mechint.models.layers import linear
-from mechint.models.native import NativeModel
 from mechint.models.protocol import Capability
 from mechint.models.rows import RowLayout
 from mechint.models.stacks import WeightStacks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mechint.planted.assembly import Planted
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 
 

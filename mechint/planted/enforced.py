@@ -29,7 +29,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mechint.components import site_of
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.interventions import Site
@@ -38,6 +37,7 @@ from mechint.models.rows import RowLayout
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Planted
 from mechint.subject import Subject
+from mechint.subject.components import site_of
 from mechint.task import IGNORE, SPLITS, Batch, FiniteTask, Task, find_variable, rng
 
 LEAST, ENOUGH = 0.99, 0.998

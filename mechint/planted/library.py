@@ -23,7 +23,7 @@ from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
 from mechint.planted.trained import half_memorized, memorizing, sums_by_heart, sums_mod_13_by_heart
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 
 P = 17

@@ -17,7 +17,7 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import make_task
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 
 MODULUS = 11

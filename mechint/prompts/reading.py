@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import DataError, counted
-from mechint.files import parse_json, read_bytes
+from mechint.system.files import parse_json, read_bytes
 
 ENDINGS = (".txt", ".jsonl")
 FORMS = ({"text"}, {"prompt", "answer"}, {"prompt", "answer", "counterfactual"})

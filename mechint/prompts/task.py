@@ -14,9 +14,9 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import DataError, counted
-from mechint.files import read_json
-from mechint.models.bridge import has_tokenizer, load_tokenizer
+from mechint.models.foreign.bridge import has_tokenizer, load_tokenizer
 from mechint.prompts.reading import Example, PromptReader, opening_of, rows_text, token_names
+from mechint.system.files import read_json
 from mechint.task import (
     IGNORE,
     Batch,

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mechint.files import write_text
 from mechint.report._render import render, slug
 from mechint.report.comparison import comparison_page
 from mechint.report.gallery import PAGE, build_gallery, find_pages
 from mechint.report.outputs import check_writable
 from mechint.report.page import Page, Section, page_of, section_of, training_section
+from mechint.system.files import write_text
 
 if TYPE_CHECKING:
     from mechint.account import Account

@@ -23,8 +23,8 @@ from markupsafe import Markup, escape
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
+from mechint.probe.results import MARKS, Effect, Null, Table, to_jsonable
 from mechint.report.page import Page
-from mechint.results import MARKS, Effect, Null, Table, to_jsonable
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from mechint.account.terminal import compared_rows, quality_text
+from mechint.probe.results import Figure, Table
 from mechint.report.page import Page, Section
-from mechint.results import Figure, Table
-from mechint.terminal import compared_rows, quality_text
 
 if TYPE_CHECKING:
     from mechint.account import Account

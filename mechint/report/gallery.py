@@ -12,8 +12,7 @@ from pathlib import Path
 from mechint.errors import DataError, MechintError, RunError
 from mechint.figures.figure import Figure
 from mechint.figures.static import drawing
-from mechint.files import make_directory, read_json, write_bytes, write_text
-from mechint.progress import Count
+from mechint.probe.results import rank
 from mechint.report._render import (
     asset,
     content_policy,
@@ -25,7 +24,8 @@ from mechint.report._render import (
 )
 from mechint.report.outputs import refuse_foreign
 from mechint.report.page import Page
-from mechint.results import rank
+from mechint.system.files import make_directory, read_json, write_bytes, write_text
+from mechint.system.progress import Count
 
 PLOTLY = "plotly.js"
 RESERVED = ("index", "plotly")

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from mechint.errors import RunError
-from mechint.files import write_error
+from mechint.system.files import write_error
 
 MARK = b'<meta name="generator" content="mechint">'
 """Stands in the head of every page of ours."""

@@ -13,15 +13,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mechint.account.terminal import quality_text
 from mechint.config import assignment
 from mechint.config._assign import set_options
 from mechint.errors import DataError
 from mechint.figures import training_curve
-from mechint.files import read_json_lines
-from mechint.jsonable import from_jsonable, without_defaults
+from mechint.probe.results import (
+    Claim,
+    Figure,
+    Finding,
+    Null,
+    ProbeResult,
+    Table,
+    rank,
+    to_jsonable,
+)
 from mechint.registry import PROBES, TASKS
-from mechint.results import Claim, Figure, Finding, Null, ProbeResult, Table, rank, to_jsonable
-from mechint.terminal import quality_text
+from mechint.system.files import read_json_lines
+from mechint.system.jsonable import from_jsonable, without_defaults
 
 if TYPE_CHECKING:
     from mechint.account import Account

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import mechint
 from mechint.errors import MechintError, RunError
-from mechint.files import cache_directory, digest_of, read_json, refuse_links, write_text
-from mechint.locks import is_ours
+from mechint.probe.results import Figure
 from mechint.registry import TASKS
-from mechint.results import Figure
 from mechint.run_table.entries import CONFIG, Entry
+from mechint.system.files import cache_directory, digest_of, read_json, refuse_links, write_text
+from mechint.system.locks import is_ours
 
 if TYPE_CHECKING:
     from mechint.run_table.measuring import Measurement

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from mechint.errors import DataError, ParameterError
-from mechint.files import read_json_lines
 from mechint.run_table.entries import METRICS, Row, check_column, is_number, is_setting
-from mechint.transitions import Transition, fit_transition
+from mechint.run_table.transitions import Transition, fit_transition
+from mechint.system.files import read_json_lines
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.errors import CheckpointError, MechintError, UnknownNameError
-from mechint.files import parse_json, read_bytes, read_json, read_json_lines
-from mechint.locks import is_locked
+from mechint.system.files import parse_json, read_bytes, read_json, read_json_lines
+from mechint.system.locks import is_locked
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

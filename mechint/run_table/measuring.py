@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mechint.errors import MechintError
-from mechint.parallel import run_jobs
 from mechint.probe import Probe
+from mechint.probe.results import ProbeResult
 from mechint.registry import PROBES
-from mechint.results import ProbeResult
 from mechint.run_table import cache
 from mechint.run_table.entries import Entry
+from mechint.system.parallel import run_jobs
 
 if TYPE_CHECKING:
     from mechint.subject import Which

@@ -12,9 +12,9 @@ from typing import Any
 from mechint import figures
 from mechint.errors import ParameterError, percent
 from mechint.figures import Figure, Panel
+from mechint.probe.results import Table
 from mechint.registry import PROBES
 from mechint.report.page import Page, Section
-from mechint.results import Table
 from mechint.run_table.dynamics import by_path, evaluations_of, first_passages
 from mechint.run_table.entries import Row, check_column, in_words, is_number, is_setting
 

@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError, counted
-from mechint.files import write_text
 from mechint.models import find_device
-from mechint.progress import Count
 from mechint.run_table import cache
 from mechint.run_table.entries import Entry, find_entries, is_setting, with_distinct_names
 from mechint.run_table.measuring import CHANGING, Measurement, measure_all
+from mechint.system.files import write_text
+from mechint.system.progress import Count
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mechint.results import Figure
+    from mechint.probe.results import Figure
     from mechint.subject import Subject
     from mechint.task import Task
 
@@ -74,9 +74,9 @@ class Runs:
         ``explain.standing``, ``explain.reason``, ``explain.unaccounted``, ``explain.parts``,
         ``explain.blocks`` and ``explain.name``.
 
-        Args: as of `mechint.explain.explain`; answer: as of `probe`.
+        Args: as of `mechint.explanation.explain`; answer: as of `probe`.
         """
-        from mechint.explain.table import BestExplanation
+        from mechint.explanation.table import BestExplanation
 
         made = Measurement(BestExplanation(family, examples), seed, answer)
         return replace(self, measurements=(*self.measurements, made))

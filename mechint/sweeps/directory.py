@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError, RunError, UnknownNameError, counted
-from mechint.files import make_directory, parse_json, read_bytes, write_text
-from mechint.locks import BusyError, is_locked, locked
-from mechint.parallel import interruptible, run_jobs, tell
 from mechint.run_table import Entry, Measurement, measure
 from mechint.sweeps.planning import Group, Row
+from mechint.system.files import make_directory, parse_json, read_bytes, write_text
+from mechint.system.locks import BusyError, is_locked, locked
+from mechint.system.parallel import interruptible, run_jobs, tell
 
 PLAN, PROBES_FILE = "sweep.json", "probes.json"
 
@@ -66,7 +66,7 @@ def _from_json(entries: Any) -> list[Group]:
 # --- its runs -------------------------------------------------------------------------------------
 def rows_of(group: Group, out: Path) -> list[Row]:
     """One row per run of a group, with where it stands now; nothing is written."""
-    from mechint.results import to_jsonable
+    from mechint.probe.results import to_jsonable
     from mechint.training import Run
 
     rows = []
@@ -104,7 +104,7 @@ def run_group(
     """Train one group where it is not done, and measure it by the sweep's probes; a failure is a
     row, not an exception. A group that another process trains is left to it.
     """
-    from mechint.results import to_jsonable
+    from mechint.probe.results import to_jsonable
     from mechint.training import train_many
 
     try:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError, RunError
-from mechint.parallel import interruptible
-from mechint.plugins import given_plugins, load_plugin
+from mechint.registry.plugins import given_plugins, load_plugin
 from mechint.sweeps.directory import PLAN, rows_of, run_group
 from mechint.sweeps.planning import Group, Row
+from mechint.system.parallel import interruptible
 
 RETRIES = 10
 """Times that a task is run again whose node or process died."""

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import ParameterError, RunError
-from mechint.parallel import interruptible
-from mechint.plugins import given_plugins, load_plugin
+from mechint.registry.plugins import given_plugins, load_plugin
 from mechint.sweeps.directory import run_group
 from mechint.sweeps.planning import Group, Row
+from mechint.system.parallel import interruptible
 
 MISSING = "executor slurm: submitit is not installed; pip install 'mechint[slurm]'"
 REQUEUES = 1000

@@ -19,8 +19,8 @@ from mechint.config import assignment
 from mechint.config._assign import integer_range, parse_value
 from mechint.config.settings import shown
 from mechint.errors import ParameterError
-from mechint.files import parse_json, read_bytes, read_toml
 from mechint.registry import TASKS
+from mechint.system.files import parse_json, read_bytes, read_toml
 
 if TYPE_CHECKING:
     from mechint.training import Spec

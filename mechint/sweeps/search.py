@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 from mechint.config._assign import parse_value
 from mechint.config.settings import shown
 from mechint.errors import ParameterError, RunError
-from mechint.files import make_directory, parse_json, read_bytes, write_text
-from mechint.locks import locked
 from mechint.registry import PROBES
 from mechint.run_table import Entry, Measurement, measure
 from mechint.sweeps.directory import probes_of
 from mechint.sweeps.planning import Row, make_spec, run_name
+from mechint.system.files import make_directory, parse_json, read_bytes, write_text
+from mechint.system.locks import locked
 from mechint.task import SPLITS
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mechint.config import Settings
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
-from mechint.notebook import as_html
 from mechint.registry import summary
+from mechint.system.notebook import as_html
 from mechint.task.batch import IGNORE, Batch, Output, Vocabulary
 from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
 from mechint.task.program import Given, Program, Step

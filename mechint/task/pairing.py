@@ -1,8 +1,8 @@
 """Pairs of examples that differ in one causal variable, or agree in it: drawn from a task alone.
 
-Which of them a model answers is asked in ``mechint/counterfactuals.py``. Cost: two samples of the
-task per round; where a variable says neither how it is changed nor where it stands, a search for
-the nearest example among `POOL` others.
+Which of them a model answers is asked in ``mechint/subject/counterfactuals.py``. Cost: two samples
+of the task per round; where a variable says neither how it is changed nor where it stands, a search
+for the nearest example among `POOL` others.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mechint.decide.null import samples_needed, why_undecidable
 from mechint.errors import NotApplicableError
-from mechint.null import samples_needed, why_undecidable
 from mechint.planted import Trial
 from mechint.probe import Probe
+from mechint.probe.results import VERDICTS, Figure, ProbeResult
 from mechint.registry import unfinished
-from mechint.results import VERDICTS, Figure, ProbeResult
 from mechint.subject import Subject
 
 CAUSAL = re.compile(

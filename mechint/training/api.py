@@ -14,8 +14,8 @@ import torch
 from mechint.config import ModelConfig, Settings, TrainConfig, assign
 from mechint.errors import MechintError, NonFiniteError, ParameterError
 from mechint.models import config_class, find_device
-from mechint.parallel import interruptible, run_jobs, tell, usable_cores
 from mechint.registry import TASKS
+from mechint.system.parallel import interruptible, run_jobs, tell, usable_cores
 from mechint.task import Task
 from mechint.training.part import as_planned, train_part
 from mechint.training.plan import EnsemblePart, check_memory, part_of, partition

@@ -14,7 +14,7 @@ import torch
 
 import mechint
 from mechint.errors import RunError
-from mechint.files import read_json
+from mechint.system.files import read_json
 
 
 def manifest() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.models.untouched import all_finite
+from mechint.models.foreign.untouched import all_finite
 
 
 class FlatParameters:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from mechint.errors import MechintError, RunError
-from mechint.models.untouched import plain_arithmetic
+from mechint.models.foreign.untouched import plain_arithmetic
 from mechint.training.manifest import read_manifest
 from mechint.training.run import DONE, Run
 from mechint.training.run_directory import RunDirectory

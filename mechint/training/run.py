@@ -14,7 +14,7 @@ from torch import Tensor
 from mechint.checkpoints import save_checkpoint
 from mechint.config import Settings, TrainConfig
 from mechint.errors import UnknownNameError
-from mechint.files import read_json_lines, refuse_links
+from mechint.system.files import read_json_lines, refuse_links
 from mechint.task import Task
 from mechint.training.run_directory import RunDirectory
 
@@ -87,7 +87,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """The run, its last metrics, and its training curve."""
-        from mechint.notebook import as_html
+        from mechint.system.notebook import as_html
 
         text = f"<p>{html.escape(repr(self))}</p>"
         if self.error:

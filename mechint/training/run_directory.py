@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import RunError
-from mechint.files import (
+from mechint.system.files import (
     clear_partial,
     make_directory,
     parse_json,
@@ -33,7 +33,7 @@ from mechint.files import (
     write_error,
     write_text,
 )
-from mechint.locks import locked
+from mechint.system.locks import locked
 from mechint.training.manifest import manifest, read_manifest
 from mechint.training.state import check_known
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from mechint.errors import RunError, first_line
-from mechint.files import write_bytes
+from mechint.system.files import write_bytes
 
 State = dict[str, Any]
 """The saved state of an ensemble of n runs, of which m still train.

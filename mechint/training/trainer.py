@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mechint.errors import RunError
 from mechint.models.layers import Hook, no_hook
-from mechint.parallel import interruptible
+from mechint.system.parallel import interruptible
 from mechint.task import Batch
 from mechint.training.learners import learner_of
 from mechint.training.optimizer import Optimizer

@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from scipy import special
 from torch import Tensor
 
-from mechint.counterfactuals import partners
 from mechint.errors import DataError, MechintError
 from mechint.interventions import (
     Intervention,
@@ -26,8 +25,9 @@ from mechint.interventions import (
     fill_means,
     select_positions,
 )
-from mechint.models.untouched import all_finite
-from mechint.results import Null
+from mechint.models.foreign.untouched import all_finite
+from mechint.probe.results import Null
+from mechint.subject.counterfactuals import partners
 from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
 
 if TYPE_CHECKING:

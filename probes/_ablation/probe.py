@@ -12,14 +12,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
-from mechint.components import DEFAULT, list_components
 from mechint.config import setting
+from mechint.decide.null import least_signs, sign_flips
 from mechint.errors import counted
 from mechint.interventions import Site
-from mechint.null import least_signs, sign_flips
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.reporting import performance
-from mechint.results import Effect, ProbeResult, Table
+from mechint.probe.report import performance
+from mechint.probe.results import Effect, ProbeResult, Table
+from mechint.subject.components import DEFAULT, list_components
 from mechint.task import ACCURACY, LOSS
 from probes._ablation.measures import (
     NEURON_EXAMPLES,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from mechint import figures
 from mechint.config import setting
-from mechint.null import MaxNull, sign_flips
+from mechint.decide.null import MaxNull, sign_flips
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import Effect, Figure, ProbeResult, Table, Verdict
+from mechint.probe.results import Effect, Figure, ProbeResult, Table, Verdict
 from mechint.subject import Subject
 from probes._attention import scores
 from probes._attention.scores import AttentionPatterns, collect, kept_rows

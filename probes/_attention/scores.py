@@ -12,11 +12,11 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mechint.activations import select, slices
-from mechint.components import site_of
 from mechint.interventions import Mean, logits_under
 from mechint.models.protocol import read_only_hooks
 from mechint.subject import Subject
+from mechint.subject.activations import select, slices
+from mechint.subject.components import site_of
 from mechint.task import IGNORE, Batch, FiniteTask, rng
 
 KINDS = ("previous_token", "same_token", "induction")

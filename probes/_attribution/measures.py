@@ -18,7 +18,7 @@ from mechint.interventions import (
     activation_gradients,
     select_positions,
 )
-from mechint.pairs import Pairs
+from mechint.subject.pairs import Pairs
 from probes._circuits.scoring import Ablation, score
 from probes._lens.readout import Readout
 

@@ -14,9 +14,9 @@ from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
-from mechint.null import least_signs, sign_flips
+from mechint.decide.null import least_signs, sign_flips
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, ProbeResult
+from mechint.probe.results import Effect, ProbeResult
 from probes._attribution.measures import AttributionEffects, measured
 from probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from probes._lens.readout import Readout

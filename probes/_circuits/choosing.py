@@ -11,9 +11,15 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.counterfactuals import answered, asked_answer, choose_variable, pair_all, unpaired
 from mechint.errors import DataError, counted
-from mechint.pairs import Pairs
+from mechint.subject.counterfactuals import (
+    answered,
+    asked_answer,
+    choose_variable,
+    pair_all,
+    unpaired,
+)
+from mechint.subject.pairs import Pairs
 from mechint.task import (
     SPLITS,
     Batch,

@@ -11,7 +11,7 @@ import numpy as np
 from mechint.config import setting
 from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, ProbeResult
+from mechint.probe.results import Effect, ProbeResult
 from probes._circuits import views
 from probes._circuits.choosing import (
     ablation_setting,

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mechint.errors import DataError
 from mechint.interventions import ExampleMean
-from mechint.pairs import Pairs
+from mechint.subject.pairs import Pairs
 from mechint.task import IGNORE, Task
 from probes._circuits.forward import PatchedForward, sender_outputs
 from probes._circuits.graph import Graph

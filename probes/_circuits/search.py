@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.pairs import Pairs
+from mechint.subject.pairs import Pairs
 from probes._circuits.forward import PatchedForward
 from probes._circuits.graph import random_circuits
 from probes._circuits.scoring import Scorer, score

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mechint import figures
-from mechint.results import Table
+from mechint.probe.results import Table
 from probes._circuits.graph import Edge, Graph
 from probes._circuits.search import Curve
 

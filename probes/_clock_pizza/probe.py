@@ -17,7 +17,7 @@ from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.interventions import activation_gradients, select_positions
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, ProbeResult
+from mechint.probe.results import Effect, ProbeResult
 from mechint.subject import Subject
 from mechint.task import IGNORE, rng
 from probes import spectra

@@ -19,9 +19,9 @@ from mechint.interventions import (
     resumes,
     select_positions,
 )
+from mechint.models.foreign.untouched import all_finite
 from mechint.models.protocol import check_edits
-from mechint.models.untouched import all_finite
-from mechint.pairs import Pairs
+from mechint.subject.pairs import Pairs
 from mechint.task import IGNORE
 
 if TYPE_CHECKING:

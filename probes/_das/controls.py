@@ -16,10 +16,10 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.activations import slices
 from mechint.interventions import ResidSite
-from mechint.pairs import Pairs
-from mechint.results import Null
+from mechint.probe.results import Null
+from mechint.subject.activations import slices
+from mechint.subject.pairs import Pairs
 from mechint.task import Variable
 from probes._das._swap import SwapSite, answers_under, interchange_accuracy, mean, swap
 from probes._das.search import SPARE, Drawn, SiteCell, fit, own_tokens, random_subspace

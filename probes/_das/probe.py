@@ -11,12 +11,12 @@ import torch
 
 from mechint import figures
 from mechint.config import setting
-from mechint.counterfactuals import asked_answer, choose_variable
 from mechint.errors import counted
 from mechint.interventions import Site
-from mechint.pairs import told_apart
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import Effect, Null, ProbeResult, Table
+from mechint.probe.results import Effect, Null, ProbeResult, Table
+from mechint.subject.counterfactuals import asked_answer, choose_variable
+from mechint.subject.pairs import told_apart
 from mechint.task import Task, Variable
 from probes._das import controls
 from probes._das._swap import SwapSite, mean

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.counterfactuals import asked_answer, draw
 from mechint.errors import DataError, ParameterError
 from mechint.interventions import Site
 from mechint.models.protocol import read_only_hooks
-from mechint.pairs import Pairs
+from mechint.subject.counterfactuals import asked_answer, draw
+from mechint.subject.pairs import Pairs
 from mechint.task import IGNORE, Batch, FiniteTask, Task, Variable, sides
 from probes._das._swap import SwapSite, interchange_accuracy, mean
 

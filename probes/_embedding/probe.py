@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide.null import groupings
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
-from mechint.null import groupings
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Null, ProbeResult
+from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from probes._clock_pizza.probe import circularity

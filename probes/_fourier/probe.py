@@ -11,12 +11,12 @@ from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide.null import MaxNull
 from mechint.errors import counted
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, element_orders
-from mechint.null import MaxNull
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Null, ProbeResult
+from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from probes import removal, spectra
 from probes.operands import embedding_rows, own_orders

@@ -17,7 +17,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Figure, Null, ProbeResult, Table
+from mechint.probe.results import Effect, Figure, Null, ProbeResult, Table
 from mechint.task import IGNORE, Batch, Task, rng
 from probes.loss_gradient import loss_gradient
 

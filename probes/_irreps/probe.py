@@ -16,7 +16,7 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
 from probes import removal, spectra

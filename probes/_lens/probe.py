@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from mechint import figures
-from mechint.activations import residual_hooks
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Null, ProbeResult
+from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
+from mechint.subject.activations import residual_hooks
 from mechint.task import ACCURACY, IGNORE, LOSS, answer_scores
 from probes._lens.readout import Readout
 

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.activations import residual_hooks
 from mechint.subject import Subject
+from mechint.subject.activations import residual_hooks
 from probes._weights.circuits import fold, norm_of, norm_scale
 
 

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float, Int
 
 from mechint import figures
-from mechint.activations import residual_hooks
 from mechint.config import setting
+from mechint.decide.null import MaxNull, Null, groupings, orderings, why_undecidable
 from mechint.errors import UnknownNameError
-from mechint.null import MaxNull, Null, groupings, orderings, why_undecidable
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import Effect, Figure, ProbeResult
+from mechint.probe.results import Effect, Figure, ProbeResult
 from mechint.subject import Subject
+from mechint.subject.activations import residual_hooks
 from mechint.task import IGNORE, Variable, first_of_each, rng
 from probes._linear.estimators import DEFAULT_RIDGE, Discriminant, Ridge, choose_penalty, each_once
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mechint.planted import Planted, Trial, linear_network
 from mechint.planted.calibration import Calibration
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 
 N = 256

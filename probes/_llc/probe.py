@@ -25,9 +25,9 @@ import numpy as np
 from mechint import figures
 from mechint.config import setting
 from mechint.errors import MechintError
-from mechint.models.untouched import untouched
+from mechint.models.foreign.untouched import untouched
 from mechint.probe import Probe, Report
-from mechint.results import Effect, Figure, Null, ProbeResult
+from mechint.probe.results import Effect, Figure, Null, ProbeResult
 from mechint.subject import Subject
 from probes._llc.diagnostics import LOOSE, Chains
 from probes._llc.likelihood import has_targets, training_data, without_gradient

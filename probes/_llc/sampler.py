@@ -26,10 +26,10 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from mechint.interventions import detached_weights, resumes
+from mechint.models.foreign.untouched import all_finite
 from mechint.models.forward import Forward
 from mechint.models.replaced import call_with_weights
 from mechint.models.rows import RowLayout
-from mechint.models.untouched import all_finite
 from mechint.task import Batch, Task, rng
 from probes._llc.likelihood import example_losses, without_gradient
 

@@ -19,7 +19,7 @@ from mechint.errors import counted
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Null, ProbeResult
+from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
 from probes import removal

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.counterfactuals import partners
 from mechint.interventions import Mean, RecordedForward, Replace, Site, hooks_of, select_positions
-from mechint.pairs import Pairs
+from mechint.subject.counterfactuals import partners
+from mechint.subject.pairs import Pairs
 from mechint.task import Task
 from probes.ties import tied
 

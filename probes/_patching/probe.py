@@ -11,15 +11,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from mechint import figures
-from mechint.components import Components, list_components
 from mechint.config import setting
-from mechint.counterfactuals import answered, asked_answer, choose_variable, draw
+from mechint.decide.null import least_signs, sign_flips
 from mechint.errors import DataError
 from mechint.interventions import ResidSite, Site
-from mechint.null import least_signs, sign_flips
-from mechint.pairs import Pairs
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, ProbeResult, Table
+from mechint.probe.results import Effect, ProbeResult, Table
+from mechint.subject.components import Components, list_components
+from mechint.subject.counterfactuals import answered, asked_answer, choose_variable, draw
+from mechint.subject.pairs import Pairs
 from mechint.task import Variable
 from probes._patching.measures import (
     KINDS,

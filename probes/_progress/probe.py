@@ -19,7 +19,7 @@ from mechint.config import setting
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Null, ProbeResult
+from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from probes import spectra

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.null import orderings
+from mechint.decide.null import orderings
 from mechint.probe import Need, Probe, Report
-from mechint.results import Effect, Null, ProbeResult
+from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 from mechint.task import IGNORE, FiniteTask, rng
 from probes._weights import circuits, composition

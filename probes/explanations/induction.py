@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.explain import Explanation, Family, Route
-from mechint.explain.claims import KEYS, matches
-from mechint.explain.measure import Bench, inner_bench, moved_tag
-from mechint.explain.parts import AT, Link, Templates, Values
+from mechint.explanation import Explanation, Family, Route
+from mechint.explanation.claims import KEYS, matches
+from mechint.explanation.measure import Bench, inner_bench, moved_tag
+from mechint.explanation.parts import AT, Link, Templates, Values
 from mechint.subject import Subject
 
 COPIED = 0.9

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mechint.explain import Audit, Explanation, Family, Part, Route
-from mechint.explain.measure import Bench, inner_bench, partial
-from mechint.explain.parts import Features, Products
+from mechint.explanation import Audit, Explanation, Family, Part, Route
+from mechint.explanation.measure import Bench, inner_bench, partial
+from mechint.explanation.parts import Features, Products
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.groups.spectrum import Harmonics

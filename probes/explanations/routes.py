@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 
-from mechint.explain import Explanation, Family, Part, Route
-from mechint.explain.claims import KEYS, one_hot
-from mechint.explain.measure import Bench
+from mechint.explanation import Explanation, Family, Part, Route
+from mechint.explanation.claims import KEYS, one_hot
+from mechint.explanation.measure import Bench
 from mechint.interventions import Site
 from mechint.subject import Subject
 

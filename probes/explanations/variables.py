@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import torch
 
-from mechint.explain import Audit, Explanation, Family, Part
-from mechint.explain.claims import one_hot
-from mechint.explain.measure import Bench, inner_bench
+from mechint.explanation import Audit, Explanation, Family, Part
+from mechint.explanation.claims import one_hot
+from mechint.explanation.measure import Bench, inner_bench
 from mechint.interventions import Site
 from mechint.interventions.sites import Position
 from mechint.subject import Subject

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mechint import figures
-from mechint.results import Figure
+from mechint.probe.results import Figure
 from studies.rows import NoRunsError, Rows
 
 

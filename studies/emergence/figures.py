@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mechint import figures
-from mechint.results import Figure
+from mechint.probe.results import Figure
 from studies.rows import Rows
 
 LOGARITHMIC: Mapping[str, Any] = {"x_log": True, "y_log": True}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.transitions import Transition, fit_transition
+from mechint.run_table.transitions import Transition, fit_transition
 from studies.claims import ClaimTest, Found, PositiveControl, above, below, claim, control_of, near
 from studies.joint_training.measures import SOLVED, parity_separation
 from studies.rows import NoRunsError, Rows

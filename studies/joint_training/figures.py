@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mechint import figures
-from mechint.results import Figure
+from mechint.probe.results import Figure
 from studies.joint_training.claims import ALONE
 from studies.rows import Rows
 

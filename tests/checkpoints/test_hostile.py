@@ -18,7 +18,7 @@ from click.testing import Result
 from mechint.checkpoints import convert, load_checkpoint
 from mechint.cli import main
 from mechint.errors import CheckpointError, RunError
-from mechint.files import read_json, read_yaml
+from mechint.system.files import read_json, read_yaml
 from tests.checkpoints.bases import native
 from tests.checkpoints.mutations import _members, _write_members, cyclic, deep, shared
 

@@ -213,7 +213,7 @@ def test_the_lens_of_the_last_layer_is_the_model(kind, tmp_path, offline):
     """The final norm is a layer norm in some of these models and an RMS norm in others; Gemma's
     multiplies by 1 + w.
     """
-    from mechint.activations import residual_hooks
+    from mechint.subject.activations import residual_hooks
     from probes._lens import Readout
 
     saved(tmp_path, kind)

@@ -16,12 +16,12 @@ from click.testing import Result
 import probes
 from mechint.checkpoints import load_checkpoint, save_checkpoint
 from mechint.config import ModelConfig
-from mechint.locks import locked
 from mechint.models import build
 from mechint.planted import composition, modular_addition
 from mechint.probe import quick_probes
+from mechint.probe.results import VERDICTS, ProbeResult, short
 from mechint.report.page import command_of
-from mechint.results import VERDICTS, ProbeResult, short
+from mechint.system.locks import locked
 from tests.cli.conftest import Command, one_line
 
 
@@ -113,7 +113,7 @@ def test_a_report_is_written_and_the_same_again(
 def test_quick_probes_run_when_none_is_named(
     mechint: Command, planted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mechint.progress.EVERY", 1e9)  # progress of a loaded machine
+    monkeypatch.setattr("mechint.system.progress.EVERY", 1e9)  # progress of a loaded machine
     result = mechint("analyze", planted, "--json")
     found = data(result)
     assert set(found["results"]) <= set(quick_probes())

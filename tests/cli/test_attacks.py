@@ -94,7 +94,7 @@ def test_a_name_of_a_folder_is_printed_without_its_escapes(
 
 def test_an_answer_file_of_one_huge_line_is_refused_by_its_size(tmp_path: Path) -> None:
     from mechint.errors import DataError
-    from mechint.files import MAX_JSON
+    from mechint.system.files import MAX_JSON
 
     file = tmp_path / "huge.txt"
     with file.open("wb") as opened:

@@ -12,9 +12,9 @@ import pytest
 import mechint as library
 from mechint import planted
 from mechint.errors import CheckpointError, ParameterError
-from mechint.explain import explain
-from mechint.plugins import PLUGINS, given_plugins, load_plugin
+from mechint.explanation import explain
 from mechint.registry import EXPLANATIONS, PROBES, TASKS
+from mechint.registry.plugins import PLUGINS, given_plugins, load_plugin
 from mechint.sweeps import keep_plan, on_ray, plan
 from tests.cli.conftest import Command, one_line
 

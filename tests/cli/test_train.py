@@ -13,12 +13,12 @@ import pytest
 
 from mechint import demo
 from mechint.account import Account
-from mechint.analysis import analyze
+from mechint.account.analysis import analyze
 from mechint.checkpoints import load
 from mechint.checkpoints.content import read_plain
 from mechint.planted import truth_of
+from mechint.probe.results import ProbeResult
 from mechint.report import find_pages
-from mechint.results import ProbeResult
 from mechint.training.trainer import Ensemble
 from tests.cli.conftest import Command, one_line
 

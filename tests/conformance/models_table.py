@@ -11,9 +11,9 @@ from typing import Any
 import tasks
 from mechint import planted
 from mechint.errors import MechintError, NotApplicableError
-from mechint.progress import Count, counting
 from mechint.registry import PROBES
 from mechint.subject import Subject
+from mechint.system.progress import Count, counting
 from tests.conformance.test_models import P, made
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"

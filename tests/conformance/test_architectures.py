@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 import mechint
-from mechint.components import list_components
 from mechint.errors import DataError, MechintError, NotApplicableError
 from mechint.interventions import (
     Intervention,
@@ -34,6 +33,7 @@ from mechint.models.protocol import read_only_hooks
 from mechint.probe import run
 from mechint.registry import PROBES
 from mechint.subject import Subject
+from mechint.subject.components import list_components
 from tests.conformance.architectures import ARCHITECTURES, REFUSED, VOCABULARY, Reference, made
 
 COMMON = ("bloom", "deepseek_v3", "gemma2", "gpt2", "gpt_neox", "granitemoe", "llama", "mamba")

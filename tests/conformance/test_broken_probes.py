@@ -14,7 +14,7 @@ from mechint import figures, planted
 from mechint.config import setting
 from mechint.planted import library
 from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from mechint.testing import calibration_checks, check_probe, probe_checks

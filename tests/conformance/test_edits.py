@@ -15,8 +15,8 @@ from torch import Tensor
 from mechint.errors import ParameterError
 from mechint.interventions import RecordedForward, Site, Zero, activation_gradients, logits_under
 from mechint.models.protocol import hook_names, read_only_hooks
-from mechint.pairs import Pairs
 from mechint.subject import Subject
+from mechint.subject.pairs import Pairs
 from mechint.task import Batch
 from probes._das._swap import SwapSite
 from probes._das.search import default_places

@@ -16,15 +16,16 @@ from torch import Tensor, nn
 
 import mechint
 import tasks
-from mechint.activations import LOGITS, Recorder, position_axis
 from mechint.config import ModelConfig
 from mechint.errors import MechintError, ParameterError, UnknownNameError
-from mechint.models import bridge, build
+from mechint.models import build
+from mechint.models.foreign import bridge
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
 from mechint.models.pair_network import PairNetworkConfig
 from mechint.models.protocol import Capability, capabilities, describe, hook_names, reinitialized
 from mechint.models.two_layer import TwoLayerConfig
 from mechint.subject import Subject
+from mechint.subject.activations import LOGITS, Recorder, position_axis
 from mechint.task import IGNORE, Batch
 from tests.conformance import architectures
 

@@ -12,8 +12,8 @@ import pytest
 from mechint import planted
 from mechint.errors import MechintError
 from mechint.planted.trained import loss_without
+from mechint.probe.results import ProbeResult
 from mechint.registry import PROBES, TASKS
-from mechint.results import ProbeResult
 from mechint.subject import Subject
 
 P = 13

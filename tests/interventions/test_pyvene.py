@@ -7,11 +7,11 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from mechint import planted
-from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import CheckpointError, ParameterError
 from mechint.interventions.pyvene_bridge import PyveneIntervention, _pyvene, to_pyvene
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import choose_variable, draw
 from probes._das import SwapSite, interchange_accuracy
 
 HOOK = "hook_embed"

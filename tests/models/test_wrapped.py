@@ -11,7 +11,7 @@ import mechint
 import tasks
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions import activation_gradients
-from mechint.models.wrapped import WrappedModule
+from mechint.models.foreign.wrapped import WrappedModule
 from mechint.probe import Need, unmet_need
 from mechint.subject import Subject
 

@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 
 from mechint import planted, probe
-from mechint.components import site_of
 from mechint.config import ModelConfig
-from mechint.counterfactuals import partners
+from mechint.decide.null import sign_flips
 from mechint.interventions import Site, select_positions
 from mechint.models.transformer import HookedTransformer
-from mechint.null import sign_flips
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.subject.components import site_of
+from mechint.subject.counterfactuals import partners
 from mechint.task import IGNORE, Batch, Task, answer_scores
 from probes._ablation import Ablation, neuron_importance
 from probes._ablation.measures import Harm

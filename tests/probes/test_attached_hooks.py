@@ -15,8 +15,8 @@ import torch
 import probes
 from mechint import Subject, planted
 from mechint.errors import NotApplicableError
-from mechint.pairs import Pairs
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
+from mechint.subject.pairs import Pairs
 from probes._das._swap import SwapSite
 from probes._interference.probe import mean_weights
 from probes._llc.sampler import _With

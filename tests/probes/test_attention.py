@@ -13,8 +13,8 @@ from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.planted import library
+from mechint.probe.report import Report
 from mechint.registry import PROBES, TASKS
-from mechint.reporting import Report
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._attention import scores

@@ -10,12 +10,12 @@ import torch
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.counterfactuals import pair_all, unpaired
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import pair_all, unpaired
+from mechint.subject.pairs import Pairs
 from probes._attribution import components, measured
 
 SMALL = {"examples": 48, "null_samples": 199}

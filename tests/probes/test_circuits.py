@@ -20,13 +20,13 @@ from torch import Tensor
 import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.counterfactuals import pair_all, unpaired
 from mechint.errors import DataError, NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.planted import library
+from mechint.probe.results import ProbeResult
 from mechint.registry import TASKS
-from mechint.results import ProbeResult
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import pair_all, unpaired
 from probes._circuits import (
     Edge,
     Graph,

@@ -20,13 +20,13 @@ from torch import nn
 import mechint
 from mechint import planted
 from mechint.config import ModelConfig
-from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import choose_variable, draw
+from mechint.subject.pairs import Pairs
 from probes._das import DAS, SwapSite, fit, interchange, interchange_accuracy, random_subspace, swap
 from probes._das.controls import as_varied, reader_split
 from probes._das.search import Rule, SiteCell, choose_cell, decode, share_within_values

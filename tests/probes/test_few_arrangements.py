@@ -14,8 +14,8 @@ import torch
 import probes
 from mechint import planted
 from mechint.config import ModelConfig
+from mechint.decide.null import Null, groupings, orderings
 from mechint.models.transformer import HookedTransformer
-from mechint.null import Null, groupings, orderings
 from mechint.registry import TASKS
 from mechint.subject import Subject
 

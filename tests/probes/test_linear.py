@@ -11,8 +11,8 @@ from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, UnknownNameError
 from mechint.models.transformer import HookedTransformer
+from mechint.probe.report import Report
 from mechint.registry import TASKS
-from mechint.reporting import Report
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._linear import Discriminant, Linear, Ridge, choose_penalty

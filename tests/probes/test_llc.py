@@ -19,7 +19,7 @@ import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.planted._linear_network import learning_coefficient
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._llc.diagnostics import Chains

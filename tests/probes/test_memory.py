@@ -12,11 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mechint import activations, subject
 from mechint.models.protocol import describe
 from mechint.prompts import Prompts
 from mechint.registry import PROBES
-from mechint.subject import Subject
+from mechint.subject import Subject, activations, subject
 from tests.conformance.test_models import made
 from tests.marks import full_where
 

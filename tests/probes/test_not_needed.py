@@ -15,11 +15,11 @@ import torch
 import probes
 from mechint import planted
 from mechint.config import ModelConfig
-from mechint.counterfactuals import choose_variable, draw
 from mechint.interventions import Mean, Site, loss_under
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Slots, blank, config_for, make_task
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import choose_variable, draw
 from probes._das._swap import SwapSite
 from probes._das.controls import readers
 from probes._patching import Patching

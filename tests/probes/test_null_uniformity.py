@@ -17,8 +17,8 @@ from scipy.stats import kstest
 
 from mechint.planted import library
 from mechint.planted.trained import small_transformer
+from mechint.probe.results import Null
 from mechint.registry import PROBES, TASKS
-from mechint.results import Null
 from mechint.subject import Subject
 
 QUICK, MANY = 30, 200

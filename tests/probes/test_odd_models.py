@@ -15,9 +15,9 @@ import torch
 import probes
 from mechint import planted
 from mechint.errors import MechintError
-from mechint.pairs import Pairs
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
+from mechint.subject.pairs import Pairs
 from mechint.testing.probes import CAUSAL
 from probes._patching.measures import wrong_sources
 

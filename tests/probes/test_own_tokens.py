@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mechint import planted, probe
-from mechint.results import Finding, ProbeResult
+from mechint.probe.results import Finding, ProbeResult
 from mechint.subject import Subject
 
 N = 10

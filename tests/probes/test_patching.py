@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import mechint
 from mechint import planted
-from mechint.components import list_components
 from mechint.config import ModelConfig
-from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.interventions import RecordedForward, Site, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.subject.components import list_components
+from mechint.subject.counterfactuals import choose_variable, draw
 from probes._patching import KINDS, Patching, at_positions, flipped, patched
 from probes._patching.measures import left_without
 

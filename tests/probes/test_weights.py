@@ -13,7 +13,8 @@ import torch
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
-from mechint.models import bridge, build
+from mechint.models import build
+from mechint.models.foreign import bridge
 from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.subject import Subject

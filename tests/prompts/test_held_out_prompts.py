@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import probes
 from mechint import planted
 from mechint.config import ModelConfig
-from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import DataError
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import Pairs
 from mechint.prompts import Prompts
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import choose_variable, draw
+from mechint.subject.pairs import Pairs
 from mechint.task._sides import divide
 from probes._circuits.choosing import paired, split
 from probes._das import SwapSite, fit, interchange_accuracy

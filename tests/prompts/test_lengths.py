@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 
 import probes
-from mechint.counterfactuals import unpaired
 from mechint.dictionaries import Dictionary, activation_batches, recovery
 from mechint.errors import DataError, ParameterError
 from mechint.interventions import Mean, Site, loss_under
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import unpaired
 from mechint.task import Batch
 from probes._attribution.measures import components, measured
 from probes._circuits.graph import Graph

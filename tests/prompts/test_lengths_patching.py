@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import probes
-from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import DataError
 from mechint.interventions import Site
-from mechint.pairs import Pairs
-from mechint.results import ProbeResult
+from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import choose_variable, draw
+from mechint.subject.pairs import Pairs
 from probes._patching import Patching
 from probes._patching.measures import with_wrong_source, wrong_sources
 from tests.prompts.mixed import mixed

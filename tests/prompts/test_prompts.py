@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 import mechint
 import probes
 from mechint.cli import main
-from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import CheckpointError, DataError, NotApplicableError
 from mechint.prompts import Prompts
+from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.task import IGNORE
 from probes._das.search import count_pairs
 

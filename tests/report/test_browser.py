@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mechint import figures, planted
-from mechint.analysis import analyze
+from mechint.account.analysis import analyze
+from mechint.probe.results import Claim
 from mechint.report import Page, Section, build_gallery, page_of, write_comparison, write_page
-from mechint.results import Claim
 from tests.browser import LOOKS, chromium, look, needs_axe, needs_browser, opened, until, violations
 from tests.figures.test_figures import KINDS
 

@@ -15,6 +15,7 @@ import pytest
 from mechint import figures
 from mechint.account import Account, Quality
 from mechint.errors import DataError, RunError
+from mechint.probe.results import Claim, Effect, Finding, Null, ProbeResult, Table
 from mechint.report import (
     PAGE,
     Page,
@@ -28,7 +29,6 @@ from mechint.report import (
     write_report,
 )
 from mechint.report._render import null_strip
-from mechint.results import Claim, Effect, Finding, Null, ProbeResult, Table
 
 WORDS: dict[str, Any] = {"title": "Spectrum", "x_title": "frequency", "y_title": "share (0–1)"}
 NULL = Null.sampled("share", 0.9, np.linspace(0.0, 0.2, 199), "shuffled labels")

@@ -14,8 +14,8 @@ import pytest
 
 import mechint
 import tasks
-from mechint.plugins import PLUGINS, load_plugin
 from mechint.registry import PROBES, TASKS
+from mechint.registry.plugins import PLUGINS, load_plugin
 from mechint.run_table import Entry, cache
 from mechint.run_table.measuring import Measurement
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mechint.probe.results import Claim
 from mechint.registry import STUDIES
-from mechint.results import Claim
 from studies.rows import Rows
 
 Knobs = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mechint.transitions import fit_transition
+from mechint.run_table.transitions import fit_transition
 from studies.joint_training import claims
 from studies.joint_training.claims import CELLS, CLAIMS
 from studies.joint_training.measures import parity_separation, second_order

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 import mechint
-from mechint.locks import is_locked
 from mechint.sweeps import keep_plan, keep_probes, plan, read_plan, run_sweep
+from mechint.system.locks import is_locked
 from tests import campaigns
 from tests.sweeps.conftest import TASK, longer, trained_files
 

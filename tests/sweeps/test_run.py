@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mechint.errors import RunError
-from mechint.locks import locked
 from mechint.sweeps import keep_plan, keep_probes, plan, read_plan, run_group, run_sweep, status
 from mechint.sweeps.directory import PLAN, probes_of
+from mechint.system.locks import locked
 from tests.sweeps.conftest import SMALL, TASK, longer, trained_files
 from tests.training.conftest import after_another
 
@@ -171,8 +171,8 @@ def test_a_worker_that_is_killed_fails_its_group_alone(
         DEATH + "\nfrom mechint.task import FiniteTask\nimport tasks\n"
         "class Deadly(type(tasks.make('modular-arithmetic', p=5))):\n    name = 'deadly'\n"
     )
-    from mechint.plugins import PLUGINS, load_plugin
     from mechint.registry import TASKS
+    from mechint.registry.plugins import PLUGINS, load_plugin
 
     monkeypatch.setenv(PLUGINS, "[]")
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import tasks
-from mechint.locks import BusyError, locked
+from mechint.system.locks import BusyError, locked
 from mechint.training import Progress, Run, Spec, train, train_many
 
 KILLED = 9
@@ -107,8 +107,8 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def after_another(act: Callable[[], object]) -> Callable[..., Any]:
-    """`mechint.locks.locked` for the one who comes second: what the first one does, `act`, is done
-    before the lock is had, and none else may write while it is held.
+    """`mechint.system.locks.locked` for the one who comes second: what the first one does, `act`,
+    is done before the lock is had, and none else may write while it is held.
     """
     left = [act]
 

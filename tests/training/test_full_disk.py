@@ -10,7 +10,7 @@ import pytest
 
 import tasks
 from mechint.errors import ParameterError, RunError
-from mechint.files import write_error
+from mechint.system.files import write_error
 from mechint.training import train
 from mechint.training.run_directory import RunDirectory
 from tests.training.conftest import files_of, tiny

@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 
 from mechint.errors import RunError
-from mechint.locks import BusyError, is_locked, is_ours, locked
+from mechint.system.locks import BusyError, is_locked, is_ours, locked
 from mechint.training import Progress, train_many
 from tests.training.conftest import files_of, tiny, tiny_specs
 
@@ -105,7 +105,7 @@ def test_looking_does_not_keep_a_writer_out(
         assert is_locked(tmp_path)
         with pytest.raises(BusyError, match="is writing there"), locked(tmp_path):
             pytest.fail("there were two writers")
-    monkeypatch.setattr("mechint.locks.PATIENCE", 60)
+    monkeypatch.setattr("mechint.system.locks.PATIENCE", 60)
     looking = FileLock(tmp_path / ".lock", thread_local=False)
     looking.acquire()
     threading.Timer(0.02, looking.release).start()

@@ -13,7 +13,7 @@ import pytest
 
 import tasks
 from mechint.errors import MechintError, ParameterError
-from mechint.parallel import WorkerEndedError, interruptible, run_jobs, tell, usable_cores
+from mechint.system.parallel import WorkerEndedError, interruptible, run_jobs, tell, usable_cores
 from mechint.training import Progress, Spec, spec, train, train_many, workers_on
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)

@@ -16,7 +16,7 @@ from mechint.checkpoints.content import check_file, read_content
 from mechint.checkpoints.mapping import builtin_mapping
 from mechint.checkpoints.reader import ParsedCheckpoint, state_dict, whole_number
 from mechint.errors import CheckpointError
-from mechint.files import read_json, regular_file
+from mechint.system.files import read_json, regular_file
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 MAX_LAYERS = 1000
@@ -59,7 +59,7 @@ def read(path: Path, content: Any, *, through_bridge: bool = False) -> ParsedChe
     for file in files:
         if file.suffix == ".bin":
             check_file(file)
-    from mechint.models.bridge import boot
+    from mechint.models.foreign.bridge import boot
 
     model = boot(path)
     return ParsedCheckpoint(

@@ -28,8 +28,8 @@ from mechint.checkpoints.reader import (
 from mechint.checkpoints.save import FORMAT, VERSION
 from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
 from mechint.errors import CheckpointError, UnknownNameError
-from mechint.files import parse_json
 from mechint.models import config_class
+from mechint.system.files import parse_json
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:

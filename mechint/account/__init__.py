@@ -1,0 +1,27 @@
+"""Accounts: what a model computes, computed once from results and drawn by every view."""
+
+from mechint.account.account import (
+    NOTHING,
+    UNDECIDED,
+    Account,
+    Quality,
+    account_of,
+    accounts_json,
+    explained,
+    quality_of,
+    title_of,
+    verdict_of,
+)
+
+__all__ = [
+    "NOTHING",
+    "UNDECIDED",
+    "Account",
+    "Quality",
+    "account_of",
+    "accounts_json",
+    "explained",
+    "quality_of",
+    "title_of",
+    "verdict_of",
+]

@@ -1,0 +1,377 @@
+"""Account: what a model computes, how well, how much of it that explains, and what was looked for
+in vain, from the results of probes. Terminal, report, tables and notebooks are views of it.
+
+    account = mechint.analyze(subject)
+    account.verdict                       # 'It adds as a clock, with six frequencies.'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mechint.account.terminal import account_text, quality_text
+from mechint.errors import NUMBERS
+from mechint.probe.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
+from mechint.task import FiniteTask, TargetKind
+
+if TYPE_CHECKING:
+    from mechint.explanation import Audit
+    from mechint.subject import Subject
+
+MAX_EVIDENCE = 6
+NOTHING = "No mechanism was found."
+UNDECIDED = "Nothing could be decided."
+DESCRIBES = 30
+"""Rank up to which a lead describes the model, and does not say what it computes."""
+SAME_MECHANISM = {
+    "frequencies": ("clock-pizza", "fourier"),
+    "representations": ("irreps",),
+    "bilinear": ("irreps",),
+    "induction": ("attention",),
+}
+"""Family of explanations → the probes whose lead names the same mechanism."""
+MAX_WORDS = 15
+"""Words of a verdict; a longer name of a program is shortened."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Accuracy and loss of a model on one output.
+
+    accuracy, chance: 0–1 on `n` answers; test: accuracy on held-out examples, None where the split
+    is not known; loss, chance_loss: nats; whole: whether the answers are all of a finite task;
+    steps: whether the texts hold the right steps to the answer, which the model need not write.
+    """
+
+    output: str
+    accuracy: float
+    chance: float
+    loss: float
+    chance_loss: float
+    n: int
+    test: float | None = None
+    whole: bool = False
+    steps: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return dict(vars(self))
+
+
+def quality_of(subject: Subject) -> tuple[Quality, ...]:
+    """Accuracy and loss of every output that is asked, with chance; () where there is none.
+
+    Cost: one forward over the subject's data, which the subject keeps.
+    """
+    from mechint.checkpoints import performance
+
+    measured = performance.measure(subject, subject.split)
+    if measured is None:
+        return ()
+    kinds, steps = subject.data.kinds, False
+    if kinds is not None:
+        before = (kinds == TargetKind.ANSWER).cumsum(1) == 0
+        steps = bool((before & (kinds == TargetKind.STEP)).any())
+    return tuple(
+        Quality(
+            name,
+            accuracy,
+            measured.chance[name]["accuracy"],
+            measured.loss[name],
+            measured.chance[name]["loss"],
+            measured.n[name],
+            test if math.isfinite(test := measured.held_out.get(name, math.nan)) else None,
+            isinstance(subject.task, FiniteTask) and subject.on_grid,
+            steps,
+        )
+        for name, accuracy in measured.accuracy.items()
+        if math.isfinite(accuracy)
+    )
+
+
+@dataclass(frozen=True)
+class Account:
+    """Findings of probes about one model, the answer first.
+
+    title: task and model in words; path: of the checkpoint, "" in memory. verdict: at most fifteen
+    words, from the lead of the leading result; `caveat` limits it. quality: one row an output.
+    results: probe → result, in the order in which they were measured. assumed: field → value that
+    the model's file does not state. warnings: what must be read
+    before the numbers. next: commands that would tell more. audits: of explanations, as JSON
+    values, best first.
+    """
+
+    title: str
+    path: str
+    verdict: str
+    quality: tuple[Quality, ...] = ()
+    caveat: str = ""
+    step: int | None = None
+    parameters: int | None = None
+    results: Mapping[str, ProbeResult] = field(default_factory=dict[str, ProbeResult])
+    assumed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    warnings: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+    audits: tuple[Mapping[str, Any], ...] = ()
+
+    # --- findings ---------------------------------------------------------------------------------
+    def findings(self, *verdicts: str) -> list[tuple[str, Finding]]:
+        """(probe, finding) of these verdicts, those of leading probes first."""
+        return _findings(self.results, *verdicts)
+
+    @property
+    def evidence(self) -> list[tuple[str, Finding]]:
+        """At most six findings that are "yes", the first of every probe before second ones."""
+        seen: dict[str, int] = {}
+        numbered = []
+        for name, finding in self.findings("yes"):
+            seen[name] = seen.get(name, 0) + 1
+            numbered.append((seen[name], name, finding))
+        numbered.sort(key=lambda one: one[0])  # stable: leading probes first
+        return [(name, finding) for _, name, finding in numbered[:MAX_EVIDENCE]]
+
+    @property
+    def looked_for(self) -> list[tuple[str, Finding]]:
+        """Findings that are "no": tested, and not there."""
+        return self.findings("no")
+
+    @property
+    def unclear(self) -> list[tuple[str, Finding]]:
+        """Findings that could not be decided."""
+        return self.findings("unclear")
+
+    @property
+    def not_asked(self) -> dict[str, list[str]]:
+        """Reason → the questions that cannot arise for this subject because of it."""
+        grouped: dict[str, list[str]] = {}
+        for result in self.results.values():
+            for question, reason in result.not_asked:
+                grouped.setdefault(reason, []).append(question)
+        return grouped
+
+    @property
+    def assumptions(self) -> str:
+        """The fields that were assumed and their values in one line; "" where there are none."""
+        shown = (f"{name} = {'none' if v is None else v}" for name, v in self.assumed.items())
+        return "; ".join(shown)
+
+    @property
+    def leading(self) -> ProbeResult | None:
+        """The result that the verdict is from; None where nothing was found."""
+        return next(iter(self.ranked), None)
+
+    @property
+    def mechanism(self) -> ProbeResult | None:
+        """The leading result where it says what the model computes, not only describes it."""
+        lead = self.leading
+        return None if lead is None or lead.lead_rank <= DESCRIBES else lead
+
+    @property
+    def ranked(self) -> list[ProbeResult]:
+        """The results that lead, that of the verdict first."""
+        return _ranked(self.results)
+
+    @property
+    def hero(self) -> Figure | None:
+        """The one figure to show first: that of the leading result, else the first there is."""
+        shown = [self.leading, *self.results.values()]
+        held = [one for one in shown if one is not None]
+        order = [(one, one.figures.get(one.hero)) for one in held]
+        order += [(one, figure) for one in held for figure in one.figures.values()]
+        told = (f.for_verdict(one.verdict) for one, f in order if f is not None and f.plots)
+        return next(told, None)
+
+    @property
+    def mechanisms(self) -> dict[str, str]:
+        """Text metrics, "probe.metric" → text: what tables and comparisons show."""
+        return {
+            f"{probe}.{name}": value
+            for probe, result in self.results.items()
+            for name, value in result.metrics.items()
+            if isinstance(value, str)
+        }
+
+    def explained(self, audits: Sequence[Audit | Mapping[str, Any]]) -> Account:
+        """The account with how much of the logits an explanation accounts for in its verdict:
+        "It adds as a clock, with six frequencies, which explains 90% of its logits."; the report of
+        it begins with the explanation.
+
+        audits: what `mechint.explanation.explain` or `audit` gives, best first, or the same as JSON
+        values; where none of them is of the mechanism that leads, and stands or is incomplete, the
+        verdict stays as it is. Where no probe leads, or one that only describes, an explanation
+        that stands is the verdict.
+        """
+        held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
+        lead = self.mechanism
+        if lead is None:
+            of_it = [one for one in held if one["standing"] in ("stands", "superfluous")]
+        else:
+            of_it = [one for one in held if lead.probe in SAME_MECHANISM.get(one["family"], ())]
+        verdict = explained("" if lead is None else self.verdict, of_it)
+        return replace(self, verdict=verdict or self.verdict, audits=held)
+
+    # --- views ------------------------------------------------------------------------------------
+    def to_dict(self, figures: bool = False) -> dict[str, Any]:
+        """One entry of "accounts" of JSON schema 3, with provenance that all results share once."""
+        results = {
+            name: result.to_dict(arrays=figures, figures=figures)
+            for name, result in self.results.items()
+        }
+        told = [one["provenance"] for one in results.values()]
+        shared = {
+            key: value
+            for key, value in (told[0] if told else {}).items()
+            if key != "probe" and all(one.get(key) == value for one in told)
+        }
+        for one in results.values():
+            own = one["provenance"]
+            one["provenance"] = {key: own[key] for key in own if key not in shared}
+        return {
+            "path": self.path,
+            "title": self.title,
+            "step": self.step,
+            "parameters": self.parameters,
+            "quality": [one.to_dict() for one in self.quality],
+            "verdict": self.verdict,
+            "caveat": self.caveat,
+            "assumed": dict(self.assumed),
+            "warnings": list(self.warnings),
+            "provenance": shared,
+            "results": results,
+            "next": list(self.next),
+        }
+
+    def __str__(self) -> str:
+        """The account as text of 100 columns, without color."""
+        return account_text(self, 100).plain
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Title, quality, verdict, hero and evidence; every result folded below."""
+        import html
+
+        quality = "".join(f"<p>{html.escape(line)}</p>" for line in quality_text(self.quality))
+        hero = self.hero
+        caveat = f" <small>({html.escape(self.caveat)})</small>" if self.caveat else ""
+        found = "".join(
+            f"<li>{MARKS[one.verdict]} <b>{html.escape(name)}</b> {html.escape(str(one))}</li>"
+            for name, one in (*self.evidence, *self.looked_for)
+        )
+        folded = "".join(
+            f"<details><summary>{html.escape(name)}</summary>{result._repr_html_()}</details>"
+            for name, result in self.results.items()
+        )
+        return (
+            f"<h3>{html.escape(self.title)}</h3>{quality}"
+            f"<p><big><b>{html.escape(self.verdict)}</b></big>{caveat}</p>"
+            f"{hero.drawing_html('hero') if hero is not None else ''}<ul>{found}</ul>{folded}"
+        )
+
+
+def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
+    """A verdict with the share of the logits' variance, or else of the answers, that the best
+    explanation accounts for, where one stands, or nothing in it is false; else the verdict alone.
+
+    verdict: "" for the name of the program that the explanation runs.
+    audits: their JSON values, best first.
+    """
+    for audit in audits:
+        logits, standing = audit["unaccounted"].get("logits"), audit["standing"]
+        left = audit["unaccounted"].get("accuracy") if logits is None else logits
+        if left is None or standing not in ("stands", "superfluous", "incomplete"):
+            continue
+        whole = standing in ("stands", "superfluous")
+        how = "which explains" if whole else "an incomplete explanation of"
+        end = f", {how} {1 - left:.0%} of its {'answers' if logits is None else 'logits'}."
+        name = str(audit["name"])
+        long = len(f"{name}{end}".split()) > MAX_WORDS
+        program = (
+            f"It runs the program {name.partition(':')[0]}" if long else name[0].upper() + name[1:]
+        )
+        return (verdict.rstrip(".") or program) + end
+    return verdict
+
+
+def accounts_json(accounts: Sequence[Account]) -> dict[str, Any]:
+    """The JSON form of one account or several: {"schema": 3, "accounts": […]}."""
+    return {"schema": SCHEMA, "accounts": [one.to_dict() for one in accounts]}
+
+
+def _ranked(results: Mapping[str, ProbeResult]) -> list[ProbeResult]:
+    """The results that lead, of the highest rank first."""
+    led = [result for result in results.values() if result.lead]
+    return sorted(led, key=lambda result: -result.lead_rank)
+
+
+def _findings(results: Mapping[str, ProbeResult], *verdicts: str) -> list[tuple[str, Finding]]:
+    """(probe, finding) of these verdicts: of results that lead, then of others, each by rank."""
+    order = sorted(results, key=lambda name: (not results[name].lead, -results[name].lead_rank))
+    return [
+        (name, finding)
+        for name in order
+        for finding in results[name].findings
+        if finding.verdict in verdicts
+    ]
+
+
+def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
+    """Verdict and caveat of an account: the lead of highest rank; where nothing leads, the
+    first headline of the evidence that an intervention bears out; else what was not found.
+    """
+    leading = next(iter(_ranked(results)), None)
+    if leading is not None:
+        first = min(leading.findings, key=lambda one: rank(one.verdict))
+        return leading.lead, first.caveat
+    found = _findings(results, "yes")
+    for _, finding in found:
+        if finding.causal:
+            return finding.headline, finding.caveat
+    return (NOTHING if found or _findings(results, "no") or not results else UNDECIDED), ""
+
+
+def account_of(
+    subject: Subject,
+    results: Mapping[str, ProbeResult],
+    *,
+    warnings: Sequence[str] = (),
+    next_commands: Sequence[str] = (),
+) -> Account:
+    """The account of a subject from the results of its probes.
+
+    Args:
+        warnings: what must be read first; next_commands: what would tell more.
+    """
+    quality = quality_of(subject)
+    verdict, caveat = verdict_of(results)
+    known = subject.provenance["checkpoint"]
+    return Account(
+        title=title_of(subject),
+        path=str(known.get("path", "")),
+        verdict=verdict,
+        quality=quality,
+        caveat=caveat,
+        step=known.get("step"),
+        parameters=sum(weight.numel() for weight in subject.model.parameters()),
+        results=dict(results),
+        assumed={name: one["value"] for name, one in known.get("assumed", {}).items()},
+        warnings=tuple(warnings),
+        next=tuple(next_commands),
+    )
+
+
+def title_of(subject: Subject) -> str:
+    """Task and model in words: "Addition mod 113, one layer".
+
+    >>> from mechint import planted
+    >>> title_of(planted.modular_addition(13, (3,)).subject)
+    'Addition mod 13, one layer'
+    """
+    layers = subject.n_layers
+    count = NUMBERS[layers] if layers < len(NUMBERS) else str(layers)
+    size = f", {count} layer{'' if layers == 1 else 's'}" if layers else ""
+    task = subject.task
+    return f"{'Language model' if task is None else task.title}{size}"

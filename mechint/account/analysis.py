@@ -1,0 +1,57 @@
+"""Analysis of one model: probes, and a program where none of them says what the model computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mechint.account import Account, account_of
+from mechint.errors import NotApplicableError
+from mechint.explanation import Audit, explain
+from mechint.probe import run_all
+from mechint.registry import PROBES
+from mechint.subject import Subject
+
+
+def analyze(
+    subject: Any, *probes: str, seed: int = 0, settings: Mapping[str, Mapping[str, Any]] = {}
+) -> Account:
+    """Run probes on a subject and give the account of what they found; where no quick probe leads,
+    with the program that the model runs, if one is found.
+
+    Args:
+        subject: a Subject, or whatever `mechint.load` opens.
+        probes: names; all quick ones that apply when none is given.
+        settings: probe → its settings.
+
+    Raises:
+        NotApplicableError: a probe that was named does not apply; none was run then.
+
+    >>> from mechint import planted
+    >>> account = analyze(planted.modular_addition(13, (2, 5)).subject, "norms")
+    >>> sorted(account.results)
+    ['norms']
+    """
+    if not isinstance(subject, Subject):
+        import mechint
+
+        subject = mechint.load(subject)
+    for name in probes:
+        PROBES[name].from_dict(settings.get(name, {})).require_applicable(subject)
+    results, errors = run_all(subject, probes, settings, seed=seed)
+    for error in errors:
+        if probes or not isinstance(error, NotApplicableError):
+            raise error
+    account = account_of(subject, results)
+    audits = () if probes else audits_where_nothing_leads(account, subject, seed)
+    return account.explained(audits) if audits else account
+
+
+def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) -> Sequence[Audit]:
+    """Explanations of a model about which no probe that was run names a mechanism, best first; none
+    where one does, or where the task states no program of one answer.
+    """
+    task = subject.task
+    if account.mechanism is not None or not account.results or subject.answer == "all":
+        return ()
+    return () if task is None or task.own_program is None else explain(subject, seed=seed)

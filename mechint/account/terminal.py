@@ -1,0 +1,294 @@
+"""Accounts as text: at most thirty lines, wrapped between words at any width from 60 to 160.
+
+account_text(account, 100)        one model: quality, verdict, summary, evidence, what next
+comparison_text([a, b], 100)      models side by side
+full_text(results, 100)           every number of every probe
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from mechint.errors import one_line, percent
+from mechint.probe.results import MARKS, Finding, ProbeResult, Table, short
+
+if TYPE_CHECKING:
+    from mechint.account import Account, Quality
+
+MIN_WIDTH, MAX_WIDTH = 60, 160
+MAX_LINES = 30
+NAME_WIDTH = 13
+"""Columns for the mark and the name of a probe."""
+MAX_LOOKED_FOR, MAX_QUALITY, MAX_SUMMARY = 4, 3, 4
+BLOCKS = "▁▂▃▄▅▆▇█"
+STYLES = {"yes": "green", "no": "dim", "unclear": "dim"}
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Values from 0 on as one row of blocks, the largest full.
+
+    >>> sparkline([0, 1, 2, 4])
+    '▁▂▄█'
+    """
+    top = max((value for value in values if math.isfinite(value)), default=0.0)
+    if top <= 0:
+        return BLOCKS[0] * len(values)
+    heights = (value / top if math.isfinite(value) else 0.0 for value in values)
+    return "".join(BLOCKS[min(7, max(0, math.ceil(8 * height) - 1))] for height in heights)
+
+
+def quality_text(quality: Sequence[Quality], gap: str = "   ") -> list[str]:
+    """A line per output: accuracy on the test set and all, chance, loss; `gap` between them."""
+    lines = []
+    for one in quality[:MAX_QUALITY]:
+        name = "" if len(quality) == 1 else f"{one.output}: "
+        count = f"all {one.n:,}" if one.whole else f"on {one.n:,} answers"
+        count += " after right steps" if one.steps else ""
+        parts = [] if one.test is None else [f"test {percent(one.test)}"]
+        parts += [f"{count} {percent(one.accuracy)}", f"chance {percent(one.chance)}"]
+        parts.append(f"loss {one.loss:.3g} nats (chance {one.chance_loss:.3g})")
+        lines.append(name + gap.join(parts))
+    if (more := len(quality) - MAX_QUALITY) > 0:
+        mean = sum(one.accuracy for one in quality) / len(quality)
+        lines.append(f"and {more} more outputs, mean accuracy {percent(mean)}")
+    return lines
+
+
+def account_text(account: Account, width: int = 100) -> Text:
+    """The account of one model as styled text of at most `width` columns."""
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    out = Text()
+    tries = ((6, True), (5, True), (4, True), (6, False), (5, False), (4, False), (3, False))
+    lines: list[tuple[str, str]] = []
+    for most, summary in tries:
+        lines = list(_account_lines(account, width, most, summary))
+        if len(lines) <= MAX_LINES:
+            break
+    for line, style in lines:
+        out.append(line.rstrip(), style or None)
+        out.append("\n")
+    out.rstrip()
+    return out
+
+
+def _account_lines(
+    account: Account, width: int, most: int, summary: bool
+) -> Iterator[tuple[str, str]]:
+    """Lines and their styles, with at most so many findings as evidence, and the summary of the
+    first result that has one where `summary`.
+    """
+    for warning in account.warnings:
+        yield from wrap_line(f"warning: {warning}", width, "bold yellow")
+    size = "" if account.parameters is None else f"{_count(account.parameters)} weights"
+    step = "" if account.step is None else f"step {account.step:,}"
+    about = " · ".join(filter(None, (one_line(account.path, 200), step, size)))
+    if len(account.title) + 3 + len(about) <= width:
+        yield account.title + about.rjust(width - len(account.title)), "bold"
+    else:
+        yield from wrap_line(account.title, width, "bold")
+        yield from wrap_line(about, width, "dim")
+    for line in quality_text(account.quality):
+        yield from wrap_line(line, width, "")
+    yield "", ""
+    caveat = f"   ({account.caveat})" if account.caveat else ""
+    yield from wrap_line(account.verdict.upper() + caveat, width, "bold")
+    summaries = (list(summary_lines(result, width)) for result in account.ranked if summary)
+    if first := next(filter(None, summaries), None):
+        yield "", ""
+        yield from ((line, "") for line in first)
+    yield "", ""
+    evidence = account.evidence[:most]
+    for name, finding in evidence:
+        yield from finding_lines(name, finding, width)
+    looked = account.looked_for
+    for name, finding in looked[:MAX_LOOKED_FOR]:
+        yield from finding_lines(name, finding, width)
+    unclear = account.unclear
+    for name, finding in unclear[: MAX_LOOKED_FOR if not evidence else 2]:
+        yield from finding_lines(name, finding, width)
+    hidden = max(len(account.findings("yes")) - len(evidence), 0)
+    hidden += max(len(looked) - MAX_LOOKED_FOR, 0)
+    hidden += max(len(unclear) - (MAX_LOOKED_FOR if not evidence else 2), 0)
+    asked = "; ".join(f"{', '.join(what)} ({why})" for why, what in account.not_asked.items())
+    if asked:
+        yield from wrap_line(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))
+    if account.assumed:
+        told = f"  assumed      {account.assumptions} (mechint checkpoint info says why)"
+        yield from wrap_line(told, width, "dim", indent=" " * (NAME_WIDTH + 2))
+    legend = "  ✓ yes   ○ looked for, not there   – unclear"
+    yield from wrap_line(legend + (f"   {hidden} more: --full" if hidden else ""), width, "dim")
+    for line in account.next:
+        yield from wrap_line(f"next: {line}", width, "", indent=" " * 6)
+
+
+def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:
+    """The array "strip" of a result as a row of blocks, and its table "summary", a line a row."""
+    strip = result.arrays.get("strip")
+    if strip is not None and 1 < len(strip) <= width - 4:
+        label = result.units.get("strip", "")
+        line = "  " + sparkline(strip.tolist())
+        if len(line) + 4 + len(label) <= width:
+            yield f"{line}    {label}"
+        else:
+            yield line
+            yield f"  {label}"
+    table = result.tables.get("summary")
+    if table is not None:
+        yield from _table_lines(table, width)
+
+
+def _table_lines(table: Table, width: int) -> Iterator[str]:
+    """A small table, one line a column of it: name, then its cells, the first and the last two
+    where not all fit.
+    """
+    names = list(table.columns)
+    rows = {name: [_cell(value) for value in table.columns[name]] for name in names[:MAX_SUMMARY]}
+    first = max(map(len, rows), default=0)
+    cells = max((len(text) for row in rows.values() for text in row), default=1)
+    fit = max(1, (width - first - 2) // (cells + 2))
+    for name, row in rows.items():
+        shown = [*row[: fit - 3], "…", *row[-2:]] if len(row) > fit > 3 else row[:fit]
+        yield f"  {name:<{first}}" + "".join(text.rjust(cells + 2) for text in shown)
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else short(value)
+
+
+def finding_lines(name: str, finding: Finding, width: int) -> Iterator[tuple[str, str]]:
+    """A finding: mark, probe, headline, then effect and p-value at the right where they fit."""
+    style = STYLES[finding.verdict]
+    start = f"{MARKS[finding.verdict]} {name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}"
+    body = finding.headline
+    if finding.verdict == "unclear":
+        body = f"{body.rstrip('.?')}: {finding.reason}"
+    effect = finding.effect
+    tail = "" if effect is None or finding.verdict == "unclear" else str(effect)
+    p_text = finding.p_text.replace(" ", "\u00a0")  # not broken within
+    tail = "   ".join(filter(None, (tail, p_text)))
+    indent = " " * len(start)
+    if tail and len(start) + len(body) + 3 + len(tail) <= width:
+        yield start + body + tail.rjust(width - len(start) - len(body)), style
+        return
+    yield from wrap_line(start + body, width, style, indent=indent)
+    if tail:
+        yield from wrap_line(indent + tail, width, "dim", indent=indent)
+
+
+def wrap_line(text: str, width: int, style: str, indent: str = "  ") -> Iterator[tuple[str, str]]:
+    """`text` in lines of at most `width`, broken between words, and inside one that is longer."""
+    lines = textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=indent,
+        drop_whitespace=True,
+        replace_whitespace=False,
+        break_on_hyphens=False,
+        initial_indent="",
+    )
+    yield from ((line, style) for line in lines or [""])
+
+
+def _count(number: int) -> str:
+    """A count in at most five characters.
+
+    >>> _count(226816), _count(512), _count(1_240_000)
+    ('227k', '512', '1.24M')
+    """
+    if number < 1000:
+        return str(number)
+    return f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.3g}M"
+
+
+def comparison_text(accounts: Sequence[Account], width: int = 100) -> Text:
+    """Several accounts side by side: verdicts first, then what differs."""
+    from pathlib import PurePath
+
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    labels = [chr(ord("A") + place) for place in range(len(accounts))]
+    out = Text()
+
+    def add(text: str, style: str = "", indent: str = "  ") -> None:
+        for line, look in wrap_line(text, width, style, indent):
+            out.append(line.rstrip() + "\n", look or None)
+
+    names = [PurePath(one.path).stem or one.title for one in accounts]
+    for label, one in zip(labels, accounts, strict=True):
+        add(f"{label}  {one.verdict.upper()}", "bold", "   ")
+    for label, name, one in zip(labels, names, accounts, strict=True):
+        right = ", ".join(percent(row.accuracy) for row in one.quality[:MAX_QUALITY])
+        add(
+            f"{label}  {one_line(name, 80)}   {one.title}   accuracy {right or 'unknown'}",
+            "",
+            "   ",
+        )
+    out.append("\n")
+    rows = compared_rows(accounts)
+    first = min(max((len(name) for name, _ in rows), default=0), 30)
+    cell = max(10, (width - first - 2 * len(accounts) - 2) // len(accounts))
+    add(" " * (first + 4) + "  ".join(label.ljust(cell) for label in labels), "dim")
+    for name, values in rows:
+        columns = [textwrap.wrap(value, cell) or ["–"] for value in values]
+        for depth in range(max(map(len, columns))):
+            head = name if depth == 0 else ""
+            if len(head) > first:
+                out.append(f"  {head}\n")
+                head = ""
+            parts = [column[depth] if depth < len(column) else "" for column in columns]
+            line = f"  {head:<{first}}" + "".join(f"  {part:<{cell}}" for part in parts)
+            out.append(line.rstrip() + "\n")
+    out.rstrip()
+    return out
+
+
+def compared_rows(accounts: Sequence[Account], limit: int = 14) -> list[tuple[str, list[str]]]:
+    """(name, values) of what differs: text metrics, then headlines of leading findings, then the
+    effects of "yes" findings.
+    """
+    rows: list[tuple[str, list[str]]] = []
+    texts = [one.mechanisms for one in accounts]
+    for name in dict.fromkeys(name for text in texts for name in text):
+        values = [text.get(name, "–") for text in texts]
+        if len(set(values)) > 1:
+            rows.append((name, values))
+    probes = dict.fromkeys(name for one in accounts for name in one.results)
+    for probe in probes:
+        held = [one.results.get(probe) for one in accounts]
+        values = [
+            "not run" if result is None else f"{MARKS[result.verdict]} {result.headline}"
+            for result in held
+        ]
+        if len(set(values)) > 1:
+            rows.append((probe, values))
+    return rows[:limit]
+
+
+def full_text(results: Mapping[str, ProbeResult], width: int = 100) -> Text:
+    """Every finding with its details, and every number of every probe with its null."""
+    out = Text()
+    for name, result in results.items():
+        out.append(f"\n{name}", "bold cyan")
+        out.append(f"  {result.question}\n", "dim")
+        for finding in result.findings:
+            for line, style in finding_lines("", finding, width):
+                out.append(line.rstrip() + "\n", style)
+            for label, value in finding.details.items():
+                out.append(f"{'':15}{label}: {_cell(value)}\n", "dim")
+        for metric, value in result.metrics.items():
+            null = result.null.get(metric)
+            unit = f" {result.units[metric]}" if metric in result.units else ""
+            line = f"  {metric}  {short(value)}{unit}"
+            if null is not None:
+                # a whole number may be tested by one between whole numbers
+                tested = "" if null.observed == value else f"{short(null.observed)} against "
+                spread = f"{short(null.mean)} ± {short(null.std)}"
+                line += f"   {tested}null {spread} ({null.how})   {null.p_text}"
+            for part, _ in wrap_line(line, width, "", indent="      "):
+                out.append(part + "\n")
+    out.rstrip()
+    return out

@@ -1,0 +1,258 @@
+"""An explanation as a Python file of numpy alone.
+
+Variables become lookup tables: of each step of the program every case of its parents and of the
+tokens that it reads is computed once. Features that are `Products` and the weights that read the
+logits off them are written as numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.errors import NotApplicableError
+from mechint.explanation.measure import Bench
+from mechint.explanation.parts import Products
+from mechint.task import Program, Step
+
+if TYPE_CHECKING:
+    from mechint.explanation.explanation import Explanation
+    from mechint.subject import Subject
+
+MAX_CASES = 1 << 16
+"""Cases of one variable that are written out, at most."""
+MARK = "A program that mechint found"
+
+RUN = '''
+def variables(tokens):
+    """Variable -> (example,) its values, from tokens (example, position)."""
+    found = {}
+    for name, (axes, table) in TABLES.items():
+        index = (found[axis] if isinstance(axis, str) else tokens[:, axis] for axis in axes)
+        found[name] = table[tuple(index)]
+    return found
+
+'''
+LOGITS = '''
+def features(tokens):
+    """(example, feature) products of the columns of the tables of each group."""
+    found, columns = variables(tokens), []
+    for group in FEATURES:
+        product = np.ones((len(tokens), 1))
+        for name, table in group:
+            product = product[:, :, None] * table[found[name]][:, None, :]
+            product = product.reshape(len(tokens), -1)
+        columns.append(product)
+    return np.concatenate(columns, 1)
+
+
+def logits(tokens):
+    """(example, class) above the mean class of each output."""
+    return features(tokens) @ WEIGHTS + BIAS
+
+
+def answers(tokens):
+    """(example, output) the classes of largest logit."""
+    found = logits(np.asarray(tokens))
+    return np.stack([found[:, start:stop].argmax(1) for start, stop in OUTPUTS], 1)
+'''
+ANSWERS = '''
+def answers(tokens):
+    """(example, output) the answers of the program; -1 for an output that it does not compute."""
+    found = variables(np.asarray(tokens))
+    none = np.full(len(tokens), -1)
+    return np.stack([none if name is None else found[name] for name in ANSWERS], 1)
+'''
+MAIN = """
+
+if __name__ == "__main__":
+    for answer in answers(np.loadtxt(sys.stdin, int, ndmin=2)):
+        print(*answer)
+"""
+
+
+@dataclass(frozen=True)
+class Code:
+    """The text of a file, and how often its answers are those of the model.
+
+    agreement: share of the `n` judged inputs, which nothing in the file was fitted to.
+    """
+
+    text: str
+    agreement: float
+    n: int
+
+    def answers(self, tokens: Int[Tensor, "n pos"]) -> Int[np.ndarray, "n output"]:
+        """The answers of the file."""
+        names: dict[str, Any] = {"__name__": "explanation"}
+        exec(compile(self.text, "explanation", "exec"), names)  # noqa: S102
+        return names["answers"](tokens.cpu().numpy())
+
+
+def written(
+    subject: Subject, explanation: Explanation, seed: int = 0, examples: int = 3000
+) -> Code:
+    """The file of an explanation on a subject; see `Explanation.to_python`.
+
+    Raises:
+        NotApplicableError: a variable has more than `MAX_CASES` cases in every program of the task.
+    """
+    bench = Bench(subject, explanation.program, seed, examples)
+    read = next((part for part in explanation.parts if part.reads), None)
+    features = None if read is None else read.features
+    features = features if isinstance(features, Products) else None
+    used = {name for group in features.groups for name, _ in group} if features else set[str]()
+    wanted = used or {name for name in bench.answers if name is not None}
+    program, tables = _tables(bench, explanation.program, wanted)
+    header = _header(bench, explanation, program)
+    body = "TABLES = {\n" + "".join(map(_entry, tables.items())) + "}\n"
+    body += '"""Variable -> variables and tokens (by position) that it follows from; values."""\n'
+    if features is None:
+        body += f"ANSWERS = {list(bench.answers)!r}\n\n{RUN}{ANSWERS}"
+    else:
+        body += f"{_readout(bench, features)}\n{RUN}{LOGITS}"
+    made = Code(f"{header}\n{body}{MAIN}", math.nan, len(bench.judged))
+    found = torch.from_numpy(made.answers(bench.tokens(bench.judged))).long()
+    agreement = bench.share(bench.own_logits[bench.judged], found)
+    return Code(made.text, agreement, made.n)
+
+
+# --- variables ------------------------------------------------------------------------------------
+Axes = tuple[str | int, ...]
+"""What a table is looked up by: variables by name, tokens by position."""
+
+
+def _tables(
+    bench: Bench, program: Program, wanted: set[str]
+) -> tuple[Program, dict[str, tuple[Axes, np.ndarray]]]:
+    """Tables of the variables that `wanted` follow from, in that program of the task which has
+    them and needs the smallest tables; their values on the data are compared.
+    """
+    task = bench.subject.task
+    rivals = [] if task is None else list(task.programs.values())
+    tokens = bench.tokens(torch.cat([bench.fitted, bench.judged])).cpu()
+    true = program.run(tokens, only=wanted)
+    found = []
+    for one in (program, *rivals):
+        made = _written(one, wanted, tokens, true) if wanted <= set(one.variables) else None
+        if made is not None:
+            found.append((sum(table.size for _, table in made.values()), one, made))
+    if not found:
+        raise NotApplicableError(
+            f"{program.name} cannot be written out: a variable among {', '.join(sorted(wanted))} "
+            f"and what they follow from has more than {MAX_CASES:,} cases"
+        )
+    _, smallest, tables = min(found, key=lambda one: one[0])
+    return smallest, tables
+
+
+def _written(
+    program: Program, wanted: set[str], tokens: Tensor, true: Mapping[str, Tensor]
+) -> dict[str, tuple[Axes, np.ndarray]] | None:
+    """The tables of one program; None where it gives other values than `true` or a step has no
+    table.
+    """
+    needed = program.needed(wanted)
+    values = program.run(tokens, only=needed)
+    if any(not torch.equal(values[name], true[name]) for name in wanted):
+        return None
+    tables = dict[str, tuple[Axes, np.ndarray]]()
+    for step in program.steps:
+        if step.name in needed:
+            made = _table(step, program, tokens, values)
+            if made is None or not _looks_up(made, tokens, values, step.name):
+                return None
+            tables[step.name] = made
+    return tables
+
+
+def _table(
+    step: Step, program: Program, tokens: Tensor, values: Mapping[str, Tensor]
+) -> tuple[Axes, np.ndarray] | None:
+    """Every case of a step; None where there are too many, or one cannot be computed."""
+    parents = [values[name] for name in step.parents]
+    try:
+        places = [p for p in range(tokens.shape[1]) if _reads(step, tokens, parents, p)]
+        sizes = [program.variables[name].n_values for name in step.parents]
+        shape = (*sizes, *(int(tokens[:, place].max()) + 1 for place in places))
+        seen = [torch.arange(size) for size in sizes]
+        seen += [tokens[:, place].unique() for place in places]
+        if math.prod(shape) > MAX_CASES:
+            return None
+        grid = torch.cartesian_prod(*seen).reshape(-1, len(seen))
+        inputs = tokens[:1].repeat(len(grid), 1)
+        inputs[:, places] = grid[:, len(sizes) :]
+        found = step.compute(inputs, *grid[:, : len(sizes)].T)
+    except (IndexError, RuntimeError):  # cases that do not occur
+        return None
+    table = np.zeros(shape, np.int64)
+    table[tuple(grid.T.numpy())] = found.numpy()
+    return (*step.parents, *places), table
+
+
+def _reads(step: Step, tokens: Tensor, parents: Sequence[Tensor], place: int) -> bool:
+    """Return whether the step changes with the token at a position, its parents kept."""
+    moved = tokens.clone()
+    moved[:, place] = tokens[:, place].roll(1)
+    return not torch.equal(step.compute(moved, *parents), step.compute(tokens, *parents))
+
+
+def _looks_up(
+    made: tuple[Axes, np.ndarray], tokens: Tensor, values: Mapping[str, Tensor], name: str
+) -> bool:
+    axes, table = made
+    at = (values[axis] if isinstance(axis, str) else tokens[:, axis] for axis in axes)
+    return bool((table[tuple(one.numpy() for one in at)] == values[name].numpy()).all())
+
+
+# --- text -----------------------------------------------------------------------------------------
+def _header(bench: Bench, explanation: Explanation, program: Program) -> str:
+    path = bench.subject.provenance["checkpoint"].get("path", "")
+    of = f" in {path}" if path else ""
+    said = f"{MARK}{of}: {explanation.name}. Variables are those of the program {program.name}"
+    how = "python THIS_FILE < TOKENS    one input per line, its tokens as integers"
+    return f'"""{textwrap.fill(said, 95)}.\n\n    {how}\n"""\n\nimport sys\n\nimport numpy as np\n'
+
+
+def _entry(item: tuple[str, tuple[Axes, np.ndarray]]) -> str:
+    name, (axes, table) = item
+    return f"    {name!r}: ({axes!r}, {_numbers(table)}),\n"
+
+
+def _readout(bench: Bench, features: Products) -> str:
+    """The feature tables and the fitted weights."""
+    assert bench.subject.task is not None
+    weights, bias = bench.read(features)
+    groups = "".join(
+        "    ["
+        + ", ".join(f"({name!r}, {_numbers(table.numpy())})" for name, table in group)
+        + "],\n"
+        for group in features.groups
+    )
+    ends = [(one.start, one.stop) for one in bench.subject.task.output_slices.values()]
+    return (
+        f"FEATURES = [\n{groups}]\n"
+        f"OUTPUTS = {ends!r}\n"
+        f"BIAS = {_numbers(bias.numpy())}\n"
+        f"WEIGHTS = {_numbers(weights.numpy())}\n"
+        f'"""(feature, class), fitted by least squares to {len(bench.fitted):,} inputs."""\n'
+    )
+
+
+def _numbers(values: np.ndarray) -> str:
+    """An array as an expression, of whole numbers or of six digits."""
+    flat = values.ravel()
+    if values.ndim == 1 and np.array_equal(flat, np.arange(len(flat))):
+        return f"np.arange({len(flat)})"
+    plain = (f"{one}" if values.dtype.kind == "i" else f"{one:.6g}" for one in flat.tolist())
+    lines = textwrap.fill(", ".join(plain), 95, initial_indent="    ", subsequent_indent="    ")
+    shape = f".reshape({values.shape})" if values.ndim > 1 else ""
+    return f"np.array([\n{lines}\n]){shape}"

@@ -1,0 +1,142 @@
+"""Families of explanations, and `explain`, which asks each for proposals and audits them."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from mechint.errors import NotApplicableError, ParameterError
+from mechint.explanation._audit import Audit, audit, audit_on, beats_chance
+from mechint.explanation.explanation import Explanation
+from mechint.explanation.measure import MIN_INPUTS, Bench, inner_bench
+from mechint.registry import EXPLANATIONS, summary
+from mechint.subject import Subject
+from mechint.task import Program
+
+COMPLETED = 2
+"""How often an explanation is completed while it is incomplete, at most."""
+
+
+class Family(abc.ABC):
+    """A kind of explanation, in one file, found by the registry.
+
+    name: of the registry. The first line of the docstring is its question.
+    """
+
+    name: ClassVar[str]
+
+    @classmethod
+    def question(cls) -> str:
+        """The question that the family answers."""
+        return summary(cls.__doc__)
+
+    @abc.abstractmethod
+    def applies(self, subject: Subject) -> bool:
+        """Return whether the family can propose anything for the subject."""
+
+    @abc.abstractmethod
+    def propose(self, bench: Bench) -> Iterator[Explanation]:
+        """Explanations, chosen on the fitting half of the bench alone."""
+
+    def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
+        """An explanation that adds what an incomplete one lacks, with the names of that, or one
+        without what it has too much; (None, ()) where nothing is found.
+        """
+        return None, ()
+
+    def without(
+        self, bench: Bench, found: Explanation, blocks: Sequence[str]
+    ) -> Sequence[Explanation]:
+        """Explanations without some blocks, the smallest first: without them everywhere, without
+        them in the part that reads the logits.
+        """
+        return ()
+
+
+def explain(
+    subject: Subject, *, family: str | None = None, seed: int = 0, examples: int = 3000
+) -> list[Audit]:
+    """Propose programs of a model and audit them, best first.
+
+    Args:
+        family: the one that proposes; all that apply when None.
+        examples: distinct inputs, half of which are fitted and half judged.
+
+    Returns:
+        Audits; one that is "refused" where the model answers at chance or no program was found, and
+        one that "abstains" where there are too few inputs to find one.
+
+    Raises:
+        NotApplicableError: the subject has no task with a program.
+        UnknownNameError, ParameterError: there is no such family, or it does not apply.
+    """
+    program = None if subject.task is None else subject.task.own_program
+    if program is None:
+        raise NotApplicableError(
+            f"{subject.describe()}: its task states no program, so none can be proposed"
+        )
+    start = time.perf_counter()
+    bench = Bench(subject, program, seed, examples)
+    few = len(bench.judged) < MIN_INPUTS
+    if not few and not beats_chance(bench):
+        reason = f"the model answers at chance: {bench.accuracy:.1%} of {len(bench.judged)}"
+        return [_refused(subject, program, reason, bench, start)]
+    names = [family] if family is not None else list(EXPLANATIONS)
+    found: list[Audit] = []
+    serves = False
+    for name in names:
+        made: Family = EXPLANATIONS[name]()
+        if not made.applies(subject):
+            if family is not None:
+                raise ParameterError(f"family {name} does not apply to {subject.describe()}")
+            continue
+        serves = True
+        for proposed in made.propose(bench):
+            found.append(audit(subject, proposed, seed=seed, examples=examples))
+            for _ in range(COMPLETED):
+                if found[-1].standing not in ("incomplete", "wrong"):
+                    break
+                completed, missing = made.complete(bench, found[-1])
+                if completed is None:
+                    break
+                found[-1] = dataclasses.replace(found[-1], missing=missing)
+                found.append(audit(subject, completed, seed=seed, examples=examples))
+            for smaller in _smaller(bench, made, found[-1]):
+                found.append(audit(subject, smaller, seed=seed, examples=examples))
+                if found[-1].standing == "stands":
+                    break
+    found.sort(key=lambda one: one.rank)
+    if not found or found[0].standing in ("wrong", "abstains"):
+        reason = "no program was found" if serves else "no family serves such a model and task"
+        first = _refused(subject, program, reason, bench, start)
+        if serves and few:
+            reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
+            first = dataclasses.replace(first, standing="abstains", reason=reason)
+        found.insert(0, first)
+    return found
+
+
+def _smaller(bench: Bench, family: Family, found: Audit) -> Sequence[Explanation]:
+    """A superfluous explanation without the blocks that are so on the fitting half, too."""
+    if found.standing != "superfluous":
+        return ()
+    seen = audit_on(inner_bench(bench, found.explanation.program), found.explanation)
+    both = [name for name in seen.superfluous if name in found.superfluous]
+    return family.without(bench, found.explanation, both) if both else ()
+
+
+def _refused(subject: Subject, program: Program, reason: str, bench: Bench, start: float) -> Audit:
+    empty = Explanation("none", program, family="none")
+    path = str(subject.provenance["checkpoint"].get("path", ""))
+    return Audit(
+        empty,
+        "refused",
+        accuracy=bench.accuracy,
+        reason=reason,
+        n=len(bench.judged),
+        seconds=time.perf_counter() - start,
+        path=path,
+    )

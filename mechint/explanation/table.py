@@ -1,0 +1,96 @@
+"""Explanations as columns of a table of models: `mechint.runs(...).explain()`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mechint.config import setting
+from mechint.explanation.propose import explain
+from mechint.probe import Need, Probe
+from mechint.probe.results import Finding, ProbeResult
+from mechint.subject import Subject
+
+VERDICTS = {"stands": "yes", "refused": "no", "wrong": "no"}
+
+
+@dataclass(frozen=True)
+class BestExplanation(Probe):
+    """Which program does the model run, and how much of its logits does that explain?
+
+    Metrics: family, standing and name of the best explanation; unaccounted: share of the logits'
+    variance that it leaves, of the answers where no part reads the logits; parts: how many;
+    blocks: what the part that reads the logits is made of, such as frequencies; reason: why it does
+    not stand.
+    """
+
+    name: ClassVar[str] = "explain"
+    source: ClassVar[str] = "mechint.explanation"
+    needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS,)
+    intervenes: ClassVar[bool] = True
+
+    family: str | None = setting(None, "the family that proposes; all that apply when None")
+    examples: int = setting(3000, "inputs, half of them fitted and half judged", low=64)
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        best = explain(subject, family=self.family, seed=seed, examples=self.examples)[0]
+        metrics: dict[str, Any] = {
+            "family": best.explanation.family,
+            "standing": best.standing,
+            "parts": len(best.explanation.parts),
+            "name": best.explanation.name,
+        }
+        if best.reason:
+            metrics["reason"] = best.reason
+        if blocks := [
+            name for part in best.explanation.parts if part.reads for name in part.blocks
+        ]:
+            metrics["blocks"] = blocks
+        if best.unaccounted:
+            metrics["unaccounted"] = best.unaccounted.get("logits", best.unaccounted["accuracy"])
+        verdict: Any = VERDICTS.get(best.standing, "unclear")
+        headline = f"The best explanation, {best.explanation.name}: {best.standing}."
+        finding = Finding(headline, verdict, reason=best.reason, n=best.n, causal=True)
+        return self.result(metrics=metrics, findings=(finding,))
+
+
+def steps_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per checkpoint of a run, of rows of `runs.over_steps().explain()`, and then from
+    which step on the program stands and since when each of its blocks is there.
+    """
+    lines = [f"{'step':>8}  {'test':>6}  {'standing':<12} {'unaccounted':>11}  program"]
+    for row in rows:
+        left, right = row.get("explain.unaccounted"), row.get("test.accuracy")
+        said = row.get("explain.error") or row["explain.name"]
+        if row.get("explain.standing") in ("refused", "abstains"):
+            said = row["explain.reason"]
+        share = "" if left is None else f"{left:.1%}"
+        test = "" if right is None else f"{right:.1%}"
+        standing = row.get("explain.standing", "–")
+        lines.append(f"{row['step']:>8,}  {test:>6}  {standing:<12} {share:>11}  {said}")
+    return [*lines, "", *_since(rows)]
+
+
+def _since(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences on when the last program came to stand, and when its blocks came."""
+    last = rows[-1]
+    standing = [row.get("explain.standing") for row in rows]
+    first = len(rows)
+    while first and standing[first - 1] == "stands":
+        first -= 1
+    if first < len(rows):
+        said = f"It stands from step {rows[first]['step']:,} on."
+    elif "stands" in standing:
+        found = [f"{row['step']:,}" for row in rows if row.get("explain.standing") == "stands"]
+        said = f"It stands at step {', '.join(found)}, and no longer at the last one."
+    else:
+        reason = last.get("explain.error") or last.get("explain.reason", "")
+        said = f"No program stands at any kept step. At the last one: {standing[-1]}: {reason}."
+    since: dict[str, list[str]] = {}
+    for block in last.get("explain.blocks") or ():
+        held = [block in (row.get("explain.blocks") or ()) for row in rows]
+        start = len(rows) - 1 - (held[::-1].index(False) if False in held else len(rows)) + 1
+        since.setdefault(f"{rows[start]['step']:,}", []).append(block)
+    came = "; ".join(f"{', '.join(blocks)} since step {step}" for step, blocks in since.items())
+    return [said, f"Of its program: {came}."] if came else [said]

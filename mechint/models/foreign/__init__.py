@@ -1,0 +1,1 @@
+"""Models that others wrote: bridges to transformers, wrapped modules, edits left behind."""

@@ -1,0 +1,329 @@
+"""Probe: a calibrated measurement on a subject.
+
+A probe is one file: a frozen dataclass that derives from `Probe`, whose docstring's first line is
+its question, and one line in ``pyproject.toml`` or an entry point of another distribution.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import inspect
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from mechint.config import Settings
+from mechint.errors import MechintError, NotApplicableError
+from mechint.interventions import resumes
+from mechint.models.protocol import Capability
+from mechint.probe.report import Report as Report
+from mechint.probe.results import ProbeResult
+from mechint.registry import PROBES, summary
+from mechint.subject import Subject, Which, check_subjects
+from mechint.task import FiniteTask
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+
+class Need(StrEnum):
+    """A property that a probe needs of its subject; `unmet_need` says what each asks for."""
+
+    TASK = "task"
+    FINITE = "finite"
+    GRID = "grid"
+    SYMMETRY = "symmetry"
+    VARIABLES = "variables"
+    ANSWERS = "answers"
+    ATTENTION = "attention"
+    MLP = "mlp"
+    EMBEDDING = "embedding"
+    RESIDUAL = "residual"
+    SERIES = "series"
+    RESUME = "resume"
+    REINITIALIZE = "reinitialize"
+    EDIT_WEIGHTS = "edit_weights"
+    HEAD_WEIGHTS = "head_weights"
+
+
+def _has_hook(subject: Subject, ending: str) -> bool:
+    return any(name.endswith(ending) for name in subject.hooks)
+
+
+def _capable(capability: Capability) -> tuple[Callable[[Subject], bool], str]:
+    return (
+        lambda subject: capability in subject.capabilities,
+        f"its model cannot {capability.value}",
+    )
+
+
+def _has_grid(subject: Subject) -> bool:
+    return isinstance(subject.task, FiniteTask) and len(subject.task.grid) >= 2
+
+
+NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
+    Need.TASK: (lambda subject: subject.task is not None, "no task is known for it"),
+    Need.FINITE: (
+        lambda subject: isinstance(subject.task, FiniteTask),
+        "its task's inputs cannot be enumerated",
+    ),
+    Need.GRID: (
+        lambda subject: _has_grid(subject) and subject.on_grid,
+        "its task has no input grid",
+    ),
+    Need.SYMMETRY: (
+        lambda subject: subject.task is not None and subject.task.symmetry is not None,
+        "its task has no symmetry group",
+    ),
+    Need.VARIABLES: (
+        lambda subject: subject.task is not None and bool(subject.task.variables),
+        "its task names no causal variables",
+    ),
+    Need.ANSWERS: (
+        lambda subject: len(subject.answers) > 0,
+        "its task reads no answer at a position",
+    ),
+    Need.ATTENTION: (
+        lambda subject: _has_hook(subject, "attn.hook_pattern"),
+        "the model has no attention",
+    ),
+    Need.MLP: (lambda subject: _has_hook(subject, "mlp.hook_post"), "the model has no MLP"),
+    Need.EMBEDDING: (
+        lambda subject: getattr(subject.model, "W_E", None) is not None,
+        "the model has no token embedding",
+    ),
+    Need.RESIDUAL: (
+        lambda subject: _has_hook(subject, "hook_resid_post"),
+        "the model has no residual stream",
+    ),
+    Need.SERIES: (
+        lambda subject: len(subject.series) > 1,
+        "it is one checkpoint, not a run with several",
+    ),
+    Need.RESUME: (
+        lambda subject: resumes(subject.model),
+        f"its model cannot {Capability.RESUME.value}",
+    ),
+    Need.REINITIALIZE: _capable(Capability.REINITIALIZE),
+    Need.EDIT_WEIGHTS: _capable(Capability.EDIT_WEIGHTS),
+    Need.HEAD_WEIGHTS: _capable(Capability.HEAD_WEIGHTS),
+}
+"""Need → whether a subject meets it, and what is said where it does not."""
+
+_NEED_A_TASK = {Need.FINITE, Need.GRID, Need.SYMMETRY, Need.VARIABLES, Need.ANSWERS}
+
+
+def check_logits(subject: Subject) -> None:
+    """MechintError where a logit at the answer is infinite or no number, as of weights that are
+    finite and too large; -∞, which forbids a class, is none of these.
+    """
+    if unmet_need(Need.ANSWERS, subject) is None:
+        logits = subject.logits()
+        if bool(logits.isnan().any()) or bool((logits == float("inf")).any()):
+            raise MechintError(f"{subject.describe()}: its logits are not finite: they overflow")
+
+
+def unmet_need(need: Need, subject: Subject) -> str | None:
+    """The reason for which `subject` does not meet `need`, in one line; None where it does."""
+    if subject.task is None and (need is Need.TASK or need in _NEED_A_TASK):
+        return "no task is known for it; name one with --task and --set"
+    meets, reason = NEEDS[need]
+    if need is Need.VARIABLES and subject.task is not None:
+        reason = subject.task.without_variables
+    if need is Need.GRID and _has_grid(subject):
+        reason = "its data are not all of its task's inputs, in the order of the grid"
+    if need is Need.RESUME and Capability.RESUME in subject.capabilities:
+        reason = "hooks are on its model, which cannot resume a forward past them; take them off"
+    if meets(subject):
+        return None
+    argument = getattr(subject.model, "missing", {}).get(need.value)
+    return f"{reason}: give wrap {argument}" if argument else reason
+
+
+class Probe(Settings, abc.ABC):
+    """Base of all probes; its fields are its settings.
+
+    Class attributes:
+        name: of the registry.
+        topic: heading under which ``mechint probes`` lists it.
+        source: the paper (section, equation) that the method is from.
+        needs: what it asks of a subject, members of `Need`; checked when the class is made.
+        lead_rank: how early its lead becomes the verdict of an account, 0 (last) to 100.
+        quick: whether ``mechint analyze`` runs it unasked; for what answers in seconds.
+        intervenes: whether it changes activations or weights; only then may it say "causal".
+        level: the p-value up to which a finding holds, of a probe without a setting `alpha`.
+        question: the first line of the docstring.
+    """
+
+    name: ClassVar[str]
+    topic: ClassVar[str] = "other"
+    source: ClassVar[str]
+    needs: ClassVar[tuple[Need, ...]] = ()
+    quick: ClassVar[bool] = False
+    lead_rank: ClassVar[int] = 0
+    level: ClassVar[float] = 0.01
+    intervenes: ClassVar[bool] = False
+    question: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.question = summary(inspect.getdoc(cls))
+        needs = cast("tuple[object, ...]", cls.needs)  # whatever the author wrote
+        strangers = [need for need in needs if not isinstance(need, Need)]
+        if strangers:
+            raise TypeError(
+                f"probe {cls.__name__}: needs has {strangers[0]!r}; expected members of "
+                f"mechint.Need: {', '.join(need.name for need in Need)}"
+            )
+
+    # --- what a probe defines ---------------------------------------------------------------------
+    @abc.abstractmethod
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        """The measurement itself, built with a `Report`; `run` guards it and adds provenance."""
+
+    def unmet(self, subject: Subject) -> str | None:
+        """The reason for which the probe cannot ask its question of `subject` beyond `needs`; None
+        when it can.
+        """
+        return None
+
+    @property
+    def significance(self) -> float:
+        """The level at which the probe decides: what the p-values of a finding may not exceed; the
+        setting `alpha` where it has one.
+        """
+        return getattr(self, "alpha", self.level)
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        """The plants it must find, the controls it must be silent on, and settings for tests.
+
+        Import `mechint.planted` inside: listing the probes must not load it.
+        """
+        from mechint.planted.calibration import Calibration
+
+        return Calibration()
+
+    # --- what a probe is asked --------------------------------------------------------------------
+    def applicable(self, subject: Subject) -> str | None:
+        """None, or the reason why the probe does not apply to `subject`."""
+        reasons = (unmet_need(need, subject) for need in self.needs)
+        return next(filter(None, reasons), None) or self.unmet(subject)
+
+    def require_applicable(self, subject: Subject) -> None:
+        """Raise NotApplicableError with the reason `applicable` gives, where there is one."""
+        if reason := self.applicable(subject):
+            raise NotApplicableError(
+                f"probe {self.name} does not apply to {subject.describe()}: {reason}"
+            )
+
+    def run(self, subject: Subject, *, seed: int = 0, answer: Which | None = None) -> ProbeResult:
+        """Measure `subject`.
+
+        Leaves model, hooks, training mode and global RNG state as they were, after an error too.
+
+        Args:
+            answer: which answer of an example is asked about, as in `Subject.with_answer`; the
+                subject's own choice when None.
+
+        Raises:
+            NotApplicableError: with the reason `applicable` gives.
+            ParameterError: no example has that answer, or `subject` is no Subject.
+            MechintError: logits that overflow, where the probe asks about answers.
+        """
+        check_subjects(self.name, subject)
+        if answer is not None:
+            subject = subject.with_answer(answer)
+        self.require_applicable(subject)
+        with subject.untouched():
+            if {Need.ANSWERS, Need.VARIABLES} & set(self.needs):
+                check_logits(subject)
+            result = self.measure(subject, seed)
+        return self._finish(result, subject, seed)
+
+    def detects(self, result: ProbeResult) -> bool:
+        """Return whether `result` counts as a finding; what calibration counts."""
+        return result.verdict == "yes"
+
+    def result(self, **parts: Any) -> ProbeResult:
+        """A ProbeResult of this probe from its parts (metrics, finding, null, …)."""
+        return ProbeResult(probe=self.name, question=self.question, **parts)
+
+    def _finish(self, result: ProbeResult, subject: Subject, seed: int) -> ProbeResult:
+        """`result` with its provenance."""
+        made_by = {
+            "name": self.name,
+            "settings": self.to_dict(),
+            "seed": seed,
+            "answer": subject.answer,
+            "source": self.source,
+        }
+        provenance = {**subject.provenance, "probe": made_by, **result.provenance}
+        return dataclasses.replace(result, provenance=provenance)
+
+
+def run(
+    name: str, subject: Subject, *, seed: int = 0, answer: Which | None = None, **settings: Any
+) -> ProbeResult:
+    """Run the probe `name` with `settings` on `subject`, asked about `answer` (`Probe.run`).
+
+    Raises:
+        UnknownNameError, ParameterError, NotApplicableError.
+    """
+    return PROBES[name].from_dict(settings).run(subject, seed=seed, answer=answer)
+
+
+def run_all(
+    subject: Subject,
+    names: Sequence[str] = (),
+    settings: Mapping[str, Mapping[str, Any]] = {},
+    *,
+    seed: int = 0,
+    told: Callable[[int, int, str], None] = lambda done, of, name: None,
+) -> tuple[dict[str, ProbeResult], list[MechintError]]:
+    """Results by probe, and the error of each probe that could not run; one that fails does not
+    lose the others.
+
+    Args:
+        names: of probes; all quick ones when there are none.
+        settings: probe → its settings; told: called before each one.
+    """
+    names = names or quick_probes()
+    made = {name: PROBES[name].from_dict(settings.get(name, {})) for name in names}
+    results: dict[str, ProbeResult] = {}
+    errors: list[MechintError] = []
+    for done, (name, probe) in enumerate(made.items()):
+        told(done, len(made), name)
+        try:
+            results[name] = probe.run(subject, seed=seed)
+        except MechintError as error:
+            errors.append(error)
+        except Exception as error:
+            if name in PROBES.builtins:
+                raise
+            errors.append(_failure(name, type(probe), error))
+    return results, errors
+
+
+def _failure(name: str, kind: type, error: Exception) -> MechintError:
+    """The error of a probe that a plug-in brings, with the last line of its file that ran."""
+    file = inspect.getfile(kind)
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
+    place = f"{Path(file).name}, line {frames[-1].lineno}: " if frames else ""
+    return MechintError(f"probe {name} failed: {place}{type(error).__name__}: {error}")
+
+
+def quick_probes() -> list[str]:
+    """Names of the probes that say `quick`, plug-ins included; one that is broken warns."""
+    names: list[str] = []
+    for name in PROBES:
+        try:
+            if PROBES[name].quick:
+                names.append(name)
+        except MechintError as error:
+            warnings.warn(str(error), stacklevel=2)
+    return names

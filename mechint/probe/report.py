@@ -1,0 +1,328 @@
+"""Report: what a probe builds its result with, and the rule that gives each finding its verdict.
+
+    report = Report(self, subject)
+    report.metric("share", share, null=shuffled, how="labels shuffled")
+    report.finding("W_E holds ...", no="W_E holds no ...", null="share", effect=Effect(share))
+    return report.result()
+
+A finding is "yes" only where its null is beaten at the level the probe decides at, the effect
+exceeds its least size and, for claims about the model's answers, the model beats chance. Where one
+of these cannot be told, it is "unclear" and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Num, Shaped
+
+from mechint.decide.null import by_example, why_undecidable
+from mechint.probe.results import Effect, Figure, Finding, Null, ProbeResult, Table, Verdict
+from mechint.task import IGNORE
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    import mechint
+    from mechint.subject import Subject
+
+CHANCE_LEVEL = 1e-3
+"""One-sided binomial level at which a model counts as better than the best constant answer."""
+AT_CHANCE = "the model is not shown to answer better than chance"
+
+
+@dataclass(frozen=True)
+class Performance:
+    """Accuracy of a model beside that of the best constant answer, for one output.
+
+    accuracy, chance: 0–1, chance as in `Subject.chance`; n: answers counted; p_value: one-sided
+    binomial against `chance`, each distinct example counted once (`by_example`); outputs: how many
+    of the task's are asked, among which the best is looked for.
+    """
+
+    output: str
+    accuracy: float
+    chance: float
+    n: int
+    p_value: float
+    outputs: int = 1
+
+    @property
+    def beats_chance(self) -> bool:
+        """True if the model answers better than the best constant answer, at CHANCE_LEVEL over all
+        outputs (Bonferroni).
+        """
+        return self.p_value * self.outputs <= CHANCE_LEVEL
+
+    @property
+    def too_few(self) -> bool:
+        """True if even all answers right could not be told from chance."""
+        return self.chance**self.n * self.outputs > CHANCE_LEVEL
+
+    def __str__(self) -> str:
+        own = f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
+        return f"{own}, p = {self.p_value:.2g} of {CHANCE_LEVEL / self.outputs:.1g} asked for"
+
+
+def performance(
+    subject: Subject, correct: Bool[Tensor, "row output"] | None = None
+) -> tuple[Performance, ...]:
+    """Per output, how well the subject answers beside chance; () where nothing is classified.
+
+    correct: (row, output) which answers are right, where that is known already.
+    Cost: one forward over the subject's data, which the subject keeps if it can; none with
+    `correct`.
+    """
+    task = subject.task
+    if task is None or subject.data.tokens.is_floating_point() or not len(subject.answers):
+        return ()
+    from scipy import special  # pyright: ignore[reportMissingTypeStubs]
+
+    tail: Any = special.bdtrc  # pyright: ignore # scipy.stats would take a second to import
+    right = (subject.correct() if correct is None else correct).cpu().numpy()
+    answered, levels = (subject.targets != IGNORE).cpu().numpy(), subject.chance
+    example = subject.distinct_examples.cpu().numpy()
+    rows: list[Performance] = []
+    outputs = int(answered.any(0).sum())
+    for index, output in enumerate(task.outputs):
+        counted = right[answered[:, index], index]
+        if len(counted):
+            chance = levels[output.name].accuracy
+            hits, n = by_example(counted, example[answered[:, index]])
+            p_value = float(tail(hits - 1, n, min(chance, 1.0))) if hits else 1.0
+            share = float(counted.mean())
+            rows.append(Performance(output.name, share, chance, len(counted), p_value, outputs))
+    return tuple(rows)
+
+
+def judge(
+    draft: Finding, no: str, nulls: Sequence[Null], reason: str | None, unclear: str = ""
+) -> Finding:
+    """`draft` with its verdict: "yes" as it stands, "no" with the headline `no`, or "unclear" with
+    the headline `unclear`, for `reason` or because `nulls` cannot decide.
+
+    The p-value kept is the one that decided: the weakest where the claim stands or where a null
+    was not beaten, none where the probe's own rule or the effect denied it.
+    """
+    assert draft.alpha is not None
+    reason = reason or why_undecidable(nulls, draft.alpha)
+    if reason is not None:
+        return replace(draft, headline=unclear, verdict="unclear", reason=reason, caveat="")
+    beaten = all(null.p_value <= draft.alpha * (1 + 1e-9) for null in nulls)
+    strong = draft.effect is None or draft.effect.value > draft.least
+    weakest = max(nulls, key=lambda null: null.p_value)
+    decided = {"p_value": weakest.p_value, "null": described(weakest)}
+    if draft.verdict == "yes" and beaten and strong:
+        return replace(draft, **decided)
+    denied = replace(draft, headline=no, verdict="no", caveat="")
+    if not beaten:
+        return replace(denied, **decided)
+    if not strong:
+        assert draft.effect is not None
+        few = f"effect {draft.effect.value:.2g}, at least {draft.least:g} needed"
+        return replace(denied, reason=few)
+    return denied
+
+
+def described(null: Null) -> str:
+    """The null in words, with the number of samples where it was sampled.
+
+    >>> described(Null("share", 1, 0, 1, 0.005, "keys shuffled", 199))
+    'keys shuffled, 199'
+    """
+    return f"{null.how}, {null.samples}" if null.samples else null.how
+
+
+class Report:
+    """Collects what a probe measured and what it says about it; `result` is the ProbeResult."""
+
+    def __init__(self, probe: mechint.Probe, subject: Subject) -> None:
+        self.probe, self.subject = probe, subject
+        self.metrics: dict[str, Any] = {}
+        self.units: dict[str, str] = {}
+        self.nulls: dict[str, Null] = {}
+        self.tables: dict[str, Table] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.figures: dict[str, Figure] = {}
+        self.provenance: dict[str, Any] = {}
+        self.findings: list[Finding] = []
+        self.skipped: list[tuple[str, str]] = []
+        self.words, self.shown = "", ""
+        self.correct: Tensor | None = None
+        """(row, output) which answers are right; set by a probe that knows it already."""
+
+    @cached_property
+    def performance(self) -> tuple[Performance, ...]:
+        """Accuracy of the subject, output by output, taken once for all findings."""
+        return performance(self.subject, self.correct)
+
+    # --- numbers ----------------------------------------------------------------------------------
+    def metric(
+        self,
+        name: str,
+        value: Any,
+        *,
+        null: Null | Sequence[float] | Num[np.ndarray, " sample"] | None = None,
+        how: str = "",
+        unit: str = "",
+    ) -> None:
+        """Record a metric, with its null and its unit where it has them.
+
+        null: a Null, or the samples (samples,) of one, larger more surprising; `how` then says in
+        words what was done to remove the mechanism.
+        """
+        self.metrics[name] = value
+        if unit:
+            self.units[name] = unit
+        if null is not None:
+            self.nulls[name] = (
+                null if isinstance(null, Null) else Null.sampled(name, float(value), null, how)
+            )
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        """Record several metrics that have neither null nor unit."""
+        self.metrics.update(metrics)
+
+    def table(
+        self,
+        name: str,
+        table: Table | Mapping[str, Sequence[Any]],
+        caption: str = "",
+        units: Mapping[str, str] | None = None,
+    ) -> None:
+        """Record a table: a Table, or its columns with a caption that says what a row is."""
+        self.tables[name] = (
+            table if isinstance(table, Table) else Table(table, caption, units or {})
+        )
+
+    def array(self, name: str, array: Shaped[np.ndarray, " ..."], unit: str = "") -> None:
+        """Record a large array of numbers; what is called "strip" is drawn below the verdict on the
+        terminal, with its unit as label.
+        """
+        self.arrays[name] = array
+        if unit:
+            self.units[name] = unit
+
+    def figure(self, name: str, figure: Figure) -> None:
+        """Record a figure."""
+        self.figures[name] = figure
+
+    # --- answers ----------------------------------------------------------------------------------
+    def finding(
+        self,
+        yes: str,
+        *,
+        no: str = "",
+        unclear: str = "",
+        holds: bool = True,
+        null: str | Sequence[str] | None = None,
+        alpha: float | None = None,
+        effect: Effect | float | None = None,
+        least: float = 0.0,
+        details: Mapping[str, Any] | None = None,
+        caveat: str = "",
+        n: int | None = None,
+        least_n: int = 2,
+        causal: bool = False,
+        at_chance: bool = False,
+    ) -> Verdict:
+        """Say `yes` where it holds and `no` where it was tested and does not.
+
+        The p-value, the null and the effect are printed beside the headline; do not write them
+        into it.
+
+        Args:
+            yes: the headline of the claim, at most fifteen words, subject first.
+            no: the headline where the claim does not hold; it claims no more than that.
+            unclear: the headline where it cannot be decided; from the probe's question when "".
+            holds: what the probe's own rule asks for beyond null and effect.
+            null: the metrics whose nulls have to be beaten, all of them; the first that was
+                recorded when None.
+            alpha: the level; the probe's `significance` when None.
+            effect: the size of what is claimed; has to exceed `least`.
+            details: label → value, shown on request.
+            caveat: one clause that limits the claim.
+            n: examples or pairs behind the claim; fewer than `least_n` are unclear.
+            causal: the claim says what the model uses, needs or does because of something; only
+                where the probe intervened (`Probe.intervenes`).
+            at_chance: whether the claim can be true of a model that answers at chance, as one
+                about its weights can.
+
+        Returns:
+            "yes", "no" or "unclear".
+        """
+        assert self.nulls, f"{self.probe.name}: a finding needs a null"
+        assert not causal or self.probe.intervenes, f"{self.probe.name} does not intervene"
+        tested = (null,) if isinstance(null, str) else tuple(null or [next(iter(self.nulls))])
+        unknown = [name for name in tested if name not in self.nulls]
+        assert not unknown, (
+            f"{self.probe.name}: no null of {unknown[0]!r}; those recorded are of "
+            f"{', '.join(self.nulls)}"
+        )
+        best = min(self.performance, key=lambda row: row.p_value, default=None)
+        skill = None if at_chance else best
+        draft = Finding(
+            yes,
+            "yes" if holds else "no",
+            effect if effect is None or isinstance(effect, Effect) else Effect(float(effect)),
+            details=dict(details or {}),
+            caveat=caveat,
+            alpha=self.probe.significance if alpha is None else alpha,
+            tested=tested,
+            least=least,
+            n=n,
+            causal=causal,
+            accuracy=skill and skill.accuracy,
+            chance=skill and skill.chance,
+        )
+        reason = None if skill is None or skill.beats_chance else f"{AT_CHANCE} ({skill})"
+        if reason is not None and skill is not None and skill.too_few:
+            reason = f"{skill.n} answers are too few to tell its accuracy of {skill.accuracy:.3g} "
+            reason += f"from chance ({skill.chance:.3g})"
+        if reason is None and n is not None and n < least_n:
+            reason = f"{n} examples, where at least {least_n} are needed"
+        nulls = [self.nulls[name] for name in tested]
+        unclear = unclear or f"Unclear: {self.probe.question.rstrip('.')}"
+        judged = judge(draft, no, nulls, reason, unclear)
+        self.findings.append(judged)
+        return judged.verdict
+
+    def unclear(self, headline: str, reason: str) -> Verdict:
+        """Say that a question cannot be answered here, and why, in one line each."""
+        self.findings.append(Finding(headline, "unclear", reason=reason))
+        return "unclear"
+
+    def not_asked(self, question: str, reason: str) -> None:
+        """Name a question that cannot arise for the subject, and why."""
+        self.skipped.append((question, reason))
+
+    def lead(self, words: str) -> None:
+        """The words that become the verdict of an account, where the leading finding is "yes"."""
+        self.words = words
+
+    def hero(self, figure: str) -> None:
+        """The name of the one figure to show first."""
+        self.shown = figure
+
+    def result(self) -> ProbeResult:
+        """The result: "yes" where any finding is, else "no" where any was decided."""
+        assert self.findings, f"{self.probe.name}: a report needs a finding"
+        found = any(finding.verdict == "yes" for finding in self.findings)
+        return self.probe.result(
+            metrics=self.metrics,
+            units=self.units,
+            null=self.nulls,
+            findings=tuple(self.findings),
+            not_asked=tuple(self.skipped),
+            lead=self.words if found else "",
+            lead_rank=self.probe.lead_rank,
+            hero=self.shown if self.shown in self.figures else next(iter(self.figures), ""),
+            tables=self.tables,
+            arrays=self.arrays,
+            figures=self.figures,
+            provenance=self.provenance,
+        )

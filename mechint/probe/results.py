@@ -1,0 +1,379 @@
+"""The result of a probe: numbers beside their null, findings, tables, arrays and figures, as data.
+
+The terminal table, the notebook view, the HTML report and the DataFrame are views of a ProbeResult.
+"""
+
+# pandas and plotly are untyped, and a value to show is of any type
+# pyright: reportMissingTypeStubs=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from mechint.decide.null import TINY, Null
+from mechint.errors import ParameterError
+from mechint.figures.figure import Figure
+from mechint.system.jsonable import (
+    decode_array,
+    encode_array,
+    from_jsonable,
+    integer_keyed,
+    to_jsonable,
+    with_integer_keys,
+)
+from mechint.system.notebook import as_html, short
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 3
+"""Version of the JSON form."""
+
+Verdict = Literal["yes", "no", "unclear"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+MARKS: Mapping[str, str] = {"yes": "✓", "no": "○", "unclear": "–"}
+"""Verdict → its mark: there, looked for and not there, cannot be told."""
+
+
+def rank(verdict: str | None) -> int:
+    """Place of a verdict in a list of findings: "yes" first.
+
+    >>> sorted(["unclear", "no", "yes"], key=rank)
+    ['yes', 'no', 'unclear']
+    """
+    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The size of what a finding claims, with the value that it stands against.
+
+    value, baseline: in `unit`; label: what was measured ("loss without them"); baseline_label:
+    what the baseline is ("without the others", "chance", "published clock").
+
+    >>> print(Effect(5.5, "nats", "loss without them", 0.013, "without the others"))
+    loss without them 5.5 nats (without the others 0.013)
+    """
+
+    value: float
+    unit: str = ""
+    label: str = ""
+    baseline: float | None = None
+    baseline_label: str = "null"
+
+    def __str__(self) -> str:
+        own = " ".join(filter(None, (self.label, f"{self.value:.3g}", self.unit)))
+        if self.baseline is None:
+            return own
+        return f"{own} ({self.baseline_label} {self.baseline:.3g})"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer of a probe: a verdict, a headline, and the numbers that decided it.
+
+    headline: at most fifteen words, subject first. verdict: "yes" where the claim stands, "no"
+    where it was tested and does not, "unclear" where this model, these data or this null cannot
+    tell; `reason` then says why. effect: the size of the claim, which had to exceed `least`.
+    p_value, null: of the null that decided, and what it is ("permuted classes, 499"); None where
+    none did. details: label → value, for `--full` and folded tables. caveat: one clause. alpha,
+    tested: the level, and the metrics whose nulls had to reach it. n: examples or pairs. causal:
+    made by intervening. accuracy, chance: of the model, where the claim is about its answers.
+    """
+
+    headline: str
+    verdict: Verdict
+    effect: Effect | None = None
+    p_value: float | None = None
+    null: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    caveat: str = ""
+    reason: str = ""
+    alpha: float | None = None
+    tested: tuple[str, ...] = ()
+    least: float = 0.0
+    n: int | None = None
+    causal: bool = False
+    accuracy: float | None = None
+    chance: float | None = None
+
+    @property
+    def p_text(self) -> str:
+        """The p-value that decided, as it is printed; empty where none did.
+
+        >>> Finding("A.", "yes", p_value=0.002, null="shuffled labels, 499").p_text
+        'p ≤ 0.002'
+        """
+        if self.p_value is None:
+            return ""
+        if self.p_value < TINY:
+            return f"p < {TINY:g}"
+        samples = (self.null or "").rpartition(", ")[2]
+        at_floor = samples.isdigit() and self.p_value * (1 + int(samples)) <= 1 + 1e-9
+        return f"p {'≤' if at_floor else '='} {self.p_value:.2g}"
+
+    def __str__(self) -> str:
+        """The finding as one line: headline, effect, p-value, caveat; of an unclear one the reason.
+
+        >>> print(Finding("L0H1 copies.", "yes", Effect(0.9, label="share"), caveat="one head"))
+        L0H1 copies (share 0.9; one head).
+        """
+        more = (str(self.effect or ""), self.p_text, self.caveat, self.reason.rstrip("."))
+        added = "; ".join(filter(None, more))
+        return f"{self.headline.rstrip('.')} ({added})." if added else self.headline
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return to_jsonable(asdict(self))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Finding:
+        """From its fields as JSON values."""
+        return from_jsonable(cls, data)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a paper held against runs, with its verdict: "supported", "refuted",
+    "inconclusive" or "not run".
+
+    id: letter and number within the study; theirs, ours: the paper's number and the one measured
+    here with its 95% interval, as text; value, interval, n: ours as numbers, from n independent
+    runs; criterion: fixed before the runs; power: probability that the planned runs decide for the
+    statement if it holds; control: outcome of the positive control; size: of the study; note: one
+    sentence; fixed: the commit that fixed the criterion before the runs; date: of the runs.
+    """
+
+    study: str
+    id: str
+    statement: str
+    theirs: str = ""
+    ours: str = ""
+    verdict: str = "not run"
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    n: int = 0
+    criterion: str = ""
+    power: float | None = None
+    control: str = ""
+    note: str = ""
+    size: str = ""
+    fixed: str = ""
+    date: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return to_jsonable(asdict(self))
+
+
+SHOWN = 20
+"""Rows of a table, and figures of a result, that a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Columns of equal length; `caption` says what a row is, `units` column → unit."""
+
+    columns: Mapping[str, Sequence[Any]]
+    caption: str = ""
+    units: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Columns, caption and units as JSON values."""
+        return {
+            "columns": to_jsonable(self.columns),
+            "caption": self.caption,
+            "units": dict(self.units),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One column per column."""
+        import pandas as pd
+
+        return pd.DataFrame(dict(self.columns))
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return max(map(len, self.columns.values()), default=0)
+
+    def __repr__(self) -> str:
+        return f"Table({len(self)} rows: {', '.join(map(str, self.columns))})"
+
+    def _repr_html_(self) -> str:
+        """The first rows, with units, and the caption above them."""
+        names = [
+            f"{name} ({self.units[name]})" if name in self.units else str(name)
+            for name in self.columns
+        ]
+        rows = list(zip(*(column[:SHOWN] for column in self.columns.values()), strict=False))
+        more = len(self) - len(rows)
+        rest = f"<p>… and {more} more rows; to_frame() has all</p>" if more > 0 else ""
+        return f"<p>{html.escape(self.caption)}</p>{as_html(names, rows)}{rest}"
+
+
+@dataclass(frozen=True, repr=False)
+class ProbeResult:
+    """The outcome of one probe on one subject.
+
+    metrics: flat, "group.name" → number, text, list or dictionary of numbers; units: metric → unit,
+    where it has one. null: metric → Null. findings: the answers, "yes" before "no" before
+    "unclear". lead: the words that may become the verdict of an account, "" where the leading
+    finding is not "yes"; lead_rank: how early it does, 0 to 100. hero: the name of the one figure
+    to show first. not_asked: (question, reason) of questions that cannot arise for the subject.
+    arrays: large numbers, with the tables. provenance: checkpoint, task, probe settings, seed.
+    """
+
+    probe: str
+    question: str
+    metrics: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+    null: Mapping[str, Null] = field(default_factory=dict[str, Null])
+    tables: Mapping[str, Table] = field(default_factory=dict[str, Table])
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    figures: Mapping[str, Figure] = field(default_factory=dict[str, Figure])
+    provenance: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    units: Mapping[str, str] = field(default_factory=dict[str, str])
+    lead: str = ""
+    lead_rank: int = 0
+    hero: str = ""
+    not_asked: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """ "yes" where any finding is, else "no" where any question was decided, else "unclear"."""
+        if not self.findings:
+            return "unclear"
+        return min(self.findings, key=lambda one: rank(one.verdict)).verdict
+
+    @property
+    def headline(self) -> str:
+        """Headline of the leading finding."""
+        first = min(self.findings, key=lambda one: rank(one.verdict), default=None)
+        return "" if first is None else first.headline
+
+    @property
+    def finding(self) -> str:
+        """All findings in one text."""
+        return " ".join(map(str, self.findings))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether `to_dict` is the same, arrays bit for bit and figures too."""
+        if not isinstance(other, ProbeResult):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    def to_dict(self, arrays: bool = True, figures: bool = True) -> dict[str, Any]:
+        """JSON values; without `arrays` and `figures` what ``--json`` prints."""
+        result: dict[str, Any] = {
+            "schema": SCHEMA,
+            "probe": self.probe,
+            "question": self.question,
+            "verdict": self.verdict,
+            "lead": self.lead,
+            "lead_rank": self.lead_rank,
+            "hero": self.hero,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "not_asked": [list(pair) for pair in self.not_asked],
+            "metrics": to_jsonable(self.metrics),
+            "integer_keys": integer_keyed(self.metrics),
+            "units": dict(self.units),
+            "null": {name: null.to_dict() for name, null in self.null.items()},
+            "tables": {name: table.to_dict() for name, table in self.tables.items()},
+            "provenance": to_jsonable(self.provenance),
+        }
+        if arrays:
+            result["arrays"] = {name: encode_array(array) for name, array in self.arrays.items()}
+        if figures:
+            result["figures"] = {name: figure.to_dict() for name, figure in self.figures.items()}
+        return result
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ProbeResult:
+        """From the values of `to_dict`; ValueError for another schema."""
+        fields = dict(data)
+        if fields.pop("schema", None) != SCHEMA:
+            raise ValueError(f"schema {data.get('schema')!r}; expected {SCHEMA}")
+        arrays, paths = fields.pop("arrays", {}), fields.pop("integer_keys", ())
+        made = from_jsonable(cls, fields)
+        arrays = {name: decode_array(array) for name, array in arrays.items()}
+        return replace(made, arrays=arrays, metrics=with_integer_keys(made.metrics, paths))
+
+    def to_json(self) -> str:
+        """Everything, arrays and figures too; `from_json` gives an equal result, keys as here."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> ProbeResult:
+        """The result that `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+    def to_pyvene(self, model: Any) -> Any:
+        """The subspace that `das` found as a pyvene ``IntervenableModel`` of `model`, which
+        interchanges it; see `mechint.interventions.pyvene_bridge`.
+
+        Raises:
+            ParameterError: a result without a subspace, or no such hook in the model.
+        """
+        from mechint.interventions.pyvene_bridge import to_pyvene
+
+        if "subspace" not in self.arrays:
+            raise ParameterError(f"to_pyvene: {self.probe} found no subspace; das finds one")
+        import torch
+
+        columns = torch.tensor(self.arrays["subspace"])
+        return to_pyvene(model, columns.to(next(model.parameters())), self.metrics["hook"])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per metric: value, unit, null mean, z, p-value."""
+        import pandas as pd
+
+        rows = [
+            {
+                "metric": name,
+                "value": value,
+                "unit": self.units.get(name, ""),
+                "null_mean": null and null.mean,
+                "z": null and null.z,
+                "p_value": null and null.p_value,
+            }
+            for name, value in self.metrics.items()
+            for null in [self.null.get(name)]
+        ]
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        held = (
+            f"{len(self.metrics)} metrics, {len(self.tables)} tables, {len(self.figures)} figures"
+        )
+        return f"<ProbeResult {self.probe}: {self.verdict}: {self.headline} ({held})>"
+
+    def _repr_html_(self) -> str:
+        """The findings, the hero, every metric with its null, and the figures as drawings;
+        ``result.figures[name]`` alone is interactive.
+        """
+        said = "".join(
+            f"<li>{MARKS[one.verdict]} {html.escape(str(one))}</li>"
+            for one in sorted(self.findings, key=lambda one: rank(one.verdict))
+        )
+        head = f"<b>{html.escape(self.probe)}</b> <i>{self.verdict}</i><ul>{said}</ul>"
+        order = sorted(self.figures, key=lambda name: name != self.hero)
+        drawings = [self.figures[name].drawing_html(name) for name in order[:SHOWN]]
+        rows = [self._cells(name, value) for name, value in self.metrics.items()]
+        table = as_html(("metric", "value", "null", "z", "p"), rows)
+        folded = f"<details><summary>all numbers</summary>{table}</details>"
+        return "".join([head, *drawings[:1], folded, *drawings[1:]])
+
+    def _cells(self, name: str, value: Any) -> list[str]:
+        """Metric, value with its unit, mean ± std of the null, z and p, as they are shown."""
+        shown = short(value) + (f" {self.units[name]}" if name in self.units else "")
+        null = self.null.get(name)
+        if null is None:
+            return [name, shown, "", "", ""]
+        spread = f"{short(null.mean)} ± {short(null.std)}"
+        return [name, shown, spread, null.z_text, null.p_text.removeprefix("p ").lstrip("= ")]

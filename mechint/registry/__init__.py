@@ -1,0 +1,23 @@
+"""Names of tasks, probes, studies, checkpoint formats and explanations, resolved on use."""
+
+from mechint.registry.registry import (
+    CHECKPOINT_FORMATS,
+    EXPLANATIONS,
+    PROBES,
+    STUDIES,
+    TASKS,
+    Registry,
+    summary,
+    unfinished,
+)
+
+__all__ = [
+    "CHECKPOINT_FORMATS",
+    "EXPLANATIONS",
+    "PROBES",
+    "STUDIES",
+    "TASKS",
+    "Registry",
+    "summary",
+    "unfinished",
+]

@@ -1,0 +1,240 @@
+"""The one door to activations: recorded by the name asked for, in chunks of examples.
+
+    recorder = Recorder(model, chunk=4096)
+    recorder.record(tokens, ["blocks.0.mlp.hook_post"], -1)      # {name: (example, d_mlp)}
+    for part, found in recorder.stream(tokens, ["logits"], budget=1 << 27): ...
+
+All hooks of one request share one forward per chunk. An activation is kept under the name that was
+asked for, whatever the hook point calls itself (the hook points of a TransformerLens bridge go by
+other names). No hook is left behind. What is asked at one position of each example alone is
+computed there alone, on models that can (`mechint.models.at_positions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.models.at_positions import forward_at, supports
+from mechint.models.foreign.untouched import all_finite, evaluating, plain_arithmetic
+from mechint.models.protocol import Hooks, guarded
+
+LOGITS = "logits"
+"""The name of the model's own output, which is recorded like an activation."""
+
+Positions = int | Tensor | None
+"""The place where an activation is taken: one position of all examples, (example,) one of each,
+(example, answer) several of each, or everywhere (None).
+"""
+
+LEAST_WORKING_BYTES = 1 << 24
+"""A chunk may always take so much, however little a caller allows."""
+
+
+def select_positions(
+    x: Shaped[Tensor, "example pos ..."], positions: int | Int[Tensor, "example ..."]
+) -> Shaped[Tensor, "example ..."]:
+    """x at one position of each example, (example, …), or at several, (example, answer, …); a view
+    where all examples share one.
+
+    >>> select_positions(torch.arange(6.0).view(2, 3), torch.tensor([0, 2])).tolist()
+    [0.0, 5.0]
+    """
+    if isinstance(positions, int):
+        return x[:, positions]
+    examples = torch.arange(len(x), device=x.device)
+    if positions.dim() == 2:
+        return x[examples[:, None], positions]
+    first = int(positions[0]) if len(positions) else 0
+    if bool((positions == first).all()):  # a slice, whose gradient needs no scatter
+        return x[:, first]
+    return x[examples, positions]
+
+
+def position_axis(name: str) -> int:
+    """The axis along which `name` has positions: of attention patterns and scores the query's."""
+    return 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1
+
+
+def select(
+    name: str, activation: Shaped[Tensor, " ..."], positions: Positions
+) -> Shaped[Tensor, " ..."]:
+    """The activation of hook `name`, (example, pos, …), at `positions`; whole where None."""
+    if positions is None:
+        return activation
+    by_position = activation.transpose(1, position_axis(name))
+    check_positions(name, positions, by_position.shape[1])
+    return select_positions(by_position, positions)
+
+
+def check_positions(name: str, positions: int | Int[Tensor, " ..."], count: int) -> None:
+    """ParameterError where one of `positions` is not among the `count` that `name` has."""
+    if isinstance(positions, Tensor):
+        positions = int(positions.max()) if positions.numel() else 0
+    if not -count <= positions < count:
+        raise ParameterError(
+            f"{name}: position {positions} is asked for, it has {count}: 0 to {count - 1}"
+        )
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Reads activations of `model`, in evaluation mode and at most `chunk` examples per forward."""
+
+    model: Any
+    chunk: int = 4096
+
+    def check(self, name: str) -> str:
+        """`name` if the model has that hook, or for "logits"; UnknownNameError if not."""
+        if name != LOGITS and name not in self.model.hook_dict:
+            raise UnknownNameError.of("hook", name, self.model.hook_dict)
+        return name
+
+    def logits(
+        self, tokens: Shaped[Tensor, "example ..."], hooks: Hooks = (), positions: Positions = None
+    ) -> Float[Tensor, "example ..."]:
+        """Logits (example, pos, d_vocab_out) under `hooks`, or (example, d_vocab_out) at
+        `positions`.
+
+        Raises:
+            UnknownNameError: no such hook.
+            ParameterError: a hook returns an edit of what the model can only show.
+        """
+        for name, _ in hooks:
+            self.check(name)
+        hooks = guarded(self.model, hooks) if hooks else ()
+        with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
+            return torch.cat(
+                [
+                    select(
+                        LOGITS,
+                        self.model.run_with_hooks(tokens[part], fwd_hooks=list(hooks)),
+                        _of(positions, part),
+                    )
+                    for part in slices(len(tokens), self.chunk)
+                ]
+            )
+
+    def record(
+        self,
+        tokens: Shaped[Tensor, "example ..."],
+        names: Collection[str],
+        positions: Positions = None,
+        budget: int | None = None,
+    ) -> dict[str, Shaped[Tensor, " ..."]]:
+        """Activations by name, (example, pos, …), or (example, …) at positions; one forward per
+        chunk serves all names.
+
+        Args:
+            names: hook names, or "logits".
+            budget: bytes of activations that one chunk may make, where `chunk` examples would make
+                more.
+
+        Raises:
+            UnknownNameError: no such hook.
+            ParameterError: a hook that did not run.
+            MechintError: an activation that is not finite.
+        """
+        parts: dict[str, list[Tensor]] = {name: [] for name in names}
+        for _, found in self.stream(tokens, names, positions, budget):
+            for name, value in found.items():
+                parts[name].append(value)
+        with plain_arithmetic(tokens.device):
+            return {name: torch.cat(values) for name, values in parts.items()}
+
+    def stream(
+        self,
+        tokens: Shaped[Tensor, "example ..."],
+        names: Collection[str],
+        positions: Positions = None,
+        budget: int | None = None,
+    ) -> Iterator[tuple[slice, dict[str, Shaped[Tensor, " ..."]]]]:
+        """Slices of examples with their activations; arguments and errors as of `record`.
+
+        Memory: the activations of one chunk.
+        """
+        size = self.chunk
+        if budget is not None and positions is None:  # one example tells the bytes of each
+            one = sum(value.nbytes for value in self._forward(tokens[:1], names, None).values())
+            size = max(1, min(size, max(budget, LEAST_WORKING_BYTES) // max(one, 1)))
+        for part in slices(len(tokens), size):
+            yield part, self._forward(tokens[part], names, _of(positions, part))
+
+    def _forward(
+        self, tokens: Tensor, names: Collection[str], where: Positions
+    ) -> dict[str, Tensor]:
+        hooked = [name for name in names if name != LOGITS]
+        several = where is None or (isinstance(where, Tensor) and where.dim() > 1)
+        if where is not None and not several and supports(self.model, hooked):
+            check_positions(", ".join(names), where, tokens.shape[1])
+            logits, found = forward_at(self.model, tokens, where, hooked)
+            found[LOGITS] = logits
+        else:
+            found = self._hooked_forward(tokens, names, where)
+        for name in names:
+            if name not in found:
+                raise ParameterError(
+                    f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
+                )
+            masked = name.endswith("hook_attn_scores")  # -inf where a query may not look
+            if name != LOGITS and not masked and not all_finite(found[name]):
+                raise MechintError(f"activation {name} is not finite")
+        return {name: found[name] for name in names}
+
+    def _hooked_forward(
+        self, tokens: Tensor, names: Collection[str], where: Positions
+    ) -> dict[str, Tensor]:
+        """Every position of every example, from which what is wanted is taken."""
+        found: dict[str, Tensor] = {}
+
+        def keep(name: str, tensor: Tensor, hook: Any) -> None:
+            # a later in-place edit must not reach it
+            found[name] = select(name, tensor.detach(), where).clone()
+
+        hooks = [(self.check(name), partial(keep, name)) for name in names if name != LOGITS]
+        with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
+            logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+            if LOGITS in names:
+                found[LOGITS] = select(LOGITS, logits, where)
+        return found
+
+
+def slices(n: int, size: int) -> Iterator[slice]:
+    """0 … n in pieces of `size`; one empty piece of nothing.
+
+    >>> list(slices(5, 3))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    for start in range(0, max(n, 1), size):
+        yield slice(start, min(start + size, n))
+
+
+def _of(positions: Positions, part: slice) -> Positions:
+    return positions[part] if isinstance(positions, Tensor) else positions
+
+
+def residual_hooks(n_layers: int, known: Container[str]) -> dict[str, str]:
+    """Name → hook of the residual stream from the embedding to the end, those that are `known`:
+    "embedding", "L0 attention", "L0 MLP", …
+
+    A block whose attention and MLP read the same residual stream is one step: "L0 block".
+    """
+    hooks = {"embedding": "blocks.0.hook_resid_pre"}
+    for layer in range(n_layers):
+        block = f"blocks.{layer}"
+        last = f"{block}.hook_resid_post"
+        if f"{block}.hook_resid_mid" in known:
+            hooks[f"L{layer} attention"] = f"{block}.hook_resid_mid"
+            hooks[f"L{layer} MLP"] = last
+        elif f"{block}.hook_mlp_out" in known:
+            hooks[f"L{layer} block"] = last
+        else:
+            hooks[f"L{layer} attention"] = last
+    return {name: hook for name, hook in hooks.items() if hook in known}

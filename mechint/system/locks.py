@@ -1,0 +1,104 @@
+"""One writer per directory: a lock that dies with the process that holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mechint.errors import RunError
+from mechint.system.files import make_directory, write_error
+
+PATIENCE = 0.2
+"""Seconds that a writer waits for a lock, since `is_locked` holds it for a moment."""
+
+
+class BusyError(RunError):
+    """Another process is writing where this one would."""
+
+
+def is_locked(directory: str | Path) -> bool:
+    """Return whether a process holds the lock of `directory`; nothing is made or written there."""
+    path = Path(directory) / ".lock"
+    try:
+        if not path.is_file():
+            return False
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):  # not ours to open, or no locks are kept there
+        return False
+
+
+def is_ours(directory: str | Path) -> bool:
+    """Return whether this user's training wrote in `directory`, as its lock file says; others' runs
+    are read and not written to.
+    """
+    path = Path(directory) / ".lock"
+    try:
+        known = path.lstat()
+        ours = not hasattr(os, "getuid") or known.st_uid == os.getuid()
+        return ours and not path.is_symlink() and f" of {_user()} on " in path.read_text()
+    except (OSError, ValueError):
+        return False
+
+
+@contextlib.contextmanager
+def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[], None]]:
+    """Be the one writer of `directory` (which is made) while the block runs; with `wait` as soon as
+    another one has ended.
+
+    Yields a function to be called before each write of a long block: it raises a RunError where the
+    directory is no longer the one that was locked, because somebody moved, removed or replaced it.
+
+    Raises:
+        BusyError: another process holds it; the message names that process.
+    """
+    path = make_directory(directory) / ".lock"
+    lock = FileLock(path, timeout=-1 if wait else PATIENCE, thread_local=False)
+    try:
+        lock.acquire(poll_interval=0.01)
+    except Timeout as error:
+        raise BusyError(
+            f"{directory}: {_holder(path)} is writing there; wait until it has ended, or choose "
+            "another directory"
+        ) from error
+    except OSError as error:
+        raise write_error(path, error) from error
+    try:
+        held = path.stat()
+        with contextlib.suppress(OSError):  # on a full disk the others are not told who it is
+            path.write_text(f"process {os.getpid()} of {_user()} on {platform.node()}")
+
+        def check_held() -> None:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(held, path.stat()):
+                    return
+            raise RunError(
+                f"{directory}: was moved, removed or replaced while this process wrote there; what "
+                "it had saved is where the directory is now"
+            )
+
+        yield check_held
+    finally:
+        lock.release()
+
+
+def _holder(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")[:200].strip() or "another process"
+    except OSError:
+        return "another process"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        return str(os.getuid())

@@ -1,0 +1,44 @@
+"""Views of a value in notebooks: short texts and plain tables."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+from mechint.system.jsonable import to_jsonable
+
+
+def as_html(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table for a notebook; values as `short` has them.
+
+    >>> as_html(["a<b"], [[0.123456789]])
+    '<table><thead><tr><th>a&lt;b</th></tr></thead><tbody><tr><td>0.1235</td></tr></tbody></table>'
+    """
+    names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(_shown(cell))}</td>' for cell in row)}</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _shown(cell: Any) -> str:
+    return cell if isinstance(cell, str) else short(cell)
+
+
+def short(value: Any, limit: int = 120) -> str:
+    """A value for people: numbers to four digits, at most `limit` characters.
+
+    >>> short({"a": 0.123456789, "b": [1, 2.0]})
+    'a: 0.1235, b: [1, 2]'
+    """
+    value = to_jsonable(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    if isinstance(value, dict):
+        text = ", ".join(f"{name}: {short(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        text = "[" + ", ".join(short(item) for item in value) + "]"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

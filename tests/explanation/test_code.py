@@ -1,0 +1,117 @@
+"""Explanations written as Python: the file runs by itself and gives the program's answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+import mechint
+from mechint import planted
+from mechint.cli import main
+from mechint.config import ModelConfig
+from mechint.errors import NotApplicableError
+from mechint.explanation import Explanation, audit, explain
+from mechint.explanation.code import written
+from mechint.explanation.measure import Bench
+from mechint.explanation.parts import Products
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import TASKS
+from mechint.subject import Subject
+
+MODELS = Path(__file__).parents[2] / "examples" / "models"
+
+
+def run_file(file: Path, tokens: torch.Tensor) -> torch.Tensor:
+    """What the file prints for the tokens, in a process that cannot import torch."""
+    block = "import sys; sys.modules['torch'] = sys.modules['mechint'] = None; import runpy; "
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{block}runpy.run_path({str(file)!r}, run_name='__main__')"],
+        input="\n".join(" ".join(map(str, row)) for row in tokens.tolist()),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return torch.from_numpy(np.loadtxt(ran.stdout.splitlines(), int, ndmin=2))
+
+
+@pytest.mark.full
+def test_the_command_writes_a_file_that_runs_alone(tmp_path: Path) -> None:
+    file = tmp_path / "clock.py"
+    command = ["explain", str(MODELS / "clock.pt"), "--family", "frequencies"]
+    ran = CliRunner().invoke(main, [*command, "--python", str(file)])
+    assert ran.exit_code == 0, ran.output
+    assert "model's answer on 100.0% of 421" in ran.output.replace("\n", " ")
+    subject = mechint.load(MODELS / "clock.pt")
+    tokens = subject.data.tokens
+    found = run_file(file, tokens)
+    assert torch.equal(found, subject.logits().argmax(1, keepdim=True))  # of all 841 inputs
+    x, y = tokens[:, 0], tokens[:, 1]
+    assert torch.equal(found[:, 0], (x + y) % 29)
+    file.write_text("mine")
+    ran = CliRunner().invoke(main, [*command, "--python", str(file)])
+    assert ran.exit_code != 0 and file.read_text() == "mine"
+
+
+@pytest.mark.full
+def test_the_file_has_the_logits_that_the_audit_matched() -> None:
+    subject = planted.modular_addition(13, (2, 5), noise=0.05, rotation_seed=1, seed=1).subject
+    explanation = explain(subject, family="frequencies")[0].explanation
+    names: dict[str, object] = {"__name__": "file"}
+    exec(explanation.to_python(subject), names)
+    own = subject.logits().double()
+    own = own - own.mean(1, keepdim=True)
+    made = torch.from_numpy(names["logits"](subject.data.tokens.numpy()))  # type: ignore[operator]
+    bench = Bench(subject, explanation.program)
+    mean = own[bench.fitted].mean(0)
+    error = (own - made)[bench.judged].square().sum() / (own - mean)[bench.judged].square().sum()
+    match = audit(subject, explanation).value("match")
+    assert 1 - float(error) == pytest.approx(match, abs=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["digits", "maximum"])
+def test_programs_without_a_readout_answer_by_tables(name: str, tmp_path: Path) -> None:
+    subject = mechint.load(MODELS / f"{name}.pt")
+    assert subject.task is not None and subject.task.own_program is not None
+    made = written(subject, Explanation("own", subject.task.own_program))
+    (tmp_path / "own.py").write_text(made.text)
+    tokens = subject.data.tokens[:200]
+    found = run_file(tmp_path / "own.py", tokens)
+    assert torch.equal(found, subject.targets[:200])
+    right = subject.correct(subject.logits(), subject.targets).double().mean()
+    assert made.agreement == pytest.approx(float(right), abs=0.02)
+
+
+def test_the_program_with_the_smallest_tables_is_written() -> None:
+    """The largest of six numbers below 16 has 16^6 cases at once, and 5 · 256 by a scan."""
+    task = TASKS["max-of-list"](n=16, length=6)
+    config = ModelConfig(
+        n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=16, d_model=16, n_heads=1
+    )
+    subject = Subject(HookedTransformer(config), task, n_examples=512)
+    assert task.own_program is not None and task.own_program.name == "maximum"
+    text = Explanation("own", task.own_program).to_python(subject)
+    assert "the program scan" in text and len(text) < 10_000
+
+
+def test_products_are_those_of_columns() -> None:
+    a, b = torch.randn(4, 2).double(), torch.randn(5, 3).double()
+    values = {"a": torch.tensor([0, 3]), "b": torch.tensor([4, 1])}
+    found = Products(((("a", a), ("b", b)), (("b", b),)))(values)
+    for row, (i, j) in enumerate(((0, 4), (3, 1))):
+        expected = torch.cat([torch.outer(a[i], b[j]).flatten(), b[j]])
+        assert torch.allclose(found[row], expected)
+
+
+@pytest.mark.full
+def test_what_has_too_many_cases_is_refused() -> None:
+    subject = mechint.load(MODELS / "induction.pt")
+    assert subject.task is not None and subject.task.own_program is not None
+    with pytest.raises(NotApplicableError, match="cannot be written out"):
+        Explanation("own", subject.task.own_program).to_python(subject)

@@ -1,0 +1,408 @@
+"""Explanations: planted programs stand with exactly the planted parts, controls and wrong claims do
+not, published models come out as other code found them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import mechint
+from mechint import planted
+from mechint.cli import main
+from mechint.config import ModelConfig
+from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
+from mechint.explanation import Explanation, Part, audit, explain, head, site
+from mechint.explanation._audit import beats_chance
+from mechint.explanation.code import written
+from mechint.explanation.measure import Bench
+from mechint.interventions import Site
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import EXPLANATIONS, TASKS
+from mechint.subject import Subject
+from mechint.subject.components import site_of
+from probes.explanations.representations import Frequencies, Setting
+
+CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
+published = pytest.mark.skipif(
+    not CHECKPOINTS.exists(), reason="no published checkpoints in ../shared/checkpoints"
+)
+P, KEYS = 31, (3, 8, 12)
+
+
+def addition(noise: float = 0.05, seed: int = 1) -> Subject:
+    return planted.modular_addition(P, KEYS, noise=noise, rotation_seed=seed, seed=seed).subject
+
+
+def forced(subject: Subject, keys: list[str], last: Any = Setting.product) -> Explanation:
+    """The explanation by some frequencies, whatever the logits hold."""
+    setting, family = Setting.of(subject), Frequencies()
+    assert setting is not None and subject.task is not None
+    program = subject.task.own_program
+    assert program is not None
+    family.read(Bench(subject, program))
+    return family.make(setting, keys, keys, "forced", last)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_planted_frequencies_stand_and_no_others(noise: float) -> None:
+    best = explain(addition(noise), family="frequencies")[0]
+    assert best.standing == "stands"
+    reads = next(part for part in best.explanation.parts if part.reads)
+    assert set(reads.blocks) == {str(key) for key in KEYS}
+    assert best.value("match") > 0.9 and best.value("refill") > 0.95
+    assert best.value("interchange") > 0.95 and best.unaccounted["logits"] < 0.1
+    assert all(t.null is None or t.null < 0.2 for t in best.tests if t.kind == "refill")
+
+
+def test_a_planted_pizza_is_completed_by_the_amplitude_of_its_waves() -> None:
+    """Refilled into another pair, the waves of that pair's sum stay times |cos(w(x - y)/2)| less
+    its mean: of these three frequencies they answer a tenth of the pairs.
+    """
+    plant = planted.modular_addition(
+        P, (2, 12, 14), constant_attention=True, noise=0.05, rotation_seed=11, seed=11
+    )
+    best, keys = explain(plant.subject, family="frequencies")
+    assert (best.standing, keys.standing) == ("stands", "incomplete")
+    assert (
+        keys.missing == ("amplitudes |cos(w(x - y)/2)|",)
+        and keys.missing[0] in best.explanation.name
+    )
+    assert best.value("refill") > keys.value("refill") + 0.05
+    assert best.value("match") > 0.95 > 0.85 > keys.value("match")
+    assert list(best.explanation.parts[-1].blocks) == ["2", "12", "14"]
+    assert written(plant.subject, best.explanation).agreement > 0.95
+    wrong = forced(plant.subject, ["2", "12", "5"], Setting.pizza)
+    assert audit(plant.subject, wrong).standing in ("wrong", "incomplete")
+
+
+def test_waves_of_a_pizza_are_those_of_loops() -> None:
+    """w (x - y)/2 is one half of 2π k (x - y)/p, whose cosine has one sign or the other mod p."""
+    subject = addition()
+    setting, program = Setting.of(subject), subject.task.own_program  # type: ignore[union-attr]
+    assert setting is not None and program is not None
+    values = Bench(subject, setting.with_difference(program)).values(torch.arange(40))
+    features = setting.pizza(["3", "8"]).features
+    assert features is not None
+    for row, x, y in zip(features(values), values["x"].tolist(), values["y"].tolist(), strict=True):
+        made = []
+        for angle in (2 * math.pi * key / P for key in (3, 8)):
+            size = abs(math.cos(angle * (x - y) / 2))
+            for wave in (math.cos(angle * (x + y)), math.sin(angle * (x + y))):
+                made += [wave, wave * size]
+        assert row.tolist() == pytest.approx(made, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "keys", [["1", "2", "5"], ["3", "8", "5"], ["3", "8"]], ids=["wrong", "one wrong", "missing"]
+)
+def test_wrong_frequencies_do_not_stand(keys: list[str]) -> None:
+    assert audit(addition(), forced(addition(), keys)).standing in ("wrong", "incomplete")
+
+
+def test_a_superfluous_frequency_is_named() -> None:
+    found = audit(addition(), forced(addition(), ["3", "8", "12", "5"]))
+    assert found.standing == "superfluous" and found.superfluous == ("5",)
+    bench = Bench(addition(), found.explanation.program)
+    family = Frequencies()
+    family.read(bench)
+    smaller, at_the_answer = family.without(bench, found.explanation, found.superfluous)
+    assert smaller.name == "forced 3, 8, 12"
+    assert at_the_answer.name == "forced 3, 8, 12, inputs also 5"
+    assert audit(addition(), smaller).standing == "stands"
+    assert family.without(bench, smaller, ["3", "8", "12"]) == []
+
+
+def test_controls_are_refused_also_when_forced() -> None:
+    task = TASKS["modular-arithmetic"](p=13)
+    lookup = planted.lookup_table(task, noise=0.05, seed=1).subject
+    assert explain(lookup, family="frequencies")[0].standing == "refused"
+    assert audit(lookup, forced(lookup, ["1", "2", "3"])).standing in ("wrong", "incomplete")
+    untrained = explain(addition().untrained(0))[0]
+    assert untrained.standing == "refused" and "chance" in untrained.reason
+
+
+@pytest.mark.full
+def test_planted_products_of_representations_stand() -> None:
+    plant = planted.group_product("S4", ("standard",), noise=0.05, rotation_seed=1, seed=1)
+    found = explain(plant.subject)
+    assert found[0].standing == "stands"
+    names = {p.name: one for one in found for p in one.explanation.parts if p.reads}
+    assert set(names["answer"].explanation.parts[-1].blocks) == {"standard"}
+
+
+def test_the_additive_edit_refills_what_the_program_says() -> None:
+    """By hand: the activation of another input, moved by the difference of its features."""
+    subject = addition()
+    bench = Bench(subject, subject.task.own_program)  # type: ignore[union-attr, arg-type]
+    setting = Setting.of(subject)
+    assert setting is not None
+    part = setting.product([str(key) for key in KEYS])
+    fit = bench.fit(part)
+    base = bench.judged[bench.order("refill", len(bench.judged))]
+    old, own = bench.values(base), bench.values(bench.judged)
+    edited = bench.logits(base, [bench.edit(fit, old, own)])
+    assert part.features is not None
+    moved = (part.features(own) - part.features(old)) @ fit.weights
+    held = subject.activation(part.site.hook, "answer")[base].double() + moved
+    logits = held @ subject.model.W_U.double() + getattr(subject.model, "b_U", torch.zeros(P))
+    assert torch.allclose(edited, logits.detach(), atol=1e-3)
+
+
+def test_halves_are_disjoint_and_of_distinct_inputs() -> None:
+    subject = addition()
+    bench = Bench(subject, subject.task.own_program, examples=400)  # type: ignore[union-attr, arg-type]
+    rows = torch.cat([bench.fitted, bench.judged])
+    assert len(rows.unique()) == len(rows) == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def other(subject): return None\n", "unknown function 'mine'.*other"),
+        ("class mine: pass\n", "mine is a class; expected a function"),
+        ("def mine(subject): return subject.nothing\n", "AttributeError"),
+        (
+            "from mechint.explanation import head\ndef mine(s): return head('L0H1')\n",
+            "expected numbers",
+        ),
+        ("def mine(subject): return 3\n", "claim 3: expected"),
+    ],
+)
+def test_a_wrong_claim_of_a_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "claims.py"
+    file.write_text(text)
+    path = str(Path(__file__).parents[2] / "examples" / "models" / "maximum.pt")
+    ran = CliRunner().invoke(main, ["explain", path, "--claim", f"{file}:mine"])
+    assert ran.exit_code != 0 and re.search(said, " ".join(ran.output.split()))
+    assert "Traceback" not in ran.output
+
+
+def test_claims_in_one_line() -> None:
+    subject = mechint.load(Path(__file__).parents[2] / "examples" / "models" / "clock.pt")
+    wrong = audit(subject, site("L0 resid_mid @ 0").holds("answer"))
+    assert wrong.standing in ("wrong", "incomplete") and wrong.value("interchange") < 0.5
+    right = audit(subject, site("L0 resid_post @ answer").holds("answer"))
+    assert right.standing == "stands"
+    with pytest.raises(UnknownNameError, match="variable"):
+        audit(subject, site("L0 resid_post @ answer").holds("carry"))
+    with pytest.raises(ParameterError, match="only heads attend"):
+        site("L0 MLP").attends("largest token")
+    with pytest.raises(UnknownNameError):
+        head(0, 1).attends("the truth")
+    with pytest.raises(NotApplicableError, match="states no program"):
+        explain(Subject(subject.model, None, data=subject.data))
+
+
+@published
+@pytest.mark.full
+def test_a_carry_is_located_and_the_sum_it_is_added_to_is_not() -> None:
+    """The published sum model writes the tens from the carry after layer 0 (its authors: along one
+    direction); one variable of two cannot keep an answer, so that it is interchanged alone.
+    """
+    path = CHECKPOINTS / "arena" / "sum_model.pt"
+    subject = mechint.load(path, task="digit-sum", digits=4).with_answer(-2)
+    carry = audit(subject, site("L0 resid_post @ answer").holds("carry_0"))
+    assert carry.standing == "stands" and carry.value("interchange") >= 0.9
+    assert math.isnan(carry.value("refill"))
+    total = audit(subject, site("L0 resid_post @ answer").holds("sum_1"))
+    assert total.standing in ("wrong", "incomplete") and total.value("interchange") < 0.8
+
+
+@published
+@pytest.mark.full
+def test_nulls_of_two_classes_are_measured_from_chance() -> None:
+    """Half of the answers is chance; the permuted features may reach it."""
+    path = CHECKPOINTS / "arena" / "brackets_model_state_dict.pt"
+    subject = mechint.load(path, task="balanced-brackets", model={"attention_dir": "bidirectional"})
+    best = explain(subject)[0]
+    assert best.standing == "stands" and best.value("interchange") >= 0.9
+    assert {part.name for part in best.explanation.parts} >= {"counts_equal", "balanced"}
+    assert any((test.null or 0) > 0.5 for test in best.tests)
+
+
+def test_the_largest_number_may_be_the_one_that_asks() -> None:
+    """The example attends to the maximum, wherever it stands; a marker at the end is no number."""
+    subject = mechint.load(Path(__file__).parents[2] / "examples" / "models" / "maximum.pt")
+    found = audit(subject, head(0, 0).attends("largest token"))
+    assert found.standing == "stands" and found.value("route") >= 0.99
+    key = head(0, 0).attends("largest token").key
+    assert key is not None
+    assert key(torch.tensor([[3, 9, 5], [7, 2, 8]]), {}).tolist() == [1, 2]
+    assert key(torch.tensor([[3, 9, 16], [7, 2, 16]]), {}).tolist() == [1, 0]
+
+
+def test_too_few_inputs_abstain() -> None:
+    subject = addition()
+    few = subject.with_data(subject.data[:30])
+    assert audit(few, site("L0 resid_post @ answer").holds("answer")).standing == "abstains"
+    found = explain(few, family="variables")[0]
+    assert (found.standing, found.reason) == ("abstains", "20 judged inputs, 24 needed")
+
+
+def test_a_site_that_does_nothing_holds_nothing_however_few_the_inputs() -> None:
+    """Of a product mod 7 few exchanges change the answer; any input refills an idle head."""
+    task = TASKS["modular-arithmetic"].from_dict({"p": 7, "operation": "multiply"})
+    subject = planted.lookup_table(task, seed=0).subject
+    for name, place, standing in (
+        ("x", "L0H0 @ answer", "stands"),
+        ("x", "L0H1 @ answer", "wrong"),
+        ("x", "L0H1 @ 0", "wrong"),
+    ):
+        found = audit(subject, Part(name, site_of(place), (name,)))
+        assert (place, found.standing) == (place, standing)
+        assert not any(math.isnan(test.value) for test in found.tests)
+
+
+def test_whole_sites_are_exchanged_without_a_fit() -> None:
+    """A hand-built model: head 0 copies x, head 1 copies y; swapping a head swaps its operand."""
+    subject = addition(0.0)
+    parts = (
+        Part("x", Site.of("head", 0, "answer", (0,)), ("x",)),
+        Part("y", Site.of("head", 0, "answer", (1,)), ("y",)),
+    )
+    program = subject.task.own_program  # type: ignore[union-attr]
+    assert program is not None
+    right = audit(subject, Explanation("heads", program, parts))
+    crossed = Explanation("crossed", program, (Part("x", parts[1].site, ("x",)),))
+    assert right.standing == "stands" and audit(subject, crossed).standing == "wrong"
+
+
+def test_a_copied_token_is_found_where_it_is_copied_to() -> None:
+    """The same hand-built model: of 49 inputs 25 are judged; of 36 the 24 that an audit takes."""
+    subject = planted.modular_addition(7, (1, 2)).subject
+    best = explain(subject, family="variables")[0]
+    found = {part.name: str(part.site) for part in best.explanation.parts}
+    assert (found["x"], found["y"]) == ("L0H0 @ answer", "L0H1 @ answer")
+    assert best.standing == "stands" and best.value("interchange") == 1.0
+    untrained = explain(subject.untrained(0), family="variables")
+    assert [one.standing for one in untrained] == ["refused"]
+    program = subject.task.own_program  # type: ignore[union-attr]
+    assert program is not None
+    few = Bench(subject.with_data(subject.data[:36]), program)
+    assert (len(few.fitted), len(few.judged)) == (12, 24)
+
+
+def test_the_command_prints_and_gives_json(tmp_path: Path) -> None:
+    path = str(Path(__file__).parents[2] / "examples" / "models" / "clock.pt")
+    ran = CliRunner().invoke(main, ["explain", path, "--family", "frequencies", "--json"])
+    made = json.loads(ran.stdout)
+    assert made["schema"] == 1 and made["audits"][0]["standing"] == "stands"
+    kinds = {test["kind"] for test in made["audits"][0]["tests"]}
+    assert {"match", "refill", "interchange", "necessity"} <= kinds
+    claim = "L0 resid_post @ answer holds answer"
+    ran = CliRunner().invoke(main, ["explain", path, "--claim", claim])
+    assert "STANDS" in ran.output and max(map(len, ran.output.splitlines())) <= 160
+
+
+def test_every_family_has_a_question() -> None:
+    for name in EXPLANATIONS:
+        assert EXPLANATIONS[name].question().endswith("?") and EXPLANATIONS[name].name == name
+
+
+def test_untrained_models_of_other_tasks_are_refused() -> None:
+    task = TASKS["max-of-list"]()
+    config = ModelConfig(
+        n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, d_model=16, n_heads=1
+    )
+    found = explain(Subject(HookedTransformer(config), task, n_examples=512))
+    assert [one.standing for one in found] == ["refused"]
+
+
+@published
+@pytest.mark.full
+def test_keys_alone_do_not_explain_the_published_pizza() -> None:
+    """Joint interchange .694 by other code; complete with the second harmonics 6, 25, 29."""
+    found = explain(mechint.load(CHECKPOINTS / "pizza" / "model_p99zdpze5l.pt"))
+    stands, keys = found[0], found[-1]
+    assert stands.standing == "stands" and keys.standing == "incomplete"
+    assert set(keys.missing) == {"6", "25", "29"}
+    assert keys.value("interchange") == pytest.approx(0.69, abs=0.04)
+    assert stands.value("interchange") >= 0.99 and stands.value("match") >= 0.99
+
+
+@published
+@pytest.mark.full
+def test_group_models_are_bilinear() -> None:
+    """R² .629 by products of S5's key representations and .9992 by bilinear ones, by other code."""
+    found = explain(mechint.load(CHECKPOINTS / "rep-theory" / "S5_T_seed1" / "model.pt"))
+    best, product = found
+    assert best.explanation.family == "bilinear" and best.standing == "stands"
+    assert best.value("match") >= 0.99 and best.value("refill") >= 0.99
+    assert product.value("match") == pytest.approx(0.629, abs=0.02)
+
+
+def test_a_model_that_always_says_the_commonest_answer_is_refused() -> None:
+    """Half of the data are palindromes, of its different inputs 1 in 36."""
+    task = TASKS["palindromes"](n=6, half_length=2)
+    config = ModelConfig(
+        n_layers=1, d_model=8, n_heads=1, n_ctx=6, d_vocab=task.d_vocab, d_vocab_out=2
+    )
+    model = HookedTransformer(config, seed=0)
+    with torch.no_grad():
+        model.unembed.b_U[0] = 100.0
+    subject = Subject(model.eval(), task)
+    bench = Bench(subject, task.own_program)
+    assert bench.accuracy > 0.9 and not beats_chance(bench)
+    assert explain(subject, family="variables")[0].standing == "refused"
+
+
+@published
+@pytest.mark.full
+def test_variables_that_training_enforced_are_located() -> None:
+    path = CHECKPOINTS / "siit" / "palindromes.pt"
+    subject = mechint.load(path, task="palindromes", n=6, half_length=2)
+    best = explain(subject)[0]
+    where = {part.name: part.site for part in best.explanation.parts}
+    assert best.standing == "stands"
+    assert where == {"pair_0": site_of("L0H1 @ 4"), "pair_1": site_of("L0H0 @ 3")}
+    assert not math.isnan(best.value("interchange"))
+
+
+@published
+@pytest.mark.full
+def test_a_model_that_did_not_learn_is_refused() -> None:
+    found = explain(mechint.load(CHECKPOINTS / "pizza" / "model_hpv2jgskwe.pt"))
+    assert found[0].standing == "refused"
+
+
+@published
+@pytest.mark.full
+def test_networks_of_two_operands_are_explained() -> None:
+    """The 13 key frequencies that are published with it; minor ones are not carried over alone."""
+    path = CHECKPOINTS / "rep-theory" / "C113_MLP_seed1"
+    keys = {line.removeprefix("freq_") for line in (path / "key_reps.txt").read_text().split()}
+    found = explain(mechint.load(path / "model.pt"))[0]
+    assert found.standing == "incomplete" and found.value("interchange") > 0.99
+    assert set(found.explanation.parts[-1].blocks) == keys and len(keys) == 13
+
+
+@published
+@pytest.mark.full
+def test_a_smaller_program_is_proposed_where_frequencies_are_superfluous() -> None:
+    """A linear model, of whose twelve frequencies four say no more than any others."""
+    best, all_of_them = explain(mechint.load(CHECKPOINTS / "pizza" / "model_7r4zst7evs.pt"))
+    assert (best.standing, all_of_them.standing) == ("stands", "superfluous")
+    kept, named = (set(one.explanation.parts[-1].blocks) for one in (best, all_of_them))
+    assert kept | {*all_of_them.superfluous} == named and kept.isdisjoint(all_of_them.superfluous)
+    assert best.value("refill") >= 0.99 and best.value("interchange") >= 0.99
+
+
+@published
+@pytest.mark.full
+def test_a_harmonic_at_the_answer_is_not_claimed_of_the_operands() -> None:
+    """The answer has 12, which exchanging 12 in the operands does not change as it would have to:
+    it is twice 6.
+    """
+    path = CHECKPOINTS / "progress-measures" / "low_precision_mod_addition.pth"
+    found = explain(mechint.load(path, task="modular-arithmetic", p=113))[0]
+    operands, answer = (set(found.explanation.parts[i].blocks) for i in (0, -1))
+    assert "12" in answer and "12" not in operands and "6" in operands & answer
+    assert all(t.value >= 0.9 for t in found.tests if t.kind in ("refill", "interchange"))

@@ -1,0 +1,238 @@
+"""How much an explanation accounts for: in verdicts, in tables, over the steps of a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import mechint
+from mechint import planted, registry
+from mechint.account import explained
+from mechint.account.analysis import analyze
+from mechint.cli import main
+from mechint.explanation import Audit, Explanation, Part, explain
+from mechint.explanation.explanation import program_text
+from mechint.explanation.table import steps_lines
+from mechint.interventions import Site
+from mechint.models.transformer import HookedTransformer
+from mechint.subject import Subject
+from mechint.training import spec
+
+MODELS = Path(__file__).parents[2] / "examples" / "models"
+
+
+def addition() -> Subject:
+    return planted.modular_addition(13, (2, 5), noise=0.05, rotation_seed=1, seed=1).subject
+
+
+def audited(standing: str, logits: float | None) -> Audit:
+    left = {} if logits is None else {"logits": logits, "accuracy": 0.0}
+    return Audit(Explanation("e", addition().task.own_program), standing, unaccounted=left)  # type: ignore[union-attr, arg-type]
+
+
+@pytest.mark.parametrize(
+    ("audits", "ending"),
+    [
+        ([audited("stands", 0.034)], ", which explains 97% of its logits."),
+        ([audited("incomplete", 0.2)], ", an incomplete explanation of 80% of its logits."),
+        ([audited("wrong", 0.2)], "."),
+        ([audited("refused", None), audited("wrong", 0.1)], "."),
+        ([], "."),
+    ],
+)
+def test_the_verdict_says_how_much_is_explained(audits: list[Audit], ending: str) -> None:
+    held = [one.to_dict() for one in audits]
+    assert explained("It adds as a clock.", held) == f"It adds as a clock{ending}"
+
+
+@pytest.mark.full
+def test_the_verdict_of_an_account_says_what_the_audit_left() -> None:
+    subject = addition()
+    account = analyze(subject, "fourier")
+    audits = explain(subject, family="frequencies")
+    found = account.explained(audits)
+    share = 1 - audits[0].unaccounted["logits"]
+    assert found.verdict == f"{account.verdict[:-1]}, which explains {share:.0%} of its logits."
+    assert len(found.verdict.split()) <= 15
+    control = subject.untrained(0)
+    silent = analyze(control, "fourier")
+    assert silent.explained(explain(control)).verdict == silent.verdict
+
+
+@pytest.mark.full
+def test_tables_have_columns_of_the_best_explanation() -> None:
+    subject = addition()
+    rows = mechint.runs({"adds": subject, "untrained": subject.untrained(0)}).explain().rows()
+    best = explain(subject)[0]
+    assert rows[0]["explain.family"] == "frequencies" and rows[0]["explain.standing"] == "stands"
+    assert rows[0]["explain.unaccounted"] == pytest.approx(best.unaccounted["logits"])
+    assert rows[1]["explain.standing"] == "refused" and rows[1]["explain.verdict"] == "no"
+    assert rows[1].get("explain.unaccounted") is None
+
+
+@pytest.mark.full
+def test_one_line_per_checkpoint(tmp_path: Path) -> None:
+    """Of a run too short to learn: every checkpoint is at chance."""
+    run = str(tmp_path / "run")
+    given = ("p=13", "d_model=16", "n_heads=2", "d_mlp=16", "steps=6", "evaluate_every=3")
+    settings = [
+        part
+        for text in (*given, "checkpoints=linear", "n_checkpoints=3")
+        for part in ("--set", text)
+    ]
+    command = ["train", "modular-arithmetic", *settings, "--out", run]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    ran = CliRunner().invoke(main, ["explain", run, "--over-steps"], env={"COLUMNS": "120"})
+    assert ran.exit_code == 0, ran.output
+    lines = ran.stdout.splitlines()
+    lines, (said, *_) = lines[: lines.index("")], lines[lines.index("") + 1 :]
+    assert lines[0].split()[:4] == ["step", "test", "standing", "unaccounted"]
+    assert all("refused" in line for line in lines[1:]) and len(lines) >= 3
+    assert said.startswith("No program stands at any kept step.") and "at chance" in lines[1]
+    rows = json.loads(CliRunner().invoke(main, ["explain", run, "--over-steps", "--json"]).stdout)
+    assert [row["explain.standing"] for row in rows["rows"]] == ["refused"] * (len(lines) - 1)
+    ran = CliRunner().invoke(main, ["explain", run, "--over-steps", "--python", "x.py"])
+    assert ran.exit_code != 0 and "--python" in ran.output
+
+
+def test_another_answer_can_be_explained() -> None:
+    """The tens of a sum need the carry of the ones; of "all" there is no explanation."""
+    path = str(Path(__file__).parents[2] / "examples" / "models" / "digits.pt")
+    claim = "L1 resid_post @ answer holds digit_1"
+    command = ["explain", path, "--claim", claim, "--json", "--examples", "400"]
+    audits = json.loads(CliRunner().invoke(main, [*command, "--answer", "-2"]).stdout)["audits"]
+    assert audits[0]["standing"] in ("stands", "incomplete")
+    audits = json.loads(CliRunner().invoke(main, command).stdout)["audits"]
+    assert audits[0]["standing"] not in ("stands", "incomplete")
+    ran = CliRunner().invoke(main, [*command, "--answer", "all"])
+    assert ran.exit_code != 0 and "expected a number" in ran.output
+
+
+@pytest.mark.full
+def test_the_verdict_and_the_report_of_a_run_begin_with_the_audits_that_it_keeps(
+    tmp_path: Path,
+) -> None:
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    given = ("p=17", "train_fraction=1", "d_model=32", "n_heads=2", "d_mlp=64", "steps=400")
+    settings = [
+        part for text in (*given, "attention_rate=0", "lr=0.01") for part in ("--set", text)
+    ]
+    command = ["train", "modular-arithmetic", *settings, "--out", str(run)]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    analyze_ = ["analyze", str(run), "--probe", "fourier", "--light", "--out", str(page)]
+
+    def verdict() -> str:
+        return json.loads(CliRunner().invoke(main, [*analyze_, "--json"]).stdout)["accounts"][0][
+            "verdict"
+        ]
+
+    plain = verdict()
+    assert "explan" not in plain and "of it is that?" not in page.read_text()
+    made = json.loads(CliRunner().invoke(main, ["explain", str(run), "--json"]).stdout)
+    kept = json.loads((run / "explanation.json").read_text())
+    assert kept["audits"] == made["audits"]
+    best = made["audits"][0]
+    assert best["standing"] in ("stands", "superfluous", "incomplete")
+    assert verdict() == explained(plain, [best]) != plain
+    assert f"{1 - best['unaccounted']['logits']:.0%} of its logits." in verdict()
+    shown = page.read_text()
+    assert shown.index('<section id="explanation">') < shown.index('id="fourier"')
+    assert all(f"x token 0{end}" in shown for end in (":", "")) and best["name"] in shown
+    # one family or a claim is no account of the whole model, and is not kept
+    CliRunner().invoke(main, ["explain", str(run), "--claim", "L0 resid_mid @ 0 holds answer"])
+    assert json.loads((run / "explanation.json").read_text()) == kept
+    # of other weights nothing is kept
+    kept["sha256"] = "0" * 64
+    (run / "explanation.json").write_text(json.dumps(kept))
+    assert verdict() == plain
+    (run / "explanation.json").write_text("[" * 9)
+    assert verdict() == plain
+
+
+def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
+    subject = mechint.load(MODELS / "maximum.pt")
+    account = analyze(subject)
+    best = explain(subject)[0]
+    assert account.leading is None and best.standing == "stands" and "largest token" in str(best)
+    share = 1 - best.unaccounted["logits"]
+    name = best.explanation.name.lower()
+    assert account.verdict.lower() == f"{name}, which explains {share:.0%} of its logits."
+    (told,) = json.loads(
+        CliRunner().invoke(main, ["analyze", str(MODELS / "maximum.pt"), "--json"]).stdout
+    )["accounts"]
+    assert told["verdict"] == account.verdict
+
+
+@pytest.mark.full
+def test_a_long_program_is_named_shortly() -> None:
+    account = analyze(mechint.load(MODELS / "digits.pt"))
+    assert account.verdict.startswith("It runs the program ripple, which explains 9")
+    assert len(account.verdict.split()) <= 15
+
+
+def test_an_explanation_joins_only_the_lead_of_its_own_mechanism() -> None:
+    subject = addition()
+    led, unled = analyze(subject, "fourier"), analyze(subject, "lens")
+    found = replace(explain(subject, family="frequencies")[0], standing="stands")
+    half = replace(found, standing="incomplete")
+    other = replace(found, explanation=replace(found.explanation, family="routes"))
+    assert led.leading is not None and unled.leading is None
+    assert led.explained([half]).verdict != led.verdict == led.explained([other]).verdict
+    assert unled.explained([half]).verdict == unled.verdict != unled.explained([found]).verdict
+
+
+def test_nothing_is_explained_where_a_probe_leads_or_no_program_is_stated() -> None:
+    assert analyze(addition()).audits == ()
+    listops = registry.TASKS["listops"].from_dict({"depth": 1, "chain_of_thought": False})
+    config = spec(listops, {"n_layers": 1, "d_model": 16, "n_heads": 2}).model
+    found = analyze(Subject(HookedTransformer(config), listops, n_examples=64))
+    assert found.audits == () and found.leading is None
+
+
+@pytest.mark.full
+def test_a_file_is_explained_where_it_is_asked(tmp_path: Path) -> None:
+    path = str(MODELS / "clock.pt")
+    command = ["analyze", path, "--probe", "fourier", "--explain", "--json"]
+    (account,) = json.loads(CliRunner().invoke(main, command).stdout)["accounts"]
+    share = 1 - explain(mechint.load(path))[0].unaccounted["logits"]
+    assert account["verdict"].endswith(f", which explains {share:.0%} of its logits.")
+    ran = CliRunner().invoke(main, [*command, "--answer", "all"])
+    assert ran.exit_code != 0 and "expected a number" in ran.output
+    ran = CliRunner().invoke(main, [*command, "--over-steps"])
+    assert ran.exit_code != 0 and "for one model" in ran.output
+
+
+def test_programs_are_written_with_where_their_variables_live() -> None:
+    task = addition().task
+    assert task is not None and task.own_program is not None
+    part = Part("answer", Site("blocks.0.hook_resid_post", "answer"), ("answer",))
+    said = program_text(Explanation("e", task.own_program, (part,))).splitlines()
+    assert said[0].startswith("answer of x, y") and said[1].strip() == f"at {part.site}"
+
+
+def test_steps_say_since_when_a_program_and_its_blocks_are_there() -> None:
+    def row(step: int, standing: str, *blocks: str) -> dict[str, object]:
+        found = {"name": "n", "standing": standing, "reason": "why", "blocks": list(blocks)}
+        return {"step": step, **{f"explain.{name}": value for name, value in found.items()}}
+
+    def said(*rows: dict[str, object]) -> list[str]:
+        return steps_lines(rows)[len(rows) + 2 :]
+
+    early, late = row(10, "incomplete", "3"), row(30, "stands", "3", "4")
+    assert said(row(0, "refused"), early, row(20, "stands", "3", "4"), late) == [
+        "It stands from step 20 on.",
+        "Of its program: 3 since step 10; 4 since step 20.",
+    ]
+    assert said(row(5, "stands", "4"), early, late)[0] == "It stands from step 30 on."
+    assert said(row(5, "stands", "4"), row(9, "incomplete", "4", "6")) == [
+        "It stands at step 5, and no longer at the last one.",
+        "Of its program: 4 since step 5; 6 since step 9.",
+    ]
+    assert said(row(0, "refused")) == [
+        "No program stands at any kept step. At the last one: refused: why."
+    ]
+    assert steps_lines([row(0, "refused")])[1].endswith("why")
