@@ -1,0 +1,532 @@
+"""Sources of an answer, and tests of a program on inputs that are composed of them.
+
+    sources = Sources(subject, rows)
+    sources.logits({"L0H1": other})          # L0H1's output from other inputs, all else its own
+
+The stream at the answer is a sum of finitely many terms, its own embedding and what each head
+writes there, of which MLPs at the answer and the unembedding are a function. So an input can be
+composed of the sources of different inputs, completely: nothing else reaches the answer. The tests
+are functions of `Sources` that give a `Measured`; they know neither bounds nor words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mechint.errors import NotApplicableError, UnknownNameError
+from mechint.interventions import Replace, Site, logits_under
+from mechint.interventions.resuming import detached_weights, resumes
+from mechint.models.forward import Forward
+from mechint.models.layers import linear
+from mechint.subject import Subject
+from mechint.task import rng
+
+EMBEDDING = "embedding"
+"""The source that every answer has."""
+Values = Mapping[str, Tensor]
+"""Variable → (example, …) its values."""
+
+
+class Sources:
+    """What reaches the answer of some inputs, source by source.
+
+    A source is ``embedding``, the stream before the first block at the answer, or ``LxHy``, what
+    head y of layer x writes there. Composed logits are those of a model in which the named sources
+    come from elsewhere and every other one is held, those of later heads too; MLPs at the answer
+    and the final norm are computed from the new sum. Biases belong to the embedding. The
+    composition in which each source is its own gives the model's logits.
+
+    Args:
+        subject: a model with ``hook_resid_pre`` of its first block and ``hook_z``, ``hook_v`` and
+            ``hook_pattern`` of every block: a native one, or a bridge or wrapped module with these.
+        rows: examples of the subject's data; all when None. Index 0 is the first of them.
+        decode: logits (example, d_vocab_out) → answers (example,); the largest when None.
+
+    Cost: one forward of the inputs; a composition, one pass of the answers' rows through the MLPs
+    (a native model), else one hooked forward.
+
+    Raises:
+        NotApplicableError: the model lacks one of the hooks.
+
+    >>> from mechint.planted import modular_addition
+    >>> sources = Sources(modular_addition(5, (1,)).subject)
+    >>> sources.names[:2]
+    ('embedding', 'L0H0')
+    >>> other = torch.arange(25).roll(1)
+    >>> taken = {name: other for name in sources.names}
+    >>> bool((sources.answers(sources.logits(taken)) == sources.own[other]).all())
+    True
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        rows: Int[Tensor, " example"] | None = None,
+        decode: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        layers = range(subject.n_layers)
+        names = ("hook_z", "hook_v", "hook_pattern")
+        needed = ["blocks.0.hook_resid_pre"]
+        needed += [f"blocks.{layer}.attn.{name}" for layer in layers for name in names]
+        if missing := [name for name in needed if name not in subject.hooks]:
+            raise NotApplicableError(
+                f"{subject.describe()}: has no hook {missing[0]}, which composing inputs of "
+                "sources needs; wrap the model with it"
+            )
+        self.subject = subject
+        self.rows = torch.arange(len(subject.data)) if rows is None else rows.cpu()
+        self._decode, self._kept = decode, dict[str, Tensor]()
+        self.n_heads = self._z(0).shape[1]
+        self.heads = tuple(f"L{layer}H{head}" for layer in layers for head in range(self.n_heads))
+        self.names = (EMBEDDING, *self.heads)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def tokens(self) -> Int[Tensor, "example pos"]:
+        """The inputs."""
+        return self.subject.data.tokens[self.rows.to(self.subject.device)].cpu()
+
+    @cached_property
+    def at(self) -> Int[Tensor, " example"]:
+        """Position of each answer."""
+        return self.subject.answer_positions.cpu()[self.rows]
+
+    @cached_property
+    def visible(self) -> Bool[Tensor, "example pos"]:
+        """Keys that the answer may attend to: those up to it, or all of a model that looks ahead,
+        without padding.
+        """
+        places = torch.arange(self.tokens.shape[1])
+        if self.subject.model_description.attention_dir == "causal":
+            return places <= self.at[:, None]
+        lengths = self.subject.data.lengths
+        if lengths is None:
+            return torch.ones_like(self.tokens, dtype=torch.bool)
+        return places < lengths.cpu()[self.rows][:, None]
+
+    def answers(self, logits: Float[Tensor, "example d_vocab_out"]) -> Int[Tensor, " example"]:
+        """The answers that logits give."""
+        return logits.argmax(1) if self._decode is None else self._decode(logits)
+
+    @cached_property
+    def own(self) -> Int[Tensor, " example"]:
+        """The model's own answers."""
+        return self.answers(self.own_logits)
+
+    @cached_property
+    def own_logits(self) -> Float[Tensor, "example d_vocab_out"]:
+        """The model's own logits."""
+        return self.subject.logits()[self.rows].cpu()
+
+    # --- activations ------------------------------------------------------------------------------
+    def pattern(self, head: str) -> Float[Tensor, "example pos"]:
+        """Attention of a head from the answer to each key."""
+        layer, index = self._place(head)
+        return self._held(f"blocks.{layer}.attn.hook_pattern", answer=True)[:, index]
+
+    def written(self, head: str) -> Float[Tensor, "example d_head"]:
+        """What a head writes at the answer, before its W_O."""
+        layer, index = self._place(head)
+        return self._held(f"blocks.{layer}.attn.hook_z", answer=True)[:, index]
+
+    def attending(
+        self, head: str, pattern: Float[Tensor, "example pos"]
+    ) -> Float[Tensor, "example d_head"]:
+        """What a head would write, did it attend so; its own attention where a row is NaN."""
+        own = self.pattern(head)
+        left = pattern.isnan().any(1, keepdim=True)
+        return torch.einsum("nt,ntd->nd", torch.where(left, own, pattern), self._values(head))
+
+    def mixed(self, head: str, rows: Int[Tensor, "example pos"]) -> Float[Tensor, "example d_head"]:
+        """What a head would write by its own attention with each key's value from the input that
+        `rows` gives for it. Of a head of layer 0 the keys are then tokens of different inputs.
+        """
+        values = self._values(head)[rows, torch.arange(rows.shape[1])]
+        return torch.einsum("nt,ntd->nd", self.pattern(head), values)
+
+    def _values(self, head: str) -> Float[Tensor, "example pos d_head"]:
+        layer, index = self._place(head)
+        held = self._held(f"blocks.{layer}.attn.hook_v")
+        return held[:, :, index * held.shape[2] // self.n_heads]  # some share keys and values
+
+    def _held(self, hook: str, answer: bool = False) -> Tensor:
+        """The activation of the inputs, at the answer or everywhere."""
+        if hook not in self._kept:
+            found = self.subject.activation(hook, "answer" if answer else None)
+            self._kept[hook] = found[self.rows.to(found.device)].cpu()
+        return self._kept[hook]
+
+    def _place(self, head: str) -> tuple[int, int]:
+        if head not in self.heads:
+            raise UnknownNameError.of("head", head, self.heads)
+        index = self.heads.index(head)
+        return index // self.n_heads, index % self.n_heads
+
+    # --- compositions -----------------------------------------------------------------------------
+    def logits(self, taken: Mapping[str, Tensor]) -> Float[Tensor, "example d_vocab_out"]:
+        """Logits of inputs that are composed of sources.
+
+        Args:
+            taken: source → the input that each takes it from, (example,) indices of these inputs;
+                or what it is, (example, d_model) of the embedding, (example, d_head) of a head, as
+                `attending` and `mixed` give it. Sources that are not named are held.
+
+        Raises:
+            UnknownNameError: no such source.
+        """
+        for name in taken:
+            if name not in self.names:
+                raise UnknownNameError.of("source", name, self.names)
+        start = self._embedding
+        if (new := taken.get(EMBEDDING)) is not None:
+            start = new if new.is_floating_point() else start[new]
+        written = []
+        for layer in range(self.subject.n_layers):
+            z = self._z(layer)
+            for index in range(self.n_heads):
+                if (new := taken.get(f"L{layer}H{index}")) is not None:
+                    z = z.clone() if z is self._z(layer) else z
+                    z[:, index] = new if new.is_floating_point() else self._z(layer)[new, index]
+            written.append(z)
+        if resumes(self.subject.model):
+            return self._tail(start, written)
+        edits = [Replace(Site("blocks.0.hook_resid_pre", "answer"), start)]
+        edits += [
+            Replace(Site(f"blocks.{layer}.attn.hook_z", "answer"), z)
+            for layer, z in enumerate(written)
+        ]
+        data = self.subject.data[self.rows.to(self.subject.device)]
+        return logits_under(self.subject, edits, data=data).cpu()
+
+    def _tail(self, x: Tensor, written: Sequence[Tensor]) -> Tensor:
+        """Logits of a native model from the stream before its first block and what heads write."""
+        weights = self._weights
+        model = self.subject.model
+        forward = Forward(weights, model.config)
+        with torch.no_grad():
+            x = x.to(self.subject.device)
+            for layer, z in enumerate(written):
+                name = f"blocks.{layer % model.config.n_layers}.attn"
+                w_o, bias = weights[f"{name}.W_O"], weights.get(f"{name}.b_O")
+                x = x + linear(z.to(x).flatten(1), w_o.flatten(0, 1), bias)
+                x = forward.feed_forward(layer, x)
+            return forward.unembed(x).cpu()
+
+    @cached_property
+    def _weights(self) -> dict[str, Tensor]:
+        return detached_weights(self.subject.model)
+
+    @property
+    def _embedding(self) -> Float[Tensor, "example d_model"]:
+        return self._held("blocks.0.hook_resid_pre", answer=True)
+
+    def _z(self, layer: int) -> Float[Tensor, "example head d_head"]:
+        return self._held(f"blocks.{layer}.attn.hook_z", answer=True)
+
+
+# --- tests ----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Measured:
+    """The count of a test.
+
+    hits of n: inputs on which the model does what the program says. null_hits of null_n: the same
+    of a program that says something else; None where nothing else could be said.
+    """
+
+    hits: int
+    n: int
+    null_hits: int | None = None
+    null_n: int = 0
+
+    @classmethod
+    def of(cls, hits: Tensor, null: Tensor | None = None) -> Measured:
+        """The count of flags (example,), beside those of the null."""
+        counted = (None, 0) if null is None else (int(null.sum()), len(null))
+        return cls(int(hits.sum()), len(hits), *counted)
+
+    @property
+    def share(self) -> float:
+        """hits / n; NaN of nothing."""
+        return self.hits / self.n if self.n else float("nan")
+
+    @property
+    def null(self) -> float | None:
+        """The share of the null."""
+        return None if self.null_hits is None or not self.null_n else self.null_hits / self.null_n
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sources that bring the same variables, so that they come from one input together.
+
+    value: (tokens (example, pos), answer positions) → variable → its values. keys: positions
+    whose tokens heads of layer 0 bring each for itself, so that every one may come from another
+    input; () where the group is taken whole. mask: tokens and positions → keys (example, pos), a
+    random half of which may come from another input, where they are brought alike.
+    """
+
+    sources: tuple[str, ...]
+    value: Callable[[Tensor, Tensor], Values]
+    keys: tuple[int, ...] = ()
+    mask: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+Answer = Callable[[Values], Int[Tensor, " example"]]
+"""The answer of a program by the values of its variables; -1 where it says nothing."""
+
+
+def order_of(n: int, *name: str | int) -> Int[Tensor, " n"]:
+    """A random order of n inputs without fixed points, by the name of what takes it."""
+    cycle = torch.from_numpy(rng("sources", *name).permutation(n))
+    order = torch.empty_like(cycle)
+    order[cycle] = cycle.roll(1)
+    return order
+
+
+def draw_rows(
+    sources: Sources, group: Group, *name: str | int, only: int | None = None
+) -> Int[Tensor, "example pos"]:
+    """The input that each key of a group comes from: another one of each example, whole; each key
+    of `group.keys`, or of these the one `only`, another; or half of the keys of `group.mask`.
+    """
+    n, ctx = sources.tokens.shape
+    rows = torch.arange(n)[:, None].repeat(1, ctx)
+    if group.keys:
+        for key in group.keys if only is None else (only,):
+            rows[:, key] = order_of(n, *name, key)
+    elif group.mask is not None:
+        coin = torch.from_numpy(rng("sources half", *name).random((n, ctx))) < 0.5
+        other = order_of(n, *name)
+        where = coin & group.mask(sources.tokens, sources.at)
+        rows = torch.where(
+            where & group.mask(sources.tokens, sources.at)[other], other[:, None], rows
+        )
+    else:
+        rows = order_of(n, *name)[:, None].expand(n, ctx)
+    return rows
+
+
+@dataclass
+class Composition:
+    """An input composed for each example: `taken` goes to `Sources.logits`; values: of the
+    program's variables.
+    """
+
+    taken: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    values: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+
+
+def compose(
+    sources: Sources,
+    groups: Sequence[Group],
+    rows: Mapping[int, Int[Tensor, "example pos"]],
+    rest: Sequence[str] = (),
+    *name: str | int,
+) -> Composition:
+    """Take group i from the inputs rows[i], which are its own where i is not named, and every
+    source of `rest`, which is said not to matter, from an input of its own.
+    """
+    made, places = Composition(), torch.arange(sources.tokens.shape[1])
+    for index, group in enumerate(groups):
+        drawn = rows.get(index)
+        if drawn is None:
+            made.values.update(group.value(sources.tokens, sources.at))
+            continue
+        by_key = bool(group.keys) or group.mask is not None
+        at = sources.at if by_key else sources.at[drawn[:, 0]]
+        made.values.update(group.value(sources.tokens[drawn, places], at))
+        for source in group.sources:
+            made.taken[source] = sources.mixed(source, drawn) if by_key else drawn[:, 0]
+    for source in rest:
+        made.taken[source] = order_of(len(sources), "rest", source, *name)
+    return made
+
+
+def composed(
+    sources: Sources,
+    groups: Sequence[Group],
+    answer: Answer,
+    rest: Sequence[str] = (),
+    seed: int = 0,
+) -> tuple[Measured, Measured, Measured]:
+    """Answers of inputs whose every source comes from an input of its own; the null: those that the
+    program gives to another composition.
+
+    Returns:
+        All; those whose combination of values some input has; those whose combination none has.
+    """
+    rows = {i: draw_rows(sources, one, "composed", i, seed) for i, one in enumerate(groups)}
+    made = compose(sources, groups, rows, rest, "composed", seed)
+    want = answer(made.values)
+    got = sources.answers(sources.logits(made.taken))
+    null = got == want[order_of(len(want), "composed null", seed)]
+    hit, said = got == want, want >= 0
+    natural: dict[str, Tensor] = {}
+    for group in groups:
+        natural.update(group.value(sources.tokens, sources.at))
+    known = set(map(tuple, _codes(natural).tolist()))
+    seen = torch.tensor([tuple(one) in known for one in _codes(made.values).tolist()]).bool()
+    return (
+        Measured.of(hit[said], null[said]),
+        Measured.of(hit[said & seen], null[said & seen]),
+        Measured.of(hit[said & ~seen], null[said & ~seen]),
+    )
+
+
+def swapped(
+    sources: Sources,
+    groups: Sequence[Group],
+    index: int,
+    answer: Answer,
+    only: int | None = None,
+    seed: int = 0,
+) -> Measured:
+    """Answers when one group, or one key of it, comes from another input, on those that the
+    program answers otherwise then; the null: the old answer.
+    """
+    rows = {index: draw_rows(sources, groups[index], "swapped", index, seed, only=only)}
+    made, old = compose(sources, groups, rows), compose(sources, groups, {})
+    want, before = answer(made.values), answer(old.values)
+    changed = (want != before) & (want >= 0)
+    got = sources.answers(sources.logits(made.taken))
+    return Measured.of((got == want)[changed], (got == before)[changed])
+
+
+def resampled(
+    sources: Sources, groups: Sequence[Group], rest: Sequence[str] = (), seed: int = 0
+) -> Measured:
+    """Own answers kept when every group comes from an input with the same values of its variables,
+    and what is said not to matter from any; the null: each group from any.
+    """
+    own, n = compose(sources, groups, {}), len(sources)
+    taken, null = {}, {}
+    for index, group in enumerate(groups):
+        values = group.value(sources.tokens, sources.at)
+        code = _codes({name: own.values[name] for name in values})
+        like = same_values(code, "resampled", index, seed)
+        for source in group.sources:
+            taken[source], null[source] = like, order_of(n, "resampled null", index, seed)
+    for source in rest:
+        taken[source] = null[source] = order_of(n, "rest", source, "resampled", seed)
+    kept = [sources.answers(sources.logits(one)) == sources.own for one in (taken, null)]
+    return Measured.of(*kept)
+
+
+def kept_without(sources: Sources, names: Sequence[str], *name: str | int) -> Measured:
+    """Own answers kept when the sources `names` all come from one other input."""
+    other = order_of(len(sources), "without", *name)
+    got = sources.answers(sources.logits({one: other for one in names}))
+    return Measured.of(got == sources.own)
+
+
+def routed(
+    sources: Sources, patterns: Mapping[str, Callable[[Tensor, Tensor], Tensor]], seed: int = 0
+) -> Measured:
+    """Own answers kept when heads attend, jointly, as rules say.
+
+    patterns: head → (tokens, answer positions) → attention (example, pos); NaN where the rule says
+    nothing. The null: the pattern that the rules give to another input, on inputs where some rule
+    gives another one; None where the rules depend on no input.
+    """
+    tokens, at, other = sources.tokens, sources.at, order_of(len(sources), "routed", seed)
+    own = {head: rule(tokens, at) for head, rule in patterns.items()}
+    got = sources.answers(
+        sources.logits({head: sources.attending(head, one) for head, one in own.items()})
+    )
+    differ = torch.zeros(len(sources), dtype=torch.bool)
+    wrong = {}
+    for head, one in own.items():
+        theirs = one[other] * sources.visible
+        theirs = theirs / theirs.sum(1, keepdim=True).clamp(min=1e-9)
+        wrong[head] = torch.where((theirs.sum(1, keepdim=True) > 0.5), theirs, one)
+        differ |= (wrong[head].nan_to_num(-1) != one.nan_to_num(-1)).any(1)
+    hit = got == sources.own
+    if not bool(differ.any()):
+        return Measured.of(hit)
+    null = sources.answers(
+        sources.logits({head: sources.attending(head, one) for head, one in wrong.items()})
+    )
+    return Measured.of(hit, (null == sources.own)[differ])
+
+
+def reads(sources: Sources, keys: Mapping[str, Bool[Tensor, "example pos"]]) -> Measured:
+    """Own answers kept when heads attend, jointly, to the named keys alone, by weights of their
+    own that are made to sum to what they were; the null: to all other keys alone.
+    """
+
+    def only(head: str, mask: Tensor) -> Tensor:
+        own = sources.pattern(head)
+        kept = own * mask
+        share = kept.sum(1, keepdim=True)
+        return kept * torch.where(share > 0, own.sum(1, keepdim=True) / share.clamp(min=1e-12), 0)
+
+    got = [
+        sources.answers(
+            sources.logits(
+                {
+                    head: sources.attending(head, only(head, mask if true else ~mask))
+                    for head, mask in keys.items()
+                }
+            )
+        )
+        for true in (True, False)
+    ]
+    return Measured.of(got[0] == sources.own, got[1] == sources.own)
+
+
+def moved_key(
+    sources: Sources,
+    heads: Sequence[str],
+    key: Int[Tensor, " example"],
+    operands: Bool[Tensor, "example pos"],
+    answer: Callable[[Int[Tensor, " example"]], Int[Tensor, " example"]],
+    seed: int = 0,
+) -> Measured:
+    """Answers when heads are made to attend to another operand than their key: on inputs that the
+    program then answers otherwise, its answer; the null: the old answer.
+
+    Args:
+        key: position that the heads are said to attend to; -1 where they are said to attend to
+            none, and are left.
+        operands: positions whose tokens may be moved to.
+        answer: positions (example,) → the program's answer with that key.
+    """
+    own = sources.tokens.gather(1, key.clamp(min=0)[:, None])
+    free = operands & sources.visible & (sources.tokens != own)
+    draw = torch.from_numpy(rng("sources moved key", seed).random(free.shape))
+    other = (draw * free).argmax(1)
+    want, before = answer(other), answer(key)
+    asked = free.any(1) & (key >= 0) & (want != before) & (want >= 0)
+    pattern = torch.nn.functional.one_hot(other, free.shape[1]).to(sources.own_logits)
+    got = sources.answers(
+        sources.logits({head: sources.attending(head, pattern) for head in heads})
+    )
+    return Measured.of((got == want)[asked], (got == before)[asked])
+
+
+def same_values(codes: Int[Tensor, "example value"], *name: str | int) -> Int[Tensor, " example"]:
+    """For each input another one with the same values; itself where there is none."""
+    _, group = torch.unique(codes, dim=0, return_inverse=True)
+    order = order_of(len(codes), "same", *name)
+    order = order[torch.argsort(group[order], stable=True)]
+    rows = torch.empty_like(order)
+    sizes = torch.bincount(group)
+    start = 0
+    for size in sizes[sizes > 0].tolist():
+        members = order[start : start + size]
+        rows[members] = members.roll(1)
+        start += size
+    return rows
+
+
+def _codes(values: Values) -> Int[Tensor, "example value"]:
+    """The values of all variables of each input, side by side."""
+    return torch.cat([one.reshape(len(one), -1) for one in values.values()], 1).long()

@@ -1,0 +1,222 @@
+"""Sources: compositions equal patched forwards, and the tests made of them tell planted programs
+from others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mechint.config import ModelConfig
+from mechint.errors import NotApplicableError, UnknownNameError
+from mechint.explanation.sources import (
+    EMBEDDING,
+    Group,
+    Sources,
+    composed,
+    kept_without,
+    moved_key,
+    order_of,
+    reads,
+    resampled,
+    routed,
+    same_values,
+    swapped,
+)
+from mechint.models.transformer import HookedTransformer
+from mechint.subject import Subject
+from mechint.task import Batch
+
+N, CTX, VOCAB = 24, 5, 7
+SHAPES = [
+    {"n_layers": 1, "n_heads": 1, "attn_only": True},
+    {"n_layers": 1, "n_heads": 4, "normalization_type": "LN"},
+    {"n_layers": 2, "n_heads": 2, "use_bias": True},
+    {"n_layers": 3, "n_heads": 2, "normalization_type": "LN", "use_bias": True},
+    {"n_layers": 2, "n_heads": 2, "attention_dir": "bidirectional"},
+]
+
+
+def model_of(**shape: Any) -> HookedTransformer:
+    config = ModelConfig(d_model=16, d_vocab=VOCAB, d_vocab_out=VOCAB, n_ctx=CTX, **shape)
+    model = HookedTransformer(config, seed=3)
+    with torch.no_grad():
+        for number, weight in enumerate(model.parameters()):  # biases, too
+            draw = torch.Generator().manual_seed(number)
+            weight += 0.3 * torch.randn(weight.shape, generator=draw)
+    return model
+
+
+def tokens_of(n: int = N, ctx: int = CTX, vocab: int = VOCAB, seed: int = 0) -> Tensor:
+    return torch.randint(vocab, (n, ctx), generator=torch.Generator().manual_seed(seed))
+
+
+def sources_of(**shape: Any) -> Sources:
+    tokens = tokens_of()
+    return Sources(Subject(model_of(**shape), None, data=Batch(tokens, tokens[..., None])))
+
+
+def patched(sources: Sources, taken: dict[str, Tensor]) -> Tensor:
+    """Logits of the whole model with every head's output at the answer put there by hand."""
+    model, tokens = sources.subject.model, sources.tokens
+    names = ["blocks.0.hook_resid_pre"]
+    names += [f"blocks.{layer}.attn.hook_z" for layer in range(sources.subject.n_layers)]
+    held: dict[str, Tensor] = {}
+    model.run_with_hooks(
+        tokens, fwd_hooks=[(n, lambda x, hook, n=n: held.update({n: x.clone()})) for n in names]
+    )
+
+    def put(name: str) -> Any:
+        def edit(x: Tensor, hook: Any) -> Tensor:
+            x = x.clone()
+            if name.endswith("resid_pre"):
+                x[:, -1] = held[name][taken.get(EMBEDDING, torch.arange(len(x))), -1]
+                return x
+            layer = name.split(".")[1]
+            for head in range(x.shape[2]):
+                rows = taken.get(f"L{layer}H{head}", torch.arange(len(x)))
+                x[:, -1, head] = held[name][rows, -1, head]
+            return x
+
+        return edit
+
+    return model.run_with_hooks(tokens, fwd_hooks=[(n, put(n)) for n in names])[:, -1]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_composition_is_a_patched_forward(shape: dict[str, Any]) -> None:
+    sources = sources_of(**shape)
+    assert torch.allclose(sources.logits({}), sources.own_logits, atol=1e-5)
+    some = [EMBEDDING, sources.heads[-1]]
+    for names in ([sources.heads[0]], some, sources.names):
+        taken = {name: order_of(N, name) for name in names}
+        assert torch.allclose(sources.logits(taken), patched(sources, taken), atol=1e-5)
+        assert not torch.allclose(sources.logits(taken), sources.own_logits, atol=1e-3)
+    every = {name: order_of(N, 1) for name in sources.names}  # the whole input is another
+    assert torch.allclose(sources.logits(every), sources.own_logits[order_of(N, 1)], atol=1e-5)
+
+
+def test_a_wrapped_model_composes_by_hooks() -> None:
+    """The same model with a hook attached cannot be resumed, and runs through its hook points."""
+    plain = sources_of(n_layers=2, n_heads=2, normalization_type="LN")
+    taken = {name: order_of(N, name) for name in plain.names}
+    expected = plain.logits(taken)
+    plain.subject.model.add_hook("blocks.0.hook_resid_post", lambda x, hook: x)
+    assert torch.allclose(plain.logits(taken), expected, atol=1e-5)
+
+
+def test_outputs_under_patterns_and_mixed_keys() -> None:
+    sources = sources_of(n_layers=2, n_heads=2, normalization_type="LN")
+    for head in sources.heads:
+        own = sources.attending(head, sources.pattern(head))
+        assert torch.allclose(own, sources.written(head), atol=1e-5)
+        unsaid = torch.full((N, CTX), torch.nan)
+        assert torch.allclose(sources.attending(head, unsaid), own, atol=1e-5)
+        same = torch.arange(N)[:, None].expand(N, CTX)
+        assert torch.allclose(sources.mixed(head, same), own, atol=1e-5)
+    # keys of layer 0 from other inputs are the layer on an input of mixed tokens
+    rows = torch.stack([order_of(N, key) for key in range(CTX)], 1)
+    rows[:, -1] = torch.arange(N)
+    mixed = sources.tokens[rows, torch.arange(CTX)]
+    _, cache = sources.subject.model.run_with_cache(mixed)
+    z = torch.einsum("nt,ntd->nd", sources.pattern("L0H1"), cache["v", 0][:, :, 1])
+    assert torch.allclose(sources.mixed("L0H1", rows), z, atol=1e-5)
+
+
+def test_names_that_are_none() -> None:
+    sources = sources_of(n_layers=1, n_heads=2)
+    with pytest.raises(UnknownNameError, match="L0H7"):
+        sources.logits({"L0H7": torch.arange(N)})
+    with pytest.raises(UnknownNameError, match="L1H0"):
+        sources.pattern("L1H0")
+    subject = sources.subject
+    vars(subject)["hooks"] = subject.hooks - {"blocks.0.attn.hook_v"}
+    with pytest.raises(NotApplicableError, match="hook_v"):
+        Sources(subject)
+
+
+def test_an_order_has_no_fixed_point_and_partners_share_their_values() -> None:
+    assert not bool((order_of(50, "a") == torch.arange(50)).any())
+    codes = tokens_of(50, 1, 4)
+    rows = same_values(codes, "a")
+    assert torch.equal(codes[rows], codes) and torch.equal(rows.sort().values, torch.arange(50))
+    assert int((rows == torch.arange(50)).sum()) == 0
+
+
+# --- a planted copy -------------------------------------------------------------------------------
+def copier(attends: float = 30.0) -> Subject:
+    """A head that looks for the largest of four tokens and writes it; its unembedding reads it."""
+    n = 6
+    config = ModelConfig(
+        d_model=2 * n + 3, n_heads=1, d_head=n, d_vocab=n + 1, d_vocab_out=n, n_ctx=5,
+        attn_only=True, use_bias=False,
+    )  # fmt: skip
+    model = HookedTransformer(config, seed=0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.embed.W_E[:n, :n] = torch.eye(n)
+        model.embed.W_E[:n, 2 * n] = torch.arange(n).float()  # size
+        model.embed.W_E[n, 2 * n + 1] = 1.0  # the query
+        model.blocks[0].attn.W_Q[0, 2 * n + 1, 0] = attends
+        model.blocks[0].attn.W_K[0, 2 * n, 0] = 1.0
+        model.blocks[0].attn.W_V[0, :n, :n] = torch.eye(n)
+        model.blocks[0].attn.W_O[0, :n, n : 2 * n] = 10 * torch.eye(n)
+        model.unembed.W_U[n : 2 * n] = torch.eye(n)
+    tokens = tokens_of(300, 5, n)
+    tokens[:, -1] = n
+    return Subject(model, None, data=Batch(tokens, tokens[..., None]))
+
+
+def test_tests_of_a_planted_copy() -> None:
+    sources = Sources(copier())
+    tokens = sources.tokens
+    largest = tokens[:, :4].argmax(1)
+    assert torch.equal(sources.own, tokens[:, :4].amax(1))
+    group = Group(("L0H0",), lambda tokens, at: {"m": tokens[:, :4].amax(1)})
+
+    def one_hot(key: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(key, 5).float()
+
+    right = composed(sources, [group], lambda v: v["m"], [EMBEDDING])[0]
+    assert right.share == 1.0 and right.null is not None and right.null < 0.6
+    assert swapped(sources, [group], 0, lambda v: v["m"]).share == 1.0
+    assert swapped(sources, [group], 0, lambda v: 5 - v["m"]).share == 0.0
+    assert resampled(sources, [group], [EMBEDDING]).share == 1.0
+    assert kept_without(sources, [EMBEDDING]).share == 1.0
+    assert kept_without(sources, ["L0H0"]).share < 0.6
+    rule = {"L0H0": lambda tokens, at: one_hot(tokens[:, :4].argmax(1))}
+    true = routed(sources, rule)
+    assert true.share == 1.0 and true.null is not None and true.null < 0.6
+    assert (
+        routed(sources, {"L0H0": lambda tokens, at: one_hot(tokens[:, :4].argmin(1))}).share < 0.2
+    )
+    fixed = {"L0H0": lambda tokens, at: one_hot(torch.zeros_like(at))}
+    assert routed(sources, fixed).null is None  # depends on no input, so nothing could differ
+    operands = torch.arange(5) < 4
+    moved = moved_key(
+        sources, ["L0H0"], largest, operands.expand(300, 5),
+        lambda key: tokens.gather(1, key[:, None])[:, 0],
+    )  # fmt: skip
+    assert (moved.share, moved.null) == (1.0, 0.0)
+    seen = reads(sources, {"L0H0": one_hot(largest).bool()})
+    assert seen.share == 1.0 and seen.null is not None and seen.null < 0.6
+    first = reads(sources, {"L0H0": (torch.arange(5) == 0).expand(300, 5)})
+    assert first.share < 0.6
+
+
+def test_combinations_that_no_input_has_are_counted_apart() -> None:
+    sources = sources_of(n_layers=1, n_heads=2)
+    groups = [
+        Group(("L0H0",), lambda tokens, at: {"a": tokens[:, 0]}),
+        Group(("L0H1",), lambda tokens, at: {"b": tokens[:, 1]}),
+    ]
+    every, seen, unseen = composed(sources, groups, lambda v: v["a"])
+    assert every.n == N == seen.n + unseen.n and every.hits == seen.hits + unseen.hits
+    pairs = {(int(a), int(b)) for a, b in sources.tokens[:, :2]}
+    first, second = order_of(N, "composed", 0, 0), order_of(N, "composed", 1, 0)
+    drawn = zip(sources.tokens[first, 0].tolist(), sources.tokens[second, 1].tolist(), strict=True)
+    assert seen.n == sum(pair in pairs for pair in drawn)
