@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import mechint
 
 ROOT = Path(__file__).parents[1]
@@ -184,6 +186,54 @@ def test_light_commands_load_no_heavy_library() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "Usage: mechint" in done.stdout
+
+
+NOT_NEEDED = {
+    *("transformers", "tokenizers", "datasets", "pyarrow", "pandas", "pytest", "_pytest"),
+    *("plotly", "matplotlib", "jinja2", "pyvene", "wandb", "scipy.stats"),
+}
+"""What no command on a native model needs for its page of text."""
+HOOK_POINTS = {
+    "transformer_lens",
+    "transformer_lens.HookedRootModule",
+    "transformer_lens.conversion_utils",
+    "transformer_lens.conversion_utils.conversion_steps",
+    "transformer_lens.conversion_utils.conversion_steps.base_tensor_conversion",
+    "transformer_lens.hook_points",
+    "transformer_lens.utilities",
+    "transformer_lens.utilities.devices",
+    "transformer_lens.utilities.slice",
+    "transformer_lens.utilities.tensors",
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train modular-arithmetic --set p=7 --set steps=2 --out run",
+        "analyze clock.pt",
+        "explain clock.pt",
+        "analyze clock.pt pizza.pt",
+    ],
+)
+def test_commands_on_native_models_import_what_they_use(line: str, tmp_path: Path) -> None:
+    for name in ("clock.pt", "pizza.pt"):
+        (tmp_path / name).symlink_to(ROOT / "examples" / "models" / name)
+    script = (
+        "import sys\n"
+        "from mechint.cli import main\n"
+        f"try:\n    main({line.split()})\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "print(*sys.modules, sep='\\n', file=open('modules.txt', 'w'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set((tmp_path / "modules.txt").read_text().split())
+    assert not loaded & NOT_NEEDED
+    assert {name for name in loaded if name.startswith("transformer_lens")} == HOOK_POINTS
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Any
 
 CONFIDENCE = 0.95
 
@@ -14,7 +15,11 @@ def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
     >>> round(low, 4), round(high, 4)
     (0.0, 0.0092)
     """
-    return _interval(hits, n, "exact")
+    inverse: Any = _special().betaincinv
+    tail = (1 - CONFIDENCE) / 2
+    low = inverse(hits, n - hits + 1, tail) if hits else 0.0
+    high = inverse(hits + 1, n - hits, 1 - tail) if hits < n else 1.0
+    return float(low), float(high)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
@@ -24,13 +29,17 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     >>> round(low, 4), round(high, 4)
     (0.5958, 0.9821)
     """
-    return _interval(hits, n, "wilson")
-
-
-def _interval(hits: int, n: int, method: Literal["exact", "wilson"]) -> tuple[float, float]:
-    from scipy.stats import binomtest
-
     if not n:
         return 0.0, 1.0
-    low, high = binomtest(hits, n).proportion_ci(CONFIDENCE, method=method)
-    return float(low), float(high)
+    share = hits / n
+    z = float(_special().ndtri((1 + CONFIDENCE) / 2))
+    center = share + z * z / (2 * n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = (center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)
+    return (low if hits else 0.0), (high if hits < n else 1.0)
+
+
+def _special() -> Any:
+    from scipy import special  # scipy.stats, which has both, takes a second to import
+
+    return special

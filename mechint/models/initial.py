@@ -1,6 +1,6 @@
 """The parameters of a transformer before training: names, shapes and initial values.
 
-Apart from the module that has hooks, so that training does not import TransformerLens.
+Apart from the module that has hooks, which training does not need.
 """
 
 from __future__ import annotations

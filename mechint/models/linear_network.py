@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
-from transformer_lens.hook_points import HookPoint
 
+from mechint.models.hook_points import HookedRootModule, HookPoint
 from mechint.models.protocol import Capability
 
 

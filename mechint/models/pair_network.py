@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from mechint.errors import ParameterError
 from mechint.models.foreign.native import NativeModel
+from mechint.models.hook_points import HookPoint
 from mechint.models.pair_config import PairNetworkConfig, parameter_shapes
 from mechint.models.protocol import ModelDescription
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from mechint.models import linear_bottleneck, two_layer
 from mechint.models.foreign.native import NativeModel
+from mechint.models.hook_points import HookPoint
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
 from mechint.models.two_layer import TwoLayerConfig
 

@@ -12,24 +12,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import ActivationCache
-from transformer_lens.hook_points import HookPoint
 
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.foreign.native import NativeModel
 from mechint.models.forward import Forward
+from mechint.models.hook_points import HookPoint
 from mechint.models.initial import initialize, parameter_shapes
 from mechint.models.layers import linear
 from mechint.models.protocol import Capability
 from mechint.models.rows import RowLayout
 from mechint.models.stacks import WeightStacks
 from mechint.task.batch import Vocabulary
+
+if TYPE_CHECKING:
+    from transformer_lens import ActivationCache
 
 RETURN_TYPES = ("logits", "loss", "both", None)
 
@@ -274,6 +276,8 @@ class HookedTransformer(NativeModel, WeightStacks):
         result, kept = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kw)
         if not return_cache_object:
             return result, kept
+        from transformer_lens import ActivationCache  # and with it the rest of the package
+
         return result, ActivationCache(kept, self, has_batch_dim=not remove_batch_dim)
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from transformer_lens import HookedRootModule
 
 from mechint.errors import CheckpointError
+from mechint.models.hook_points import HookedRootModule
 from mechint.models.protocol import Capability
 
 

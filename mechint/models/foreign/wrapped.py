@@ -23,11 +23,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
-from transformer_lens import HookedRootModule
-from transformer_lens.hook_points import HookPoint
 
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.models.foreign.untouched import evaluating
+from mechint.models.hook_points import HookedRootModule, HookPoint
 from mechint.models.protocol import Capability, ModelDescription, n_blocks, size_of
 from mechint.models.stacks import HEAD_WEIGHTS
 
