@@ -14,7 +14,7 @@ from scipy.stats import binom
 import probes
 from mechint import figures, planted
 from mechint.config import ModelConfig
-from mechint.decide.null import LUCK, samples_needed, why_undecidable
+from mechint.decide.null import COLLISION_LEVEL, samples_needed, why_undecidable
 from mechint.models.transformer import HookedTransformer
 from mechint.probe import Need, Probe
 from mechint.probe.report import CHANCE_LEVEL, Performance, Report, performance
@@ -281,7 +281,7 @@ def test_samples_that_luck_alone_does_not_explain_deny_a_perfect_mechanism(
     """Each sample is the observed arrangement once in 3,000 times."""
     samples = [1.0] * reached + [0.0] * (499 - reached)
     null = Null.sampled("length", 1.0, samples, "", 3000)
-    assert (binom.sf(reached - 1, 499, 1 / 3000) < LUCK) == denies
+    assert (binom.sf(reached - 1, 499, 1 / 3000) < COLLISION_LEVEL) == denies
     assert (null.too_few_arrangements(0.002) is None) == denies
 
 

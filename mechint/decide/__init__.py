@@ -1,6 +1,29 @@
-"""Decisions: nulls, intervals, and the rule that turns evidence into a verdict."""
+"""Decisions: evidence, bounds, nulls, chance, and the one rule that makes a verdict of them.
 
+found = decide(Evidence.share(97, 100), bound=Bound(0.9), chance=Skill(0.99, 0.1, 100))
+found.verdict                         # "yes", "no", "unclear" or "untested"
+"""
+
+from mechint.decide._rule import YES, Decision, Verdict, all_of, decide
+from mechint.decide.chance import Skill, best_constant
+from mechint.decide.evidence import Bound, Evidence
 from mechint.decide.intervals import clopper_pearson, wilson
 from mechint.decide.null import MaxNull, Null
+from mechint.decide.words import Claim
 
-__all__ = ["MaxNull", "Null", "clopper_pearson", "wilson"]
+__all__ = [
+    "YES",
+    "Bound",
+    "Claim",
+    "Decision",
+    "Evidence",
+    "MaxNull",
+    "Null",
+    "Skill",
+    "Verdict",
+    "all_of",
+    "best_constant",
+    "clopper_pearson",
+    "decide",
+    "wilson",
+]

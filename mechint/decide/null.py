@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Num, Shaped
 from mechint.errors import counted
 from mechint.system.jsonable import from_jsonable, to_jsonable
 
-LUCK = 0.05
+COLLISION_LEVEL = 0.05
 """Samples deny a perfect mechanism where its chance of as many is below this."""
 
 
@@ -65,7 +65,7 @@ def multinomial(sizes: Iterable[int], alike: Iterable[int] = ()) -> float:
     return math.exp(log) if log < 700 else math.inf
 
 
-TINY = 1e-12
+MIN_PRINTED_P = 1e-12
 """Smaller p-values are not told apart where they are printed: no null is known so well."""
 
 
@@ -133,7 +133,7 @@ class Null:
         from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
         tail: Any = special.bdtrc  # pyright: ignore
-        if tail(reached - 1, self.samples, 1 / self.arrangements) < LUCK:
+        if tail(reached - 1, self.samples, 1 / self.arrangements) < COLLISION_LEVEL:
             return None
         return (
             f"{few}, so that {reached} of {self.samples} null samples may reach a perfect one, "
@@ -151,8 +151,8 @@ class Null:
         >>> Null("accuracy", 1.0, 0.1, 0.01, 0.0, "binomial").p_text
         'p < 1e-12'
         """
-        if self.p_value < TINY:
-            return f"p < {TINY:g}"
+        if self.p_value < MIN_PRINTED_P:
+            return f"p < {MIN_PRINTED_P:g}"
         sign = "≤" if self.samples and self.p_value <= self.floor * (1 + 1e-9) else "="
         return f"p {sign} {self.p_value:.2g}"
 
@@ -181,8 +181,9 @@ class Null:
     ) -> Null:
         """From null samples (samples,); larger is more surprising."""
         values = np.asarray(null, dtype=np.float64)
-        # what is not a number is no surprise
-        p_value = (1 + int((~(values < observed)).sum())) / (1 + len(values))
+        # a sample or an observation that is not a number counts as reaching what was observed
+        reached = np.isnan(values) | np.isnan(observed) | (values >= observed)
+        p_value = (1 + int(reached.sum())) / (1 + len(values))
         with np.errstate(invalid="ignore"):  # infinities have no spread: NaN, not a warning
             spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
             mean = float(values.mean())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from mechint.decide.null import TINY, Null
+from mechint.decide.null import MIN_PRINTED_P, Null
 from mechint.errors import ParameterError
 from mechint.figures.figure import Figure
 from mechint.system.jsonable import (
@@ -112,8 +112,8 @@ class Finding:
         """
         if self.p_value is None:
             return ""
-        if self.p_value < TINY:
-            return f"p < {TINY:g}"
+        if self.p_value < MIN_PRINTED_P:
+            return f"p < {MIN_PRINTED_P:g}"
         samples = (self.null or "").rpartition(", ")[2]
         at_floor = samples.isdigit() and self.p_value * (1 + int(samples)) <= 1 + 1e-9
         return f"p {'≤' if at_floor else '='} {self.p_value:.2g}"

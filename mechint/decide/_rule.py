@@ -1,0 +1,125 @@
+"""The rule by which evidence becomes a verdict: in findings, audits, studies and calibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from mechint.decide.chance import Skill
+from mechint.decide.evidence import Bound, Evidence
+from mechint.decide.null import Null, why_undecidable
+from mechint.errors import counted
+
+Verdict = Literal["yes", "no", "unclear", "untested"]
+
+LEVEL = 0.05
+"""Level at which a null is beaten where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict, and the reason for it where it is not "yes".
+
+    verdict: "yes"; "no"; "unclear", the numbers cannot carry either; "untested", nothing could have
+    failed.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return self.verdict == "yes"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"verdict": self.verdict, "reason": self.reason}
+
+
+YES = Decision("yes")
+
+
+def decide(
+    evidence: Evidence,
+    *,
+    null: Null | Sequence[Null] = (),
+    bound: Bound | None = None,
+    level: float = LEVEL,
+    chance: Skill | None = None,
+    least: int = 1,
+) -> Decision:
+    """Decide whether evidence beats its nulls and lies beyond its bound.
+
+    Args:
+        evidence: the number, with its counts or resamples. null: all have to be beaten at `level`;
+            one whose samples or arrangements cannot reach it decides nothing. bound: "yes" where
+            the near end of the interval lies beyond it, "no" where the far end does not, and
+            "unclear" where the interval has the bound in it. chance: the model's accuracy beside
+            chance: of a model at chance nothing is decided, and a bound `above_chance` is a share
+            of this accuracy above it. least: the fewest observations.
+
+    Returns:
+        "untested" without an observation; "unclear" with fewer than `least`, of a number that is
+        not finite, of a model at chance, and where null or bound cannot be decided; else "yes" or
+        "no".
+
+    >>> decide(Evidence.share(99, 100), bound=Bound(0.9))
+    Decision(verdict='yes', reason='')
+    >>> decide(Evidence.share(92, 100), bound=Bound(0.9)).verdict
+    'unclear'
+    >>> decide(Evidence.share(50, 100), bound=Bound(0.9)).reason
+    '0.500 (0.404 to 0.596), not above 0.9'
+    >>> decide(Evidence.share(0, 0), bound=Bound(0.9)).verdict
+    'untested'
+    >>> near_chance = Skill(0.16, 0.11, 4000)
+    >>> decide(Evidence.share(15, 100), bound=Bound(0.9, above_chance=True), chance=near_chance)
+    Decision(verdict='unclear', reason='0.150 (0.093 to 0.233), not clearly above 0.155')
+    """
+    nulls = (null,) if isinstance(null, Null) else tuple(null)
+    if not evidence.n:
+        return Decision("untested", "no input on which it could fail")
+    if evidence.n < least:
+        few = f"{counted(evidence.n, 'input')}, where at least {least} are needed"
+        return Decision("unclear", few)
+    if chance is not None and chance.reason:
+        return Decision("unclear", chance.reason)
+    if math.isnan(evidence.value):
+        return Decision("unclear", "the number is not defined")
+    if (reason := why_undecidable(nulls, level)) is not None:
+        return Decision("unclear", reason)
+    for one in nulls:
+        if one.p_value > level * (1 + 1e-9):
+            return Decision("no", f"{one.metric}: {one.p_text} of the null, {level:g} asked for")
+    if bound is None:
+        return YES
+    if bound.above_chance:
+        assert chance is not None, "a bound above chance needs the chance"
+        bound = replace(bound, value=chance.at(bound.value), above_chance=False)
+    return _held_to(bound, evidence)
+
+
+def _held_to(bound: Bound, evidence: Evidence) -> Decision:
+    near, far = bound.ends(evidence)
+    if bound.beyond(near):
+        return YES
+    verdict: Verdict = "unclear" if bound.beyond(far) else "no"
+    words = f"{evidence}, {'not' if verdict == 'no' else 'not clearly'} {bound.side}"
+    return Decision(verdict, f"{words} {bound.value:.3g}")
+
+
+def all_of(decisions: Iterable[Decision]) -> Decision:
+    """What several tests of one claim come to: "no" where one says so, else "unclear" where one
+    does, else "yes" where one could have failed, else "untested".
+
+    >>> all_of([YES, Decision("untested", "no input")])
+    Decision(verdict='yes', reason='')
+    >>> all_of([YES, Decision("no", "a"), Decision("unclear", "b")]).reason
+    'a'
+    """
+    found = list(decisions)
+    for verdict in ("no", "unclear", "yes", "untested"):
+        for one in found:
+            if one.verdict == verdict:
+                return one
+    return Decision("untested", "it has no test")

@@ -1,0 +1,156 @@
+"""Evidence: a measured number with what its interval is counted from; bounds that it is held to.
+
+A measurement hands over counts or resamples; the interval is made here, once for all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from mechint.decide.intervals import CONFIDENCE, wilson
+from mechint.system.jsonable import to_jsonable
+
+RESAMPLES = 400
+"""Bootstrap resamples of the inputs behind an interval."""
+
+Side = Literal["above", "below"]
+End = Literal["near end", "value"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A number, the count of observations behind it, and its 95% interval.
+
+    value: the statistic; NaN where it is not defined. n: observations, each counted once. hits: of
+    a share, how many of the n. draws (resample,): of another statistic, its values on resamples of
+    the observations. Without hits and draws the interval is the value alone.
+    """
+
+    value: float
+    n: int
+    hits: int | None = None
+    draws: Float[np.ndarray, " resample"] | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def share(cls, hits: int, n: int) -> Evidence:
+        """`hits` of `n` observations.
+
+        >>> found = Evidence.share(9, 10)
+        >>> found.value, round(found.low, 2), round(found.high, 2)
+        (0.9, 0.6, 0.98)
+        """
+        return cls(value=hits / n if n else math.nan, n=n, hits=hits)
+
+    @classmethod
+    def ratio(
+        cls, part: Float[np.ndarray, " input"], whole: Float[np.ndarray, " input"] | float = 1.0
+    ) -> Evidence:
+        """Σ part / Σ whole over the inputs, with a bootstrap over them; the mean where whole is 1.
+
+        All ratios over the same number of inputs take the same resamples, so that two of them may
+        be subtracted.
+
+        >>> found = Evidence.ratio(np.array([0.0, 0.1, 0.2, 0.1] * 50))
+        >>> round(found.value, 3), round(found.low, 2), round(found.high, 2)
+        (0.1, 0.09, 0.11)
+        """
+        n = len(part)
+        total = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
+        if not n or not total.sum():
+            return cls(value=math.nan, n=n)
+        counts = np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), RESAMPLES)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            draws = (counts @ part) / (counts @ total)
+        return cls(value=float(part.sum() / total.sum()), n=n, draws=draws)
+
+    @classmethod
+    def determination(
+        cls, errors: Float[np.ndarray, " input"], totals: Float[np.ndarray, " input"]
+    ) -> Evidence:
+        """R² = 1 - Σ errors / Σ totals of squares per input, with a bootstrap over the inputs.
+
+        >>> Evidence.determination(np.array([0.1, 0.3]), np.array([1.0, 1.0])).value
+        0.8
+        """
+        left = cls.ratio(errors, totals)
+        draws = None if left.draws is None else 1 - left.draws
+        return cls(value=1 - left.value, n=left.n, draws=draws)
+
+    def __sub__(self, other: Evidence) -> Evidence:
+        """The difference of two statistics on the same resamples of the same inputs."""
+        assert self.draws is not None and other.draws is not None and self.n == other.n
+        return Evidence(value=self.value - other.value, n=self.n, draws=self.draws - other.draws)
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """95%: Wilson's of a share, percentiles of resamples, else the value alone."""
+        if self.hits is not None:
+            return wilson(self.hits, self.n)
+        if self.draws is None or not np.isfinite(self.draws).all():
+            return self.value, self.value
+        tail = (1 - CONFIDENCE) / 2
+        low, high = np.quantile(self.draws, [tail, 1 - tail])
+        return float(low), float(high)
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return self.interval[1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Value, interval and counts as JSON values."""
+        made = {"value": self.value, "interval": list(self.interval), "n": self.n}
+        return to_jsonable(made | ({} if self.hits is None else {"hits": self.hits}))
+
+    def __str__(self) -> str:
+        if self.hits is None and self.draws is None:
+            return f"{self.value:.3g}"
+        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound that a number has to lie beyond.
+
+    side: "above", as sufficiency asks, or "below", as necessity and irrelevance do. of: "near end"
+    asks it of the whole interval, so that the end nearest to the bound decides; "value" of the
+    number alone. above_chance: of accuracies, the bound is a share of the model's own, both taken
+    above chance, so that 0 is what a constant answer has and 1 what the model has.
+    """
+
+    value: float
+    side: Side = "above"
+    of: End = "near end"
+    above_chance: bool = False
+
+    def beyond(self, number: float) -> bool:
+        """Return whether a number lies beyond the bound.
+
+        >>> Bound(0.9).beyond(0.95), Bound(0.1, "below").beyond(0.05), Bound(0.0).beyond(0.0)
+        (True, True, False)
+        """
+        return number > self.value if self.side == "above" else number < self.value
+
+    def ends(self, evidence: Evidence) -> tuple[float, float]:
+        """The ends of the interval: the one nearest to the bound for a number beyond it, then the
+        other.
+        """
+        if self.of == "value":
+            return evidence.value, evidence.value
+        low, high = evidence.interval
+        return (low, high) if self.side == "above" else (high, low)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return vars(self).copy()

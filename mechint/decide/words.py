@@ -1,0 +1,52 @@
+"""Words of decisions: one table for findings, claims of explanations and claims of studies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mechint.decide._rule import Decision, Verdict
+
+CLAIM: Mapping[Verdict, str] = {
+    "yes": "stands",
+    "no": "wrong",
+    "unclear": "unclear",
+    "untested": "untested",
+}
+"""Standing of a part, a route or another claim of an explanation."""
+STUDY: Mapping[Verdict, str] = {
+    "yes": "supported",
+    "no": "refuted",
+    "unclear": "inconclusive",
+    "untested": "not run",
+}
+"""Verdict on a claim of a study."""
+STANDINGS: Mapping[str, str] = {
+    "stands": "every claim has a test that could fail, and passes it",
+    "superfluous": "stands, with parts that are needless or untested",
+    "unclear": "a test cannot be decided on these inputs",
+    "incomplete": "nothing false, but it does not suffice",
+    "wrong": "a test contradicts a claim",
+    "untested": "nothing could be tested",
+    "refused": "the model answers at chance, or no program was found",
+}
+"""Standing of an explanation, best first, and its meaning."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim in words, for each verdict.
+
+    >>> Claim(yes="It adds.", no="It does not add.").say(Decision("no"))
+    'It does not add.'
+    """
+
+    yes: str
+    no: str
+    unclear: str = ""
+
+    def say(self, decision: Decision) -> str:
+        """The words for a decision; those of "unclear" where nothing was tested."""
+        if decision.verdict in ("yes", "no"):
+            return self.yes if decision.verdict == "yes" else self.no
+        return self.unclear or f"Unclear: {decision.reason}"
