@@ -98,13 +98,13 @@ $(PEER)/.installed:
 	$(PEER)/bin/python -m pip install --quiet torch==2.13.0 transformer-lens==3.9.0
 	touch $@
 
-docs: $(STAMP)  ## the documentation as a site of pages, in site/
+docs: $(STAMP)  ## the documentation as a site of pages, in site/; a warning stops it
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	GALLERY=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	GALLERY=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -W error -m mkdocs build --quiet
 	@echo "site/index.html; python -m http.server --directory site serves it with search"
 
 gallery: $(STAMP)  ## the five studies, examples, tasks and probes as pages, in gallery/
-	$(BIN)/mechint gallery build results --out gallery
+	$(BIN)/python -W error -m mechint gallery build results --out gallery
 
 gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept in results/ (half an hour)
 	$(BIN)/python docs/site/measure.py tasks
@@ -112,7 +112,7 @@ gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept 
 	$(BIN)/python docs/site/measure.py examples
 
 notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/
-	$(BIN)/python docs/site/notebooks.py examples/*.py --out notebooks
+	$(BIN)/python -W error docs/site/notebooks.py examples/*.py --out notebooks
 
 studies: $(STAMP)  ## the five papers at size laptop (about two hours on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop --yes || true; done

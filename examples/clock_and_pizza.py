@@ -13,7 +13,7 @@ import mechint
 import tasks
 from mechint import planted
 
-MODELS = Path(__file__).parent / "models" if "__file__" in globals() else Path("examples/models")
+MODELS = Path(__file__).parent / "models"
 subjects = {
     "ordinary attention": mechint.load(MODELS / "clock.pt"),
     "constant attention": mechint.load(MODELS / "pizza.pt"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import mechint
 import probes
 
-MODELS = Path(__file__).parent / "models" if "__file__" in globals() else Path("examples/models")
+MODELS = Path(__file__).parent / "models"
 subject = mechint.load(MODELS / "clock.pt")
 
 # %% Clusters, phases, and what each cluster is worth

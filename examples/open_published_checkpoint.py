@@ -13,7 +13,7 @@ from pathlib import Path
 
 import mechint
 
-MODELS = Path(__file__).parent / "models" if "__file__" in globals() else Path("examples/models")
+MODELS = Path(__file__).parent / "models"
 arguments = [] if "ipykernel" in sys.modules else sys.argv[1:]  # a notebook has a kernel's
 path, task, *settings = arguments or [MODELS / "clock.pt", "modular-arithmetic", "p=29"]
 parameters = {name: json.loads(value) for name, value in (one.split("=") for one in settings)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import mechint
 from mechint.report import page_of, write_page
 
-MODELS = Path(__file__).parent / "models" if "__file__" in globals() else Path("examples/models")
+MODELS = Path(__file__).parent / "models"
 account = mechint.analyze(mechint.load(MODELS / "clock.pt"))
 account
 

@@ -1,14 +1,18 @@
-"""Every script in examples/ runs, learns what it says, and its control does not.
+"""Every script in examples/ runs as the notebook that is made of it, learns what it says, and its
+control does not.
 
 Presets are replaced by smaller ones, so that scripts that train take seconds.
 """
 
 from __future__ import annotations
 
-import runpy
+import importlib.util
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -97,17 +101,34 @@ ABOVE_CHANCE = 0.08
 """Accuracy by which a control may exceed chance: what few held-out examples scatter."""
 
 
+@pytest.fixture(scope="module")
+def notebooks() -> ModuleType:
+    path = EXAMPLES.parent / "docs" / "site" / "notebooks.py"
+    spec = importlib.util.spec_from_file_location("notebooks", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["notebooks"] = module  # its dataclass asks for it
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run a script in a fresh folder, with small presets; the names that it leaves."""
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notebooks: ModuleType) -> Run:
+    """Run the notebook of a script in the fresh folder where it lies, with small presets; the names
+    that it leaves.
+    """
     for name, preset in SMALL.items():
         monkeypatch.setattr(TASKS[name], "presets", {"fast": preset})
 
     def call(name: str, *arguments: str) -> dict[str, Any]:
         monkeypatch.chdir(tmp_path)
-        script = EXAMPLES / f"{name}.py"
-        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
-        return runpy.run_path(str(script))
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        (made,) = notebooks.write_notebooks([EXAMPLES / f"{name}.py"], tmp_path)
+        names: dict[str, Any] = {"__name__": "__main__"}
+        for cell in json.loads(made.read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                exec(compile(cell["source"], made.name, "exec"), names)
+        return names
 
     return call
 
@@ -311,6 +332,15 @@ def test_the_transformer_lens_tutorial_finds_the_induction_head(run: Run) -> Non
     left = run("transformer_lens_tutorial")
     assert left["predicted"].equal(left["answers"])
     assert left["answer_logit"](left["without"]).item() < 0.1 * left["high"].item()
+
+
+@pytest.mark.full
+def test_jupyter_runs_a_notebook_in_its_own_folder(tmp_path: Path, notebooks: ModuleType) -> None:
+    (made,) = notebooks.write_notebooks([EXAMPLES / "circuits.py"], tmp_path / "notebooks")
+    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--stdout"]
+    done = subprocess.run([*command, str(made)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "image/svg+xml" in done.stdout or "<svg" in done.stdout
 
 
 @pytest.mark.full

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import html
 import io
 import os
@@ -12,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
@@ -20,6 +21,11 @@ import pages  # noqa: E402  (beside this file)
 
 from mechint.report import build_gallery, find_pages  # noqa: E402
 
+OUTPUT = "<!-- output -->"
+FORMULA = (
+    r'<(?P<tag>span|div) class="arithmatex">\\(?:\(|(?P<block>\[))'
+    r"(?P<tex>.*?)\\[)\]]</(?P=tag)>"
+)
 FETCHED = r'<script src="https://[^"]*iframe-worker[^"]*"></script>'
 
 
@@ -58,46 +64,42 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Lead to pages of the site where the repository has code alone; run what shows its output,
-    and draw formulas.
+    """Lead to pages of the site where the repository has code alone; run the Python of a page whose
+    blocks show their output, from top to bottom in one namespace.
     """
-    text = formulas(pages.on_site(markdown))
-    return re.sub(r"```python\n(.*?)```\n\n<!-- output -->", _with_output, text, flags=re.DOTALL)
+    text = pages.on_site(markdown)
+    if OUTPUT not in text:
+        return text
+    names: dict[str, Any] = {"__name__": f"docs.{page.file.name}"}
+
+    def run(block: re.Match[str]) -> str:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block["code"], page.file.src_uri, "exec"), names)
+        if not block["output"]:
+            return block[0]
+        return f"```python\n{block['code']}```\n\n```text\n{printed.getvalue().rstrip()}\n```"
+
+    pattern = rf"```python\n(?P<code>.*?)```(?P<output>\n\n{OUTPUT})?"
+    return re.sub(pattern, run, text, flags=re.DOTALL)
 
 
-def _with_output(block: re.Match[str]) -> str:
-    """A block of Python, and what it prints."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(block[1], "docs", "exec"), {"__name__": "docs"})
-    return f"```python\n{block[1]}```\n\n```text\n{printed.getvalue().rstrip()}\n```"
+def on_page_content(page_html: str, page: Any, config: Any, files: Files) -> str:
+    """Formulas as MathML, which browsers draw without a script, in place of their TeX."""
+    return re.sub(FORMULA, _as_mathml, page_html, flags=re.DOTALL)
 
 
-def formulas(text: str) -> str:
-    """The text with formulas between dollars as drawings, outside of code."""
-    parts = re.split(r"(```.*?```|`[^`]*`|^    [^\n]*$)", text, flags=re.DOTALL | re.MULTILINE)
-    drawn = [re.sub(r"\$([^$\n]+)\$", _formula, part) for part in parts[::2]]
-    parts[::2] = drawn
-    return "".join(parts)
+def _as_mathml(found: re.Match[str]) -> str:
+    """One formula, of the extension arithmatex, as MathML named by its TeX.
 
-
-def _formula(found: re.Match[str]) -> str:
-    """A formula in TeX as an SVG of the text's color; as code where it cannot be drawn."""
-    from matplotlib import mathtext
-
-    held = io.BytesIO()
-    try:
-        depth = mathtext.math_to_image(f"${found[1]}$", held, format="svg")
-    except ValueError:
-        return f"`{found[1]}`"
-    svg = held.getvalue().decode()
-    svg = svg[svg.index("<svg") :].replace("\n", " ")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    mark = hashlib.sha256(found[1].encode()).hexdigest()[:8]
-    svg = re.sub(r'(id="|#)([\w-]+)', rf"\g<1>{mark}-\2", svg)
-    label = html.escape(found[1], quote=True)
-    style = f'style="vertical-align:-{depth * 1.05:.1f}pt;fill:currentColor"'
-    return svg.replace("<svg", f'<svg class="formula" role="img" aria-label="{label}" {style}', 1)
+    Raises:
+        PluginError: the library does not know a command in it.
+    """
+    tex = html.unescape(found["tex"]).strip()
+    shown = convert(tex, display="block" if found["block"] else "inline")
+    if "\\" in shown:
+        raise PluginError(f"formula {tex}: latex2mathml leaves a command as it is")
+    return shown.replace("<math ", f'<math aria-label="{html.escape(tex, quote=True)}" ', 1)
 
 
 def on_post_build(config: Any) -> None:

@@ -224,7 +224,8 @@ def example_page(name: str, runs: Path, *, folder: Path = Path("examples")) -> P
         task=next((one for one in TASKS.names() if f'"{one}"' in text), ""),
         downloads={
             script.name: text,
-            f"{script.stem}.ipynb": json.dumps(notebook(text), indent=1) + "\n",
+            f"{script.stem}.ipynb": json.dumps(notebook(text, f"examples/{script.name}"), indent=1)
+            + "\n",
         },
     )
     return _dated(page, "example")

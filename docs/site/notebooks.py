@@ -1,6 +1,8 @@
 """Scripts in ``# %%`` cells: as cells, and as notebooks.
 
-``python docs/site/notebooks.py examples/*.py --out notebooks`` writes one notebook per script.
+``python docs/site/notebooks.py examples/*.py --out notebooks`` writes one notebook per script that
+has cells. It runs where it lies: Jupyter gives it its own folder, and its first cell says where the
+script is, where that reads files beside itself.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,16 +48,21 @@ def cells_of(text: str) -> tuple[str, list[Cell]]:
     return ast.get_docstring(ast.parse(text)) or "", cells
 
 
-def notebook(text: str) -> dict[str, Any]:
+def notebook(text: str, script: str = "") -> dict[str, Any]:
     """The script as a Jupyter notebook (format 4.5): its docstring and titles as text, its cells as
     code.
 
+    script: path of the script from the notebook's folder.
+
     >>> made = notebook('\"\"\"What it is.\"\"\"\\n\\n# %% First\\nx = 1\\n')
     >>> [(cell["cell_type"], cell["source"]) for cell in made["cells"]]
-    [('markdown', 'What it is.'), ('markdown', '## First'), ('code', 'x = 1')]
+    [('markdown', '# What it is'), ('markdown', '## First'), ('code', 'x = 1')]
     """
     about, steps = cells_of(text)
-    parts = [("markdown", about)]
+    title, _, rest = about.partition("\n\n")
+    parts = [("markdown", f"# {title.rstrip('.')}\n\n{rest}".rstrip())]
+    if "__file__" in text:
+        parts.append(("code", f"__file__ = {script!r}  # the script that this notebook is made of"))
     for step in steps:
         parts += [("markdown", f"## {step.title}"), ("code", step.code)]
     cells = []
@@ -72,12 +80,15 @@ def notebook(text: str) -> dict[str, Any]:
 
 
 def write_notebooks(scripts: Sequence[Path], out: Path) -> list[Path]:
-    """A notebook per script under `out`; their paths."""
+    """A notebook per script that has cells, under `out`; their paths."""
     folder = make_directory(out)
     made = []
     for script in scripts:
-        text = json.dumps(notebook(script.read_text(encoding="utf-8")), indent=1) + "\n"
-        write_text(folder / f"{script.stem}.ipynb", text)
+        text = script.read_text(encoding="utf-8")
+        if f"\n{MARK}" not in text:
+            continue
+        held = notebook(text, Path(os.path.relpath(script, folder)).as_posix())
+        write_text(folder / f"{script.stem}.ipynb", json.dumps(held, indent=1) + "\n")
         made.append(folder / f"{script.stem}.ipynb")
     return made
 

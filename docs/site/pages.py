@@ -102,7 +102,7 @@ def probe_page(name: str) -> str:
         f"# {name}",
         f"*{probe.question}*",
         *yes_and_no(name),
-        f"    mechint analyze CHECKPOINT --probe {name}",
+        f"```text\nmechint analyze CHECKPOINT --probe {name}\n```",
         method.strip() or prose(probe),
         f"**Source.** {probe.source}",
         f"**Needs.** {', '.join(str(need) for need in probe.needs) or 'nothing but a model'}.",
@@ -195,7 +195,7 @@ def task_page(name: str) -> str:
     parts = [
         f"# {name}",
         prose(type(task)),
-        f"    mechint train {name} --out runs/{name}",
+        f"```text\nmechint train {name} --out runs/{name}\n```",
         f"**Source.** {task.source}",
         "## Parameters",
         settings(type(task).describe()),
