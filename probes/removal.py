@@ -102,6 +102,9 @@ class EmbeddingRemoval:
         subject, n = self.subject, len(self.subject.data)
         basis = torch.tensor(np.asarray(directions), device=subject.device, dtype=torch.float64)
         onto = basis.mT @ basis  # (removal, element, element)
+        at_answer = self._at_answer(onto)
+        if at_answer is not None:
+            return at_answer
         removed = [
             torch.einsum("ref,fpd->repd", onto, table.double()).to(table.dtype)
             for table in self._tables
@@ -130,6 +133,25 @@ class EmbeddingRemoval:
         if not changed:
             raise DataError("no operand's token is in the data: nothing to remove")
         return torch.cat(parts).unflatten(0, (len(basis), -1))
+
+    def _at_answer(
+        self, onto: Float[Tensor, "removal element element"]
+    ) -> Float[Tensor, "removal row d_vocab_out"] | None:
+        """`logits` as those of other embeddings W_E, computed at the answer alone; None for a model
+        or operands that this cannot express.
+        """
+        operands = [token for tokens in self.operands for token in tokens]
+        own = getattr(self.subject.model, "W_E", None)
+        if own is None or len(set(operands)) < len(operands):
+            return None
+        own = own.detach()
+        if not bool(np.isin(self.subject.data.tokens.cpu(), operands).any()):
+            return None  # whose error is that of `logits`
+        tables = own.repeat(len(onto), 1, 1)
+        for tokens in map(list, self.operands):
+            change = torch.einsum("ref,fd->red", onto, own[tokens].double())
+            tables[:, tokens] = own[tokens] - change.to(own.dtype)
+        return self.subject.logits_embedded(tables)
 
     def losses(
         self,

@@ -106,7 +106,7 @@ def share_spectrum(
     def null_without(keys: list[Label]) -> Array:
         rest = harmonics.without(x, keys)
         gram = rest @ rest.T / total
-        return np.array([(harmonics.permuted_energies(gram, o) / flat).max() for o in orders])
+        return (harmonics.permuted_energies(gram, orders) / flat).max(1)
 
     excess = harmonics.energies(x) / total / flat
     found = step_down(harmonics, excess, rule.factor * np.ones_like(flat), rule.alpha, null_without)
@@ -129,8 +129,8 @@ def cosine_spectrum(harmonics: Harmonics, logits: LogitSums, rule: KeyRule, seed
 
     def null_without(keys: list[Label]) -> Array:
         rest = harmonics.without(logits.sums.T, keys).T
-        alone = [(harmonics.correlate(rest, None, o) / norms).max() for o in orders]
-        alike = [(harmonics.correlate(rest, o, o) / norms).max() for o in orders]
+        alone = (harmonics.correlate(rest, None, orders) / norms).max(1)
+        alike = (harmonics.correlate(rest, orders, orders) / norms).max(1)
         largest = np.array([alone, alike])
         return max(largest + TIE, key=lambda null: round(upper_quantile(null, rule.alpha), 6))
 
@@ -203,9 +203,9 @@ def upper_quantile(null: Float[np.ndarray, " sample"], alpha: float) -> float:
     )
 
 
-def permuted(generator: np.random.Generator, samples: int, n: int) -> list[Int[np.ndarray, " n"]]:
+def permuted(generator: np.random.Generator, samples: int, n: int) -> Int[np.ndarray, "sample n"]:
     """`samples` random orders of n elements."""
-    return [generator.permutation(n) for _ in range(samples)]
+    return np.array([generator.permutation(n) for _ in range(samples)])
 
 
 # --- logits by answer -----------------------------------------------------------------------------

@@ -27,6 +27,8 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 
 Array = NDArray[np.float64]
+GATHERED = 1 << 20
+"""Elements of permuted matrices that are gathered at once."""
 Label = int | str
 """A frequency, 1 … n//2, of a cyclic group; the name of a representation elsewhere."""
 
@@ -99,19 +101,30 @@ class Harmonics:
     def correlate(
         self,
         matrix: Float[np.ndarray, "n n"],
-        rows: Int[np.ndarray, " n"] | None = None,
-        columns: Int[np.ndarray, " n"] | None = None,
-    ) -> Float[np.ndarray, " h"]:
-        """(h,) Σ_{a,c} M[a, c] χ(a c⁻¹), M with rows and columns in these orders. Cost: n²."""
-        standing = np.arange(self.group.order)
-        rows, columns = (standing if order is None else order for order in (rows, columns))
-        profile = matrix[rows[self.group.table], columns].sum(1)  # D[d] = Σ_c M[d·c, c]
-        return self.characters @ profile
+        rows: Int[np.ndarray, "*sample n"] | None = None,
+        columns: Int[np.ndarray, "*sample n"] | None = None,
+    ) -> Float[np.ndarray, "*sample h"]:
+        """(..., h) Σ_{a,c} M[a, c] χ(a c⁻¹), M with rows and columns in these orders. Cost: n² of
+        each pair of orders.
+        """
+        n, table = self.group.order, self.group.table
+        standing = np.arange(n)
+        rows, columns = np.broadcast_arrays(
+            *(standing if order is None else order for order in (rows, columns))
+        )
+        starts, flat = rows.reshape(-1, n) * n, columns.reshape(-1, n)
+        profiles = np.empty(starts.shape)  # D[d] = Σ_c M[d·c, c]
+        at_once = max(1, GATHERED // n**2)
+        for first in range(0, len(starts), at_once):
+            some = slice(first, first + at_once)
+            place = starts[some][:, table] + flat[some, None]  # (sample, d, c)
+            profiles[some] = matrix.take(place).sum(-1)
+        return (profiles @ self.characters.T).reshape(*rows.shape[:-1], -1)
 
     def permuted_energies(
-        self, gram: Float[np.ndarray, "n n"], order: Int[np.ndarray, " n"]
-    ) -> Float[np.ndarray, " h"]:
-        """(h,) `energies` of x with its elements in this order, from gram = x xᵀ."""
+        self, gram: Float[np.ndarray, "n n"], order: Int[np.ndarray, "*sample n"]
+    ) -> Float[np.ndarray, "*sample h"]:
+        """(..., h) `energies` of x with its elements in these orders, from gram = x xᵀ."""
         return self._scale * self.correlate(gram, order, order)
 
     def grid_energies(

@@ -2,6 +2,8 @@
 
     logits, found = forward_at(model, tokens, positions, ["blocks.0.mlp.hook_post"])
 
+    logits = forward_embedded(model, tokens, positions, tables)  # under several embeddings
+
 In the first block every distinct (token, position) pair is one row; in the last block attention
 asks, and the MLP and the unembedding run, at the positions alone (`mechint.models.rows`). On all
 pairs of a group this is a quarter of the arithmetic of a dense forward.
@@ -9,6 +11,7 @@ pairs of a group this is a quarter of the arithmetic of a dense forward.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -66,10 +69,7 @@ def forward_at(
     True
     """
     model._check(tokens)
-    if isinstance(positions, int):
-        last = positions % tokens.shape[1]
-        positions = torch.full((len(tokens),), last, device=tokens.device)
-    layout = RowLayout.at(model.config, tokens, positions)
+    layout = RowLayout.at(model.config, tokens, _each(positions, tokens))
     wanted, found = set(names), dict[str, Tensor]()
 
     def keep(name: str, tensor: Tensor) -> Tensor:
@@ -81,6 +81,45 @@ def forward_at(
             found[name] = (tensor if last else gather_rows(tensor, layout.entering[block], True))[0]
         return tensor
 
-    parameters = {name: value.detach()[None] for name, value in model.weights().items()}
     with plain_arithmetic(tokens.device), torch.no_grad():
-        return Forward(parameters, model.config, keep).logits(layout)[0], found
+        return Forward(_stacked(model), model.config, keep).logits(layout)[0], found
+
+
+def forward_embedded(
+    model: Any,
+    tokens: Int[Tensor, "example pos"],
+    positions: int | Int[Tensor, " example"],
+    tables: Float[Tensor, "table d_vocab d_model"],
+) -> Float[Tensor, "table example d_vocab_out"]:
+    """Logits at one position per example with each of `tables` in place of the embedding W_E.
+
+    A token under a table is a token of one larger embedding, so that the first block computes each
+    (table, token, position) once, and every table takes part in one forward.
+
+    >>> from mechint.models import build
+    >>> model = build(ModelConfig(d_model=8, n_heads=2, d_vocab=5, d_vocab_out=4))
+    >>> tokens, own = torch.tensor([[1, 2, 4], [0, 2, 4]]), model.W_E.detach()
+    >>> both = forward_embedded(model, tokens, 2, torch.stack([own, 2 * own]))
+    >>> torch.allclose(both[0], model(tokens)[:, 2], atol=1e-6), tuple(both.shape)
+    (True, (2, 2, 4))
+    """
+    model._check(tokens)
+    count, vocabulary = tables.shape[:2]
+    config = dataclasses.replace(model.config, d_vocab=count * vocabulary)
+    first = vocabulary * torch.arange(count, device=tokens.device)
+    shifted = (tokens + first[:, None, None]).flatten(0, 1)
+    layout = RowLayout.at(config, shifted, _each(positions, tokens).repeat(count))
+    parameters = {**_stacked(model), "embed.W_E": tables.flatten(0, 1)[None]}
+    with plain_arithmetic(tokens.device), torch.no_grad():
+        return Forward(parameters, config).logits(layout)[0].unflatten(0, (count, -1))
+
+
+def _stacked(model: Any) -> dict[str, Tensor]:
+    return {name: value.detach()[None] for name, value in model.weights().items()}
+
+
+def _each(positions: int | Tensor, tokens: Tensor) -> Int[Tensor, " example"]:
+    """The position of each example."""
+    if isinstance(positions, Tensor):
+        return positions
+    return torch.full((len(tokens),), positions % tokens.shape[1], device=tokens.device)

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
-from mechint.models.at_positions import forward_at, supports
+from mechint.models.at_positions import forward_at, forward_embedded, supports
 from mechint.models.foreign.untouched import all_finite, evaluating, plain_arithmetic
 from mechint.models.protocol import Hooks, guarded
 
@@ -121,6 +121,28 @@ class Recorder:
                     for part in slices(len(tokens), self.chunk)
                 ]
             )
+
+    def embedded(
+        self,
+        tokens: Int[Tensor, "example pos"],
+        positions: int | Int[Tensor, " example"],
+        tables: Float[Tensor, "table d_vocab d_model"],
+    ) -> Float[Tensor, "table example d_vocab_out"] | None:
+        """Logits at one position of each example with each of `tables` in place of the embedding;
+        None for a model that is not computed there alone.
+        """
+        if not supports(self.model):
+            return None
+        check_positions(LOGITS, positions, tokens.shape[1])
+        parts = []
+        for part in slices(len(tokens), self.chunk):
+            own, at_once = tokens[part], max(1, self.chunk // max(1, len(tokens[part])))
+            found = [
+                forward_embedded(self.model, own, _of(positions, part), tables[some])
+                for some in slices(len(tables), at_once)
+            ]
+            parts.append(torch.cat(found))
+        return torch.cat(parts, 1)
 
     def record(
         self,

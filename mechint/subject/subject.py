@@ -341,6 +341,17 @@ class Subject:
         found = self._recorder.logits(batch.tokens, hooks, self._positions(at, batch))
         return self._rows(found, batch) if at == "answer" else found
 
+    def logits_embedded(
+        self, tables: Float[Tensor, "table d_vocab d_model"]
+    ) -> Float[Tensor, "table row d_vocab_out"] | None:
+        """Logits at the answer with each of `tables` in place of the embedding W_E; None for a
+        model that is not computed at the answer alone, or with several answers an example.
+        """
+        if self.answer == "all":
+            return None
+        where = self._positions("answer", self.data)
+        return self._recorder.embedded(self.data.tokens, where, tables)
+
     def correct(
         self,
         logits: Float[Tensor, "row d_vocab_out"] | None = None,

@@ -1,0 +1,72 @@
+"""Removals from the embedding, against the model's own forward under a hook."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tasks
+from mechint.config import ModelConfig
+from mechint.models import build
+from mechint.subject import Subject
+from probes.removal import EmbeddingRemoval
+
+P = 5
+
+
+def subject(**config: Any) -> Subject:
+    task = tasks.make("modular-arithmetic", p=P)
+    sizes = {"n_layers": 2, "d_model": 12, "n_heads": 2, "d_vocab": P + 1, "d_vocab_out": P}
+    return Subject(build(ModelConfig(**{**sizes, **config}), seed=3), task)
+
+
+def by_hook(one: Subject, direction: np.ndarray) -> torch.Tensor:
+    """Logits at the answer with the embedding of the numbers projected, computed in full."""
+    row = torch.tensor(direction, dtype=torch.float32)
+    own = one.model.W_E.detach()[:P]
+    table = one.model.W_E.detach().clone()
+    table[:P] = own - row[:, None] * (row @ own)
+    hooks = [("hook_embed", lambda x, hook: table[one.data.tokens])]
+    with torch.no_grad():
+        return one.model.run_with_hooks(one.data.tokens, fwd_hooks=hooks)[:, -1]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"n_layers": 1, "attention_dir": "bidirectional"},
+        {"normalization_type": "LN"},
+        {"n_layers": 3, "attn_only": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("chunk", [4096, 7])
+def test_every_removal_is_that_of_a_forward_under_a_hook(
+    config: dict[str, Any], chunk: int
+) -> None:
+    one = subject(**config)
+    one = Subject(one.model, one.task, chunk=chunk)
+    edited = EmbeddingRemoval.of(one, range(P))
+    assert edited is not None
+    draw = np.random.default_rng(0).standard_normal((4, 1, P))
+    directions = draw / np.linalg.norm(draw, axis=-1, keepdims=True)
+    found = edited.logits(directions)
+    assert not torch.allclose(found[0], found[1], atol=1e-3)
+    for logits, direction in zip(found, directions, strict=True):
+        torch.testing.assert_close(logits, by_hook(one, direction[0]), atol=1e-5, rtol=1e-4)
+
+
+def test_two_lists_of_tokens_are_removed_together() -> None:
+    """The directions of each list are over its own tokens: 0 and 1, and 2 and 3."""
+    one, rows = subject(), np.array([[1.0, -1.0]]) / np.sqrt(2)
+    found = EmbeddingRemoval(one, ((0, 1), (2, 3))).logits(rows[None])[0]
+    table = one.model.W_E.detach().clone()
+    for pair in ([0, 1], [2, 3]):
+        table[pair] = table[pair].mean(0)  # what is left without their difference
+    hooks = [("hook_embed", lambda x, hook: table[one.data.tokens])]
+    expected = one.logits(hooks=hooks)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
