@@ -43,7 +43,9 @@ class Quality:
 
     accuracy, chance: 0–1 on `n` answers; test: accuracy on held-out examples, None where the split
     is not known; loss, chance_loss: nats; whole: whether the answers are all of a finite task;
-    steps: whether the texts hold the right steps to the answer, which the model need not write.
+    steps: whether the texts hold the right steps to the answer, which the model need not write;
+    top_1: where accuracy, loss and chance are of each answer against the other of its pair, the
+    share of first choices that are right.
     """
 
     output: str
@@ -55,6 +57,7 @@ class Quality:
     test: float | None = None
     whole: bool = False
     steps: bool = False
+    top_1: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -86,6 +89,7 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
             test if math.isfinite(test := measured.held_out.get(name, math.nan)) else None,
             isinstance(subject.task, FiniteTask) and subject.on_grid,
             steps,
+            measured.top_1,
         )
         for name, accuracy in measured.accuracy.items()
         if math.isfinite(accuracy)

@@ -50,7 +50,9 @@ def quality_text(quality: Sequence[Quality], gap: str = "   ") -> list[str]:
         count = f"all {one.n:,}" if one.whole else f"on {one.n:,} answers"
         count += " after right steps" if one.steps else ""
         parts = [] if one.test is None else [f"test {percent(one.test)}"]
-        parts += [f"{count} {percent(one.accuracy)}", f"chance {percent(one.chance)}"]
+        how = "" if one.top_1 is None else " by pair"
+        parts += [f"{count} {percent(one.accuracy)}{how}", f"chance {percent(one.chance)}"]
+        parts += [] if one.top_1 is None else [f"first choice {percent(one.top_1)}"]
         parts.append(f"loss {one.loss:.3g} nats (chance {one.chance_loss:.3g})")
         lines.append(name + gap.join(parts))
     if (more := len(quality) - MAX_QUALITY) > 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.checkpoints.reader import Assumption
@@ -42,7 +42,9 @@ LOSS_FACTOR, LOSS_GAINED = 10.0, 0.1
 class SplitPerformance:
     """accuracy, loss: output → share answered correctly, mean cross-entropy in nats; chance:
     output → the accuracy and loss of the best constant answer; n: output → how many of its answers
-    were looked at; splits: train and test → their accuracy and loss, where the split is known.
+    were looked at; splits: train and test → their accuracy and loss, where the split is known;
+    top_1: share of first choices that are right, where each answer is held against the other of its
+    pair, and accuracy, loss and chance are of these two alone, else None.
     """
 
     accuracy: Mapping[str, float]
@@ -50,10 +52,12 @@ class SplitPerformance:
     chance: Mapping[str, Mapping[str, float]]
     n: Mapping[str, int]
     splits: Mapping[str, Mapping[str, Mapping[str, float]]]
+    top_1: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         known = {"accuracy": self.accuracy, "loss": self.loss, "chance": self.chance}
+        known |= {} if self.top_1 is None else {"top_1": self.top_1}
         return known | ({"splits": self.splits} if self.splits else {})
 
     @property
@@ -84,6 +88,8 @@ class SplitPerformance:
 
         A model is trained below it, so something assumed about its file is wrong.
         """
+        if self.top_1 is not None:  # of an answer against one other any loss may come
+            return []
         losses = self.splits.get("train", {}).get("loss", self.loss)
         return [
             name
@@ -126,10 +132,10 @@ class SplitPerformance:
                 f"about another task{f': {hint}' if hint else ''}",
             ]
         for name in self.at_chance:
+            rival = "the best constant answer" if self.top_1 is None else "a coin"
             said.append(
-                f"the model's accuracy on {name!r} is at chance: {self.accuracy[name]:.3g}, the "
-                f"best constant answer has {self.chance[name]['accuracy']:.3g}; there is no "
-                "mechanism to read"
+                f"the model's accuracy on {name!r} is at chance: {self.accuracy[name]:.3g}, "
+                f"{rival} has {self.chance[name]['accuracy']:.3g}; there is no mechanism to read"
             )
         if said:
             return said
@@ -168,6 +174,9 @@ def measure(
         return None
     if subject.answer == -1 and len(subject.answers) > 1:
         subject = subject.with_answer("all")
+    margins = subject.margins
+    if margins is not None:
+        return _by_pair(subject, margins[~margins.isnan()])
     logits, targets = subject.logits(), subject.targets
     examples = subject.answer_examples  # of each row
     asked = (targets != IGNORE).sum(0).tolist()
@@ -186,6 +195,20 @@ def measure(
         for name, level in subject.chance.items()
     }
     return SplitPerformance(subject.accuracy(), subject.loss(), chance, n, splits)
+
+
+def _by_pair(subject: Subject, margins: Float[Tensor, " answer"]) -> SplitPerformance:
+    """Share of the answers above the other of their pair, and the loss among the two."""
+    (output,) = subject.accuracy()
+    losses = torch.nn.functional.softplus(-margins)
+    return SplitPerformance(
+        {output: float((margins > 0).double().mean())},
+        {output: float(losses.mean())},
+        {output: {"accuracy": 0.5, "loss": math.log(2)}},
+        {output: len(margins)},
+        {},
+        subject.accuracy()[output],
+    )
 
 
 def _recorded(metrics: Mapping[str, Any], kind: str) -> float | None:

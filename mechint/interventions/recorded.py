@@ -19,7 +19,7 @@ stacked forward.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -41,6 +41,14 @@ from mechint.models.forward import Forward
 from mechint.models.protocol import check_edits, describe
 from mechint.models.rows import RowLayout
 from mechint.system.progress import counting_within
+
+Read = Callable[[Tensor], Tensor]
+"""From logits (intervention, example, d_vocab_out) to (intervention, example, …)."""
+
+
+def as_they_are(logits: Tensor) -> Tensor:
+    """Keep the logits."""
+    return logits
 
 
 class _Edit(NamedTuple):
@@ -135,9 +143,12 @@ class RecordedForward:
 
     # --- interventions ----------------------------------------------------------------------------
     def under(
-        self, interventions: Sequence[Intervention]
-    ) -> Float[Tensor, "intervention example d_vocab_out"]:
-        """Logits at the answers under each intervention alone.
+        self, interventions: Sequence[Intervention], read: Read | None = None
+    ) -> Float[Tensor, "intervention example ..."]:
+        """Logits at the answers under each intervention alone, or what `read` makes of them.
+
+        read: called with the logits (some, example, d_vocab_out) of as many interventions as one
+        forward takes; of shape (some, example, …). The logits of all of them are then never kept.
 
         The hooks of their sites must be among the `names` recorded, unless they are the residual
         stream's own.
@@ -151,18 +162,21 @@ class RecordedForward:
             for index, one in enumerate(interventions)
             if self.resumes and one.site.resid is not None
         ]
-        result = self.logits.repeat(len(interventions), 1, 1)
+        read = as_they_are if read is None else read
+        own = read(self.logits[None])
+        result = own.repeat(len(interventions), *[1] * (own.dim() - 1))
         each = 4 * self.tokens.numel() * self.logits.element_size() * (self.shape.d_model or 1)
         size = max(1, self.memory // each)
         for start in range(0, len(linear), size):  # changes are written as memory allows
             part = linear[start : start + size]
-            result[part] = self._edited([self._edit(interventions[index]) for index in part])
+            edits = [self._edit(interventions[index]) for index in part]
+            self._edited(edits, read, result, part)
         others = sorted(set(range(len(interventions))) - set(linear))
         check_edits(self.model, [interventions[index].site.hook for index in others])
-        self._hooked({index: interventions[index] for index in others}, result)
+        self._hooked({index: interventions[index] for index in others}, read, result)
         return result
 
-    def _hooked(self, interventions: dict[int, Intervention], result: Tensor) -> None:
+    def _hooked(self, interventions: dict[int, Intervention], read: Read, result: Tensor) -> None:
         """Fill the rows of `result` by plain hooks, on stacked copies of the inputs; one that
         changes nothing of what was recorded keeps its row.
         """
@@ -187,7 +201,7 @@ class RecordedForward:
                     tokens = self.tokens.repeat(len(part), 1)
                     logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
                 logits = select_positions(logits, positions.repeat(len(part)))
-                result[part] = logits.unflatten(0, (len(part), -1))
+                result[part] = read(logits.unflatten(0, (len(part), -1)))
 
     def _changes(self, one: Intervention) -> bool:
         """Return whether an intervention changes the activation, where that was recorded."""
@@ -215,19 +229,23 @@ class RecordedForward:
         pos = pos % n_ctx if isinstance(pos, int) else pos
         return _Edit(resid, site.write(change, self.weights, layers), pos)
 
-    def _edited(self, edits: Sequence[_Edit]) -> Tensor:
-        """Logits (edit, example, d_vocab_out) under each edit alone."""
-        result = self.logits.repeat(len(edits), 1, 1)
+    def _edited(
+        self, edits: Sequence[_Edit], read: Read, result: Tensor, at: Sequence[int]
+    ) -> None:
+        """Fill the rows `at` of `result` with what `read` makes of each edit alone."""
         by_site: dict[ResidSite, list[int]] = defaultdict(list)
         for index, edit in enumerate(edits):
             if not self._idle(edit):
                 by_site[edit.site].append(index)
-        with torch.no_grad():
+        done = 0
+        with torch.no_grad(), counting_within("interventions") as count:
             for site, members in by_site.items():
                 for start in range(0, len(members), self._stack(site)):
                     part = members[start : start + self._stack(site)]
-                    result[part] = self._branch(site, [edits[index] for index in part])
-        return result
+                    logits = self._branch(site, [edits[index] for index in part])
+                    result[[at[index] for index in part]] = read(logits)
+                    done += len(part)
+                    count(done, len(edits))
 
     def _stack(self, site: ResidSite) -> int:
         """Number of edits of `site` that fit one forward."""

@@ -71,7 +71,8 @@ class Performance:
 def performance(
     subject: Subject, correct: Bool[Tensor, "row output"] | None = None
 ) -> tuple[Performance, ...]:
-    """Per output, how well the subject answers beside chance; () where nothing is classified.
+    """Per output, how well the subject answers beside chance; () where nothing is classified. An
+    answer that the task holds against one other is right where it is above that (`margins`).
 
     correct: (row, output) which answers are right, where that is known already.
     Cost: one forward over the subject's data, which the subject keeps if it can; none with
@@ -83,15 +84,21 @@ def performance(
     from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
     tail: Any = special.bdtrc  # pyright: ignore # scipy.stats would take a second to import
-    right = (subject.correct() if correct is None else correct).cpu().numpy()
-    answered, levels = (subject.targets != IGNORE).cpu().numpy(), subject.chance
+    margins, answered = subject.margins, (subject.targets != IGNORE).cpu().numpy()
+    levels = {name: level.accuracy for name, level in subject.chance.items()}
+    if margins is not None:
+        right = (margins > 0).cpu().numpy()[:, None]
+        answered = ~margins.isnan().cpu().numpy()[:, None]
+        levels = dict.fromkeys(levels, 0.5)
+    else:
+        right = (subject.correct() if correct is None else correct).cpu().numpy()
     example = subject.distinct_examples.cpu().numpy()
     rows: list[Performance] = []
     outputs = int(answered.any(0).sum())
     for index, output in enumerate(task.outputs):
         counted = right[answered[:, index], index]
         if len(counted):
-            chance = levels[output.name].accuracy
+            chance = levels[output.name]
             hits, n = by_example(counted, example[answered[:, index]])
             p_value = float(tail(hits - 1, n, min(chance, 1.0))) if hits else 1.0
             share = float(counted.mean())

@@ -33,8 +33,10 @@ from mechint.task import (
 class Prompts(FiniteTask):
     """Prompts from a file or a list, for a language model that was not trained on a task of ours.
 
-    Chance is the best constant answer over the prompts. Of a few prompts numbers and figures are
-    shown, and findings about answers are unclear.
+    Chance is the best constant answer over the prompts. An answer of a pair is right where its
+    logit is above that of the other prompt's answer, whatever other tokens are given, and chance is
+    one half (Wang et al. 2022). Of a few prompts numbers and figures are shown, and findings about
+    answers are unclear.
     """
 
     name: ClassVar[str] = "prompts"
@@ -264,6 +266,25 @@ class Prompts(FiniteTask):
         answers = torch.tensor([one.answer or 0 for one in self.prompts], device=tokens.device)
         own = self.label_inputs(tokens)
         return answers[values][:, None, None].expand_as(own).where(own != IGNORE, IGNORE)
+
+    def wrong_answers(
+        self, tokens: Int[Tensor, "batch pos"]
+    ) -> Int[Tensor, "batch alternative"] | None:
+        """The answers of each prompt's counterfactuals; None where the file states no pairs, or
+        none of the tokens are prompts of it.
+        """
+        if not self.pairs:
+            return None
+        others: list[list[int]] = [[] for _ in self.prompts]
+        for base, other in self.pairs:
+            others[base].append(self.prompts[other].answer or 0)
+        found = [self._places.get(tuple(row)) for row in tokens.tolist()]
+        if not any(index is not None and others[index] for index in found):
+            return None
+        most = max(map(len, others))
+        rows = [[] if index is None else others[index] for index in found]
+        filled = [row + [IGNORE] * (most - len(row)) for row in rows]
+        return torch.tensor(filled, device=tokens.device)
 
     # --- looked up --------------------------------------------------------------------------------
     @cached_property

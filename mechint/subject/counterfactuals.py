@@ -156,7 +156,7 @@ def counterfactual_answered(
     else:
         return torch.ones_like(pairs.reads).bool()
     made = variable.value_of(tokens) == values
-    return ~made | _answered(subject, tokens, pairs.reads, pairs.labels)
+    return ~made | _answered(subject, tokens, pairs.reads, pairs.labels, pairs.answers)
 
 
 def _stated(
@@ -313,9 +313,12 @@ def _fitting(
 
 
 def answered(subject: Subject, pairs: Pairs) -> Bool[Tensor, " pair"]:
-    """(pair,) bool: base and source are both answered correctly in every output that is read."""
-    base = _answered(subject, pairs.base, pairs.reads, pairs.answers)
-    return base & _answered(subject, pairs.source, pairs.source_reads, pairs.source_answers)
+    """(pair,) bool: base and source are both answered correctly in every output that is read;
+    where the task says which answers theirs are held against, above the other's.
+    """
+    base, source = pairs.answers, pairs.source_answers
+    right = _answered(subject, pairs.base, pairs.reads, base, source)
+    return right & _answered(subject, pairs.source, pairs.source_reads, source, base)
 
 
 def _answered(
@@ -323,12 +326,19 @@ def _answered(
     tokens: Int[Tensor, "pair pos"],
     reads: Int[Tensor, " pair"],
     targets: Int[Tensor, "pair output"],
+    others: Int[Tensor, "pair output"],
 ) -> Bool[Tensor, " pair"]:
+    task = subject.task
+    by_pair = task is not None and task.wrong_answers(tokens) is not None
     result = torch.ones(len(tokens), dtype=torch.bool, device=subject.device)
     for rows in torch.arange(len(tokens), device=subject.device).split(subject.chunk):
         with torch.no_grad(), evaluating(subject.model):
             every = subject.model(tokens[rows])
         logits = every[torch.arange(len(rows), device=rows.device), reads[rows]]
-        right = subject.correct(logits, targets[rows])
+        if by_pair:
+            own, other = (logits.gather(-1, one[rows].clamp_min(0)) for one in (targets, others))
+            right = own > other
+        else:
+            right = subject.correct(logits, targets[rows])
         result[rows] = (right | (targets[rows] == IGNORE)).all(-1)
     return result

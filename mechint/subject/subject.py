@@ -364,6 +364,23 @@ class Subject:
         said = [logits[..., part].argmax(-1) for part in slices.values()]
         return torch.stack(said, -1) == targets
 
+    @cached_property
+    def margins(self) -> Float[Tensor, " row"] | None:
+        """Logit of the right answer above that of the most likely answer that the task holds it
+        against (nats, one row per answer meant), NaN for a row that has none; None where an answer
+        is held against all classes.
+        """
+        if self.task is None or self.data.tokens.is_floating_point():
+            return None
+        wrong = self.task.wrong_answers(self.data.tokens)
+        if wrong is None:
+            return None
+        wrong, own = wrong[self.answer_examples], self.targets[:, :1]
+        logits = self.logits().double()
+        found = logits.gather(-1, wrong.clamp_min(0)).masked_fill(wrong == IGNORE, -torch.inf)
+        margins = logits.gather(-1, own.clamp_min(0))[:, 0] - found.amax(-1)
+        return margins.where(margins.isfinite() & (own[:, 0] != IGNORE), torch.nan)
+
     def accuracy(
         self,
         logits: Float[Tensor, "row d_vocab_out"] | None = None,

@@ -174,6 +174,14 @@ class Task(Settings, abc.ABC):
         """All minimal pairs for `variable` where a task is given them; None: they are drawn."""
         return None
 
+    def wrong_answers(
+        self, tokens: Int[Tensor, "batch pos"]
+    ) -> Int[Tensor, "batch alternative"] | None:
+        """Classes that the answer of each example is held against, IGNORE where it has fewer;
+        None: all classes of its output.
+        """
+        return None
+
     def tables(self) -> dict[str, Any]:
         """All that was drawn or given (permutations, tables), as JSON values."""
         return {}

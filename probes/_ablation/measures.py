@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from mechint.interventions import (
 from mechint.models.foreign.untouched import all_finite
 from mechint.probe.results import Null
 from mechint.subject.counterfactuals import partners
-from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
+from mechint.task import IGNORE, LOSS, Batch, Task, answer_scores, rng
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -143,8 +144,13 @@ def scores(
     plain, changed = [], []
     for targets, recorded, chosen in ablations(subject, examples, ablated, mode):
         plain.append(answer_scores(subject.task, recorded.logits, targets))
-        changed.append(answer_scores(subject.task, recorded.under(chosen), targets))
+        read = partial(_answer_scores, subject.task, targets)
+        changed.append(recorded.under(chosen, read))
     return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()
+
+
+def _answer_scores(task: Task, targets: Tensor, logits: Tensor) -> Tensor:
+    return answer_scores(task, logits, targets)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.probe.results import Effect, Figure, ProbeResult, Table, Verdict
 from mechint.subject import Subject
 from probes._attention import scores
-from probes._attention.scores import AttentionPatterns, collect, kept_rows
+from probes._attention.scores import AttentionPatterns, MadeExamples, collect, kept_rows
 from probes.operands import operand_positions
 from probes.words import in_words, listed, position_names, token_texts
 
@@ -144,8 +144,9 @@ class Attention(Probe):
         patterns = collect(subject, operands, rows)
         report = Report(self, subject)
         report.metric("heads", patterns.names)
+        made = MadeExamples.draw(subject, patterns, seed)
         for kind in scores.KINDS:
-            self._kind(report, subject, patterns, kind, seed)
+            self._kind(report, subject, patterns, made, kind, seed)
         if len(operands) == 2:
             self._operands(report, subject, patterns, operands, seed)
         if not report.findings:
@@ -162,20 +163,32 @@ class Attention(Probe):
 
     # --- kinds ------------------------------------------------------------------------------------
     def _kind(
-        self, report: Report, subject: Subject, patterns: AttentionPatterns, kind: str, seed: int
+        self,
+        report: Report,
+        subject: Subject,
+        patterns: AttentionPatterns,
+        random: MadeExamples | None,
+        kind: str,
+        seed: int,
     ) -> None:
         """Score heads by one of the kinds, and say which are of it."""
         singular, question = WORDS[kind]
-        hit = scores.targets(patterns.tokens, patterns.lengths, kind)
+        hit, attention = (
+            scores.targets(patterns.tokens, patterns.lengths, kind),
+            patterns.sample,
+        )
         made = None
         if kind in scores.BY_CONTENT:
             made = scores.content_examples(
-                subject, patterns, kind, seed, alpha=self.alpha, least=self.least
+                subject, patterns, random, kind, alpha=self.alpha, least=self.least
             )
             if made is None:
                 report.not_asked(question, _why_not(patterns))
                 return
-        attention, hit = (patterns.sample, hit) if made is None else (made.attention, made.hit)
+            attention, hit = made.attention, made.hit
+        elif random is not None and scores.is_language(subject):
+            placed = random.of(kind)
+            attention, hit = placed.attention, placed.hit
         queries, ways = int(hit.any(-1).sum()), scores.arrangements(hit, patterns.causal)
         if queries < MIN_QUERIES or ways * self.alpha < 1:
             report.not_asked(question, _why_not(patterns))
@@ -198,7 +211,7 @@ class Attention(Probe):
         repeats = None
         if kind == "induction" and names:
             own = made is None or not (made.made or scores.is_language(subject))
-            repeats = self._repeats(report, subject, patterns, names, seed, own=own)
+            repeats = self._repeats(report, subject, random, names, seed, own=own)
         some, one = _shortened(names, values, patterns), len(names) == 1
         verb = "are" if not one else "is an" if kind == "induction" else "is a"
         does = f"{verb} {singular if one else singular.replace('head', 'heads', 1)}"
@@ -216,7 +229,11 @@ class Attention(Probe):
                 baseline_label="random keys",
             ),
             least=float(null[:, best].mean()) + self.least if names else 0.0,
-            details={"queries": queries, "repeated random tokens": bool(made and made.made)},
+            details={
+                "queries": queries,
+                "repeated random tokens": attention is not patterns.sample
+                and (made is None or made.made),
+            },
             caveat="what it writes is not tested"
             if kind == "induction" and names and repeats is None
             else "",
@@ -228,7 +245,7 @@ class Attention(Probe):
         self,
         report: Report,
         subject: Subject,
-        patterns: AttentionPatterns,
+        random: MadeExamples | None,
         names: Sequence[str],
         seed: int,
         *,
@@ -240,16 +257,16 @@ class Attention(Probe):
         if own:
             data = subject.data[:: max(1, len(subject.data) // 256)]
         else:
-            tokens = scores.repeated_tokens(subject, patterns, seed)
-            if tokens is None:
+            if random is None:
                 return None
-            data = scores.batch_of(subject, tokens)
-        copied = scores.copied_answers(subject, data, names)
+            data = scores.batch_of(subject, random.further)
+        everywhere = not own and scores.is_language(subject)
+        copied = scores.copied_answers(subject, data, names, everywhere=everywhere)
         if copied is None:
             return None
         some = listed(names) if len(names) <= 3 else in_words(len(names), "head")
         before, without = (float(one.mean()) for one in copied)
-        change = copied[0].astype(np.float64) - copied[1]
+        change = copied[0] - copied[1]
         test = sign_flips(change[None], self.samples, seed)
         how = "the sign of every example's change drawn at random"
         report.metric("induction.copied", before)
@@ -293,13 +310,15 @@ class Attention(Probe):
     ) -> Bool[np.ndarray, " head"]:
         """Return which heads exceed the null at the family-wise level, in standard deviations of
         their own (sharp heads, whose nulls spread widely, do not hide others), and the mean of
-        their own by `least`. Records the largest of all heads.
+        their own by `least`, LANGUAGE_LEAST of a language model. Records
+        the largest of all heads.
         """
         mean, spread = null.mean(0), np.maximum(null.std(0, ddof=1), 1e-6)
         test, name = MaxNull((values - mean) / spread, (null - mean) / spread), f"{kind}.excess"
         every = test.null(name, f"{how}, the largest of all heads")
         report.metric(name, every.observed, null=every, unit="standard deviations")
-        return (test.p_values <= self.alpha * (1 + 1e-9)) & (values - mean > self.least)
+        least = scores.LANGUAGE_LEAST if scores.is_language(report.subject) else self.least
+        return (test.p_values <= self.alpha * (1 + 1e-9)) & (values - mean > least)
 
     # --- operands ---------------------------------------------------------------------------------
     def _operands(

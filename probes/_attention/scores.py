@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mechint.interventions import Mean, logits_under
+from mechint.interventions import Mean, Site, hooks_of, logits_under
 from mechint.models.protocol import read_only_hooks
 from mechint.subject import Subject
 from mechint.subject.activations import select, slices
@@ -26,6 +27,14 @@ MIN_PIECE = 3
 """Tokens of the shortest piece that is repeated: with two, the key is the token before."""
 MADE_EXAMPLES, MADE_LENGTH = 32, 64
 """Examples of repeated random tokens, and their positions at most."""
+LANGUAGE_EXAMPLES, LANGUAGE_PIECE = 8, 50
+"""The same of a language model, and the mean length of its pieces (Olsson et al. 2022)."""
+COPYING_EXAMPLES = 12
+"""Further ones on which it is asked to repeat."""
+LANGUAGE_LEAST = 0.4
+"""Least score by which a head of a language model is of a kind: many attend a little to all."""
+OPENING = "begins_with_bos"
+"""The property of prompts that says whether each of them begins with BOS."""
 
 
 # --- patterns -------------------------------------------------------------------------------------
@@ -232,30 +241,60 @@ def content_null(
     return scores[0], np.stack(scores[1:])
 
 
+@dataclass(frozen=True)
+class MadeExamples:
+    """Random tokens, repeated (example, pos), and what a model's heads attend to on them, computed
+    once for all kinds.
+    """
+
+    subject: Subject
+    tokens: NDArray[np.int64]
+    further: NDArray[np.int64]
+
+    @classmethod
+    def draw(cls, subject: Subject, patterns: AttentionPatterns, seed: int) -> MadeExamples | None:
+        """Those that `repeated_tokens` makes, and further ones, of a language model not the same,
+        on which answers are asked for; None where it makes none.
+        """
+        tokens = repeated_tokens(subject, patterns, seed)
+        if tokens is None or not is_language(subject):
+            return None if tokens is None else cls(subject, tokens, tokens)
+        further = repeated_tokens(subject, patterns, seed + 1, COPYING_EXAMPLES)
+        return cls(subject, tokens, tokens if further is None else further)
+
+    @cached_property
+    def attention(self) -> Float[np.ndarray, "example head query key"]:
+        """Attention of all layers' heads, from one forward."""
+        hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(self.subject.n_layers)]
+        found = self.subject.activations(hooks, None, batch_of(self.subject, self.tokens))
+        return torch.cat([layer.float().cpu() for layer in found.values()], 1).numpy()
+
+    def of(self, kind: str) -> AttentionExamples:
+        """With the keys that count for `kind`."""
+        lengths = np.full(len(self.tokens), self.tokens.shape[1])
+        hit = targets(self.tokens, lengths, kind)
+        return AttentionExamples(self.attention, hit, lengths, made=True)
+
+
 def content_examples(
     subject: Subject,
     patterns: AttentionPatterns,
+    made: MadeExamples | None,
     kind: str,
-    seed: int,
     *,
     alpha: float,
     least: float,
 ) -> AttentionExamples | None:
     """Examples that separate content from position: the subject's own, else random tokens repeated
-    at varying distances; None where neither does.
+    at varying distances, these always of a language model, whose texts repeat little and at the
+    same places; None where neither does.
     """
     hit = targets(patterns.tokens, patterns.lengths, kind)
     own = AttentionExamples(patterns.sample, hit, patterns.lengths)
-    if own.separate_content(alpha, least):
+    if not is_language(subject) and own.separate_content(alpha, least):
         return own
-    tokens = repeated_tokens(subject, patterns, seed)
-    if tokens is None:
-        return None
-    lengths = np.full(len(tokens), tokens.shape[1])
-    made = AttentionExamples(
-        attention_on(subject, tokens), targets(tokens, lengths, kind), lengths, made=True
-    )
-    return made if made.separate_content(alpha, least) else None
+    others = None if made is None else made.of(kind)
+    return others if others is not None and others.separate_content(alpha, least) else None
 
 
 def is_language(subject: Subject) -> bool:
@@ -264,23 +303,27 @@ def is_language(subject: Subject) -> bool:
 
 
 def repeated_tokens(
-    subject: Subject, patterns: AttentionPatterns, seed: int
+    subject: Subject, patterns: AttentionPatterns, seed: int, n_language: int = LANGUAGE_EXAMPLES
 ) -> Int[np.ndarray, "made pos"] | None:
     """(made, pos) random pieces, each repeated; their lengths lie between a quarter and three
     quarters of the sequence. None where there are too few tokens or positions.
 
     The tokens are those of the subject's examples; for a language model, which knows no task of
-    ours, all of its vocabulary, on as many positions as it reads, at most 64.
+    ours, all of its vocabulary, in pieces of some fifty tokens, twice.
     """
     tokens, lengths = patterns.tokens, patterns.lengths
     first = int((tokens[:, 0] == tokens[0, 0]).all()) if len(tokens) > 1 else 0
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
     pool, n = np.setdiff1d(tokens[inside], tokens[0, :first]), int(lengths.max()) - first
     if is_language(subject):
-        shape = subject.model_description
-        pool = np.arange(shape.d_vocab) if shape.d_vocab else pool
-        n = min(MADE_LENGTH, shape.n_ctx or n)
-        first = 0
+        shape, opening = subject.model_description, int(getattr(subject.task, OPENING, False))
+        first = min(first, opening)  # what its tokenizer puts before every text
+        pool = np.setdiff1d(np.arange(shape.d_vocab) if shape.d_vocab else pool, tokens[0, :first])
+        n = (shape.n_ctx or 2 * LANGUAGE_PIECE) - first
+        if min(n // 2, len(pool)) >= LANGUAGE_PIECE:
+            rows = _language_rows(pool, seed, n_language)
+            return np.concatenate([np.repeat(tokens[:1, :first], len(rows), 0), rows], 1)
+        n = min(MADE_LENGTH, n)
     low, high = max(MIN_PIECE, n // 4), min(len(pool), 3 * n // 4)
     if high <= low:
         return None
@@ -299,23 +342,27 @@ def batch_of(subject: Subject, tokens: Int[np.ndarray, "example pos"]) -> Batch:
     return Batch(torch.from_numpy(tokens), targets).to(subject.data.tokens.device)
 
 
-def attention_on(
-    subject: Subject, tokens: Int[np.ndarray, "example pos"]
-) -> Float[np.ndarray, "example head query key"]:
-    """Attention of all layers' heads on `tokens`."""
-    data = batch_of(subject, tokens)
-    hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(subject.n_layers)]
-    layers = [subject.activation(hook, None, data).float().cpu() for hook in hooks]
-    return torch.cat(layers, 1).numpy()
+def _language_rows(
+    pool: Int[np.ndarray, " token"], seed: int, n: int
+) -> Int[np.ndarray, "made pos"]:
+    """Pieces of some fifty tokens, of different lengths, repeated to twice fifty."""
+    draw = rng("attention repeated tokens", seed)
+    spread = LANGUAGE_PIECE // 7
+    pieces = np.linspace(LANGUAGE_PIECE - spread, min(LANGUAGE_PIECE + spread, len(pool)), n)
+    rows = [draw.choice(pool, int(piece), replace=False) for piece in pieces]
+    return np.stack([np.resize(row, 2 * LANGUAGE_PIECE) for row in rows]).astype(np.int64)
 
 
 # --- copying --------------------------------------------------------------------------------------
 def copied_answers(
-    subject: Subject, data: Batch, heads: Sequence[str]
-) -> tuple[Bool[np.ndarray, " example"], Bool[np.ndarray, " example"]] | None:
-    """(example,) whether the class that the model gives is the token after an earlier occurrence of
-    the last token, and whether it still is with the heads ("L1H0", …) at their mean over the
-    examples; None where classes are no tokens, or the model's heads cannot be edited.
+    subject: Subject, data: Batch, heads: Sequence[str], *, everywhere: bool = False
+) -> tuple[Float[np.ndarray, " example"], Float[np.ndarray, " example"]] | None:
+    """(example,) 1 where the class that the model gives is the token after an earlier occurrence of
+    the last token, else 0, and the same with the heads ("L1H0", …) at their mean over the examples;
+    None where classes are no tokens, or the model's heads cannot be edited.
+
+    everywhere: the share of all positions whose token is there earlier, and the heads at their mean
+    over examples and positions.
     """
     task, model = subject.task, subject.model
     sites = [site_of(head) for head in heads]
@@ -323,16 +370,43 @@ def copied_answers(
     editable = subject.hooks - set(read_only_hooks(model))
     if not tokens_out or not editable.issuperset(site.hook for site in sites):
         return None
+    if everywhere:
+        return _copied_everywhere(subject, data, sites)
     one = subject.with_answer(-1).with_data(data)
     tokens, rows = one.data.tokens.cpu().numpy(), np.arange(len(one.data))
     at = one.answer_positions.cpu().numpy()
     earlier = targets(tokens, at + 1, "induction")[rows, at]
 
-    def copied(logits: Float[Tensor, "example d_vocab_out"]) -> Bool[np.ndarray, " example"]:
+    def copied(logits: Float[Tensor, "example d_vocab_out"]) -> Float[np.ndarray, " example"]:
         given = logits.argmax(-1).cpu().numpy()
-        return ((tokens == given[:, None]) & earlier).any(1)
+        return ((tokens == given[:, None]) & earlier).any(1).astype(float)
 
     return copied(one.logits()), copied(logits_under(one, [Mean(site) for site in sites]))
+
+
+def _copied_everywhere(
+    subject: Subject, data: Batch, sites: Sequence[Site]
+) -> tuple[Float[np.ndarray, " example"], Float[np.ndarray, " example"]]:
+    """`copied_answers` at every position of the examples, which are of one length."""
+    tokens = data.tokens.cpu().numpy()
+    earlier = targets(tokens, np.full(len(tokens), tokens.shape[1]), "induction")
+    values = subject.activations(list(dict.fromkeys(site.hook for site in sites)), None, data)
+    means = [
+        Mean(site, site.select(values[site.hook], data.tokens[:, 0]).mean((0, 1), keepdim=True))
+        for site in sites
+    ]
+
+    def copied(edits: Sequence[Mean]) -> Float[np.ndarray, " example"]:
+        shares = []
+        for row in range(len(tokens)):  # one at a time, whose logits are of every position
+            part = data[row : row + 1]
+            logits = subject.logits(part, hooks_of(edits, part.tokens[:, 0]), None)
+            given = logits[0].argmax(-1).cpu().numpy()
+            hit = (tokens[row] == given[:, None]) & earlier[row]
+            shares.append(hit.any(1)[earlier[row].any(1)].mean())
+        return np.array(shares)
+
+    return copied([]), copied(means)
 
 
 # --- operands -------------------------------------------------------------------------------------

@@ -133,7 +133,11 @@ def _of_chunk(
     )  # (component, example, d_model)
     biases = _biases(subject, written)
     scale = readout.scale(written.sum(0) + biases)
-    direct, without = (scored(one @ readout.matrix / scale) for one in (written, replaced))
+    # one component at a time: of all of them the logits would take gigabytes in a language model
+    direct, without = (
+        torch.stack([scored(one @ readout.matrix / scale) for one in part])
+        for part in (written, replaced)
+    )
     constant = scored(biases @ readout.matrix / scale + readout.bias)
     own = scored(base.logits.double())
     error = float((direct.sum(0) + constant - own).abs().max())
@@ -149,7 +153,7 @@ def _of_chunk(
         product = (value - other[site.hook]) * gradient
         first.append(site.select(product, pairs.reads).flatten(1).sum(1))
     patches = [Replace(site, site.select(other[site.hook], pairs.reads)) for site in sites]
-    exact = own - scored(base.under(patches).double())
+    exact = own - base.under(patches, lambda logits: scored(logits.double()))
     columns = (direct, direct - without, torch.stack(first), exact, own)
     return [column.double().cpu().numpy() for column in columns], error
 

@@ -105,6 +105,13 @@ class Attribution(Probe):
         assert subject.task is not None
         ablation, variable = stand_in(self, subject, self.ablation, self.variable)
         every, share = paired(subject, ablation, variable, self.examples, seed, self.only_correct)
+        if share <= 0.5 and getattr(
+            subject.task, "is_sample", False
+        ):  # of prompts it is said before the work
+            report = Report(self, subject)
+            report.update({"answered": share, "component": None})
+            self._say(report, None)
+            return report.result()
         pairs = every[: self.examples]
         effects = measured(subject, pairs, ablation)
         inner = [i for i, site in enumerate(effects.sites) if site.layer is not None]

@@ -32,17 +32,19 @@ LEAST_SPAN = 1e-3
 
 
 def patched(
-    recorded: RecordedForward, source: RecordedForward, sites: Sequence[Site]
-) -> Float[Tensor, "site pair d_vocab_out"]:
+    recorded: RecordedForward,
+    source: RecordedForward,
+    sites: Sequence[Site],
+    read: Callable[[Tensor], Tensor] | None = None,
+) -> Float[Tensor, "site pair ..."]:
     """Logits (site, pair, d_vocab_out) of the recorded base inputs with each site alone taken from
-    the source.
+    the source, or what `read` makes of them, as `RecordedForward.under` does.
     """
-    return recorded.under(
-        [
-            Replace(site, site.select(source.activations[site.hook], source.answer_positions))
-            for site in sites
-        ]
-    )
+    edits = [
+        Replace(site, site.select(source.activations[site.hook], source.answer_positions))
+        for site in sites
+    ]
+    return recorded.under(edits, read)
 
 
 def logit_difference(
@@ -66,7 +68,11 @@ def logit_difference(
 def flipped(
     task: Task, logits: Float[Tensor, "*site pair d_vocab_out"], pairs: Pairs
 ) -> Float[Tensor, "*site pair"]:
-    """(..., pair) share of the changed outputs that are answered with the counterfactual label."""
+    """(..., pair) share of the changed outputs that are answered with the counterfactual label;
+    where an answer is held against one other, 1 where the label is above the base's answer.
+    """
+    if task.wrong_answers(pairs.base) is not None:
+        return (logit_difference(task, logits, pairs) > 0).to(logits)
     answers = torch.stack(
         [logits[..., columns].argmax(-1) for columns in task.output_slices.values()], -1
     )
@@ -167,13 +173,19 @@ def _effects(
         RecordedForward(subject.model, tokens, pairs.reads, names, subject.memory)
         for tokens in (pairs.base, pairs.source, wrong)
     )
-    logits = patched(base, source, components)
+    task = subject.task
+
+    def difference(logits: Tensor) -> Tensor:
+        return logit_difference(task, logits, pairs)
+
+    def both(logits: Tensor) -> Tensor:
+        return torch.stack([difference(logits), flipped(task, logits, pairs)], -1)
+
     numbers = (
-        logit_difference(subject.task, logits, pairs),
-        flipped(subject.task, logits, pairs),
-        logit_difference(subject.task, patched(base, other, components), pairs),
-        logit_difference(subject.task, base.logits, pairs),
-        logit_difference(subject.task, source.logits, pairs),
+        *patched(base, source, components, both).unbind(-1),
+        patched(base, other, components, difference),
+        difference(base.logits),
+        difference(source.logits),
     )
     return [number.double().cpu().numpy() for number in numbers]
 

@@ -104,6 +104,15 @@ class Patching(Probe):
         assert subject.task is not None
         variable = choose_variable(subject.task, self.variable)
         pairs = self._draw(subject, variable, seed, only_correct=self.only_correct)
+        unselected = self._draw(subject, variable, seed + 1, only_correct=False)
+        right = float(answered(subject, unselected).double().mean())
+        if right <= 0.5 and getattr(
+            subject.task, "is_sample", False
+        ):  # of prompts it is said before the work
+            report = Report(self, subject)
+            report.update({"answered": right, "component": None, "flips": math.nan})
+            self._say(report, carried(variable), math.nan, "")
+            return report.result()
         pairs, places = self._places(subject, pairs)
         from_answer = places is not None
         listed = self._listed(subject)
@@ -115,7 +124,6 @@ class Patching(Probe):
         left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
         (top, *ties), tried = first_needed(among, recovered, flips, left)
         test = sign_flips(effects.gains[among], self.null_samples, seed)
-        unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         names = [named(one, from_answer) for one in components]
         report = Report(self, subject)
         share = "share of the logit difference"
@@ -132,7 +140,7 @@ class Patching(Probe):
                 "components": len(components),
                 "variable": variable.name,
                 "pairs": int(effects.there[top].sum()),
-                "answered": float(answered(subject, unselected).double().mean()),
+                "answered": right,
             }
         )
         wrong = effects.recovered(effects.null)

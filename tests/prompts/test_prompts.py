@@ -217,7 +217,8 @@ def test_a_model_that_answers_wrongly_needs_other_prompts(gpt2: Path, tmp_path: 
     file, names = tmp_path / "wrong.jsonl", list(CAPITALS)
     wrong = [
         {"prompt": sentence(one), "answer": f" {CAPITALS[other]}"}
-        for one, other in zip(names, names[1:] + names[:1], strict=True)
+        for pair in itertools.batched(names, 2)
+        for one, other in (pair, pair[::-1])
     ]
     rows = [one | {"counterfactual": two} for one, two in zip(wrong[::2], wrong[1::2], strict=True)]
     file.write_text("\n".join(map(json.dumps, rows)))
