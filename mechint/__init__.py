@@ -10,11 +10,10 @@ Public names load when they are first used; importing mechint imports no torch.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
-import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mechint.system.packages import BESIDE, find_beside
 
 if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.account import Account as Account
@@ -47,6 +46,8 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.probe.results import Table as Table
     from mechint.run_table import Runs as Runs
     from mechint.run_table import runs as runs
+    from mechint.studies import Study as Study
+    from mechint.studies import reproduce as reproduce
     from mechint.subject import Subject as Subject
     from mechint.task import Batch as Batch
     from mechint.task import Chance as Chance
@@ -62,8 +63,6 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.task import Vocabulary as Vocabulary
     from mechint.training import Run as Run
     from mechint.training import train as train
-    from studies import Study as Study
-    from studies import reproduce as reproduce
 
 __version__ = "0.2.0"
 
@@ -74,7 +73,7 @@ _MODULES = {
     "mechint.checkpoints": "load load_checkpoint Checkpoint",
     "mechint.training": "train Run",
     "mechint.run_table": "runs Runs",
-    "studies": "reproduce Study",
+    "mechint.studies": "reproduce Study",
     "mechint.calibration": "calibrate",
     "mechint.subject": "Subject",
     "mechint.task": (
@@ -96,6 +95,8 @@ __all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAl
 
 
 def __getattr__(name: str) -> Any:
+    if name in BESIDE:
+        return importlib.import_module(f"mechint.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'mechint' has no attribute {name!r}")
     return getattr(importlib.import_module(_PUBLIC[name]), name)
@@ -116,23 +117,4 @@ def _let_threads_rest() -> None:
 
 _let_threads_rest()
 
-
-def _warn_where_hidden(names: tuple[str, ...] = ("tasks", "probes")) -> None:
-    """Say so when another package of a name this common would be imported in place of ours; imports
-    neither.
-    """
-    here = Path(__file__).resolve().parents[1]
-    for name in names:
-        spec = importlib.util.find_spec(name)
-        found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
-        if found is not None and found != here / name / "__init__.py" and (here / name).is_dir():
-            warnings.warn(
-                (
-                    f"package {name!r} is taken from {found}, which hides mechint's own in "
-                    f"{here / name}; rename or remove one"
-                ),
-                stacklevel=3,
-            )
-
-
-_warn_where_hidden()
+find_beside()

@@ -5,6 +5,8 @@ Every entry of the registry, plug-ins included, is a function here, imported whe
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -45,3 +47,7 @@ def __getattr__(python_name: str) -> Callable[..., ProbeResult]:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *map(attribute, PROBES)])
+
+
+if __name__ == "probes":  # the short name is an alias of the same module objects
+    sys.modules[__name__] = importlib.import_module("mechint.probes")

@@ -16,10 +16,10 @@ from mechint import figures
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
+from mechint.probes._llc.likelihood import training_data
+from mechint.probes.loss_gradient import loss_gradient
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, Task, rng
-from probes._llc.likelihood import training_data
-from probes.loss_gradient import loss_gradient
 
 if TYPE_CHECKING:
     from mechint.planted import Planted

@@ -23,10 +23,10 @@ from mechint.errors import DataError
 from mechint.groups.spectrum import Harmonics, Label
 from mechint.probe.report import Report
 from mechint.probe.results import Effect, Null
+from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.subject.activations import slices
 from mechint.task import LOSS, answer_scores, rng
-from probes.words import in_words, named
 
 ALPHA = 0.01
 """Level at which removals are held against random ones."""

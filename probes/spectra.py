@@ -29,10 +29,10 @@ from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, Label
 from mechint.probe.report import Report
 from mechint.probe.results import Effect, Null
+from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.subject.activations import LOGITS
 from mechint.task import FiniteTask, rng
-from probes.words import in_words, named
 
 Array = NDArray[Any]
 PERMUTED_CLASSES = "the largest cosine with permuted classes, with and without the answers"

@@ -13,14 +13,15 @@ before the runs that they judge.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from studies.claims import ClaimTest, Found, PositiveControl, claim
-    from studies.rows import Rows
-    from studies.runner import Reproduction, find_study, left_to_train, reproduce
-    from studies.statistics import Estimate, Planned
-    from studies.study import SIZES, PlannedRun, Study, arm
+    from mechint.studies.claims import ClaimTest, Found, PositiveControl, claim
+    from mechint.studies.rows import Rows
+    from mechint.studies.runner import Reproduction, find_study, left_to_train, reproduce
+    from mechint.studies.statistics import Estimate, Planned
+    from mechint.studies.study import SIZES, PlannedRun, Study, arm
 
 _HOME = {
     "claims": ("ClaimTest", "PositiveControl", "Found", "claim"),
@@ -52,5 +53,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     for module, names in _HOME.items():
         if name in names:
-            return getattr(importlib.import_module(f"studies.{module}"), name)
-    raise AttributeError(f"module 'studies' has no attribute {name!r}")
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if __name__ == "studies":  # the short name is an alias of the same module objects
+    sys.modules[__name__] = importlib.import_module("mechint.studies")

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from mechint.errors import MechintError
 from mechint.probe.results import Claim
-from studies.rows import NoRunsError, Rows
-from studies.statistics import Bar, Estimate, Planned
+from mechint.studies.rows import NoRunsError, Rows
+from mechint.studies.statistics import Bar, Estimate, Planned
 
 SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN = "supported", "refuted", "inconclusive", "not run"
 VERDICTS = (SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN)

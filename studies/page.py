@@ -9,10 +9,10 @@ from typing import Any
 
 from mechint.probe.results import Claim, Table
 from mechint.report import Page, Section
+from mechint.studies.claims import NOT_RUN, VERDICTS
+from mechint.studies.rows import Rows
+from mechint.studies.study import Study
 from mechint.training.manifest import manifest
-from studies.claims import NOT_RUN, VERDICTS
-from studies.rows import Rows
-from studies.study import Study
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from mechint.errors import RunError
 from mechint.probe.results import Claim
 from mechint.registry import STUDIES
 from mechint.report import PAGE
+from mechint.studies.claims import VERDICTS
+from mechint.studies.page import Outcome, best, counts, study_page
+from mechint.studies.rows import read_rows
+from mechint.studies.runner import CLAIMS, KIND, ROWS, claims_text, facts, judge
+from mechint.studies.study import SIZES, Study
 from mechint.system.files import make_directory, read_json, write_text
-from studies.claims import VERDICTS
-from studies.page import Outcome, best, counts, study_page
-from studies.rows import read_rows
-from studies.runner import CLAIMS, KIND, ROWS, claims_text, facts, judge
-from studies.study import SIZES, Study
 
 CRITERIA = "criteria.json"
 LONGEST = 200

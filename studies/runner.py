@@ -32,12 +32,12 @@ from mechint.errors import (
 from mechint.probe.results import Claim
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
+from mechint.studies.page import Outcome, study_page
+from mechint.studies.rows import Row, Rows, read_rows, write_rows
+from mechint.studies.study import SIZES, PlannedRun, Study
 from mechint.system.files import make_directory, read_json, write_text
 from mechint.training import Progress, Run, Spec, train_many, workers_on
 from mechint.training.run import DONE
-from studies.page import Outcome, study_page
-from studies.rows import Row, Rows, read_rows, write_rows
-from studies.study import SIZES, PlannedRun, Study
 
 KIND, ROWS, CLAIMS = "study.json", "rows.jsonl.gz", "claims.json"
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mechint.config import Settings, TrainConfig
 from mechint.probe.results import Figure
 from mechint.registry import TASKS
+from mechint.studies.claims import ClaimTest
+from mechint.studies.rows import Rows
 from mechint.training import Run, Spec, spec
-from studies.claims import ClaimTest
-from studies.rows import Rows
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

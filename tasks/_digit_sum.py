@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.task import Output, Program, Step, Vocabulary
-from tasks.sequences import SequenceTask
+from mechint.tasks.sequences import SequenceTask
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mechint.config import setting
 from mechint.groups import named
 from mechint.groups.finite import FiniteGroup
 from mechint.task import Output, Symmetry
-from tasks.two_operands import TwoOperandTask
+from mechint.tasks.two_operands import TwoOperandTask
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.groups import named
 from mechint.task import Control, Output, Symmetry
-from tasks.two_operands import TwoOperandTask
+from mechint.tasks.two_operands import TwoOperandTask
 
 
 @dataclass(frozen=True)

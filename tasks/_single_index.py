@@ -26,7 +26,7 @@ from mechint import hermite
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.task import MAX_SEED, Batch, Chance, Output
-from tasks.vectors import RegressionTask, orthonormal
+from mechint.tasks.vectors import RegressionTask, orthonormal
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import DataError
 from mechint.task import Output, Program, Step, Vocabulary
-from tasks.sequences import SequenceTask
+from mechint.tasks.sequences import SequenceTask
 
 START, PAD, END, OPEN, CLOSE = range(5)
 HALF = 0.5

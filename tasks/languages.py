@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.task import Output, Program, Step, Vocabulary
-from tasks.sequences import SequenceTask
+from mechint.tasks.sequences import SequenceTask
 
 Table = tuple[tuple[int, ...], ...]
 TOMITA: Mapping[str, tuple[Table, tuple[int, ...]]] = {

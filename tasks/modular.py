@@ -15,7 +15,7 @@ from mechint.errors import DataError
 from mechint.groups import named
 from mechint.groups.finite import FiniteGroup
 from mechint.task import Output, Symmetry
-from tasks.two_operands import TwoOperandTask
+from mechint.tasks.two_operands import TwoOperandTask
 
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,

@@ -16,7 +16,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.groups import named
 from mechint.task import MAX_SEED, Output, Symmetry, rng
-from tasks.two_operands import TwoOperandTask
+from mechint.tasks.two_operands import TwoOperandTask
 
 SOURCE = "Why Larger Models Learn More, Sec. 4 and App. E"
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.task import MAX_SEED, Batch, Chance, Output, rng
-from tasks.bursts import burst_sizes
-from tasks.vectors import RegressionTask, orthonormal
+from mechint.tasks.bursts import burst_sizes
+from mechint.tasks.vectors import RegressionTask, orthonormal
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.task import Batch, Output, Program, Step, Vocabulary
-from tasks.sequences import SequenceTask
+from mechint.tasks.sequences import SequenceTask
 
 SORTED = 4096
 """Largest vocabulary of which every piece is the start of a random order of all tokens; a larger

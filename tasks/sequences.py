@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Program, Step, rng
-from tasks.holdout import BUCKETS, draw_in, in_split, plain_class, random_class
+from mechint.tasks.holdout import BUCKETS, draw_in, in_split, plain_class, random_class
 
 FEWEST = 64
 """Fewest different inputs that are split into training, validation and test."""

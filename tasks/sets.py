@@ -14,8 +14,8 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.task import Output, Program, Step, Vocabulary
-from tasks.lists import ListTask
-from tasks.sequences import SequenceTask
+from mechint.tasks.lists import ListTask
+from mechint.tasks.sequences import SequenceTask
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from mechint.task import (
     Vocabulary,
     rng,
 )
-from tasks.addition import addition_programs
+from mechint.tasks.addition import addition_programs
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` wi
 # jaxtyping's own decorator wraps every function, whether it has shapes or not: a task that is plain
 # Python took five times as long
 jaxtyping.jaxtyped = lambda typechecker: typechecker  # pyright: ignore
-jaxtyping.install_import_hook(["mechint", "probes", "tasks"], "mechint_shapes.check_shapes")
+jaxtyping.install_import_hook(["mechint"], "mechint_shapes.check_shapes")
 
 settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import mechint
+from mechint.system.packages import BESIDE, package_of
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("mechint", "tasks", "probes", "studies")
+PACKAGES = ("mechint", *BESIDE)
 
 LAYERS = [
     ["errors"],
@@ -125,7 +126,7 @@ def test_packages_import_what_they_may() -> None:
     wrong = []
     for package in PACKAGES:
         for path in modules(package):
-            tops = {name.split(".")[0] for name in imported(path)}
+            tops = {package_of(name).removeprefix("mechint.") for name in imported(path)}
             above = {
                 part
                 for part in parts_of_mechint(path)
@@ -138,10 +139,10 @@ def test_packages_import_what_they_may() -> None:
 
 
 def test_no_imports_go_in_a_circle() -> None:
-    names = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in modules(*PACKAGES)
-    }
+    names = {}
+    for path in modules(*PACKAGES):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        names[name if name.startswith("mechint") else f"mechint.{name}"] = path
 
     def module_of(name: str) -> str:
         while name and name not in names:
@@ -154,6 +155,16 @@ def test_no_imports_go_in_a_circle() -> None:
     }
     ordered = set(graphlib.TopologicalSorter(graph).static_order())  # CycleError shows a circle
     assert ordered == set(names)
+
+
+def test_packages_are_imported_by_the_names_that_no_file_of_a_user_hides() -> None:
+    wrong = [
+        f"{place(path)} imports {name}; write mechint.{name}"
+        for path in modules(*PACKAGES)
+        for name in imported(path)
+        if name.split(".")[0] in BESIDE
+    ]
+    assert not wrong
 
 
 def test_heavy_imports_stay_where_they_belong() -> None:

@@ -54,7 +54,7 @@ def test_a_function_is_not_hidden_by_a_module() -> None:
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:
-    said = "module 'probes' has no attribute 'furier'; did you mean 'fourier'"
+    said = "module 'mechint.probes' has no attribute 'furier'; did you mean 'fourier'"
     with pytest.raises(AttributeError, match=said):
         probes.furier  # type: ignore[attr-defined]  # noqa: B018
 

@@ -1,7 +1,10 @@
-"""Registries: names without imports, broken and colliding plug-ins, packages that hide ours."""
+"""Registries: names without imports, broken and colliding plug-ins, a user's files of our names."""
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import os
 import subprocess
 import sys
 import tomllib
@@ -15,6 +18,7 @@ import pytest
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import CHECKPOINT_FORMATS, PROBES, STUDIES, TASKS, Registry
 from mechint.registry import registry as module
+from mechint.system.packages import BESIDE
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,13 +52,13 @@ def test_every_built_in_can_be_loaded(registry: Registry) -> None:
 
 
 def test_installed_metadata_and_checkout_agree() -> None:
-    """A wheel reads what a checkout reads from ``pyproject.toml``."""
+    """A wheel reads what a checkout reads from ``pyproject.toml``; a checkout's targets are those
+    of the file, whenever it was installed.
+    """
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     groups = tomllib.loads(text)["project"]["entry-points"]
-    installed = {(p.group, p.name, p.value) for p in distribution("mechint").entry_points}
-    missing = {
-        (group, name, value) for group, own in groups.items() for name, value in own.items()
-    } - installed
+    installed = {(point.group, point.name) for point in distribution("mechint").entry_points}
+    missing = {(group, name) for group, own in groups.items() for name in own} - installed
     assert not missing, "install mechint again: its entry points have changed"
 
 
@@ -185,22 +189,43 @@ def test_add_and_remove() -> None:
     assert list(registry) == []
 
 
-def test_a_package_that_hides_ours_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tasks.py").write_text("raise RuntimeError('must not be imported')")
+@pytest.mark.full
+def test_files_of_the_users_with_our_names_break_nothing(tmp_path: Path) -> None:
+    """In her folder ``import tasks`` gives her file, and mechint uses its own."""
+    for name in BESIDE:
+        (tmp_path / f"{name}.py").write_text("HERS = True\n", encoding="utf-8")
+    script = (
+        "import mechint, tasks, probes, studies\n"
+        "from mechint.registry import PROBES, STUDIES, TASKS\n"
+        "assert tasks.HERS and probes.HERS and studies.HERS\n"
+        "assert [len(list(map(kind.__getitem__, kind))) > 3 for kind in (TASKS, PROBES, STUDIES)]\n"
+        "assert mechint.tasks.listops().name == 'listops' and mechint.reproduce\n"
+        "assert set(TASKS.topics()) > {'other'} or TASKS.describe('listops')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
-    def imported_in(place: Path) -> str:
-        environment = {"PYTHONPATH": f"{place}:{ROOT}"}
-        return subprocess.run(
-            [sys.executable, "-c", "import mechint"],
-            cwd=place,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stderr
 
-    assert (
-        f"package 'tasks' is taken from {tmp_path / 'tasks.py'}, which hides mechint's own in "
-        f"{ROOT / 'tasks'}"
-    ) in imported_in(tmp_path)
-    assert not imported_in(ROOT)
+def test_short_names_are_the_same_module_objects() -> None:
+    """In whichever order they are imported."""
+    script = (
+        "import importlib, sys\n"
+        "one, other = sys.argv[1:]\n"
+        "first, second = map(importlib.import_module, (one, other))\n"
+        "assert first is second and first.__spec__.name.startswith('mechint.')\n"
+        "import tasks, mechint\n"
+        "assert tasks is mechint.tasks is sys.modules['mechint.tasks']\n"
+    )
+    for pair in itertools.permutations(["tasks.lists", "mechint.tasks.lists"]):
+        command = [sys.executable, "-W", "error", "-c", script, *pair]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    for name in BESIDE:
+        assert importlib.import_module(name) is importlib.import_module(f"mechint.{name}")

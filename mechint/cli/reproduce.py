@@ -129,8 +129,8 @@ def reproduce(
     if study not in STUDIES:
         raise UnknownNameError.of("study", study, STUDIES)
     seconds = None if budget is None else seconds_of(budget)
-    from studies import left_to_train
-    from studies import reproduce as run
+    from mechint.studies import left_to_train
+    from mechint.studies import reproduce as run
 
     left = left_to_train(study, size, out)
     if left:

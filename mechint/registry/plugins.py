@@ -7,7 +7,9 @@ absolute paths, where the workers that it starts find it.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -88,17 +90,34 @@ def load_given_plugins() -> None:
 
 
 def _imported(file: Path, where: str) -> ModuleType:
-    """The module of `file`, imported under its own name."""
+    """The module of `file`, imported under its own name or, where another module has that, under a
+    name with a digest of its path.
+    """
     name, folder = file.stem, str(file.parent)
     if not name.isidentifier():
         raise ParameterError(f"{where}: {file.name} is not a module's name; rename the file")
     if folder not in sys.path:
         sys.path.append(folder)
         importlib.invalidate_caches()
+    if _file_of(name) != file:
+        name = f"{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None, "the suffix is .py"
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        module = importlib.import_module(name)
-    except Exception as error:  # whatever a stranger's file raises
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever a stranger's file raises
+        del sys.modules[name]
         raise MechintError(f"{where}: {type(error).__name__}: {error}") from error
-    if Path(module.__file__ or "").resolve() != file:
-        raise ParameterError(f"{where}: another module is called {name!r}; rename the file")
     return module
+
+
+def _file_of(name: str) -> Path | None:
+    """File of the module that ``import name`` gives."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ValueError:  # of __main__
+        return None
+    return Path(spec.origin).resolve() if spec is not None and spec.origin else None

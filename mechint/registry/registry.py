@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.system.packages import OWN, package_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 OTHER = "other"
 """The topic of what names none."""
-OWN = "mechint"
-"""The distribution whose entry points are the built-ins."""
 
 
 def summary(docstring: str | None) -> str:
@@ -208,7 +207,8 @@ def _load(target: str) -> Any:
 
 def _source(module: str) -> Path:
     """Source file of `module`, found without importing the packages that contain it."""
-    top, *inner = module.split(".")
+    top = package_of(module)
+    inner = module.removeprefix(top).split(".")[1:]
     spec = importlib.util.find_spec(top)
     if spec is None or spec.origin is None:
         raise ImportError(f"there is no module {top!r}")

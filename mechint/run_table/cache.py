@@ -28,6 +28,7 @@ from mechint.registry import TASKS
 from mechint.run_table.entries import CONFIG, Entry
 from mechint.system.files import cache_directory, digest_of, read_json, refuse_links, write_text
 from mechint.system.locks import is_ours
+from mechint.system.packages import package_of
 
 if TYPE_CHECKING:
     from mechint.run_table.measuring import Measurement
@@ -122,7 +123,7 @@ def stamp_of(entry: Entry, probe: type) -> str | None:
         files = [_digest_of(file) for file in _files_in(config["task"]["parameters"])]
     except (MechintError, KeyError, TypeError, OSError):
         return None
-    owners = (probe.__module__.partition(".")[0], task.__module__.partition(".")[0], "mechint")
+    owners = (package_of(probe.__module__), package_of(task.__module__), "mechint")
     codes = [_code_of(owner) for owner in owners]
     if None in codes:
         return None

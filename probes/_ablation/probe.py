@@ -19,9 +19,7 @@ from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.probe.report import performance
 from mechint.probe.results import Effect, ProbeResult, Table
-from mechint.subject.components import DEFAULT, list_components
-from mechint.task import ACCURACY, LOSS
-from probes._ablation.measures import (
+from mechint.probes._ablation.measures import (
     NEURON_EXAMPLES,
     Examples,
     Harm,
@@ -32,8 +30,10 @@ from probes._ablation.measures import (
     with_answer,
     with_others,
 )
-from probes.ties import tied
-from probes.words import listed
+from mechint.probes.ties import tied
+from mechint.probes.words import listed
+from mechint.subject.components import DEFAULT, list_components
+from mechint.task import ACCURACY, LOSS
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -1,5 +1,5 @@
 """Attention heads: their kinds, and the operands they attend to."""
 
-from probes._attention.probe import Attention
+from mechint.probes._attention.probe import Attention
 
 __all__ = ["Attention"]

@@ -15,11 +15,11 @@ from mechint.config import setting
 from mechint.decide.null import MaxNull, sign_flips
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.probe.results import Effect, Figure, ProbeResult, Table, Verdict
+from mechint.probes._attention import scores
+from mechint.probes._attention.scores import AttentionPatterns, MadeExamples, collect, kept_rows
+from mechint.probes.operands import operand_positions
+from mechint.probes.words import in_words, listed, position_names, token_texts
 from mechint.subject import Subject
-from probes._attention import scores
-from probes._attention.scores import AttentionPatterns, MadeExamples, collect, kept_rows
-from probes.operands import operand_positions
-from probes.words import in_words, listed, position_names, token_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,9 +18,9 @@ from mechint.interventions import (
     activation_gradients,
     select_positions,
 )
+from mechint.probes._circuits.scoring import Ablation, score
+from mechint.probes._lens.readout import Readout
 from mechint.subject.pairs import Pairs
-from probes._circuits.scoring import Ablation, score
-from probes._lens.readout import Readout
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

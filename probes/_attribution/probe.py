@@ -17,10 +17,10 @@ from mechint.config import setting
 from mechint.decide.null import least_signs, sign_flips
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
-from probes._attribution.measures import AttributionEffects, measured
-from probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
-from probes._lens.readout import Readout
-from probes.ties import tied
+from mechint.probes._attribution.measures import AttributionEffects, measured
+from mechint.probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
+from mechint.probes._lens.readout import Readout
+from mechint.probes.ties import tied
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -1,10 +1,10 @@
 """Path patching, edge attribution and the circuit that they find."""
 
-from probes._circuits.forward import PatchedForward, sender_outputs
-from probes._circuits.graph import Edge, Graph, Node, from_mib, random_circuits, to_mib
-from probes._circuits.probe import Circuits
-from probes._circuits.scoring import Scorer
-from probes._circuits.search import edge_attribution, find_circuit, path_patching
+from mechint.probes._circuits.forward import PatchedForward, sender_outputs
+from mechint.probes._circuits.graph import Edge, Graph, Node, from_mib, random_circuits, to_mib
+from mechint.probes._circuits.probe import Circuits
+from mechint.probes._circuits.scoring import Scorer
+from mechint.probes._circuits.search import edge_attribution, find_circuit, path_patching
 
 __all__ = [
     "Circuits",

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import DataError, counted
+from mechint.probes._circuits.graph import Graph
+from mechint.probes._circuits.scoring import ABLATIONS, Ablation
 from mechint.subject.counterfactuals import (
     answered,
     asked_answer,
@@ -30,8 +32,6 @@ from mechint.task import (
     choose_answer,
     sides,
 )
-from probes._circuits.graph import Graph
-from probes._circuits.scoring import ABLATIONS, Ablation
 
 if TYPE_CHECKING:
     from mechint.probe import Probe

@@ -36,7 +36,7 @@ from mechint.interventions import (
 )
 from mechint.models.forward import Forward
 from mechint.models.rows import RowLayout
-from probes._circuits.graph import LOGITS, Graph, Node
+from mechint.probes._circuits.graph import LOGITS, Graph, Node
 
 Tap = Callable[[int, Tensor], Tensor]
 """tap(index of the first receiver, inputs (receiver, example, pos, d_model)) -> inputs."""

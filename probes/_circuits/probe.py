@@ -12,8 +12,8 @@ from mechint.config import setting
 from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
-from probes._circuits import views
-from probes._circuits.choosing import (
+from mechint.probes._circuits import views
+from mechint.probes._circuits.choosing import (
     ablation_setting,
     graph_of,
     paired,
@@ -21,9 +21,9 @@ from probes._circuits.choosing import (
     stand_in,
     variable_setting,
 )
-from probes._circuits.graph import Graph
-from probes._circuits.scoring import Scorer
-from probes._circuits.search import (
+from mechint.probes._circuits.graph import Graph
+from mechint.probes._circuits.scoring import Scorer
+from mechint.probes._circuits.search import (
     Judgement,
     Rivals,
     curve_of,
@@ -34,7 +34,7 @@ from probes._circuits.search import (
     path_patching,
     rivals_of,
 )
-from probes.words import listed, position_names
+from mechint.probes.words import listed, position_names
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from mechint.errors import DataError
 from mechint.interventions import ExampleMean
+from mechint.probes._circuits.forward import PatchedForward, sender_outputs
+from mechint.probes._circuits.graph import Graph
+from mechint.probes._patching import logit_difference
 from mechint.subject.pairs import Pairs
 from mechint.task import IGNORE, Task
-from probes._circuits.forward import PatchedForward, sender_outputs
-from probes._circuits.graph import Graph
-from probes._patching import logit_difference
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

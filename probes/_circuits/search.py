@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mechint.probes._circuits.forward import PatchedForward
+from mechint.probes._circuits.graph import random_circuits
+from mechint.probes._circuits.scoring import Scorer, score
 from mechint.subject.pairs import Pairs
-from probes._circuits.forward import PatchedForward
-from probes._circuits.graph import random_circuits
-from probes._circuits.scoring import Scorer, score
 
 AT_ONCE = 16
 """Sizes that are tried in one stacked forward."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from mechint import figures
 from mechint.probe.results import Table
-from probes._circuits.graph import Edge, Graph
-from probes._circuits.search import Curve
+from mechint.probes._circuits.graph import Edge, Graph
+from mechint.probes._circuits.search import Curve
 
 if TYPE_CHECKING:
     pass

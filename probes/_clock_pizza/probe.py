@@ -18,13 +18,13 @@ from mechint.groups.spectrum import Harmonics
 from mechint.interventions import activation_gradients, select_positions
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
+from mechint.probes import spectra
+from mechint.probes.operands import axis_tokens, embedding_rows, operand_positions
+from mechint.probes.removal import EmbeddingRemoval
+from mechint.probes.spectra import PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum
+from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import IGNORE, rng
-from probes import spectra
-from probes.operands import axis_tokens, embedding_rows, operand_positions
-from probes.removal import EmbeddingRemoval
-from probes.spectra import PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum
-from probes.words import in_words, named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -1,8 +1,8 @@
 """Distributed alignment search: subspaces of activations that hold causal variables."""
 
-from probes._das._swap import SwapSite, interchange, interchange_accuracy, swap
-from probes._das.probe import DAS
-from probes._das.search import fit, random_subspace
+from mechint.probes._das._swap import SwapSite, interchange, interchange_accuracy, swap
+from mechint.probes._das.probe import DAS
+from mechint.probes._das.search import fit, random_subspace
 
 __all__ = [
     "DAS",

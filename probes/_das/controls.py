@@ -18,12 +18,12 @@ from torch import Tensor
 
 from mechint.interventions import ResidSite
 from mechint.probe.results import Null
+from mechint.probes._das._swap import SwapSite, answers_under, interchange_accuracy, mean, swap
+from mechint.probes._das.search import SPARE, Drawn, SiteCell, fit, own_tokens, random_subspace
+from mechint.probes._weights.circuits import fold
 from mechint.subject.activations import slices
 from mechint.subject.pairs import Pairs
 from mechint.task import Variable
-from probes._das._swap import SwapSite, answers_under, interchange_accuracy, mean, swap
-from probes._das.search import SPARE, Drawn, SiteCell, fit, own_tokens, random_subspace
-from probes._weights.circuits import fold
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

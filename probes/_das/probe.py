@@ -15,12 +15,9 @@ from mechint.errors import counted
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.probe.results import Effect, Null, ProbeResult, Table
-from mechint.subject.counterfactuals import asked_answer, choose_variable
-from mechint.subject.pairs import told_apart
-from mechint.task import Task, Variable
-from probes._das import controls
-from probes._das._swap import SwapSite, mean
-from probes._das.search import (
+from mechint.probes._das import controls
+from mechint.probes._das._swap import SwapSite, mean
+from mechint.probes._das.search import (
     AMONG,
     MIN_EXAMPLES,
     MINIMAL_PAIRS,
@@ -35,6 +32,9 @@ from probes._das.search import (
     draw_pairs,
     search,
 )
+from mechint.subject.counterfactuals import asked_answer, choose_variable
+from mechint.subject.pairs import told_apart
+from mechint.task import Task, Variable
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

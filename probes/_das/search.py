@@ -15,10 +15,10 @@ from torch import Tensor
 from mechint.errors import DataError, ParameterError
 from mechint.interventions import Site
 from mechint.models.protocol import read_only_hooks
+from mechint.probes._das._swap import SwapSite, interchange_accuracy, mean
 from mechint.subject.counterfactuals import asked_answer, draw
 from mechint.subject.pairs import Pairs
 from mechint.task import IGNORE, Batch, FiniteTask, Task, Variable, sides
-from probes._das._swap import SwapSite, interchange_accuracy, mean
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

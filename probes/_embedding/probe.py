@@ -17,12 +17,12 @@ from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
+from mechint.probes._clock_pizza.probe import circularity
+from mechint.probes.operands import has_own
+from mechint.probes.spectra import Array, KeyRule, permuted, share_spectrum
+from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import rng
-from probes._clock_pizza.probe import circularity
-from probes.operands import has_own
-from probes.spectra import Array, KeyRule, permuted, share_spectrum
-from probes.words import in_words, named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

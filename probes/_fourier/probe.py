@@ -17,12 +17,18 @@ from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
+from mechint.probes import removal, spectra
+from mechint.probes.operands import embedding_rows, own_orders
+from mechint.probes.removal import EmbeddingRemoval, Removals
+from mechint.probes.spectra import (
+    Cycle,
+    KeyRule,
+    Spectrum,
+    add_embedding_finding,
+    add_logits_finding,
+)
+from mechint.probes.words import named
 from mechint.subject import Subject
-from probes import removal, spectra
-from probes.operands import embedding_rows, own_orders
-from probes.removal import EmbeddingRemoval, Removals
-from probes.spectra import Cycle, KeyRule, Spectrum, add_embedding_finding, add_logits_finding
-from probes.words import named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

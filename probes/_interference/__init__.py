@@ -1,5 +1,11 @@
 """Gradient interference: do the gradients of a task, its outputs and its background agree?"""
 
-from probes._interference.probe import Interference, cosines, group_gradients, groups_of, with_whole
+from mechint.probes._interference.probe import (
+    Interference,
+    cosines,
+    group_gradients,
+    groups_of,
+    with_whole,
+)
 
 __all__ = ["Interference", "cosines", "group_gradients", "groups_of", "with_whole"]

@@ -18,8 +18,8 @@ from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, Null, ProbeResult, Table
+from mechint.probes.loss_gradient import loss_gradient
 from mechint.task import IGNORE, Batch, Task, rng
-from probes.loss_gradient import loss_gradient
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

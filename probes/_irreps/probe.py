@@ -17,13 +17,13 @@ from mechint.groups.representations import representations
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import ProbeResult
+from mechint.probes import removal, spectra
+from mechint.probes.operands import by_example, operand_rows, operand_tokens
+from mechint.probes.removal import EmbeddingRemoval, Removals
+from mechint.probes.spectra import KeyRule, Spectrum, add_embedding_finding, add_logits_finding
+from mechint.probes.words import named
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
-from probes import removal, spectra
-from probes.operands import by_example, operand_rows, operand_tokens
-from probes.removal import EmbeddingRemoval, Removals
-from probes.spectra import KeyRule, Spectrum, add_embedding_finding, add_logits_finding
-from probes.words import named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -14,10 +14,10 @@ import numpy as np
 from mechint import figures
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
+from mechint.probes._lens.readout import Readout
 from mechint.subject import Subject
 from mechint.subject.activations import residual_hooks
 from mechint.task import ACCURACY, IGNORE, LOSS, answer_scores
-from probes._lens.readout import Readout
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

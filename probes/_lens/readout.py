@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mechint.probes._weights.circuits import fold, norm_of, norm_scale
 from mechint.subject import Subject
 from mechint.subject.activations import residual_hooks
-from probes._weights.circuits import fold, norm_of, norm_scale
 
 
 class Readout:

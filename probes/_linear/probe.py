@@ -17,10 +17,16 @@ from mechint.decide.null import MaxNull, Null, groupings, orderings, why_undecid
 from mechint.errors import UnknownNameError
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.probe.results import Effect, Figure, ProbeResult
+from mechint.probes._linear.estimators import (
+    DEFAULT_RIDGE,
+    Discriminant,
+    Ridge,
+    choose_penalty,
+    each_once,
+)
 from mechint.subject import Subject
 from mechint.subject.activations import residual_hooks
 from mechint.task import IGNORE, Variable, first_of_each, rng
-from probes._linear.estimators import DEFAULT_RIDGE, Discriminant, Ridge, choose_penalty, each_once
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

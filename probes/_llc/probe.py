@@ -28,10 +28,10 @@ from mechint.errors import MechintError
 from mechint.models.foreign.untouched import untouched
 from mechint.probe import Probe, Report
 from mechint.probe.results import Effect, Figure, Null, ProbeResult
+from mechint.probes._llc.diagnostics import LOOSE, Chains
+from mechint.probes._llc.likelihood import has_targets, training_data, without_gradient
+from mechint.probes._llc.sampler import FLAT, Chain, Curving, Sampler
 from mechint.subject import Subject
-from probes._llc.diagnostics import LOOSE, Chains
-from probes._llc.likelihood import has_targets, training_data, without_gradient
-from probes._llc.sampler import FLAT, Chain, Curving, Sampler
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -104,7 +104,7 @@ class LLC(Probe):
 
     @classmethod
     def calibration(cls) -> Calibration:
-        from probes._llc.calibration import calibration
+        from mechint.probes._llc.calibration import calibration
 
         return calibration()
 

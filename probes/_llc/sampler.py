@@ -30,8 +30,8 @@ from mechint.models.foreign.untouched import all_finite
 from mechint.models.forward import Forward
 from mechint.models.replaced import call_with_weights
 from mechint.models.rows import RowLayout
+from mechint.probes._llc.likelihood import example_losses, without_gradient
 from mechint.task import Batch, Task, rng
-from probes._llc.likelihood import example_losses, without_gradient
 
 Weights = dict[str, Tensor]
 """Name → (chain, …) values."""

@@ -20,12 +20,12 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
+from mechint.probes import removal
+from mechint.probes._clock_pizza import probe as clock_pizza
+from mechint.probes.operands import by_element
+from mechint.probes.spectra import Array, permuted
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
-from probes import removal
-from probes._clock_pizza import probe as clock_pizza
-from probes.operands import by_element
-from probes.spectra import Array, permuted
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -16,10 +16,10 @@ from mechint import figures
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
+from mechint.probes._weights.circuits import norm_of
+from mechint.probes.removal import sample_examples
 from mechint.subject import Subject
 from mechint.task import Batch, rng
-from probes._weights.circuits import norm_of
-from probes.removal import sample_examples
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

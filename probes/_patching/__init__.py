@@ -1,7 +1,14 @@
 """Activation patching: which components carry a variable to the answer."""
 
-from probes._patching.measures import KINDS, Effects, effects_of, flipped, logit_difference, patched
-from probes._patching.probe import Patching, at_positions
+from mechint.probes._patching.measures import (
+    KINDS,
+    Effects,
+    effects_of,
+    flipped,
+    logit_difference,
+    patched,
+)
+from mechint.probes._patching.probe import Patching, at_positions
 
 __all__ = [
     "KINDS",

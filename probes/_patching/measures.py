@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.interventions import Mean, RecordedForward, Replace, Site, hooks_of, select_positions
+from mechint.probes.ties import tied
 from mechint.subject.counterfactuals import partners
 from mechint.subject.pairs import Pairs
 from mechint.task import Task
-from probes.ties import tied
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

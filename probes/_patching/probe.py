@@ -17,11 +17,7 @@ from mechint.errors import DataError
 from mechint.interventions import ResidSite, Site
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult, Table
-from mechint.subject.components import Components, list_components
-from mechint.subject.counterfactuals import answered, asked_answer, choose_variable, draw
-from mechint.subject.pairs import Pairs
-from mechint.task import Variable
-from probes._patching.measures import (
+from mechint.probes._patching.measures import (
     KINDS,
     MOST,
     Left,
@@ -30,7 +26,11 @@ from probes._patching.measures import (
     left_by,
     with_wrong_source,
 )
-from probes.words import position_names
+from mechint.probes.words import position_names
+from mechint.subject.components import Components, list_components
+from mechint.subject.counterfactuals import answered, asked_answer, choose_variable, draw
+from mechint.subject.pairs import Pairs
+from mechint.task import Variable
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -20,12 +20,12 @@ from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
+from mechint.probes import spectra
+from mechint.probes.operands import embedding_rows, own_orders
+from mechint.probes.spectra import PERMUTED_CLASSES, Cycle, KeyRule, Spectrum
+from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import rng
-from probes import spectra
-from probes.operands import embedding_rows, own_orders
-from probes.spectra import PERMUTED_CLASSES, Cycle, KeyRule, Spectrum
-from probes.words import in_words, named
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

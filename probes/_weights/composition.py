@@ -27,9 +27,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mechint.probes._weights.circuits import Heads
+from mechint.probes.spectra import Array
 from mechint.task import rng
-from probes._weights.circuits import Heads
-from probes.spectra import Array
 
 if TYPE_CHECKING:
     from mechint.models.stacks import FactoredMatrix

@@ -17,11 +17,11 @@ from mechint.config import setting
 from mechint.decide.null import orderings
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
+from mechint.probes._weights import circuits, composition
+from mechint.probes._weights.circuits import Heads, eigenvalue_share, own_share
+from mechint.probes._weights.composition import KINDS, HeadComposition
 from mechint.subject import Subject
 from mechint.task import IGNORE, FiniteTask, rng
-from probes._weights import circuits, composition
-from probes._weights.circuits import Heads, eigenvalue_share, own_share
-from probes._weights.composition import KINDS, HeadComposition
 
 if TYPE_CHECKING:
     from mechint.planted.assembly import Planted

@@ -23,9 +23,9 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.groups.spectrum import Harmonics
 from mechint.interventions import Site
+from mechint.probes.spectra import KeyRule, LogitSums, Spectrum, cosine_spectrum
 from mechint.subject import Subject
 from mechint.task import Program, Step
-from probes.spectra import KeyRule, LogitSums, Spectrum, cosine_spectrum
 
 MAX_SPARE = 19
 """Spare representations in the null of each block, at most."""

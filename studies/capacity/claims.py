@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from studies.capacity.language import LEARNED, OPERANDS
-from studies.capacity.regressions import HALF
-from studies.claims import ClaimTest, Found, PositiveControl, above, below, claim, control_of
-from studies.rows import NoRunsError, Row, Rows
-from studies.statistics import Planned, mean, share
+from mechint.studies.capacity.language import LEARNED, OPERANDS
+from mechint.studies.capacity.regressions import HALF
+from mechint.studies.claims import (
+    ClaimTest,
+    Found,
+    PositiveControl,
+    above,
+    below,
+    claim,
+    control_of,
+)
+from mechint.studies.rows import NoRunsError, Row, Rows
+from mechint.studies.statistics import Planned, mean, share
 
 TIE = 0.05
 """Share by which two utilities differ that Theorem 3 is not asked to choose between."""

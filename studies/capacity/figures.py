@@ -6,8 +6,8 @@ import numpy as np
 
 from mechint import figures
 from mechint.probe.results import Figure
-from studies.capacity.claims import rare
-from studies.rows import Rows
+from mechint.studies.capacity.claims import rare
+from mechint.studies.rows import Rows
 
 
 def draw(rows: Rows) -> dict[str, Figure]:

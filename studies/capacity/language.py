@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 
 from mechint.probe import run as run_probe
+from mechint.studies.study import untrained
 from mechint.subject import Subject
 from mechint.training import Run
-from studies.study import untrained
 
 LEARNED = 0.9
 """Accuracy on held-out instances from which a model counts as having learned; chance is 0.5."""

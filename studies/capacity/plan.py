@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from mechint.studies.capacity import language, regressions
+from mechint.studies.capacity.claims import CLAIMS
+from mechint.studies.capacity.figures import draw
+from mechint.studies.study import PlannedRun, Study, arm
 from mechint.training import Run
-from studies.capacity import language, regressions
-from studies.capacity.claims import CLAIMS
-from studies.capacity.figures import draw
-from studies.study import PlannedRun, Study, arm
 
 SEED = 3000
 WIDTHS = (1, 2, 3, 4, 6, 8, 11, 14, 18, 22, 27, 32, 38, 44, 50, 56)

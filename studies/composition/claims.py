@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from studies.claims import Found, PositiveControl, above, below, claim, control_of
-from studies.composition.measures import LEARNED
-from studies.rows import Row, Rows
-from studies.statistics import Planned, mean, share
+from mechint.studies.claims import Found, PositiveControl, above, below, claim, control_of
+from mechint.studies.composition.measures import LEARNED
+from mechint.studies.rows import Row, Rows
+from mechint.studies.statistics import Planned, mean, share
 
 SHARE = 0.4
 """The bar for the share of runs that learn: more than two in five, not a rare lucky one."""

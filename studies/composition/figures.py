@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mechint import figures
 from mechint.probe.results import Figure
-from studies.rows import NoRunsError, Rows
+from mechint.studies.rows import NoRunsError, Rows
 
 
 def draw(rows: Rows) -> dict[str, Figure]:

@@ -12,9 +12,9 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.studies.study import untrained
 from mechint.subject import Subject
 from mechint.training import Run
-from studies.study import untrained
 
 LEARNED = 0.95
 """Test accuracy at which a hop counts as learned: far from any constant answer."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from studies.composition.claims import CLAIMS
-from studies.composition.figures import draw
-from studies.composition.measures import measure
-from studies.study import PlannedRun, Study, arm
+from mechint.studies.composition.claims import CLAIMS
+from mechint.studies.composition.figures import draw
+from mechint.studies.composition.measures import measure
+from mechint.studies.study import PlannedRun, Study, arm
 
 SEED = 3000
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from studies.claims import ClaimTest, Found, PositiveControl, below, claim, near
-from studies.rows import NoRunsError, Rows
-from studies.statistics import Estimate, Planned, bootstrap, exponent, mean
+from mechint.studies.claims import ClaimTest, Found, PositiveControl, below, claim, near
+from mechint.studies.rows import NoRunsError, Rows
+from mechint.studies.statistics import Estimate, Planned, bootstrap, exponent, mean
 
 BETAS = (0.75, 1.0, 1.5)
 LOST = 0.1

@@ -9,7 +9,7 @@ import numpy as np
 
 from mechint import figures
 from mechint.probe.results import Figure
-from studies.rows import Rows
+from mechint.studies.rows import Rows
 
 LOGARITHMIC: Mapping[str, Any] = {"x_log": True, "y_log": True}
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int, Num
 
+from mechint.studies.statistics import exponent
 from mechint.training import Run
-from studies.statistics import exponent
 
 THRESHOLD = 0.5
 """Alignment at which a direction counts as learned: half of its final value, where curves are

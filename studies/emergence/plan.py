@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from studies.emergence.claims import CLAIMS
-from studies.emergence.figures import draw
-from studies.emergence.measures import measure
-from studies.study import PlannedRun, Study, arm
+from mechint.studies.emergence.claims import CLAIMS
+from mechint.studies.emergence.figures import draw
+from mechint.studies.emergence.measures import measure
+from mechint.studies.study import PlannedRun, Study, arm
 
 SEED = 3000
 

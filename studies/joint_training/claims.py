@@ -9,10 +9,28 @@ from typing import Any
 import numpy as np
 
 from mechint.run_table.transitions import Transition, fit_transition
-from studies.claims import ClaimTest, Found, PositiveControl, above, below, claim, control_of, near
-from studies.joint_training.measures import SOLVED, parity_separation
-from studies.rows import NoRunsError, Rows
-from studies.statistics import MIN_RUNS, Bar, Estimate, Planned, bootstrap, difference, mean, share
+from mechint.studies.claims import (
+    ClaimTest,
+    Found,
+    PositiveControl,
+    above,
+    below,
+    claim,
+    control_of,
+    near,
+)
+from mechint.studies.joint_training.measures import SOLVED, parity_separation
+from mechint.studies.rows import NoRunsError, Rows
+from mechint.studies.statistics import (
+    MIN_RUNS,
+    Bar,
+    Estimate,
+    Planned,
+    bootstrap,
+    difference,
+    mean,
+    share,
+)
 
 STAR = 0.8
 """Accuracy at the star of the paper's Fig. 1 and 6, where an operation counts as learned."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from mechint import figures
 from mechint.probe.results import Figure
-from studies.joint_training.claims import ALONE
-from studies.rows import Rows
+from mechint.studies.joint_training.claims import ALONE
+from mechint.studies.rows import Rows
 
 
 def draw(rows: Rows) -> dict[str, Figure]:

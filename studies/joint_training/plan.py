@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from studies.joint_training.claims import CLAIMS
-from studies.joint_training.figures import draw
-from studies.joint_training.measures import measure
-from studies.study import PlannedRun, Study, arm
+from mechint.studies.joint_training.claims import CLAIMS
+from mechint.studies.joint_training.figures import draw
+from mechint.studies.joint_training.measures import measure
+from mechint.studies.study import PlannedRun, Study, arm
 
 SEED = 3000
 SUMS = ("MAX", "MED", "ADD")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from studies.claims import Found, PositiveControl, above, below, claim, control_of, near
-from studies.remainders.measures import EASY, GENERALIZED, ONE_DIGIT
-from studies.rows import Row, Rows
-from studies.statistics import Estimate, Planned, bootstrap, mean, share
+from mechint.studies.claims import Found, PositiveControl, above, below, claim, control_of, near
+from mechint.studies.remainders.measures import EASY, GENERALIZED, ONE_DIGIT
+from mechint.studies.rows import Row, Rows
+from mechint.studies.statistics import Estimate, Planned, bootstrap, mean, share
 
 PAPER_LENGTH = "about 25 core-hours a run at the paper's p = 113 and 65,536 steps"
 SHARE = 0.4

@@ -6,7 +6,7 @@ import numpy as np
 
 from mechint import figures
 from mechint.probe.results import Figure
-from studies.rows import Rows
+from mechint.studies.rows import Rows
 
 
 def draw(rows: Rows) -> dict[str, Figure]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from studies.remainders.claims import CLAIMS
-from studies.remainders.figures import draw
-from studies.remainders.measures import EASY, measure
-from studies.study import PlannedRun, Study, arm
+from mechint.studies.remainders.claims import CLAIMS
+from mechint.studies.remainders.figures import draw
+from mechint.studies.remainders.measures import EASY, measure
+from mechint.studies.study import PlannedRun, Study, arm
 
 SEED = 3000
 MODEL: Mapping[str, Any] = {

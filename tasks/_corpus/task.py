@@ -36,9 +36,9 @@ from mechint.task import (
     rng,
 )
 from mechint.task.program import Given
-from tasks._corpus import language
-from tasks._corpus.injection import Injection
-from tasks._corpus.language import Synthetic, losses_behind
+from mechint.tasks._corpus import language
+from mechint.tasks._corpus.injection import Injection
+from mechint.tasks._corpus.language import Synthetic, losses_behind
 
 REFERENCES = {"rises": 2, "sums": 3}
 """Reference task of the synthetic language → words of its sentence before the answer."""

@@ -15,7 +15,7 @@ from random import Random
 
 from mechint.errors import DataError
 from mechint.task import Vocabulary
-from tasks._listops.algebra import Algebra
+from mechint.tasks._listops.algebra import Algebra
 
 Path = tuple[int, ...]
 """Operand indices from the outermost bracket down; () is the outermost bracket itself."""

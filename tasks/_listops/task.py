@@ -16,7 +16,7 @@ from jaxtyping import Float
 from mechint.config import setting
 from mechint.errors import UnknownNameError
 from mechint.task import MAX_SEED, Batch, Chance, Control, GeneratedTask, epochs, rng
-from tasks._listops.algebra import (
+from mechint.tasks._listops.algebra import (
     ADDITIONS,
     Algebra,
     addition_table,
@@ -24,7 +24,7 @@ from tasks._listops.algebra import (
     permutation_blocks,
     random_answers,
 )
-from tasks._listops.expression import (
+from mechint.tasks._listops.expression import (
     LETTERS,
     Bracket,
     ExpressionGrammar,
@@ -32,7 +32,7 @@ from tasks._listops.expression import (
     Notation,
     solve,
 )
-from tasks._listops.text import ExpressionTask, Predict
+from mechint.tasks._listops.text import ExpressionTask, Predict
 
 ALGEBRAS = {"integers": ("MAX", "MED", "ADD"), "permutation-blocks": ("OP", "OP_TOP", "OP_BOTTOM")}
 """Name of the algebra → the operations mixed where none are named."""

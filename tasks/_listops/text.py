@@ -27,7 +27,7 @@ from mechint.task import (
     greedy,
 )
 from mechint.task.program import Given
-from tasks._listops.expression import END, Bracket, Notation, Path, solve, with_value
+from mechint.tasks._listops.expression import END, Bracket, Notation, Path, solve, with_value
 
 Predict = Callable[[Tensor, Tensor], Tensor]
 

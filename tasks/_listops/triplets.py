@@ -18,10 +18,10 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import UnknownNameError
 from mechint.task import MAX_SEED, Batch, Chance, Control, FiniteTask, rng
-from tasks._listops.algebra import ADDITIONS
-from tasks._listops.expression import Bracket, Notation
-from tasks._listops.task import ListOps
-from tasks._listops.text import ExpressionTask
+from mechint.tasks._listops.algebra import ADDITIONS
+from mechint.tasks._listops.expression import Bracket, Notation
+from mechint.tasks._listops.task import ListOps
+from mechint.tasks._listops.text import ExpressionTask
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,16 @@ def test_a_task_and_a_probe_of_ones_own(mechint: Command, own: Path) -> None:
     assert changed.task == type(made)(n=5, train_fraction=0.5)
 
 
+def test_a_plugin_has_whatever_name_its_file_has(mechint: Command, own: Path) -> None:
+    """Names of mechint's own packages and of the standard library, too, in a folder with both."""
+    for name in ("tasks", "json"):
+        file = (own / "own_parity.py").rename(own / f"{name}.py")
+        assert "parity" in mechint("tasks", "--plugin", f"{file}:Parity").stdout
+        assert TASKS["parity"](n=5).name == "parity"
+        TASKS.remove("parity")
+        file.rename(own / "own_parity.py")
+
+
 def test_a_family_of_ones_own(own: Path) -> None:
     """The guide's family is completed by the planted frequency that it leaves out at first."""
     page = (DOCS / "explanations.md").read_text(encoding="utf-8")
@@ -117,7 +127,8 @@ def test_a_family_of_ones_own(own: Path) -> None:
         ("own_parity.py:Any", "is no Task, Probe or Family of explanations"),
         ("own_parity.py:FiniteTask", "has no class attribute `name`"),
         ("own-plain.py:A", "is not a module's name"),
-        ("json.py:A", "another module is called 'json'"),
+        ("json.py:A", "A is no Task"),
+        ("own_exit.py:A", "SystemExit: 0"),
         ("own_broken.py:A", "ZeroDivisionError"),
         ("own_bare.py:Bare", "Bare declares size and is no dataclass of its own"),
         ("own_bare.py:Half", "Half does not define measure"),
@@ -127,6 +138,7 @@ def test_what_is_no_plugin(mechint: Command, own: Path, text: str, line: str) ->
     (own / "own_broken.py").write_text("A = 1 / 0\n")
     (own / "own-plain.py").write_text("A = 1\n")
     (own / "json.py").write_text("A = 1\n")
+    (own / "own_exit.py").write_text("import sys; sys.exit(0)\n")
     (own / "own_bare.py").write_text(BARE)
     assert line in one_line(mechint("tasks", "--plugin", f"{own}/{text}"))
 

@@ -293,8 +293,8 @@ def test_inputs_that_are_carried_are_not_the_variable(monkeypatch: pytest.Monkey
     assert (before.verdict, before.metrics["verdict"]) == ("no", "inputs")
     # where no place was named, none that decodes it is behind this one: it is one or the other
     only: Any = lambda *_, **__: [("blocks.0.hook_resid_mid", None)]  # noqa: E731
-    monkeypatch.setattr("probes._das.probe.default_places", only)
-    monkeypatch.setattr("probes._das.probe.component_places", lambda *_: [])
+    monkeypatch.setattr("mechint.probes._das.probe.default_places", only)
+    monkeypatch.setattr("mechint.probes._das.probe.component_places", lambda *_: [])
     either = DAS(**settings, dimensions=(12,)).run(subject)
     assert (either.verdict, either.metrics["verdict"]) == ("yes", "inputs")
     assert "holds answer or its inputs" in either.headline
