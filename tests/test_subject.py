@@ -206,6 +206,17 @@ def test_initial_weights_are_drawn_in_the_type_of_the_model() -> None:
     assert torch.equal(drawn.model.W_E.float(), subject.untrained(5).model.W_E)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_untrained_models_in_one_module_are_those_of_several(dtype: torch.dtype) -> None:
+    subject = planted.modular_addition(7, (2,)).subject
+    subject = subject.with_model(copy.deepcopy(subject.model).to(dtype))
+    seeds = [4, 0, 5]
+    for seed, one in zip(seeds, subject.untrained_in_turn(seeds), strict=True):
+        alone = subject.untrained(seed)
+        assert torch.equal(one.activation(PATTERN, "answer"), alone.activation(PATTERN, "answer"))
+        assert torch.equal(one.logits(), alone.logits()) and one.logits().dtype == dtype
+
+
 def test_another_step_needs_a_run() -> None:
     with pytest.raises(ParameterError, match=r"step 3: .* no other step"):
         ragged().at_step(3)

@@ -11,6 +11,7 @@ pairs of a group this is a quarter of the arithmetic of a dense forward.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable
@@ -29,16 +30,20 @@ from mechint.models.rows import RowLayout, gather_rows
 _NAME = re.compile(
     r"blocks\.(\d+)\."
     r"(hook_resid_pre|hook_attn_out|hook_resid_mid|mlp\.hook_pre|mlp\.hook_post|hook_mlp_out|"
-    r"hook_resid_post)"
+    r"hook_resid_post|attn\.hook_pattern)"
 )
-"""Hooks whose rows are positions."""
+"""Hooks whose rows are positions; of a pattern, those of the queries."""
+
+
+class _Found(Exception):
+    """Raised in a forward that has computed all that is wanted of it."""
 
 
 def supports(model: Any, names: Iterable[str] = ()) -> bool:
     """Return whether `forward_at` gives what a forward of `model` with hooks would.
 
     It does for a HookedTransformer whose outputs all leave after the last block, at activations
-    that have one row per position, and while nobody else's hooks are on the model.
+    that have one row per position or query, and while nobody else's hooks are on the model.
     """
     config = getattr(model, "config", None)
     if not isinstance(config, ModelConfig) or config.read_layers is not None:
@@ -52,15 +57,19 @@ def forward_at(
     tokens: Int[Tensor, "example pos"],
     positions: int | Int[Tensor, " example"],
     names: Iterable[str] = (),
-) -> tuple[Float[Tensor, "example d_vocab_out"], dict[str, Tensor]]:
+    *,
+    logits: bool = True,
+) -> tuple[Float[Tensor, "example d_vocab_out"] | None, dict[str, Tensor]]:
     """Logits at one position per example, and the activations `names` there.
 
     Args:
         model: a HookedTransformer that `supports` the names; its hook points do not run.
         positions: the position of each example; one number where all have the same.
+        logits: False where they are not wanted: what follows the last of `names` is not computed.
 
     Returns:
-        Logits (example, d_vocab_out), and name → (example, width).
+        Logits (example, d_vocab_out), None where they are not wanted, and name → (example, width),
+        or (example, head, key).
 
     >>> from mechint.models import build
     >>> model = build(ModelConfig(d_model=8, n_heads=2, d_vocab=5, d_vocab_out=4))
@@ -69,20 +78,30 @@ def forward_at(
     True
     """
     model._check(tokens)
-    layout = RowLayout.at(model.config, tokens, _each(positions, tokens))
+    positions = _each(positions, tokens)
+    layout = RowLayout.at(model.config, tokens, positions)
     wanted, found = set(names), dict[str, Tensor]()
 
     def keep(name: str, tensor: Tensor) -> Tensor:
         if name in wanted:
             match = _NAME.fullmatch(name)
             assert match is not None
-            block = int(match[1]) + (match[2] != "hook_resid_pre")  # rows of the one it enters
-            last = block == len(layout.entering)
-            found[name] = (tensor if last else gather_rows(tensor, layout.entering[block], True))[0]
+            if match[2] == "attn.hook_pattern":  # (1, example, head, query, key)
+                only = tensor.shape[3] == 1
+                query = torch.zeros_like(positions) if only else positions
+                found[name] = tensor[0, torch.arange(len(tokens)), :, query]
+            else:
+                block = int(match[1]) + (match[2] != "hook_resid_pre")  # rows of the one it enters
+                last = block == len(layout.entering)
+                rows = tensor if last else gather_rows(tensor, layout.entering[block], True)
+                found[name] = rows[0]
+            if not logits and len(found) == len(wanted):
+                raise _Found
         return tensor
 
-    with plain_arithmetic(tokens.device), torch.no_grad():
+    with plain_arithmetic(tokens.device), torch.no_grad(), contextlib.suppress(_Found):
         return Forward(_stacked(model), model.config, keep).logits(layout)[0], found
+    return None, found
 
 
 def forward_embedded(

@@ -175,6 +175,10 @@ class HookedTransformer(NativeModel, WeightStacks):
             self.get_submodule(owner).register_parameter(kind, nn.Parameter(value))
         self.setup()
 
+    def reset(self, seed: int) -> None:
+        """Take the initial weights of `seed`, which `reinitialized` gives to another module."""
+        self._copy(initialize(self.config, seed))
+
     @property
     def cfg(self) -> TransformerLensConfig:
         """The configuration under TransformerLens's names, with the model's device."""

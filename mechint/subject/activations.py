@@ -196,8 +196,9 @@ class Recorder:
         several = where is None or (isinstance(where, Tensor) and where.dim() > 1)
         if where is not None and not several and supports(self.model, hooked):
             check_positions(", ".join(names), where, tokens.shape[1])
-            logits, found = forward_at(self.model, tokens, where, hooked)
-            found[LOGITS] = logits
+            wanted = LOGITS in names
+            logits, found = forward_at(self.model, tokens, where, hooked, logits=wanted)
+            found |= {} if logits is None else {LOGITS: logits}
         else:
             found = self._hooked_forward(tokens, names, where)
         for name in names:

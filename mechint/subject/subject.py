@@ -19,7 +19,7 @@ import copy
 import math
 import operator
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePath
 from types import EllipsisType
@@ -47,6 +47,7 @@ from mechint.models.protocol import (
     hook_names,
     reinitialized,
 )
+from mechint.models.transformer import HookedTransformer
 from mechint.subject.activations import LEAST_WORKING_BYTES, LOGITS, Positions, Recorder, slices
 from mechint.subject.cache import BoundedCache, model_version
 from mechint.system.notebook import as_html
@@ -624,6 +625,19 @@ class Subject:
             with contextlib.redirect_stdout(sys.stderr):  # a bridge announces its moves
                 model = model.to(device=weight.device, dtype=weight.dtype)
         return self.with_model(model, path=f"untrained, seed {seed}")
+
+    def untrained_in_turn(self, seeds: Iterable[int]) -> Iterator[Subject]:
+        """`untrained` for each of `seeds`, in one module where its weights can be written again:
+        each subject is to be used before the next is asked for.
+        """
+        subject: Subject | None = None
+        for seed in seeds:
+            if subject is None or not isinstance(subject.model, HookedTransformer):
+                subject = self.untrained(seed)
+            else:
+                subject.model.reset(seed)
+                subject = subject.with_model(subject.model, path=f"untrained, seed {seed}")
+            yield subject
 
     def at_step(self, step: int) -> Subject:
         """The subject at another checkpoint of its run, of which it has the `series` too."""

@@ -339,11 +339,11 @@ class Attention(Probe):
             report.metric("operand.largest_preference", largest)
             return
         part = subject.data[:: max(1, len(subject.data) // 256)]
-        models = (subject.untrained(seed * self.untrained + i) for i in range(self.untrained))
+        first = seed * self.untrained
         null = np.array(
             [
                 np.abs(scores.preference(scores.operand_means(model, part, operands))).max()
-                for model in models
+                for model in subject.untrained_in_turn(range(first, first + self.untrained))
             ]
         )
         how = "the largest of any head in untrained models"

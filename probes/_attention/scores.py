@@ -421,8 +421,6 @@ def operand_means(
     subject: Subject, data: Batch, operands: list[int]
 ) -> Float[np.ndarray, "head operand"]:
     """Mean attention from the answer's position to each operand, 0–1, all heads by layer."""
-    layers = [
-        subject.activation(f"blocks.{layer}.attn.hook_pattern", "answer", data)
-        for layer in range(subject.n_layers)
-    ]
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(subject.n_layers)]
+    layers = subject.activations(names, "answer", data).values()
     return np.concatenate([layer.double().mean(0)[:, operands].cpu().numpy() for layer in layers])

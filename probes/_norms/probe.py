@@ -243,5 +243,6 @@ def untrained_means(
     """Sublayer → mean ratios of `n_models` models with initial weights on the subject's data."""
     first = int(rng("norms null", seed).integers(1 << 31))
     centered = reads_centered(subject)
-    each = [ratios(subject.untrained(first + i), centered) for i in range(n_models)]
+    models = subject.untrained_in_turn(range(first, first + n_models))
+    each = [ratios(model, centered) for model in models]
     return {name: np.array([mean(one[name]) for one in each]) for name in sublayers(subject)}

@@ -13,6 +13,7 @@ from mechint.models.at_positions import forward_at, supports
 from mechint.models.forward import Forward
 from mechint.models.rows import RowLayout
 from mechint.models.transformer import HookedTransformer, initialize
+from mechint.subject.activations import select
 from mechint.task import IGNORE, Batch
 from mechint.training import spec
 from mechint.training.learners import Prepared, TokenLearner, stack
@@ -215,14 +216,18 @@ def test_logits_and_activations_at_positions_are_those_of_hooks(
     expected, cache = model.run_with_cache(tokens)
     examples = torch.arange(n)
     assert torch.allclose(logits, expected[examples, positions].detach(), atol=1e-10)
+    none, alone = forward_at(model, tokens, positions, names[-3:], logits=False)
+    assert none is None and set(alone) == set(names[-3:])
     for name in names:
-        assert torch.allclose(found[name], cache[name][examples, positions].detach(), atol=1e-10)
+        at = select(name, cache[name].detach(), positions)
+        assert torch.allclose(found[name], at, atol=1e-10)
+        assert torch.equal(alone.get(name, found[name]), found[name])
 
 
 def test_models_and_names_that_have_no_row_per_position_are_refused() -> None:
     model = model_of()
     assert supports(model, ["blocks.0.mlp.hook_post"])
-    assert not supports(model, ["blocks.0.attn.hook_pattern"])
+    assert not supports(model, ["blocks.0.attn.hook_z"])
     assert not supports(model, ["blocks.7.hook_resid_post"])
     model.hook_dict["hook_embed"].add_hook(lambda tensor, hook: 2 * tensor)
     assert not supports(model)  # the hook would not run
