@@ -21,6 +21,10 @@ GOOD = ("right", "refused in one line", "resumed")
 BAD = ("traceback", "hang", "lost state", "code run")
 CAMPAIGNS = (
     "mutated checkpoints",
+    "mutated pickled modules",
+    "mutated mappings",
+    "mutated saves of pyvene",
+    "forged kept results",
     "hostile command lines",
     "SIGKILLs of a run",
     "kills of a sweep that another executor goes on with",

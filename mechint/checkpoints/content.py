@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.inert import InertUnpickler, holds_module, numpy_globals, without_inert
+from mechint.checkpoints.inert import InertUnpickler, Plain, holds_module, numpy_globals
 from mechint.checkpoints.reader import SafeTensors
 from mechint.errors import CheckpointError, first_line
 from mechint.system.files import check_nesting, regular_file
@@ -157,7 +157,7 @@ def _load(path: Path) -> Any:
     except Exception as error:
         raise CheckpointError(f"{path}: {DAMAGED}: {first_line(error, 160)}") from error
     check_nesting(content, path, CheckpointError)
-    return without_inert(content)
+    return Plain().copy(content)
 
 
 def _check_storages(path: Path, content: Any) -> None:
@@ -182,7 +182,8 @@ def _rescue(path: Path) -> dict[str, Any] | None:
     try:
         with zipfile.ZipFile(path) as archive:
             value = InertUnpickler(archive).load()
-            return without_inert(value) if holds_module(value) else None
+        check_nesting(value, path)
+        return Plain().copy(value) if holds_module(value) else None
     # a hostile pickle breaks the unpickler in many ways; the first refusal then stands
     except Exception:
         return None

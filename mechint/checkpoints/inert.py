@@ -11,15 +11,14 @@ import io
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-MAX_DEPTH = 64
-"""Modules within modules."""
+from mechint.system.files import MAX_DEPTH, MAX_VALUES
 
 DTYPES = {
     "DoubleStorage": torch.float64,
@@ -40,9 +39,9 @@ DTYPES = {
 
 
 class Inert:
-    """An instance of a class or the result of a call that was not made."""
+    """An instance of any class, or the result of a call that was not made: its state alone."""
 
-    path = ""
+    __slots__ = ("state",)
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.state: Any = {}
@@ -61,10 +60,27 @@ class Inert:
     def __setitem__(self, name: Any, value: Any) -> None: ...
 
 
+class StandIn:
+    """A function that a file may name and call; nothing of it can be set."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        object.__setattr__(self, "_call", call)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name} of a stand-in cannot be set")
+
+
 class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
     """Unpickles tensors, numbers and containers of a PyTorch file; all else becomes `Inert`.
 
-    Pure Python, since the unpickler in C allocates whatever memo index a file names.
+    Pure Python (a private class of the standard library), since the unpickler in C allocates
+    whatever memo index a file names. Sets hold `MAX_VALUES` together, a storage is read once, and
+    state is set on inert records and types of numbers alone.
 
     Raises:
         ValueError, KeyError, EOFError, …: whatever a damaged pickle breaks with.
@@ -74,25 +90,73 @@ class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
         name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
         super().__init__(io.BytesIO(archive.read(name)), encoding="utf-8")
         self.archive, self.folder = archive, name.removesuffix("data.pkl")
+        self.storages: dict[str, torch.UntypedStorage] = {}
+        self.budget = MAX_VALUES
 
     def find_class(self, module: str, name: str) -> Any:
         path = f"{module}.{name}"
         if module == "torch" and name in DTYPES:
             return DTYPES[name]
-        if module == "torch" and isinstance(dtype := getattr(torch, name, None), torch.dtype):
+        if module == "torch" and isinstance(dtype := vars(torch).get(name), torch.dtype):
             return dtype
-        return KNOWN.get(path) or type(name, (Inert,), {"path": path})
+        if path in ("builtins.set", "__builtin__.set"):
+            return StandIn(self._set)
+        return KNOWN.get(path) or StandIn(Inert)
 
-    def persistent_load(self, pid: Any) -> tuple[Any, torch.dtype]:
+    def _set(self, values: Sequence[Any] = ()) -> set[Any]:
+        self.budget -= len(values)
+        if self.budget < 0:
+            raise ValueError(f"sets of more than {MAX_VALUES:,} values")
+        return set(values)
+
+    def persistent_load(self, pid: Any) -> tuple[torch.UntypedStorage, torch.dtype]:
         """The storage that ``("storage", type, key, device, items, …)`` names, and its type."""
         _, dtype, key, _, items = pid[:5]
-        if not isinstance(dtype, torch.dtype):
+        if not isinstance(dtype, torch.dtype) or not isinstance(key, str):
             raise ValueError("a storage of an unknown type")
-        size = int(items) * dtype.itemsize
-        data = self.archive.read(f"{self.folder}data/{key}")
-        if size != len(data):
-            raise ValueError(f"storage {key} should have {size:,} bytes, has {len(data):,}")
-        return torch.frombuffer(bytearray(data), dtype=torch.uint8).untyped_storage(), dtype
+        if key not in self.storages:
+            data = bytearray(self.archive.read(f"{self.folder}data/{key}"))
+            empty = torch.UntypedStorage(0)
+            self.storages[key] = (
+                torch.frombuffer(data, dtype=torch.uint8).untyped_storage() if data else empty
+            )
+        storage, size = self.storages[key], int(items) * dtype.itemsize
+        if size != storage.nbytes():
+            raise ValueError(f"storage {key} should have {size:,} bytes, has {storage.nbytes():,}")
+        return storage, dtype
+
+    def load_newobj(self) -> None:
+        """An instance of a class, which is an `Inert` here."""
+        arguments, kind = self.stack.pop(), self.stack.pop()
+        self.append(kind(*arguments))
+
+    def load_newobj_ex(self) -> None:
+        """The same, with arguments by name, which are left out."""
+        self.stack.pop()
+        self.load_newobj()
+
+    def load_build(self) -> None:
+        """Give a state to what has one; that of a mapping holds no entries."""
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, Inert | NumberType):
+            target.__setstate__(state)
+        elif not isinstance(target, OrderedDict):
+            raise ValueError(f"a state for a {type(target).__name__}")
+
+    def load_refused(self) -> None:
+        """Refuse what makes an object of any size out of a number, or an instance by itself."""
+        raise ValueError("an opcode that no PyTorch file needs")
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,  # type: ignore[attr-defined]
+        pickle.NEWOBJ[0]: load_newobj,
+        pickle.NEWOBJ_EX[0]: load_newobj_ex,
+        pickle.BUILD[0]: load_build,
+        **dict.fromkeys(
+            (pickle.BYTEARRAY8[0], pickle.INST[0], pickle.OBJ[0], pickle.NEXT_BUFFER[0]),
+            load_refused,
+        ),
+    }
 
 
 def _rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Tensor:
@@ -101,106 +165,145 @@ def _rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: An
     return torch.empty(0, dtype=dtype).set_(bytes_, offset, tuple(size), tuple(stride))
 
 
+class NumberType:
+    """The type of a number of numpy's: a name of `NUMBERS`, and the order of its bytes."""
+
+    __slots__ = ("name", "order")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.order = name, "="
+
+    def __setstate__(self, state: Any) -> None:
+        """Take the byte order of a plain type; ValueError for a state of any other."""
+        plain = isinstance(state, tuple) and len(state) in (8, 9) and state[2:8] == PLAIN_STATE
+        if not plain or state[1] not in ("<", ">", "=", "|"):
+            raise ValueError("a type of numbers with fields, a shape or objects")
+        self.order = state[1]
+
+
+PLAIN_STATE = (None, None, None, -1, -1, 0)
+"""What numpy's own pickles say of subtype, names, fields, size, alignment and flags."""
+
+
 def number(kind: Any, raw: Any) -> int | float | bool | Inert:
     """The number that numpy's scalar of type `kind` and bytes `raw` is; inert for other types.
 
-    >>> number(np.dtype("float32"), b"\\x00\\x00\\x80?")
+    >>> number(NumberType("f4"), b"\\x00\\x00\\x80?")
     1.0
     """
-    if not isinstance(kind, np.dtype):
+    if not isinstance(kind, NumberType):
         return Inert()
-    if not isinstance(raw, bytes) or len(raw) != kind.itemsize:
+    dtype = np.dtype(kind.name).newbyteorder(kind.order)  # type: ignore[arg-type]
+    if not isinstance(raw, bytes) or len(raw) != dtype.itemsize:
         raise ValueError("a damaged numpy number")
-    return np.frombuffer(raw, kind)[0].item()
+    return np.frombuffer(raw, dtype)[0].item()
 
 
-def _number_type(name: Any, *flags: Any) -> Any:
-    """A type of numbers, as a copy whose byte order the pickle may set; inert for other types."""
-    return np.dtype(name, False, True) if name in NUMBERS else Inert()  # type: ignore[call-overload]
+def _number_type(name: Any, *flags: Any) -> NumberType | Inert:
+    """A type of numbers; inert for other types."""
+    return NumberType(name) if name in NUMBERS else Inert()
 
 
+def _encode(text: Any, *encoding: Any) -> bytes | Inert:
+    """The bytes of a number, as older protocols write them; inert for longer ones."""
+    return text.encode("latin1") if len(text) <= MAX_NUMBER else Inert()
+
+
+MODULE_COST = 100
+"""Values of the budget that a module takes beside its entries."""
 NUMBERS = ("f2", "f4", "f8", "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+MAX_NUMBER = 8
+"""Bytes of the longest of them."""
 NUMPY = {
-    "numpy.dtype": _number_type,
-    "numpy.ndarray": Inert,
+    "numpy.dtype": StandIn(_number_type),
+    "numpy.ndarray": StandIn(Inert),
     **{
-        f"numpy.{core}.multiarray.{name}": stand_in
+        f"numpy.{core}.multiarray.{name}": StandIn(stand_in)
         for core in ("core", "_core")  # before numpy 2, and since
         for name, stand_in in (("scalar", number), ("_reconstruct", Inert))
     },
 }
 """Global of numpy → its stand-in: numbers are read as Python's, arrays are left out."""
 
-KNOWN: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": OrderedDict,
-    "builtins.set": set,
-    "__builtin__.set": set,
-    "_codecs.encode": lambda text, *_: text.encode("latin1"),
-    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
-    "torch._utils._rebuild_parameter": lambda data, *_: data,
+KNOWN: dict[str, StandIn] = {
+    "collections.OrderedDict": StandIn(lambda: OrderedDict[Any, Any]()),
+    "_codecs.encode": StandIn(_encode),
+    "torch._utils._rebuild_tensor_v2": StandIn(_rebuild_tensor),
+    "torch._utils._rebuild_parameter": StandIn(lambda data, *_: data),
     **NUMPY,
 }
 
 
 def numpy_globals() -> list[Any]:
-    """Arguments of `torch.serialization.safe_globals` by which numpy's numbers are read."""
-    types = {type(np.dtype(name)) for name in NUMBERS}
-    return [(stand_in, name) for name, stand_in in NUMPY.items()] + sorted(types, key=str)
+    """Arguments of `torch.serialization.safe_globals` by which numpy's numbers are read.
+
+    Instances of the last two may be given a state; a file cannot name them.
+    """
+    own = [(kind, f"mechint {kind.__name__}") for kind in (Inert, NumberType)]
+    return [(stand_in, name) for name, stand_in in NUMPY.items()] + own
 
 
-def without_inert(value: Any) -> Any:
-    """`value`, mappings and lists within it copied, without entries that were not rebuilt.
+class Plain:
+    """Copies of values of a file without entries that were not rebuilt, `MAX_VALUES` in all.
 
     A pickled module becomes ``{"model": its state dict, "config": its cfg}``.
     """
-    state = module_state(value)
-    if state is not None:
-        given = value.state.get("cfg", value.state.get("config"))
-        fields = given.state if isinstance(given, Inert) else given
-        plain = without_inert(fields) if isinstance(fields, Mapping) else {}
-        return {"model": state, "config": plain}
-    if isinstance(value, Mapping):
-        kept = {name: part for name, part in value.items() if _stays(part)}
-        return {name: without_inert(part) for name, part in kept.items()}
-    if isinstance(value, list | tuple):
-        kept = [without_inert(part) for part in value if _stays(part)]
-        return tuple(kept) if isinstance(value, tuple) else kept
-    return value
+
+    def __init__(self) -> None:
+        self.budget = MAX_VALUES
+
+    def copy(self, value: Any, depth: int = MAX_DEPTH) -> Any:
+        """`value`, mappings and lists within it copied.
+
+        Raises:
+            ValueError: it holds too much, or nests too deep.
+        """
+        self._spend(1, depth)
+        if is_module(value):
+            given = value.state.get("cfg", value.state.get("config"))
+            fields = given.state if isinstance(given, Inert) else given
+            plain = self.copy(fields, depth - 1) if isinstance(fields, Mapping) else {}
+            found: dict[str, Tensor] = {}
+            self._collect(value, "", found, depth)
+            return {"model": found, "config": plain}
+        if isinstance(value, Mapping):
+            kept = {name: part for name, part in value.items() if _stays(part)}
+            return {name: self.copy(part, depth - 1) for name, part in kept.items()}
+        if isinstance(value, list | tuple):
+            kept = [self.copy(part, depth - 1) for part in value if _stays(part)]
+            return tuple(kept) if isinstance(value, tuple) else kept
+        return value
+
+    def _collect(self, module: Inert, prefix: str, found: dict[str, Tensor], depth: int) -> None:
+        """Put the parameters and buffers of a module and of those in it into `found`."""
+        hidden = module.state.get("_non_persistent_buffers_set") or ()
+        parts = [dict(module.state.get(kind) or {}) for kind in ("_parameters", "_buffers")]
+        inner = dict(module.state["_modules"])
+        self._spend(MODULE_COST + len(inner) + sum(map(len, parts)), depth)
+        for name, value in (item for part in parts for item in part.items()):
+            if isinstance(value, Tensor) and name not in hidden:
+                found[f"{prefix}{name}"] = value
+        for name, part in inner.items():
+            if is_module(part):
+                self._collect(part, f"{prefix}{name}.", found, depth - 1)
+
+    def _spend(self, values: int, depth: int) -> None:
+        self.budget -= values
+        if self.budget < 0 or depth < 0:
+            raise ValueError(f"more than {MAX_VALUES:,} values, or {MAX_DEPTH} levels")
 
 
 def _stays(value: Any) -> bool:
-    return not isinstance(value, Inert) or _is_module(value)
-
-
-def module_state(module: Any) -> dict[str, Tensor] | None:
-    """The state dict of a pickled ``torch.nn.Module``, None for anything else."""
-    found: dict[str, Tensor] = {}
-    return found if _is_module(module) and _collect(module, "", found, MAX_DEPTH) else None
+    return not isinstance(value, Inert | StandIn | NumberType) or is_module(value)
 
 
 def holds_module(value: Any) -> bool:
     """Return whether `value` is a pickled module, or a mapping with one in it."""
     inner = value.values() if isinstance(value, Mapping) else ()
-    return _is_module(value) or any(_is_module(part) for part in inner)
+    return is_module(value) or any(is_module(part) for part in inner)
 
 
-def _is_module(value: Any) -> bool:
-    return (
-        isinstance(value, Inert)
-        and isinstance(value.state, Mapping)
-        and {"_parameters", "_modules"} <= set(value.state)
-    )
-
-
-def _collect(module: Inert, prefix: str, found: dict[str, Tensor], depth: int) -> bool:
-    if not depth:
-        raise ValueError(f"modules nest deeper than {MAX_DEPTH} levels")
-    hidden = module.state.get("_non_persistent_buffers_set") or ()
-    for kind in ("_parameters", "_buffers"):
-        for name, value in dict(module.state.get(kind) or {}).items():
-            if isinstance(value, Tensor) and name not in hidden:
-                found[f"{prefix}{name}"] = value
-    for name, inner in dict(module.state["_modules"]).items():
-        if _is_module(inner):
-            _collect(inner, f"{prefix}{name}.", found, depth - 1)
-    return True
+def is_module(value: Any) -> bool:
+    """Return whether `value` is a pickled ``torch.nn.Module``."""
+    state = value.state if isinstance(value, Inert) else None
+    return isinstance(state, Mapping) and "_parameters" in state and "_modules" in state

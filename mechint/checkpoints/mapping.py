@@ -15,9 +15,10 @@ there, so a file from a stranger can be used.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -43,11 +44,11 @@ from mechint.checkpoints.reader import (
     training_metadata,
     unwrapped,
 )
-from mechint.checkpoints.renaming import expanded, listed, tensors_of
+from mechint.checkpoints.renaming import MAX_CONSTANT, expanded, listed, tensors_of
 from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
 from mechint.checkpoints.weights import build_model, check_weights, fill_zeros
 from mechint.config import ModelConfig
-from mechint.errors import CheckpointError, DataError
+from mechint.errors import CheckpointError, DataError, MechintError, first_line
 from mechint.models.pair_config import PairNetworkConfig
 from mechint.system.files import read_yaml
 
@@ -121,12 +122,13 @@ class Mapped:
         Raises:
             CheckpointError: a tensor is missing, of another shape, or has no place.
         """
-        state = self._state(content)
-        if state is None:
-            raise CheckpointError(
-                f"{path}: holds no state dict for {self.source}; name its place there as state: …"
-            )
-        return self.apply(path, content, state, self._lookup(path, content))
+        with _refusing(self.source):
+            state = self._state(content)
+            if state is None:
+                raise CheckpointError(
+                    f"{path}: holds no state dict for {self.source}; name its place as state: …"
+                )
+            return self.apply(path, content, state, self._lookup(path, content))
 
     # --- recognition ------------------------------------------------------------------------------
     def _state(self, content: Any) -> dict[str, Tensor] | None:
@@ -267,9 +269,10 @@ class Mapped:
         return lookup.value(self.source, name, self.given.get(name, UNSTATED), {})
 
     def _weights(self, path: Path, state: StateDict, fields: Mapping[str, Any]) -> StateDict:
-        weights = self.rename(path, state, fields)
-        self._config(path, weights, fields)
-        return weights
+        with _refusing(self.source):
+            weights = self.rename(path, state, fields)
+            self._config(path, weights, fields)
+            return weights
 
     def rename(self, path: Path, state: StateDict, fields: Mapping[str, Any]) -> dict[str, Tensor]:
         """The tensors of `state` under our names and in our shapes.
@@ -278,12 +281,18 @@ class Mapped:
         """
         tracked = TrackedStateDict(state)
         weights: dict[str, Tensor] = {}
+        written = 0
         axes = {"head": fields.get("n_heads"), "d_head": fields.get("d_head"), "qkv": 3}
         for ours, entry in self.given["weights"].items():
             for name, one in expanded(
                 str(ours), {"from": entry} if isinstance(entry, str) else entry
             ):
                 weights |= tensors_of(path, tracked, name, one, axes)
+                written += weights[name].numel() if "constant" in one else 0
+                if written > MAX_CONSTANT:
+                    raise CheckpointError(
+                        f"{self.source}: writes constants of more than {MAX_CONSTANT:,} numbers"
+                    )
             queries = weights.get("blocks.0.attn.W_Q")
             if queries is not None and queries.dim() == 3:
                 axes |= {"head": queries.shape[0], "d_head": queries.shape[2]}
@@ -359,6 +368,20 @@ class Mapped:
         return SplitRule(rule, seed, fraction)
 
 
+@contextlib.contextmanager
+def _refusing(source: str) -> Iterator[None]:
+    """CheckpointError where what a file from outside states breaks what carries it out, in one of
+    many ways (a list where a name is meant is a TypeError, say).
+    """
+    try:
+        yield
+    except (MechintError, MemoryError):
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {first_line(error, 120)}"
+        raise CheckpointError(f"{source}: cannot be carried out: {said}") from error
+
+
 def load_mapping(source: str | Path | Mapping[str, Any]) -> Mapped:
     """The mapping in a YAML file, or one given as a mapping.
 
@@ -371,7 +394,8 @@ def load_mapping(source: str | Path | Mapping[str, Any]) -> Mapped:
     if not isinstance(given, Mapping):
         got = "there is no such file" if given is None else f"holds a {type(given).__name__}"
         raise CheckpointError(f"{source}: {got}, expected a mapping file")
-    return Mapped(str(source), given)
+    with _refusing(str(source)):
+        return Mapped(str(source), given)
 
 
 def mapping_beside(path: Path) -> Mapped | None:
@@ -379,7 +403,8 @@ def mapping_beside(path: Path) -> Mapped | None:
     place = (path if path.is_dir() else path.parent) / FILE
     given = read_yaml(place, CheckpointError)
     named = isinstance(given, Mapping) and "weights" in given
-    return Mapped(str(place), given) if named else None
+    with _refusing(str(place)):
+        return Mapped(str(place), given) if named else None
 
 
 @cache

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
 import sys
@@ -22,7 +21,7 @@ from mechint.config._assign import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import TASKS
 from mechint.registry.plugins import load_plugin
-from mechint.system.progress import hanging
+from mechint.system.progress import hanging, leave_unread
 from mechint.system.progress import print_line as print_error
 
 INTERRUPTED = 130
@@ -80,7 +79,7 @@ class CliGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _leave_output()
+            leave_unread(sys.stdout)
             return 0
 
     def main(self, args: Any = None, prog_name: str | None = "mechint", **extra: Any) -> Any:
@@ -112,16 +111,11 @@ class CliGroup(click.Group):
             print_error(f"stopped{GOES_ON.get(next(iter(words), ''), '')}")
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # what was left to flush
-            _leave_output()
+            leave_unread(sys.stdout)
             sys.exit(0)
         except OSError as error:
             fail(f"{error.filename or 'output'}: {error.strerror or error}")
         sys.exit(status if isinstance(status, int) else 0)
-
-
-def _leave_output() -> None:
-    """Nobody reads stdout any more: what Python still flushes at its end goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def examples(*lines: str) -> str:

@@ -21,7 +21,7 @@ from mechint.cli.common import (
     print_json,
 )
 from mechint.cli.opening import Opening
-from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError
+from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError, one_line
 from mechint.registry import EXPLANATIONS
 from mechint.system.progress import console, counting, spinner
 
@@ -140,7 +140,7 @@ def explain(
         from mechint.account.audits import audits_text
 
         screen = console()
-        heading = f"{title_of(subject)}   {path}"
+        heading = one_line(f"{title_of(subject)}   {path}")
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
         if apart is not None:
             screen.print()

@@ -23,6 +23,8 @@ from jaxtyping import Int
 from mechint.errors import DataError
 
 BLOCK = 1 << 20
+MAX_VOCABULARY = 1 << 21
+"""Tokens of a file of token numbers, each of which has a word."""
 SHARES = {"train": (0.0, 0.9), "validation": (0.9, 0.95), "test": (0.95, 1.0)}
 """Parts of a file, as a range of its tokens."""
 
@@ -115,16 +117,22 @@ def _token_file(file: Path, vocab_size: int | None, origin: str) -> TextTokens:
         )
     except (ValueError, OSError, EOFError) as error:
         raise DataError(f"{origin}: cannot be read as tokens: {error}") from error
+    except OverflowError as error:
+        raise DataError(f"{origin}: cannot be read as tokens: a negative size") from error
     if data.ndim != 1 or data.dtype.kind not in "iu" or not len(data):
         raise DataError(
             f"{origin}: holds an array of shape {data.shape}, {data.dtype}; expected one row "
             "of integers"
         )
-    if int(data[:BLOCK].min()) < 0:
-        raise DataError(f"{origin}: holds a negative token")
-    size = vocab_size or 1 + max(
-        int(data[at : at + BLOCK].max()) for at in range(0, len(data), BLOCK)
-    )
+    blocks = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
+    if (least := min(int(block.min()) for block in blocks)) < 0:
+        raise DataError(f"{origin}: holds the negative token {least}")
+    size = vocab_size or 1 + max(int(block.max()) for block in blocks)
+    if size > MAX_VOCABULARY:
+        raise DataError(
+            f"{origin}: {f'vocab_size={size}' if vocab_size else f'holds token {size - 1}'}; "
+            f"expected tokens below {MAX_VOCABULARY:,}"
+        )
     return TextTokens(data, (*(f"<{token}>" for token in range(size)), "<eod>"), " ", origin, size)
 
 

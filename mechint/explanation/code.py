@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 MAX_CASES = 1 << 16
 """Cases of one variable that are written out, at most."""
 MARK = "A program that mechint found"
+HEADER = f'''"""{MARK}: what it is of stands in MADE_OF.
+
+    python THIS_FILE < TOKENS    one input per line, its tokens as integers
+"""
+
+import sys
+
+import numpy as np
+'''
 
 RUN = '''
 def variables(tokens):
@@ -215,11 +224,16 @@ def _looks_up(
 
 # --- text -----------------------------------------------------------------------------------------
 def _header(bench: Bench, explanation: Explanation, program: Program) -> str:
-    path = bench.subject.provenance["checkpoint"].get("path", "")
-    of = f" in {path}" if path else ""
-    said = f"{MARK}{of}: {explanation.name}. Variables are those of the program {program.name}"
-    how = "python THIS_FILE < TOKENS    one input per line, its tokens as integers"
-    return f'"""{textwrap.fill(said, 95)}.\n\n    {how}\n"""\n\nimport sys\n\nimport numpy as np\n'
+    """The fixed text at the top, and what the file is of as literals: names of files and claims
+    may hold anything, quotes and code included.
+    """
+    made_of = {
+        "checkpoint": bench.subject.provenance["checkpoint"].get("path", ""),
+        "explanation": explanation.name,
+        "program of the variables": program.name,
+    }
+    lines = "".join(f"    {key!a}: {str(value)!a},\n" for key, value in made_of.items())
+    return f"{HEADER}\nMADE_OF = {{\n{lines}}}\n"
 
 
 def _entry(item: tuple[str, tuple[Axes, np.ndarray]]) -> str:

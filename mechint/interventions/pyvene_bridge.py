@@ -21,7 +21,7 @@ import contextlib
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mechint.checkpoints.content import read_content
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.foreign.untouched import plain_arithmetic
 from mechint.models.protocol import check_edits
 from mechint.subject.activations import select_positions
+from mechint.system.files import read_json
 from mechint.task import IGNORE, Batch
 
 if TYPE_CHECKING:
@@ -110,29 +112,25 @@ class PyveneIntervention:
         """The intervention that ``IntervenableModel.save`` wrote.
 
         Raises:
-            CheckpointError: no such save of one intervention, of a class of pyvene's own, at a
-                hook or a component that `COMPONENTS` names.
+            CheckpointError: no whole save of one intervention, of a class in `KINDS`, at a hook or
+                a component that `COMPONENTS` names.
         """
-        pyvene, directory = _pyvene(), Path(directory)
-        if not (directory / "config.json").is_file():
-            raise CheckpointError(f"{directory}: no config.json; expected a save of pyvene")
-        config = pyvene.IntervenableConfig.from_pretrained(str(directory))
-        if len(config.representations) != 1:
-            raise CheckpointError(
-                f"{directory}: {len(config.representations)} interventions; expected one"
-            )
-        (place,), (kind,) = config.representations, config.intervention_types
-        name = re.sub(r".*\.|'>$", "", str(kind))
-        made = getattr(pyvene.models.interventions, name, None)
-        if not (
-            isinstance(made, type) and issubclass(made, pyvene.models.interventions.Intervention)
-        ):
-            raise CheckpointError(f"{directory}: {kind} is no intervention of pyvene")
-        (width,) = config.intervention_dimensions
-        module = made(embed_dim=width, low_rank_dimension=place.low_rank_dimension)
-        for file in directory.glob("intkey_*.bin"):
-            module.load_state_dict(torch.load(file, weights_only=True, map_location="cpu"))
-        return cls(_hook_of(directory, place), module.eval())
+        directory = Path(directory)
+        place = _place_in(directory)
+        hook, (kind, width, rank) = _hook_of(directory, place), place["shape"]
+        weights = _weights_in(directory, KINDS[kind](width, rank))
+        made = getattr(_pyvene().models.interventions, kind)
+        module = made(embed_dim=width, low_rank_dimension=rank)
+        if weights:
+            _check_weights(directory, weights, module.state_dict())
+            module.load_state_dict(weights)
+        if (layer := getattr(module, "rotate_layer", None)) is not None:
+            rotation = layer.weight.detach().double()
+            if not torch.allclose(
+                rotation.T @ rotation, torch.eye(rotation.shape[1]).double(), atol=1e-3
+            ):
+                raise CheckpointError(f"{directory}: its rotation does not hold lengths")
+        return cls(hook, module.eval())
 
     def logits(
         self,
@@ -166,16 +164,99 @@ class PyveneIntervention:
             return select_positions(model.run_with_hooks(base, fwd_hooks=hooks), read)
 
 
-def _hook_of(directory: Path, place: Any) -> str:
+KINDS: dict[str, Callable[[int, int], int]] = {
+    "VanillaIntervention": lambda width, rank: 0,
+    "AdditionIntervention": lambda width, rank: 0,
+    "SubtractionIntervention": lambda width, rank: 0,
+    "SigmoidMaskIntervention": lambda width, rank: width,
+    "RotatedSpaceIntervention": lambda width, rank: width * width,
+    "BoundlessRotatedSpaceIntervention": lambda width, rank: width * width,
+    "SigmoidMaskRotatedSpaceIntervention": lambda width, rank: width * width,
+    "LowRankRotatedSpaceIntervention": lambda width, rank: width * rank,
+}
+"""Class of pyvene that makes an activation out of those of a base and of a source → the weights
+that it has at least, by width and rank.
+"""
+MAX_WIDTH = 1 << 20
+"""Width of an activation, at most."""
+
+
+def _place_in(directory: Path) -> dict[str, Any]:
+    """What the config.json of a save says of its one intervention, checked."""
+    file = directory / "config.json"
+    said = read_json(file, CheckpointError)
+    if said is None:
+        raise CheckpointError(f"{directory}: no config.json; expected a save of pyvene")
+    keys = ("representations", "intervention_types", "intervention_dimensions")
+    one: list[Any] = []
+    for key in keys:
+        values = said.get(key) if isinstance(said, dict) else None
+        if not isinstance(values, list) or len(values) != 1:
+            got = f"{len(values)} {key}" if isinstance(values, list) else f"no list of {key}"
+            raise CheckpointError(f"{file}: {got}; expected one intervention")
+        one.append(values[0])
+    names = ("layer", "component", "unit", "max_number_of_units", "low_rank_dimension")
+    if isinstance(one[0], list):
+        one[0] = dict(zip(names, one[0], strict=False))
+    place, width = one[0], one[2]
+    if not isinstance(place, dict) or not isinstance(one[1], str):
+        raise CheckpointError(f"{file}: names no place and class of an intervention")
+    kind = one[1].removesuffix("'>").rpartition(".")[2]
+    if kind not in KINDS:
+        raise CheckpointError(f"{file}: {one[1][:80]}; expected one of {', '.join(KINDS)}")
+    rank = place.get("low_rank_dimension") if kind == "LowRankRotatedSpaceIntervention" else 1
+    for name, size, high in (("width", width, MAX_WIDTH), ("low_rank_dimension", rank, width)):
+        if type(size) is not int or not 0 < size <= high:
+            raise CheckpointError(f"{file}: {name} {size!r:.80}; expected 1 to {high:,}")
+    return {**place, "shape": (kind, width, rank)}
+
+
+def _weights_in(directory: Path, least: int) -> dict[str, Tensor]:
+    """The weights of the save, `least` numbers at least; none where its kind has none."""
+    files = sorted(directory.glob("intkey_*.bin"))
+    if len(files) != (least > 0):
+        wanted = "one, with the weights" if least else "none, since its kind has no weights"
+        raise CheckpointError(f"{directory}: {len(files)} files intkey_*.bin; expected {wanted}")
+    if not files:
+        return {}
+    found = read_content(files[0])
+    if not isinstance(found, dict) or not all(isinstance(one, Tensor) for one in found.values()):
+        raise CheckpointError(f"{files[0]}: holds no tensors by name")
+    if (count := sum(one.numel() for one in found.values())) < least:
+        raise CheckpointError(f"{files[0]}: {count:,} numbers; expected at least {least:,}")
+    return found
+
+
+def _check_weights(
+    directory: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> None:
+    """CheckpointError unless names, shapes and types are those of the intervention, and its sizes
+    those of the configuration.
+    """
+    kinds = [
+        {name: (tuple(one.shape), one.is_floating_point()) for name, one in state.items()}
+        for state in (found, expected)
+    ]
+    if kinds[0] != kinds[1]:
+        known = ", ".join(f"{name} {tuple(one.shape)}" for name, one in expected.items())
+        raise CheckpointError(f"{directory}: other weights; expected {known}")
+    for name, one in found.items():
+        if name in ("embed_dim", "interchange_dim") and int(one) != int(expected[name]):
+            raise CheckpointError(f"{directory}: {name} {int(one)}, its configuration says another")
+        if one.is_floating_point() and not torch.isfinite(one).all():
+            raise CheckpointError(f"{directory}: {name} holds numbers that are not finite")
+
+
+def _hook_of(directory: Path, place: Mapping[str, Any]) -> str:
     """The hook of one of pyvene's representations."""
-    component = str(place.component)
-    if component in COMPONENTS:
-        return f"blocks.{place.layer}.{COMPONENTS[component]}"
+    component, layer = str(place.get("component")), place.get("layer")
+    if component in COMPONENTS and type(layer) is int and 0 <= layer:
+        return f"blocks.{layer}.{COMPONENTS[component]}"
     path, _, side = re.sub(r"\[(\d+)\]", r".\1", component).rpartition(".")
     if side == "output" and path.rpartition(".")[2].startswith("hook_"):
         return path
     known = ", ".join(COMPONENTS)
     raise CheckpointError(
-        f"{directory}: component {component!r} has no hook name; expected one of {known}, or the "
-        "output of a hook point"
+        f"{directory}: component {component[:80]!r} of layer {layer!r:.20} has no hook name; "
+        f"expected one of {known}, or the output of a hook point"
     )

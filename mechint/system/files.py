@@ -25,8 +25,8 @@ from mechint.errors import MechintError, RunError
 MAX_JSON = 64 << 20
 """Bytes of a JSON file that is read whole."""
 
-MAX_YAML = 1 << 20
-"""Bytes of a YAML configuration."""
+MAX_YAML = 1 << 18
+"""Bytes of a YAML configuration, which is read at some 200 kB per second."""
 
 MAX_DEPTH = 64
 """Levels of lists and mappings within each other in a file from outside."""
@@ -83,7 +83,8 @@ def read_bytes(
 
 
 def digest_of(path: str | Path) -> str:
-    """SHA-256 of a file's content."""
+    """SHA-256 of the content of a regular file."""
+    regular_file(path)
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -111,12 +112,20 @@ def read_yaml(path: str | Path, error: type[MechintError] = RunError) -> Any:
     import yaml
 
     def read() -> Any:
+        depth = 0
         try:
-            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(data)):
-                raise ValueError("it uses aliases")  # by which a small file may grow without bound
+            for event in yaml.parse(data):
+                if isinstance(event, yaml.AliasEvent):
+                    raise ValueError("it uses aliases")  # which may grow without bound
+                depth += isinstance(event, yaml.CollectionStartEvent)
+                depth -= isinstance(event, yaml.CollectionEndEvent)
+                if depth > MAX_DEPTH:
+                    raise RecursionError
             return yaml.safe_load(data)
-        except yaml.YAMLError as damaged:
-            raise ValueError(str(damaged)) from damaged
+        except (ValueError, RecursionError, MemoryError):
+            raise
+        except Exception as damaged:  # of its constructors: `!!bool x` is a KeyError, say
+            raise ValueError(f"{damaged}" or "a value that its type does not have") from damaged
 
     if not Path(path).exists():
         return None

@@ -12,10 +12,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mechint.errors import RunError
-from mechint.system.files import make_directory, write_error
+from mechint.system.files import make_directory, read_bytes, regular_file, write_error
 
 PATIENCE = 0.2
 """Seconds that a writer waits for a lock, since `is_locked` holds it for a moment."""
+
+MAX_LOCK = 4096
+"""Bytes of a lock file, which says what holds it."""
 
 
 class BusyError(RunError):
@@ -44,7 +47,8 @@ def is_ours(directory: str | Path) -> bool:
     try:
         known = path.lstat()
         ours = not hasattr(os, "getuid") or known.st_uid == os.getuid()
-        return ours and not path.is_symlink() and f" of {_user()} on " in path.read_text()
+        said = read_bytes(path, MAX_LOCK).decode()
+        return ours and not path.is_symlink() and f" of {_user()} on " in said
     except (OSError, ValueError):
         return False
 
@@ -61,6 +65,8 @@ def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[]
         BusyError: another process holds it; the message names that process.
     """
     path = make_directory(directory) / ".lock"
+    if os.path.lexists(path):  # which asks a link where it leads
+        regular_file(path)
     lock = FileLock(path, timeout=-1 if wait else PATIENCE, thread_local=False)
     try:
         lock.acquire(poll_interval=0.01)
@@ -92,8 +98,9 @@ def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[]
 
 def _holder(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")[:200].strip() or "another process"
-    except OSError:
+        said = read_bytes(path, MAX_LOCK).decode(errors="replace")
+        return said[:200].strip() or "another process"
+    except RunError:
         return "another process"
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -39,11 +40,25 @@ def print_line(message: str) -> None:
 
 
 def echo(line: str, indent: int = 2, *, err: bool = False) -> None:
-    """Print one line; on a terminal it is broken between words, the later parts indented."""
-    terminal = (sys.stderr if err else sys.stdout).isatty()
+    """Print one line; on a terminal it is broken between words, the later parts indented. What
+    nobody reads on stderr any more is lost, and no reason to stop.
+    """
+    stream = sys.stderr if err else sys.stdout
+    # without a stream (`2>&-`) Python has None
+    terminal = stream is not None and stream.isatty()  # pyright: ignore[reportUnnecessaryComparison]
     parts = hanging(line, shutil.get_terminal_size().columns, indent) if terminal else [line]
-    for part in parts:
-        click.echo(part, err=err)
+    try:
+        for part in parts:
+            click.echo(part, err=err)
+    except BrokenPipeError:
+        if not err:
+            raise
+        leave_unread(sys.stderr)
+
+
+def leave_unread(stream: TextIO) -> None:
+    """Let all that is still written to a stream that nobody reads any more go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def hanging(text: str, width: int, indent: int) -> list[str]:
@@ -54,16 +69,22 @@ def hanging(text: str, width: int, indent: int) -> list[str]:
 
 
 def console(*, err: bool = False) -> Console:
-    """A rich console on stdout or stderr, which leaves a pipe that nobody reads any more to the
-    command: rich's own ends with the status 1, which stands for a claim that failed.
+    """A rich console on stdout or stderr. A stdout that nobody reads any more is left to the
+    command (rich's own ends with the status 1, which stands for a claim that failed), and a stderr
+    goes nowhere: it is progress alone.
     """
     from rich.console import Console
 
     class PipedConsole(Console):
         def on_broken_pipe(self) -> None:
-            raise  # the BrokenPipeError that rich is handling
+            if not err:
+                raise  # the BrokenPipeError that rich is handling
+            leave_unread(sys.stderr)
 
-    return PipedConsole(stderr=err, highlight=False)
+    made = PipedConsole(stderr=err, highlight=False)
+    if made.width < 1:  # COLUMNS=0
+        made.width = shutil.get_terminal_size().columns
+    return made
 
 
 @contextlib.contextmanager

@@ -140,7 +140,7 @@ class Forwarder:
 
     def _writer(self, run: Path, name: str, notes: Mapping[str, Any]) -> Any:
         if (run, name) not in self._open:
-            config = json.loads((run / CONFIG).read_text(encoding="utf-8"))
+            config = read_json(run / CONFIG)
             known = notes.get(name, {}).get("id", "")
             try:
                 self._open[run, name] = LOGGERS[name](run, config, known)
@@ -179,8 +179,8 @@ def forwarding(
 def _notes(run: Path) -> dict[str, Any]:
     """Evaluations of a run that were sent: logger → its last step and the service's identifier."""
     try:
-        notes = json.loads((run / NOTES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        notes = read_json(run / NOTES)
+    except RunError:
         return {}
     return notes if isinstance(notes, dict) else {}
 

@@ -172,6 +172,8 @@ class RunDirectory:
         """Add one evaluation."""
         self.check_held()
         refuse_links(self.metrics_file, self.path)
+        if self.metrics_file.exists():
+            regular_file(self.metrics_file)
         try:
             with self.metrics_file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -182,6 +184,7 @@ class RunDirectory:
         """Size and digest of metrics.jsonl, once the disk has it."""
         rows = b""
         if self.metrics_file.exists():
+            regular_file(self.metrics_file)
             try:
                 with self.metrics_file.open("rb") as file:
                     os.fsync(file.fileno())

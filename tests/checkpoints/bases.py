@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import numpy as np
 import torch
 
 from mechint.checkpoints import save_checkpoint
+from mechint.checkpoints.mapping import BUILTIN, FILE
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.registry import TASKS
@@ -122,6 +126,42 @@ def transformer_lens_native(folder: Path) -> Path:
     return folder / "tl4.pt"
 
 
+def pickled_module(folder: Path) -> Path:
+    """A module saved whole, of a library that is gone."""
+    gone = types.ModuleType("a_library_that_left")
+    for name in ("Part", "Config"):
+        kind = type(name, (torch.nn.Module,) if name == "Part" else (), {})
+        kind.__module__ = gone.__name__
+        setattr(gone, name, kind)
+    sys.modules[gone.__name__] = gone
+    model = gone.Part()
+    for name, value in build(CONFIG, seed=1).transformer_lens_state().items():
+        *places, kind = name.split(".")
+        owner = model
+        for place in places:
+            if place not in owner._modules:
+                owner.add_module(place, gone.Part())
+            owner = owner._modules[place]
+        owner.register_parameter(kind, torch.nn.Parameter(value))
+    model.cfg = gone.Config()
+    model.cfg.d_model, model.cfg.act_fn, model.cfg.initializer_range = 4, "relu", np.float64(0.1)
+    torch.save(model, folder / "module.pt")
+    sys.modules.pop(gone.__name__)
+    return folder / "module.pt"
+
+
+def mapped_nanogpt(folder: Path) -> Path:
+    """A file of nanoGPT beside a mapping of a stranger's, which is the one for it."""
+    shutil.copy(BUILTIN / "nanogpt.yaml", folder / FILE)
+    return nanogpt(folder)
+
+
+def mapped_rep_theory(folder: Path) -> Path:
+    shutil.copy(BUILTIN / "rep-theory-mlp.yaml", folder / FILE)
+    return rep_theory(folder)
+
+
+MAPPED = {made.__name__: made for made in (mapped_nanogpt, mapped_rep_theory)}
 BASES: dict[str, Callable[[Path], Any]] = {
     made.__name__: made
     for made in (
@@ -134,5 +174,7 @@ BASES: dict[str, Callable[[Path], Any]] = {
         rep_theory,
         nanogpt,
         transformer_lens_native,
+        pickled_module,
+        *MAPPED.values(),
     )
 }

@@ -1,6 +1,6 @@
 """Seeded mutations of checkpoints, opened in a process with limits on memory and time.
 
-    python -m tests.checkpoints.mutations FOLDER SEED COUNT
+    python -m tests.checkpoints.mutations FOLDER SEED COUNT [CAMPAIGN]
 
 prints one JSON object: how many mutants of each kind were opened, refused, raised, hung or ran
 code, and every one that broke a promise: a raw exception, an error of several lines or more than
@@ -10,6 +10,7 @@ bound.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import resource
@@ -20,15 +21,17 @@ import time
 import warnings
 import zipfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from mechint.checkpoints import load_checkpoint
-from mechint.checkpoints.inert import numpy_globals
+from mechint.checkpoints.content import read_content
 from mechint.errors import MechintError
-from tests.checkpoints.bases import BASES
+from tests.checkpoints.bases import BASES, MAPPED
 
 SECONDS = 5
 """Processor seconds of one mutant; the slowest whole one takes about a fifth of a second."""
@@ -120,8 +123,7 @@ def edit_values(path: Path, chance: random.Random, marker: Path) -> None:
     """Values of the object inside replaced by hostile ones, saved whole."""
     if path.suffix == ".safetensors":
         return edit_safetensors(path, chance)
-    with torch.serialization.safe_globals(numpy_globals()):
-        content = torch.load(path, weights_only=True)
+    content = read_content(path)
     target, key = content, chance.choice(list(content))
     while isinstance(target[key], dict) and target[key] and chance.random() > 0.3:
         target = target[key]
@@ -165,6 +167,44 @@ def edit_sibling(path: Path, chance: random.Random, marker: Path) -> None:
         path.with_name("config.yaml").write_text("a: &a [1]\nb: [*a, *a]\nmodel: {d_model: 4}\n")
 
 
+CONSTRUCTED = ("!!bool x", "!!int ''", "!!float ''", "!!timestamp x", "!!python/name:os.mkdir")
+STATED = (1, True, [-1], [True], "5:2", {"zeros": [-1]}, {"ones": ["a:0"]}, {"identity": [True]})
+STATED += (
+    {"sinusoidal": [3]},
+    {"from": 1},
+    {"from": None},
+    {"try": 5},
+    {"try": []},
+    {"a": 1},
+    "9" * 400,
+)
+
+
+def edit_mapping(path: Path, chance: random.Random, marker: Path) -> None:
+    """Values of the mapping beside the file replaced, or its text damaged."""
+    place = path.with_name("mapping.yaml")
+    text = place.read_text() if place.exists() else "weights: {embed.W_E: a}\n"
+    if chance.random() < 0.2:
+        line = chance.choice(text.splitlines())
+        damaged = _flipped(text.encode(), chance, (1, 5)), line.partition(":")[0].encode()
+        tag = chance.choice(CONSTRUCTED).encode()
+        place.write_bytes(chance.choice((damaged[0], damaged[1] + b": " + tag, b"a: " + tag)))
+        return
+    given = yaml.safe_load(text)
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        target: Any = given
+        while True:
+            keys = list(target) if isinstance(target, dict) else list(range(len(target)))
+            key = chance.choice(keys)
+            inner = target[key]
+            if not isinstance(inner, dict | list) or not inner or chance.random() < 0.3:
+                break
+            target = inner
+        plain = (*NUMBERS, *TEXTS, None, [], {}, deep(30))
+        target[key] = copy.deepcopy(chance.choice((*plain, *STATED, *STATED)))
+    place.write_text(yaml.safe_dump(given))
+
+
 def hostile_pickle(path: Path, chance: random.Random, marker: Path) -> None:
     """A pickle that would run code, or that asks for memory it does not bring."""
     place, huge = str(marker).encode(), b"I20000000000\n"
@@ -187,6 +227,79 @@ def hostile_pickle(path: Path, chance: random.Random, marker: Path) -> None:
         path.write_bytes(chosen)
 
 
+def plant_bomb(path: Path, chance: random.Random, marker: Path) -> None:
+    """A pickle that grows where it is read as a module of a library that is gone."""
+    members = _members(path)
+    if name := next((name for name in members if name.endswith("data.pkl")), None):
+        made = _flipped(chance.choice(list(bombs().values())), chance, (0, 0, 1, 3))
+        _write_members(path, members | {name: made})
+
+
+MODULE = b"cgone\nModule\n)R"
+"""An instance of a class that is gone."""
+
+
+def _text(text: str) -> bytes:
+    return b"X" + len(text).to_bytes(4, "little") + text.encode()
+
+
+def module_of(inner: bytes) -> bytes:
+    """A pickled module whose modules are the entries ``name value`` of `inner`."""
+    state = _text("_parameters") + b"}" + _text("_modules") + b"}(" + inner + b"u"
+    return MODULE + b"}(" + state + b"ub"
+
+
+def twice_in_itself(levels: int) -> bytes:
+    """A module with the same module twice in it, and so on."""
+    made = module_of(b"")
+    for level in range(levels):
+        name = b"r" + level.to_bytes(4, "little")
+        again = b"j" + level.to_bytes(4, "little")
+        made = module_of(_text("a") + made + name + _text("b") + again)
+    return b"\x80\x02" + made + b"."
+
+
+def bombs() -> dict[str, bytes]:
+    """Pickles of a few hundred bytes that ask for far more time or memory, or for a state."""
+    doubled = b"]" + b"".join(b"q%c" % i + b"](h%c" % i + b"h%ce" % i for i in range(40))
+    beside = b"\x80\x02}(" + _text("model") + module_of(b"") + _text("x") + doubled + b"u."
+    number = (
+        b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu"
+    )
+    named = b"".join(b"g0\n0" for _ in range(20_000))
+    kind, dtype = b"ctorch._utils\n_rebuild_tensor_v2\n", b"cnumpy\ndtype\n"
+    object_state = b"(K\x03X\x01\x00\x00\x00|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK?t"
+    raw = _text("x" * 8) + _text("latin1") + b"\x86"
+    dtyped = dtype + _text("f8") + b"\x89\x88\x87R" + object_state + b"b"
+    scalar = b"cnumpy.core.multiarray\nscalar\n" + dtyped + b"c_codecs\nencode\n" + raw + b"R\x86R"
+    return {
+        "a list twice in itself beside a module": beside,
+        "a module twice in itself": twice_in_itself(40),
+        "an array of bytes of 3 GiB": MODULE[:-2]
+        + b"\x96"
+        + (3 << 30).to_bytes(8, "little")
+        + b".",
+        "a text many times": b"\x80\x02" + module_of(b"") + b"0" + _text("x" * 10**6) + b"p0\n0"
+        b"(" + b"c_codecs\nencode\ng0\n" * 3000 + _text("latin1") + b"t.",
+        "a storage many times": b"\x80\x02"
+        + MODULE
+        + b"0"
+        + number
+        + b"J\x00\x00\x04\x00tp0\n"
+        + named
+        + b".",
+        "defaults of a function": b"\x80\x02"
+        + MODULE
+        + b"0"
+        + kind
+        + b"N}("
+        + _text("__defaults__")
+        + b"K\x01\x85u\x86b.",
+        "a class imported from torch": b"\x80\x02" + MODULE + b"0ctorch\n_dynamo\n.",
+        "a dtype of objects": b"\x80\x02" + MODULE + b"0" + scalar + b".",
+    }
+
+
 def _members(path: Path) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
@@ -203,7 +316,7 @@ def _write_members(path: Path, members: dict[str, bytes], kind: int = zipfile.ZI
 
 MUTATIONS = (
     *(flip_bytes, cut_or_join, edit_pickle, edit_members, edit_values, edit_values),
-    *(edit_sibling, hostile_pickle),
+    *(edit_sibling, hostile_pickle, plant_bomb, edit_mapping),
 )
 
 
@@ -214,11 +327,13 @@ def peak() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmPeak"))
 
 
-def attack(folder: Path, bases: dict[str, Path], seed: int) -> tuple[str, str, str]:
-    """(mutation, outcome, what is wrong with it) of one mutant."""
+def attack(
+    folder: Path, bases: dict[str, Path], seed: int, only: Sequence[Any]
+) -> tuple[str, str, str]:
+    """(mutation, outcome, what is wrong with it) of one mutant, by one of `only` (default: any)."""
     chance = random.Random(seed)
     base = chance.choice(list(bases))
-    mutate = chance.choice(MUTATIONS)
+    mutate = chance.choice(only or MUTATIONS)
     place = folder / "mutant"
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(bases[base].parent, place)
@@ -248,10 +363,21 @@ def attack(folder: Path, bases: dict[str, Path], seed: int) -> tuple[str, str, s
     return name, outcome, wrong
 
 
-def main(folder: Path, first: int, count: int) -> None:
+CAMPAIGNS: dict[str, tuple[Sequence[str], Sequence[Any]]] = {
+    "all": (tuple(BASES), ()),
+    "mappings": (tuple(MAPPED), (edit_mapping,)),
+    "modules": (("pickled_module",), (flip_bytes, edit_pickle, edit_members, plant_bomb)),
+}
+"""Campaign → the files and the mutations of it; all where none are named."""
+
+
+def main(folder: Path, first: int, count: int, campaign: str = "all") -> None:
     torch.set_num_threads(1)
     bases = {}
+    names, only = CAMPAIGNS[campaign]
     for name, make in BASES.items():
+        if name not in names:
+            continue
         home = folder / "bases" / name
         home.mkdir(parents=True, exist_ok=True)
         bases[name] = make(home)
@@ -264,7 +390,7 @@ def main(folder: Path, first: int, count: int) -> None:
     wrong = []
     for seed in range(first, first + count):
         signal.alarm(120)
-        name, outcome, problem = attack(folder, bases, seed)
+        name, outcome, problem = attack(folder, bases, seed, only)
         signal.alarm(0)
         seen[f"{name.partition(' ')[0]} {outcome}"] += 1
         if problem:
@@ -277,4 +403,4 @@ def _hung(*_: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

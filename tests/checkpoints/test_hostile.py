@@ -17,7 +17,7 @@ from click.testing import Result
 
 from mechint.checkpoints import convert, load_checkpoint
 from mechint.cli import main
-from mechint.errors import CheckpointError, RunError
+from mechint.errors import CheckpointError, MechintError, RunError
 from mechint.system.files import read_json, read_yaml
 from tests.checkpoints.bases import native
 from tests.checkpoints.mutations import _members, _write_members, cyclic, deep, shared
@@ -273,3 +273,10 @@ def test_a_model_directory_whose_pickle_runs_code(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02cos\nmkdir\nX\x01\x00\x00\x00a\x85R.")
     assert "a bare pickle" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["!!bool x", "!!int ''", "!!float ''", "!!timestamp x", "[" * 99])
+def test_yaml_that_breaks_its_reader_is_refused_in_one_line(tmp_path, value):
+    (tmp_path / "mapping.yaml").write_text(f"a: {value}")
+    with pytest.raises(MechintError, match="cannot be read as YAML"):
+        read_yaml(tmp_path / "mapping.yaml")

@@ -12,9 +12,12 @@ import torch
 
 from mechint.checkpoints import load_checkpoint
 from mechint.checkpoints.content import read_content
+from mechint.checkpoints.inert import KNOWN, NumberType, number
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models import build
+from tests.checkpoints.bases import pickled_module
+from tests.checkpoints.mutations import _members, _write_members, bombs
 
 CONFIG = ModelConfig(d_model=8, n_heads=2, d_vocab=6, d_vocab_out=5, n_ctx=4, d_mlp=12)
 
@@ -103,3 +106,33 @@ def test_code_beside_no_module_is_refused(tmp_path, gone):
 def test_published_compiled_programs_open(published, name):
     opened = load_checkpoint(published / "tracr-pickled" / name / "tl_model.pt")
     assert opened.config.attention_dir == "bidirectional" and opened.config.d_vocab_out == 10
+
+
+@pytest.mark.parametrize("kind", list(bombs()))
+def test_a_small_file_that_grows_or_sets_state_is_refused_at_once(tmp_path, kind, recwarn):
+    path = pickled_module(tmp_path)
+    load_checkpoint(path)  # with all that mechint imports for it
+    members = _members(path)
+    name = next(name for name in members if name.endswith("data.pkl"))
+    members |= {name.replace("data.pkl", "data/0"): bytes(1 << 20), name: bombs()[kind]}
+    _write_members(path, members)
+    before = "torch._dynamo" in sys.modules
+    with pytest.raises(CheckpointError) as refused:
+        load_checkpoint(path)
+    assert str(refused.value).isprintable()
+    assert ("torch._dynamo" in sys.modules) == before
+
+
+def test_nothing_can_be_set_on_what_a_file_may_name():
+    for one in KNOWN.values():
+        with pytest.raises(AttributeError):
+            one.__defaults__ = (1,)
+
+
+@pytest.mark.parametrize("state", [(3, "|", None, None, None, -1, -1, 63), (3, "|"), (3, "O"), 5])
+def test_a_type_of_numbers_takes_the_state_of_a_plain_one_alone(state):
+    kind = NumberType("f8")
+    with pytest.raises(ValueError, match="type of numbers"):
+        kind.__setstate__(state)
+    kind.__setstate__((3, ">", None, None, None, -1, -1, 0))
+    assert number(kind, np.array(2.5, ">f8").tobytes()) == 2.5

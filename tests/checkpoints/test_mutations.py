@@ -19,11 +19,20 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("mechint", "tasks", "probes", "benchmarks", "examples")
 
 
-def attack(folder: Path, first: int, count: int) -> tuple[Counter[str], list[str]]:
+NAMES = {
+    "all": "mutated checkpoints",
+    "mappings": "mutated mappings",
+    "modules": "mutated pickled modules",
+}
+
+
+def attack(
+    folder: Path, first: int, count: int, campaign: str = "all"
+) -> tuple[Counter[str], list[str]]:
     """The ends that `count` mutants from seed `first` on came to, counted, opened in another
     process, and what was wrong.
     """
-    words = [str(folder), str(first), str(count)]
+    words = [str(folder), str(first), str(count), campaign]
     done = subprocess.run(
         [sys.executable, "-m", "tests.checkpoints.mutations", *words],
         cwd=ROOT,
@@ -46,15 +55,26 @@ def test_mutated_checkpoints_are_opened_or_refused(tmp_path):
     assert seen["edit_sibling opened"] > 0  # the campaign opens what is still whole
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("campaign", ["mappings", "modules"])
+def test_mappings_and_modules_of_strangers_are_opened_or_refused(tmp_path, campaign):
+    seen, wrong = attack(tmp_path, 55_000, 60, campaign)
+    assert wrong == []
+    assert len({end.rpartition(" ")[2] for end in seen}) == 2
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_many_mutated_checkpoints_are_opened_or_refused(tmp_path, part):
-    seen, wrong = attack(tmp_path, 100_000 + 1000 * part, 1000)
+@pytest.mark.parametrize(
+    ("part", "campaign", "count"),
+    [*((part, "all", 1000) for part in range(10)), (55, "mappings", 1000), (56, "modules", 100)],
+)
+def test_many_mutated_checkpoints_are_opened_or_refused(tmp_path, part, campaign, count):
+    seen, wrong = attack(tmp_path, 100_000 + 1000 * part, count, campaign)
     ends = Counter[str]()
     for kind, count in seen.items():
         ends[kind.rpartition(" ")[2]] += count
     campaigns.record(
-        "mutated checkpoints",
+        NAMES[campaign],
         f"{part}",
         right=ends["opened"],
         refused_in_one_line=ends["refused"],

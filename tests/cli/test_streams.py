@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +83,25 @@ def test_what_a_stop_says(
     result = mechint(*(planted if word == "PATH" else word for word in command), *out)
     assert result.exit_code == INTERRUPTED
     assert f"mechint: stopped{said}" in result.stderr
+
+
+TRAINING = ("train", "modular-arithmetic", "--set", "p=5", "--set", "steps=20")
+
+
+@pytest.mark.parametrize("end", ["2>&1 >/dev/null | true", "2>&-", "2>&1 | head -0"])
+def test_a_training_goes_on_where_nobody_reads_its_progress(tmp_path: Path, end: str) -> None:
+    words = [sys.executable, "-m", "mechint", *TRAINING, "--out", str(tmp_path / "run")]
+    line = f"""set -o pipefail; {shlex.join(words)} {end}"""
+    done = subprocess.run(["bash", "-c", line], check=False, capture_output=True)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "finished"
+
+
+def test_no_column_at_all_is_eighty() -> None:
+    words = [sys.executable, "-m", "mechint", "probes", "fourier"]
+    environment = {**os.environ, "COLUMNS": "0"}
+    done = subprocess.run(words, capture_output=True, env=environment, check=True, text=True)
+    assert "fourier" in done.stdout
 
 
 def test_waiting_threads_of_torch_give_way_from_python_too() -> None:

@@ -17,7 +17,7 @@ from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.explanation import Explanation, audit, explain
-from mechint.explanation.code import written
+from mechint.explanation.code import MARK, written
 from mechint.explanation.measure import Bench
 from mechint.explanation.parts import Products
 from mechint.models.transformer import HookedTransformer
@@ -97,7 +97,7 @@ def test_the_program_with_the_smallest_tables_is_written() -> None:
     subject = Subject(HookedTransformer(config), task, n_examples=512)
     assert task.own_program is not None and task.own_program.name == "maximum"
     text = Explanation("own", task.own_program).to_python(subject)
-    assert "the program scan" in text and len(text) < 10_000
+    assert "program of the variables': 'scan'" in text and len(text) < 10_000
 
 
 def test_products_are_those_of_columns() -> None:
@@ -115,3 +115,30 @@ def test_what_has_too_many_cases_is_refused() -> None:
     assert subject.task is not None and subject.task.own_program is not None
     with pytest.raises(NotApplicableError, match="cannot be written out"):
         Explanation("own", subject.task.own_program).to_python(subject)
+
+
+PATHS = [
+    'q"""+str(open("RAN","w"))+"""',
+    'p"""x',
+    "C:\\Users\\u",
+    "a\nb",
+    "# coding: utf-7",
+    "\u202e",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_of_a_path_is_run_by_the_file(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    subject = planted.comparison(n=4).subject
+    program = subject.task.own_program
+    monkeypatch.setitem(subject.provenance["checkpoint"], "path", path)
+    made = written(subject, Explanation(path, program, ()), examples=64)
+    (tmp_path / "program.py").write_text(made.text)
+    run_file(tmp_path / "program.py", subject.data.tokens[:3])
+    names: dict[str, object] = {}
+    exec(made.text.partition('if __name__ == "__main__"')[0], names)
+    assert names["MADE_OF"]["checkpoint"] == path and not (tmp_path / "RAN").exists()
+    assert made.text.isascii() and MARK in made.text

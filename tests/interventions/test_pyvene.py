@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -13,6 +20,14 @@ from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
 from probes._das import SwapSite, interchange_accuracy
+from tests import campaigns
+from tests.checkpoints.mutations import (
+    cut_or_join,
+    edit_members,
+    edit_pickle,
+    flip_bytes,
+    plant_bomb,
+)
 
 HOOK = "hook_embed"
 
@@ -97,3 +112,87 @@ def test_what_is_no_subspace_or_no_save_is_refused(found, tmp_path) -> None:
         ProbeResult("fourier", "?", {}, ()).to_pyvene(subject.model)
     with pytest.raises(CheckpointError, match=r"no config\.json"):
         PyveneIntervention.load(tmp_path)
+
+
+def saved(found, folder: Path, kind: str = "LowRankRotatedSpaceIntervention") -> Path:
+    """A save of one intervention, with pyvene's own `save`."""
+    pyvene = _pyvene()
+    intervention = getattr(pyvene, kind)(embed_dim=6, low_rank_dimension=2)
+    place = {"component": "blocks[0].hook_resid_pre.output", "unit": "pos"}
+    place["low_rank_dimension"] = 2
+    config = pyvene.IntervenableConfig([{**place, "intervention": intervention}])
+    pyvene.IntervenableModel(config, found[0].model).save(str(folder))
+    return folder
+
+
+def test_a_save_without_its_weights_is_refused(found, tmp_path) -> None:
+    whole = PyveneIntervention.load(saved(found, tmp_path))
+    again = PyveneIntervention.load(tmp_path)
+    assert torch.equal(whole.module.rotate_layer.weight, again.module.rotate_layer.weight)
+    (file,) = tmp_path.glob("intkey_*.bin")
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(CheckpointError, match="truncated"):
+        PyveneIntervention.load(tmp_path)
+    file.unlink()
+    with pytest.raises(CheckpointError, match="0 files"):
+        PyveneIntervention.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("representations", one) for one in ([], 5, None, [[]], [{"component": 3}])),
+        *(("intervention_types", one) for one in ([None], ["<class 'pyvene.Intervention'>"], "x")),
+        *(("intervention_dimensions", [one]) for one in ("x", -1, 0, 60_000, 1 << 40, None, True)),
+    ],
+)
+def test_a_damaged_configuration_of_a_save_is_refused_in_one_line(found, tmp_path, key, value):
+    file = saved(found, tmp_path) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(CheckpointError):
+        PyveneIntervention.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, '{"a": 1}', "{"])
+def test_a_configuration_that_is_none_is_refused(found, tmp_path, text):
+    (saved(found, tmp_path) / "config.json").write_text(text)
+    with pytest.raises(CheckpointError):
+        PyveneIntervention.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [{}, torch.eye(3), {"rotate_layer.weight": torch.eye(6)}, [1]])
+def test_other_weights_are_refused(found, tmp_path, content):
+    (file,) = saved(found, tmp_path).glob("intkey_*.bin")
+    torch.save(content, file)
+    with pytest.raises(CheckpointError):
+        PyveneIntervention.load(tmp_path)
+
+
+@pytest.mark.slow
+def test_two_hundred_mutated_saves_open_whole_or_are_refused(found, tmp_path):
+    whole = saved(found, tmp_path / "whole")
+    expected = PyveneIntervention.load(whole).module.state_dict()
+    seen = Counter[str]()
+    for seed in range(200):
+        chance, place = random.Random(seed), tmp_path / f"{seed}"
+        shutil.copytree(whole, place)
+        path = chance.choice(sorted(place.iterdir()))
+        mutate = chance.choice((flip_bytes, cut_or_join, edit_pickle, edit_members, plant_bomb))
+        mutate(path, chance, tmp_path / "ran")
+        try:
+            opened = PyveneIntervention.load(place)
+        except CheckpointError:
+            seen["refused"] += 1
+            continue
+        seen["opened"] += 1
+        assert opened.module.state_dict().keys() == expected.keys()
+    campaigns.record(
+        "mutated saves of pyvene",
+        "0",
+        right=seen["opened"],
+        refused_in_one_line=seen["refused"],
+        traceback=0,
+        hang=0,
+        code_run=int((tmp_path / "ran").exists()),
+    )
+    assert seen["refused"] > 50 and not (tmp_path / "ran").exists()
