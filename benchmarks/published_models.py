@@ -248,6 +248,13 @@ FIGURES: tuple[Figure, ...] = (
         0.0,
         f"{COMPILED}; as shipped it reads dimensions 0 to 9 and is at chance",
     ),
+    *(
+        Figure(f"one-hot-addition/{name}.pth", "loss (nats)", theirs, whole("loss"), 0.01 * theirs)
+        for name, theirs in (
+            ("p_23_dmlp_512_Quad_single-freq_scale_0.02_decay_0-9800", 0.007364174816757441),
+            ("p_97_dmlp_1024_ReLU_random_scale_0.1_decay_0-4800", 0.003535039257258177),
+        )
+    ),
     Figure("mapping/max_of_list_other_names.pt", "accuracy on all lists", 1.0, maximum_right, 1e-4),
     *(
         Figure(

@@ -25,6 +25,8 @@ sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` wi
 jaxtyping.jaxtyped = lambda typechecker: typechecker  # pyright: ignore
 jaxtyping.install_import_hook(["mechint"], "mechint_shapes.check_shapes")
 
+PUBLISHED = "the published checkpoints are not beside the repository: ../shared"
+
 settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")
 
@@ -34,8 +36,21 @@ def published() -> Path:
     """The folder of published checkpoints beside the repository, which need not be there."""
     folder = Path(__file__).parents[2] / "shared" / "checkpoints"
     if not folder.is_dir():
-        pytest.skip("the published checkpoints are not beside the repository: ../shared")
+        pytest.skip(PUBLISHED)
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests ran without a published file, in a line of their own."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    without = sum(
+        "beside the repository" in str(getattr(report, "longrepr", "")) for report in skipped
+    )
+    if without:
+        terminalreporter.write_line(
+            f"{without} tests of published models were skipped, since they are not beside the "
+            "repository; plants in the same formats ran"
+        )
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -52,6 +53,9 @@ from mechint.errors import CheckpointError, DataError, MechintError, first_line
 from mechint.models.pair_config import PairNetworkConfig
 from mechint.system.files import read_yaml
 
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
 FILE = "mapping.yaml"
 """Beside a checkpoint, a mapping of this name is used for it."""
 
@@ -62,6 +66,10 @@ TENSOR_KEYS = ("from", "rearrange", "take", "scale", "constant", "optional")
 VALUE_KEYS = ("from", "values", "contains", "format", "default", "unless", "why", "try")
 AS_GOOD = 0.01
 """Accuracy by which another reading must exceed the stated one to replace it."""
+
+SAME_LOSS = math.log(1.1)
+"""A reading whose loss is at most this far from the one that the file states is the file's own."""
+TINY = 1e-300
 
 MAX_ORDER = 1024
 """Elements of a group whose table is read off the model."""
@@ -184,12 +192,25 @@ class Mapped:
             raise problems[0]
         if len(fitting) == 1:
             return next(iter(fitting.values()))
+        why = self.given["config"][name].get("why", "")
+        beside = {value: _loss_beside_stated(path, found) for value, found in fitting.items()}
+        losses = {value: both for value, both in beside.items() if both is not None}
+        if losses:
+            apart = {
+                value: abs(math.log(ours / theirs)) for value, (ours, theirs) in losses.items()
+            }
+            best = min(apart, key=lambda value: apart[value])
+            if apart[best] < SAME_LOSS:
+                shown = ", ".join(f"{ours:.3g} as {value}" for value, (ours, _) in losses.items())
+                why = f"{why}; the file states a loss of {losses[best][1]:.3g}, which is {shown}"
+                assumed = {**fitting[best].assumed, name: Assumption(best, why)}
+                return replace(fitting[best], assumed=assumed)
         scores = {value: _accuracy(path, found) for value, found in fitting.items()}
         best = max(scores, key=lambda value: scores[value])
         if stated in scores and scores[stated] >= scores[best] - AS_GOOD:
             return fitting[stated]
         shown = ", ".join(f"{score:.0%} as {value}" for value, score in scores.items())
-        why = f"{self.given['config'][name].get('why', '')}; accuracy {shown}"
+        why = f"{why}; accuracy {shown}"
         assumed = {**fitting[best].assumed, name: Assumption(best, why)}
         return replace(fitting[best], assumed=assumed)
 
@@ -625,9 +646,30 @@ def _accuracy(path: Path, parsed: ParsedCheckpoint) -> float:
     Raises:
         CheckpointError: the weights do not fit the reading.
     """
+    subject = _subject(path, parsed)
+    return 0.0 if subject is None else min(subject.accuracy().values())
+
+
+def _subject(path: Path, parsed: ParsedCheckpoint) -> Subject | None:
+    """The model with the task that the file names; None where it names none."""
     from mechint.subject import Subject
 
     task = choose_task(path, parsed, None, {})
-    fitted = fit(path, parsed, task)
-    model = build_model(path, fitted)
-    return 0.0 if task is None else min(Subject(model, task).accuracy().values())
+    model = build_model(path, fit(path, parsed, task))
+    return None if task is None else Subject(model, task)
+
+
+def _apart(loss: float, other: float) -> float:
+    return abs(math.log(loss / other))
+
+
+def _loss_beside_stated(path: Path, parsed: ParsedCheckpoint) -> tuple[float, float] | None:
+    """Loss on all examples, and the one that the file states for both training and test examples;
+    None where it states none or two that differ.
+    """
+    stated = {parsed.metrics.get(name) for name in ("train_loss", "test_loss")}
+    theirs = stated.pop() if len(stated) == 1 else None
+    subject = _subject(path, parsed) if isinstance(theirs, float) and theirs > 0 else None
+    if subject is None or not isinstance(theirs, float):
+        return None
+    return max(sum(subject.loss().values()), TINY), theirs

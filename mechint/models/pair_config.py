@@ -1,12 +1,13 @@
 """The feed-forward networks of two operands that the papers train beside transformers.
 
-Each operand is embedded, the two embeddings are joined, pass through hidden layers of ReLU, and are
+Each operand is embedded, the two embeddings are joined, pass through hidden layers, and are
 unembedded:
 
 - Chughtai et al. 2023: separate embeddings, concatenated, one hidden layer without bias; or
   multiplied, with no hidden layer.
 - Zhong et al. 2023, Appendix on linear models: one embedding; added (alpha), added with two layers
   (beta), each through the first layer and then added (gamma), concatenated (delta).
+- arXiv 2602.16849: the sum of one-hot vectors, one hidden layer of ReLU or squares.
 
 Parameters: embed.W_E (d_vocab, d_embed), embed_y.W_E for a separate second embedding,
 layers.{i}.W (d_in, d_out), layers.{i}.b, unembed.W_U (d_out, d_vocab_out).
@@ -20,6 +21,7 @@ from mechint.config import Settings, setting
 
 JOINS = ("concat", "add", "multiply", "each")
 """Ways to join the embeddings; "each" passes both through the first layer and adds what comes."""
+ACTIVATIONS = ("relu", "square")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class PairNetworkConfig(Settings):
     join: str = setting("concat", "how the two embeddings are joined", choices=JOINS)
     separate: bool = setting(True, "whether the second operand has an embedding of its own")
     use_bias: bool = setting(False, "biases in the hidden layers")
+    act_fn: str = setting("relu", "activation of the hidden layers", choices=ACTIVATIONS)
     n_ctx: int = setting(2, "positions; the answer is read at the last", low=2, high=3)
 
     def __post_init__(self) -> None:

@@ -105,6 +105,7 @@ class PairNetwork(NativeModel):
         embedded = torch.stack([self.W_E[pairs[:, 0]], second[pairs[:, 1]]], 1)  # (batch, 2, d)
         x, y = self.hook_embed(embedded).unbind(1)
         hidden = _join(config.join, x, y)
+        act = F.relu if config.act_fn == "relu" else torch.square
         for index, (layer, block) in enumerate(zip(self.layers, self.blocks, strict=True)):
             bias = layer.b if config.use_bias else None
             if index == 0 and config.join == "each":
@@ -112,7 +113,7 @@ class PairNetwork(NativeModel):
             else:
                 pre = F.linear(hidden, layer.W.T, bias)
             pre = block.mlp.hook_pre(_at_last(pre, tokens.shape[1]))
-            hidden = block.mlp.hook_post(F.relu(pre))[:, -1]
+            hidden = block.mlp.hook_post(act(pre))[:, -1]
         return _at_last(hidden @ self.W_U, tokens.shape[1])
 
 

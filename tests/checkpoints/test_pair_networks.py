@@ -184,3 +184,55 @@ def test_the_published_network_has_its_published_losses(published):
 def test_the_published_linear_model_answers_everything(published):
     opened = load_checkpoint(published / "pizza" / "model_7r4zst7evs.pt")
     assert opened.config.join == "concat" and opened.performance.accuracy == {"answer": 1.0}
+
+
+# --- one-hot sums, arXiv 2602.16849 ---------------------------------------------------------------
+def one_hot_plant(act: str, p: int = 5) -> dict[str, torch.Tensor]:
+    """Addition modulo p by neurons of one frequency each, read by the same frequency: the product
+    of cosines that a square makes, and that ReLU makes on average over phases.
+    """
+    torch.manual_seed(0)
+    k, phase = torch.randint(1, p // 2 + 1, (400,)), torch.rand(400) * 2 * torch.pi
+    angle = 2 * torch.pi * k[:, None] * torch.arange(p) / p
+    w_out = torch.cos(angle + 2 * phase[:, None]).T
+    scale = 0.02 if act == "square" else 0.05
+    basis = torch.linalg.qr(torch.randn(p, p)).Q
+    w_in = torch.cos(angle + phase[:, None])
+    return {"mlp.W_in": w_in, "mlp.W_out": w_out * scale, "mlp.basis": basis}
+
+
+def one_hot_logits(state: dict[str, torch.Tensor], act) -> torch.Tensor:
+    x, y = pairs(state["mlp.W_in"].shape[1]).T
+    return act(state["mlp.W_in"].T[x] + state["mlp.W_in"].T[y]) @ state["mlp.W_out"].T
+
+
+@pytest.mark.parametrize("act", ["relu", "square"])
+def test_a_one_hot_network_has_the_activation_that_gives_its_stated_loss(tmp_path, act):
+    state = one_hot_plant(act)
+    logits = one_hot_logits(state, F.relu if act == "relu" else torch.square)
+    sums = pairs(5).sum(1) % 5
+    loss = F.cross_entropy(logits, sums).item()
+    assert (logits.argmax(1) == sums).all()
+    content = {"model": state, "train_loss": loss, "test_loss": loss, "epoch": 3}
+    torch.save(content, tmp_path / "9.pth")
+    opened = load_checkpoint(tmp_path / "9.pth")
+    assert (opened.format, opened.config.act_fn, opened.step) == ("one-hot", act, 3)
+    assert f"{loss:.3g} as {act}" in opened.assumed["act_fn"].why
+    assert opened.performance.loss["answer"] == pytest.approx(loss, rel=1e-4)
+    torch.testing.assert_close(opened.model(pairs(5))[:, -1], logits, atol=1e-5, rtol=1e-5)
+
+    torch.save(state, tmp_path / "bare.pth")
+    bare = load_checkpoint(tmp_path / "bare.pth")
+    assert "accuracy 100% as" in bare.assumed["act_fn"].why
+    chosen = load_checkpoint(tmp_path / "bare.pth", model={"act_fn": act})
+    assert chosen.config.act_fn == act and "act_fn" not in chosen.assumed
+
+
+def test_one_hot_files_of_the_paper(published):
+    for name, act in (("Quad_single-freq_scale_0.02_decay_0", "square"), ("ReLU_random", "relu")):
+        (file,) = (published / "one-hot-addition").glob(f"p_23_dmlp_512_{name}*")
+        opened = load_checkpoint(file)
+        stated = torch.load(file, weights_only=True)
+        assert opened.config.act_fn == act and opened.performance.accuracy == {"answer": 1.0}
+        # their logits are of float32, as ours, summed in another order
+        assert opened.performance.loss["answer"] == pytest.approx(stated["test_loss"], rel=0.1)

@@ -32,7 +32,7 @@ from probes.explanations.representations import Frequencies, Setting
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 published = pytest.mark.skipif(
-    not CHECKPOINTS.exists(), reason="no published checkpoints in ../shared/checkpoints"
+    not CHECKPOINTS.exists(), reason="the published checkpoints are not beside the repository"
 )
 P, KEYS = 31, (3, 8, 12)
 
