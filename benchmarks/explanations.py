@@ -5,7 +5,7 @@ trained, and seeds of addition with learned and with uniform attention.
 
 CHECKPOINTS is a folder that holds the published models; those that are not in it are left out. The
 page is written as ``what-models-run.md``. With ``--rows FILE`` finished rows are kept there, and
-are not measured again.
+are not measured again until code that decides them changes.
 
 How clock and pizza are put to the test as one family is said on the page, in `FAMILY`; bounds and
 null were fixed before the seeds were judged, though after four published models had been seen.
@@ -25,9 +25,16 @@ from typing import Any
 
 from mechint.decide.intervals import wilson
 from mechint.errors import MechintError
-from mechint.system.files import read_json, read_json_lines, write_text
+from mechint.system.files import read_json, read_json_lines
 from mechint.system.progress import Count, counting
+from mechint.training.origins import Origin, comment, write_page
 
+SOURCES = (
+    "benchmarks/explanations.py",
+    "mechint/decide",
+    "mechint/explanation",
+    "probes/explanations",
+)
 LEARNED, KEPT = 0.95, 0.9
 """Accuracy of a seed that counts, and the share of it that a sum has to keep."""
 ATTENTION: dict[float, str] = {0: "uniform", 1: "learned"}
@@ -266,12 +273,17 @@ def survey(
     progress: Count = lambda *_: None,
     measure: Callable[[Path, Model], dict[str, Any]] = measured,
 ) -> list[dict[str, Any]]:
-    """A row per model; rows that `kept` holds are not measured again."""
-    known = {row["model"]: row for row in (read_json_lines(kept) if kept else ())}
+    """A row per model; rows that `kept` holds of the code that decides them now are not measured
+    again.
+    """
+    made = origin()
+    rows = read_json_lines(kept) if kept else ()
+    known = {row["model"]: row for row in rows if row.get("digest") == made.digest}
     for place, (path, model) in enumerate(models):
         progress(place, len(models), model.name)
         if model.name not in known:
-            known[model.name] = row = measure(path, model)
+            row = {**measure(path, model), "commit": made.commit, "digest": made.digest}
+            known[model.name] = row
             if kept is not None:
                 with kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
@@ -445,7 +457,12 @@ def page(
         those = [(sweep, some) for sweep, some in seeds if sweep.plan == plan]
         told = "\n".join(f"- {sweep.command}" for sweep, _ in those)
         lines += seeds_section([row for _, some in those for row in some], told)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", comment([origin()])]) + "\n"
+
+
+def origin() -> Origin:
+    """The origin of the page and its rows."""
+    return Origin.now("python -m benchmarks.explanations CHECKPOINTS --out docs", SOURCES)
 
 
 @dataclass(frozen=True)
@@ -487,7 +504,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (Trained.of(sweep), survey(seeds_in(sweep), chosen.rows, update, seed_measured))
             for sweep in chosen.seeds
         ]
-    write_text(chosen.out / "what-models-run.md", page(rows, seeds))
+    write_page(chosen.out / "what-models-run.md", page(rows, seeds))
     return 0
 
 

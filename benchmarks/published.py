@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.published_models import FIGURES, Figure
-from mechint.system.files import write_text
 from mechint.system.progress import Count, counting
+from mechint.training.origins import Origin, comment, write_page
 
+SOURCES = ("benchmarks/published_measures.py", "mechint/decide", "probes")
 NOT_KNOWN = """
 ## What is not known
 
@@ -91,7 +92,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         "|" + " --- |" * len(COLUMNS),
     ]
     rows_text = ["| " + " | ".join(_cell(row[name]) for name in COLUMNS) + " |" for row in rows]
-    return "\n".join([*lines, *rows_text, "", NOT_KNOWN.strip()]) + "\n"
+    made = comment([Origin.now("python -m benchmarks.published CHECKPOINTS --out docs", SOURCES)])
+    return "\n".join([*lines, *rows_text, "", NOT_KNOWN.strip(), "", made]) + "\n"
 
 
 def _cell(value: Any) -> str:
@@ -110,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     with counting("comparing figures") as update:
         rows = compare(chosen.folder, progress=update)
-    write_text(chosen.out / "published.md", markdown(rows))
+    write_page(chosen.out / "published.md", markdown(rows))
     return int(not rows or not all(row["agrees"] for row in rows))
 
 

@@ -20,8 +20,10 @@ from typing import Any
 from benchmarks.timing import Row
 from mechint.system.files import make_directory, write_text
 from mechint.training.manifest import manifest
+from mechint.training.origins import Origin, comment, write_page
 
 ROOT = Path(__file__).parents[1]
+SOURCES = ("benchmarks", "mechint/models", "mechint/training", "mechint/interventions")
 TABLES, PAGE = Path("benchmarks/results/bench"), Path("docs/benchmarks.md")
 SAID = {True: "yes", False: "no", None: "not measured"}
 
@@ -53,7 +55,7 @@ def place(cpu: str) -> Path:
 
 
 def circumstances(threads: int, peer: dict[str, str]) -> dict[str, Any]:
-    """Machine, commit, versions and date."""
+    """Machine, commit, versions, date and origin."""
     made = manifest()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
@@ -62,6 +64,7 @@ def circumstances(threads: int, peer: dict[str, str]) -> dict[str, Any]:
         "commit": made["commit"],
         "versions": made["versions"],
         "peer": peer,
+        "origins": [Origin.now("make bench", SOURCES, cpu_model()).to_dict()],
     }
 
 
@@ -117,7 +120,8 @@ def page(tables: Sequence[dict[str, Any]]) -> str:
         parts += ["| --- | --- | --- | --- | --- | --- |"]
         parts += ["| " + " | ".join(cells(row)) + " |" for row in table["rows"]]
         parts += ["", *notes(table)]
-    return "\n".join(parts) + "\n"
+    origins = [Origin.from_dict(one) for table in tables for one in table.get("origins", ())]
+    return "\n".join([*parts, "", comment(origins)]) + "\n"
 
 
 HEADING = (
@@ -155,6 +159,8 @@ def notes(table: dict[str, Any]) -> list[str]:
         remarks = "; ".join([*against, *([row["note"]] if "note" in row else [])])
         if remarks:
             found.append(f"- {row['workload']}: {remarks}.")
+    if by_hand := table.get("by_hand"):
+        found += ["", "Written by hand of this measurement:", "", *(f"- {one}" for one in by_hand)]
     return found
 
 
@@ -165,7 +171,7 @@ def write(table: dict[str, Any], root: Path = ROOT) -> None:
     write_text(path, json.dumps(table, indent=1, ensure_ascii=False) + "\n")
     kept = [json.loads(each.read_text(encoding="utf-8")) for each in (root / TABLES).glob("*.json")]
     make_directory((root / PAGE).parent)
-    write_text(root / PAGE, page(kept))
+    write_page(root / PAGE, page(kept))
 
 
 def read(cpu: str, root: Path = ROOT) -> dict[str, Any] | None:

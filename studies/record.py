@@ -64,8 +64,10 @@ def record(
         for size, outcome in sizes.items():
             write_text(results / name / size / CLAIMS, claims_text(outcome.claims))
         page = study_page(STUDIES[name](), sizes, history(results / name))
-        text = json.dumps(page.to_dict(), ensure_ascii=False)
-        write_text(results / name / PAGE, text)
+        told = [read_json(results / name / size / KIND).get("origins", []) for size in sizes]
+        provenance = {**page.provenance, "origins": [one for some in told for one in some]}
+        page = dataclasses.replace(page, provenance=provenance)
+        write_text(results / name / PAGE, json.dumps(page.to_dict(), ensure_ascii=False))
     write_text(results / "README.md", tables(found, results))
     for document in map(Path, documents):
         before, begun, rest = document.read_text(encoding="utf-8").partition(BEGIN)

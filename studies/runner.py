@@ -37,8 +37,11 @@ from mechint.studies.rows import Row, Rows, read_rows, write_rows
 from mechint.studies.study import SIZES, PlannedRun, Study
 from mechint.system.files import make_directory, read_json, write_text
 from mechint.training import Progress, Run, Spec, train_many, workers_on
+from mechint.training.origins import Origin
 from mechint.training.run import DONE
 
+SOURCES = ("mechint/training", "mechint/models", "tasks")
+"""Beside a study's own package, what decides its rows."""
 KIND, ROWS, CLAIMS = "study.json", "rows.jsonl.gz", "claims.json"
 
 Say = Callable[[str], None]
@@ -93,6 +96,9 @@ def reproduce(
     rows, failed = _measure(study, planned, trained, place, say)
     spent = {key: kind.get(key, 0.0) + value - started[key] for key, value in _now().items()}
     kind |= {**spent, "date": datetime.now(UTC).date().isoformat(), "planned": len(planned)}
+    command = f"mechint reproduce {study.name} --size {size}"
+    package = f"studies/{study.name.replace('-', '_')}"
+    kind["origins"] = [Origin.now(command, (package, *SOURCES), size).to_dict()]
     write_text(place / KIND, json.dumps(kind))
     say("judging the claims")
     claims = [] if size == "smoke" else judge(study, rows, size)

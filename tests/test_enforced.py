@@ -166,12 +166,12 @@ def test_the_zoo_is_made_and_the_probes_are_held_against_it(
     assert str(made["sums-0.pt"]["alignment"]["x"]) in listed and "| naturally | no |" in listed
     kinds = [
         line.split("|")[2].strip()
-        for line in (tmp_path / "probes.md").read_text().split("\n")[2:-1]
+        for line in (tmp_path / "probes.md").read_text().split("\n")[2:-3]
     ]
     assert kinds == ["enforced", "natural twin", "untrained"]
     rows = zoo.judge([tmp_path / "sums-0.pt"])
     assert sum(rows[0][name] for name in zoo.SAID) == rows[0]["asked"] == 2
-    written = json.loads((tmp_path / "probes.json").read_text())
+    written = json.loads((tmp_path / "probes.json").read_text())["rows"]
     assert [(row["about"], row["models"]) for row in written] == [(kind, 1) for kind in kinds]
     kept = tmp_path / "answers" / "sums-0.patching.json"
     kept.write_text('[["patching", "enforced", "wrong", 0.0]]')

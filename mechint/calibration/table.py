@@ -15,6 +15,7 @@ from mechint.probe.results import Table, to_jsonable
 from mechint.registry import PROBES
 from mechint.system.files import make_directory, write_bytes, write_text
 from mechint.system.locks import locked
+from mechint.training.origins import Origin, comment, origins_in, sources_of_probe
 
 Chosen = Mapping[str, Sequence[Mapping[str, Any]]]
 """Probe → with which settings it is calibrated, as `mechint.calibration.engine.settings_of` has
@@ -37,22 +38,36 @@ def write(
     with locked(out, wait=True):  # another process may add the rows of its probe
         kept, earlier = _kept(out / "calibration.json")
         chosen = {**earlier, **(chosen or {})}
+        origins = _origins(out / "calibration.json", table.columns["probe"], command)
         table = _beside(table, kept)
         data = {
             "command": command,
             "mechint": __version__,
             "size": to_jsonable(settings),
             "settings": to_jsonable(dict(sorted(chosen.items()))),
+            "origins": [one.to_dict() for one in origins],
             "columns": to_jsonable(table.columns),
             "caption": table.caption,
         }
         trained = trained_truth(out)
         text = markdown(table, command, int(settings.get("plants", 0)), data["settings"], trained)
+        text = f"{text}\n{comment(origins)}\n"
         write_text(out / "calibration.json", json.dumps(data, indent=1) + "\n")
         write_text(out / "calibration.md", text)
         drawn = picture(table, trained)
         height = 1.2 + 0.24 * len(drawn.plots[0].y.names or ())
         write_bytes(out / "calibration.svg", drawing(drawn, "svg", 7.0, height))
+
+
+def _origins(path: Path, probes: Sequence[str], command: str) -> list[Origin]:
+    """The origins of the rows of a table, by probe: now of `probes`, the kept ones of others."""
+    measured = dict.fromkeys(probes)
+    kept = origins_in(path.read_text(encoding="utf-8")) if path.is_file() else []
+    now = [
+        Origin.now(f"{command} {name}", (*sources_of_probe(name), "mechint/planted"), name)
+        for name in measured
+    ]
+    return sorted([*now, *(one for one in kept if one.of not in measured)], key=lambda one: one.of)
 
 
 def check_place(out: Path) -> None:
@@ -101,7 +116,7 @@ def trained_truth(out: Path) -> list[dict[str, Any]]:
     `benchmarks.zoo --judge` writes them, in the directory `out`; [] where there are none.
     """
     path = out / "trained-truth.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
 
 
 def markdown(

@@ -275,3 +275,16 @@ def test_needed_takes_harm_on_many_examples_and_a_model_above_chance() -> None:
     assert probe._first(subject, harm, p_values) == ([1, 0], [1])
     assert probe._first(subject, harm, np.ones(2))[1] == []
     assert probe._first(subject.untrained(0), harm, p_values)[1] == []
+
+
+def test_the_median_is_of_components_alike() -> None:
+    """Of neurons with neurons, of heads with heads: few large and many small kinds do not mix."""
+    subject = planted.modular_addition(11, (2, 5), rotation_seed=1).subject
+    result = Ablation(neurons=16).run(subject)
+    loss = result.tables["effects"].to_frame().set_index("component").loss_change
+    top = result.metrics["component"]
+    kind = site_of(top).kind
+    alike = [loss[name] for name in loss.index if name != top and site_of(name).kind == kind]
+    expected = np.median(alike) if alike else np.nan
+    assert result.metrics["others_median"] == pytest.approx(expected, nan_ok=True)
+    assert {site_of(name).kind for name in loss.index} > {kind}

@@ -19,6 +19,7 @@ from mechint.subject import Subject
 from mechint.task import Batch
 from probes._attention import scores
 from probes._attention.scores import collect
+from probes.operands import operand_positions
 
 QUICK = {"samples": 499, "untrained": 0}
 
@@ -182,3 +183,17 @@ def test_queries_in_the_padding_are_not_in_the_mean() -> None:
         sums[2:, :length] += one[:, :length]
     reached = np.maximum(counts, 1)[:, None]
     assert found.mean[2:] == pytest.approx((sums / reached)[2:], abs=1e-6)
+
+
+def test_operand_positions_come_from_the_layout() -> None:
+    """Operands of triplets stand behind a start token, a bracket and an operation."""
+    task = TASKS["listops-triplets"](n=5, test_operation="MED")
+    subject = Subject(HookedTransformer(ModelConfig.for_task(task, d_model=8, n_heads=1)), task)
+    tokens, found = task.examples().tokens, operand_positions(subject)
+    assert found is not None and len(found) == len(task.grid)
+    for axis, position in enumerate(found):
+        stride = int(np.prod(task.grid[axis + 1 :]))
+        along = tokens[np.arange(task.grid[axis]) * stride, position]
+        assert len(set(along.tolist())) == task.grid[axis]
+    assert operand_positions(planted.modular_addition(7, (2,)).subject) == (0, 1)
+    assert operand_positions(planted.induction_head(8, 6).subject) is None

@@ -471,3 +471,13 @@ def test_refusals_are_one_line() -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(ParameterError, match="none with ablation=mean"):
         probe.run("circuits", subject, variable="x", ablation="mean")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_shares_are_of_a_score_that_the_edges_raise(seed: int) -> None:
+    """All edges of an untrained model may score what none scores: that has no shares."""
+    subject = planted.modular_addition(11, (2, 5)).subject.untrained(seed)
+    result = probe.run("circuits", subject, only_correct=False, **SMALL)
+    low, high = result.metrics["score_without_edges"], result.metrics["score"]
+    assert result.verdict != "yes"
+    assert ("faithfulness" in result.metrics) <= (high - low >= 0.05 * max(abs(low), abs(high)))

@@ -462,3 +462,18 @@ def test_positions_are_looked_for_where_the_variable_has_none() -> None:
         whole = SwapSite(subject, pairs, hook, pos)
         assert float(interchange_accuracy(subject, whole, None).nanmean()) >= 0.9
     assert candidate_places(subject, pairs, 1.1) == []
+
+
+@pytest.mark.full
+def test_a_small_task_uses_the_pairs_that_it_has() -> None:
+    """Counted by hand: of the ways to replace a of (a, b) below 3, those that change a < b, and as
+    many that do not.
+    """
+    task = TASKS["comparison"](n=3)
+    model = HookedTransformer(ModelConfig(d_model=8, n_heads=2, n_ctx=2, d_vocab=3, d_vocab_out=2))
+    settings: dict[str, Any] = {**SMALL, "steps": 2, "dimensions": (1,), "control_seeds": 1}
+    result = DAS(**settings, variable="rank of a", only_correct=False).run(Subject(model, task))
+    sizes = [result.metrics[name] for name in ("pairs_trained_on", "pairs_held_out")]
+    three = range(3)
+    changing = 3 * sum((a < b) != (c < b) for a in three for b in three for c in three)
+    assert sum(sizes) == 2 * changing and sizes[1] == round(sum(sizes) / 3)

@@ -119,3 +119,12 @@ def test_a_group_that_is_not_cyclic_is_sent_to_irreps() -> None:
     model = HookedTransformer(ModelConfig(d_model=8, n_heads=1, d_vocab=7, d_vocab_out=6))
     with pytest.raises(NotApplicableError, match="irreps serves other groups"):
         probe.run("fourier", Subject(model, task))
+
+
+def test_a_removal_is_not_denied_on_a_sample_that_lacks_a_token() -> None:
+    """32 inputs cannot hold all 29 values of both operands: directions are of all tokens still."""
+    subject = planted.modular_addition(29, (3, 7), noise=0.05, rotation_seed=2).subject
+    result = probe.run("fourier", subject, removal_samples=99, removal_examples=32)
+    null = result.null["embedding.removal_named"]
+    needed = next(one for one in result.findings if one.causal)
+    assert needed.verdict == "yes" and null.observed > 1 > 100 * null.mean

@@ -225,3 +225,12 @@ def test_values_that_are_there_once_cannot_be_learned_from_others() -> None:
     assert reason == "every value of 'x' is there once, so none can be learned from other examples"
     assert Linear(variable="x").applicable(twice) is None
     assert Linear(variable="x", kind="number").applicable(once) is None
+
+
+@pytest.mark.full
+def test_a_copied_token_is_decodable_where_it_was_moved_to() -> None:
+    """The second layer of an induction model moves the token to the answer, not the first."""
+    result = Linear(examples=512).run(planted.induction_head(12, 6).subject)
+    (finding,) = [one for one in result.findings if one.verdict == "yes"]
+    assert finding.effect is not None and finding.effect.value > 0.9
+    assert "L1" in result.metrics[f"linear.{result.metrics['linear.best_variable']}.best_at"]

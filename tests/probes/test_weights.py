@@ -227,3 +227,11 @@ def test_what_has_no_heads_by_name_is_refused_in_one_line() -> None:
     alone = Subject(subject_of(n_layers=1).model, None)
     with pytest.raises(NotApplicableError, match="one layer of heads"):
         probe.run("weights", alone)
+
+
+def test_own_tokens_are_counted_as_by_hand() -> None:
+    """Row 0 alone has its largest entry at its own token, and a row of equal entries has none."""
+    full = torch.tensor([[3.0, 1, 0], [5, 4, 0], [1, 1, 1]], dtype=torch.float64)
+    eye = torch.eye(3, dtype=torch.float64)
+    assert circuits.own_share(full[None], eye[None], 3) == [pytest.approx(1 / 3)]
+    assert circuits.own_share(full[None], eye[None], 1) == [1.0]
