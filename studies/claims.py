@@ -7,19 +7,22 @@
 
 *supported*: the 95% interval of the statistic lies within the bar; *refuted*: outside of it;
 *inconclusive*: it spans the bar, or the positive control fails; *not run*: no run says anything.
+
+A criterion that was changed after runs were seen is `fresh`: what those runs say of it is
+exploratory, a note and no verdict, and the runs of size fresh, of seeds never seen, judge it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mechint.errors import MechintError
 from mechint.probe.results import Claim
 from mechint.studies.rows import NoRunsError, Rows
-from mechint.studies.statistics import Bar, Estimate, Planned
+from mechint.studies.statistics import MIN_RUNS, Bar, Estimate, Planned
 
 SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN = "supported", "refuted", "inconclusive", "not run"
 VERDICTS = (SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN)
@@ -85,7 +88,8 @@ class ClaimTest:
 
     id: letter of the paper's claim and a number; theirs: the paper's figure, and where; statistic,
     bar, control: the criterion, fixed before the runs; planned: runs and what was expected of them;
-    cost: of a claim that two cores do not decide.
+    cost: of a claim that two cores do not decide; fresh: the criterion was changed after runs of
+    size laptop were seen; own: a statement of ours, which the paper does not make.
     """
 
     id: str
@@ -97,6 +101,8 @@ class ClaimTest:
     judge: Callable[[Rows], Found]
     planned: Planned | None = None
     cost: str = ""
+    fresh: bool = False
+    own: bool = False
 
     @property
     def criterion(self) -> str:
@@ -113,8 +119,11 @@ class ClaimTest:
             criterion=self.criterion,
             power=self.planned.power(self.bar) if self.planned else None,
             size=size,
+            own=self.own,
         )
         rows = Rows(rows)
+        if size == "fresh" and not self.fresh:
+            return dataclasses.replace(asked, note="judged by the runs of size laptop")
         try:
             found = self.judge(rows)
         except NoRunsError as missing:
@@ -123,6 +132,10 @@ class ClaimTest:
         except MechintError as error:
             return dataclasses.replace(asked, verdict=INCONCLUSIVE, note=f"not measured: {error}")
         estimate, control = found.estimate, found.control
+        asked = dataclasses.replace(asked, experiment=tuple(sorted(rows.arms)))
+        if self.fresh and size in ("laptop", "overnight"):
+            seen = f"exploratory, on runs that suggested it: {estimate}"
+            return dataclasses.replace(asked, note=seen)
         inside = estimate.within(self.bar) if control.met else None
         return dataclasses.replace(
             asked,
@@ -130,11 +143,28 @@ class ClaimTest:
             value=estimate.value,
             interval=(estimate.low, estimate.high),
             n=estimate.n,
+            power=self._power(estimate.n),
             ours=str(estimate),
             control=f"{'met' if control.met else 'failed'}: {control.shown}",
             note=found.note,
-            date=", ".join(sorted(rows.dates)),
+            date=span(rows.dates),
         )
+
+    def _power(self, n: int) -> float | None:
+        """The power that `n` runs, those made, have for what was planned."""
+        if self.planned is None or n < MIN_RUNS:
+            return None
+        return dataclasses.replace(self.planned, n=n).power(self.bar)
+
+
+def span(dates: Iterable[str]) -> str:
+    """The first and the last of some dates.
+
+    >>> span(["2026-11-23", "2026-11-26", "2026-11-25"]), span(["2026-11-23"])
+    ('2026-11-23 to 2026-11-26', '2026-11-23')
+    """
+    found = sorted(set(dates))
+    return " to ".join(dict.fromkeys([found[0], found[-1]])) if found else ""
 
 
 def claim(
@@ -147,10 +177,13 @@ def claim(
     control: str,
     planned: Planned | None = None,
     cost: str = "",
+    fresh: bool = False,
+    own: bool = False,
 ) -> Callable[[Callable[[Rows], Found]], ClaimTest]:
     """Make a ClaimTest of the function that judges it."""
 
     def made(judge: Callable[[Rows], Found]) -> ClaimTest:
-        return ClaimTest(id, statement, theirs, statistic, bar, control, judge, planned, cost)
+        criterion = (id, statement, theirs, statistic, bar, control)
+        return ClaimTest(*criterion, judge, planned, cost, fresh, own)
 
     return made

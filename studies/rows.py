@@ -26,16 +26,17 @@ class Rows(Sequence[Row]):
     """Rows of runs: "run" (its name), "arm", "seed", "date", further labels, and measures; a row is
     a mapping, which raises UnknownNameError for what it has not.
 
-    dates: of the rows that were asked for by `where`, here and in what it gave.
+    dates, arms: of the rows that were asked for by `where`, here and in what it gave.
 
     >>> rows = Rows([{"arm": "a", "seed": 1, "x": 0.5}, {"arm": "b", "seed": 1, "x": 0.7}])
     >>> rows.where(arm="b").column("x"), rows.values_of("arm")
     ([0.7], ['a', 'b'])
     """
 
-    def __init__(self, rows: Sequence[Row] = (), dates: set[str] | None = None) -> None:
+    def __init__(self, rows: Sequence[Row] = (), asked: Rows | None = None) -> None:
         self._rows = [row if isinstance(row, Metrics) else Metrics(row) for row in rows]
-        self.dates: set[str] = set() if dates is None else dates
+        self.dates: set[str] = set() if asked is None else asked.dates
+        self.arms: set[str] = set() if asked is None else asked.arms
 
     def __getitem__(self, index: Any) -> Any:
         return self._rows[index]
@@ -57,7 +58,8 @@ class Rows(Sequence[Row]):
             named = ", ".join(f"{key} {value}" for key, value in labels.items())
             raise NoRunsError(f"no run with {named}")
         self.dates.update(row["date"] for row in found if "date" in row)
-        return Rows(found, self.dates)
+        self.arms.update(row["arm"] for row in found if "arm" in row)
+        return Rows(found, self)
 
     def having(self, name: str) -> Rows:
         """The rows that have a measure; "end.rank" is the "rank" of the measure "end".
@@ -68,7 +70,7 @@ class Rows(Sequence[Row]):
         found = [row for row in self if _get(row, name) is not None]
         if not found:
             raise NoRunsError(f"no run has {name!r} measured")
-        return Rows(found, self.dates)
+        return Rows(found, self)
 
     def column(self, name: str) -> list[Any]:
         """The values of a measure, row by row; NoRunsError where a row lacks it.

@@ -242,7 +242,7 @@ def row_of(study: Study, planned: PlannedRun, run: Run) -> Row:
         "run": planned.name,
         **planned.labels,
         "steps": run.step,
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": datetime.now(UTC).isoformat(timespec="minutes").removesuffix("+00:00") + "Z",
         **study.measure(run, planned.labels),
     }
 

@@ -17,10 +17,14 @@ from mechint.training import Run, Spec, spec
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-SIZES = ("smoke", "laptop", "overnight", "full")
-"""smoke: seconds, judges nothing; laptop: within an hour on two cores; overnight: what a study's
-`costs` say; full: the paper's own sizes.
+SIZES = ("smoke", "laptop", "fresh", "overnight", "full")
+"""smoke: seconds, judges nothing; laptop: within an hour on two cores; fresh: seeds from FRESH on,
+for the claims whose criterion was changed after the laptop's runs were seen; overnight: what a
+study's `costs` say; full: the paper's own sizes.
 """
+
+FRESH = 5000
+"""The first seed of the runs at size fresh: no run of a smaller seed judges what it suggested."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ def arm(
 class Study(abc.ABC):
     """One paper. Class attributes: `name` (of the registry), `title`, `paper` (authors and title),
     `summary` (what it says), `here` and `there` (the regime of the runs, and the paper's),
-    `claims`, and `costs`: size → core-hours, measured where `measured` names it.
+    `claims`, and `costs`: size → core-hours, measured where `measured` names it; before: of a
+    study of ours, who has said it or its contrary before.
     """
 
     name: ClassVar[str]
@@ -81,12 +86,15 @@ class Study(abc.ABC):
     claims: ClassVar[tuple[ClaimTest, ...]]
     costs: ClassVar[Mapping[str, float]]
     measured: ClassVar[tuple[str, ...]] = ()
+    before: ClassVar[str] = ""
 
     # static, so that a study can name functions; one that keeps a state makes them methods
     @staticmethod
     @abc.abstractmethod
     def plan(size: str) -> list[PlannedRun]:
-        """The runs that are trained at `size`, names all different."""
+        """The runs that are trained at `size`, names all different; none at size fresh where no
+        criterion was changed.
+        """
 
     @staticmethod
     @abc.abstractmethod

@@ -25,7 +25,7 @@ from mechint.system.progress import spinner
 if TYPE_CHECKING:
     from mechint.probe.results import Claim
 
-SIZES = click.Choice(["smoke", "laptop", "overnight", "full"])
+SIZES = click.Choice(["smoke", "laptop", "fresh", "overnight", "full"])
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 ASKED_FROM = 1.0
 """Core-hours from which a study is trained only after a question."""
@@ -94,7 +94,8 @@ def failures(failed: Mapping[str, str]) -> list[str]:
     default="laptop",
     show_default=True,
     help=(
-        "smoke: seconds, judges nothing; laptop: within about two core-hours; overnight and full "
+        "smoke: seconds, judges nothing; laptop: within about two core-hours; fresh: seeds of "
+        "their own for criteria changed after the laptop's runs; overnight and full "
         "(the paper's own): as many as the command says before it asks."
     ),
 )

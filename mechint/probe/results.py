@@ -147,7 +147,8 @@ class Claim:
     here with its 95% interval, as text; value, interval, n: ours as numbers, from n independent
     runs; criterion: fixed before the runs; power: probability that the planned runs decide for the
     statement if it holds; control: outcome of the positive control; size: of the study; note: one
-    sentence; fixed: the commit that fixed the criterion before the runs; date: of the runs.
+    sentence; fixed: the commit that fixed the criterion before the runs; date: of the runs; own: a
+    statement that the paper does not make; experiment: the arms whose runs were asked.
     """
 
     study: str
@@ -166,6 +167,8 @@ class Claim:
     size: str = ""
     fixed: str = ""
     date: str = ""
+    own: bool = False
+    experiment: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""

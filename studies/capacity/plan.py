@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from mechint.studies.capacity import language, regressions
 from mechint.studies.capacity.claims import CLAIMS
 from mechint.studies.capacity.figures import draw
-from mechint.studies.study import PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Study, arm
 from mechint.training import Run
 
 SEED = 3000
@@ -38,6 +38,9 @@ LAPTOP: Mapping[str, Any] = {
     **{"clip_width": 56, "data_widths": (8, 16, 22, 40), "data_steps": 800, "batch_size": 128},
     "complex": COMPLEX,
 }
+AGAIN = 24
+"""Seeds of the staircase and of the runs followed along training at size fresh."""
+
 FULL: Mapping[str, Any] = {
     **LAPTOP,
     **{"seeds": 10, "steps": 8000, "gaps": (1, 4, 16, 64, 256), "gap_steps": 20_000},
@@ -52,6 +55,10 @@ LANGUAGE: Mapping[str, Mapping[str, Any]] = {
     "laptop": {
         **{"widths": (8, 16, 32), "frequencies": (0.12, 0.03), "gaps": (1, 8), "steps": 4000},
         **{"seeds": 8, "tokens": 32, "n_ctx": 8, "words": 96, "batch_size": 64},
+    },
+    "fresh": {
+        **{"widths": (8, 32), "frequencies": (0.12, 0.03), "gaps": (1,), "steps": 4000},
+        **{"seeds": 12, "tokens": 32, "n_ctx": 8, "words": 96, "batch_size": 64},
     },
     "overnight": {
         **{"widths": (8, 16, 32, 64), "frequencies": (0.12, 0.06, 0.03, 0.015)},
@@ -68,12 +75,15 @@ LANGUAGE: Mapping[str, Mapping[str, Any]] = {
 
 def plan(size: str) -> list[PlannedRun]:
     """The regressions of `size`, then its language models; a night trains no regression again."""
+    if size == "fresh":
+        return [*regression_runs(LAPTOP, AGAIN), *language_runs(LANGUAGE[size], FRESH)]
     regression = {"smoke": SMOKE, "laptop": LAPTOP, "overnight": None, "full": FULL}[size]
     return [*(regression_runs(regression) if regression else ()), *language_runs(LANGUAGE[size])]
 
 
-def regression_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
-    """The population gradient at every width, gaps, data, and optimizers.
+def regression_runs(budget: Mapping[str, Any], again: int = 0) -> list[PlannedRun]:
+    """The population gradient at every width, gaps, data, and optimizers; of `again` fresh seeds
+    the staircase and the runs followed along training alone.
 
     All widths of an arm have the same columns, and so train as one ensemble. Widths of one seed see
     the same data; the population gradient draws none.
@@ -113,10 +123,16 @@ def regression_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
                     )
                 )
 
-    runs("phase", budget["widths"], usual, exact, "phase")
     kept = {**exact, "checkpoints": "log", "n_checkpoints": 12}
-    runs("training", budget["widths"], usual, kept, "training", min(4, budget["seeds"]), first=4000)
-    runs("staircase", range(1, most + 1), {**single, "alpha": 1.0}, exact, "staircase")
+    stairs = ("staircase", range(1, most + 1), {**single, "alpha": 1.0}, exact, "staircase")
+    followed = ("training", budget["widths"], usual, kept, "training")
+    if again:
+        runs(*stairs, again, first=FRESH)
+        runs(*followed, again, first=FRESH)
+        return planned
+    runs("phase", budget["widths"], usual, exact, "phase")
+    runs(*followed, min(4, budget["seeds"]), first=4000)
+    runs(*stairs)
     runs(
         "complexity", budget["widths"], {**budget["task"], **budget["complex"]}, exact, "complexity"
     )
@@ -152,7 +168,7 @@ def regression_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
     return planned
 
 
-def language_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
+def language_runs(budget: Mapping[str, Any], first: int = SEED) -> list[PlannedRun]:
     """One run per width, frequency, gap and seed; each seed has a hidden order, a language and a
     split of its own. A gap at which a frequency asks for more than every text is left out.
     """
@@ -164,7 +180,7 @@ def language_runs(budget: Mapping[str, Any]) -> list[PlannedRun]:
         **{"eval_examples": 512, "checkpoints": "linear", "n_checkpoints": 5},
     }
     planned: list[PlannedRun] = []
-    for seed in range(SEED, SEED + budget["seeds"]):
+    for seed in range(first, first + budget["seeds"]):
         for frequency in budget["frequencies"]:
             for gap in (one for one in budget["gaps"] if frequency * one <= 1):
                 for width in budget["widths"]:
@@ -211,10 +227,15 @@ class Capacity(Study):
         "so rare tasks are learned, and retained between showings, only by wider models. More "
         "data does not change this; language models with an injected task show the same."
     )
-    here: ClassVar[str] = "n = 64, T = 8; 2-layer models 8 to 64 wide on a synthetic language"
+    here: ClassVar[str] = "n = 64, T = 8; 2-layer models 8 to 32 wide on a synthetic language"
     there: ClassVar[str] = "regressions; 8- to 16-layer models, 4M to 4B parameters, on Dolma"
     claims = CLAIMS
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "overnight": 4, "full": 900}
+    costs: ClassVar[Mapping[str, float]] = {
+        "laptop": 0.9,
+        "fresh": 0.5,
+        "overnight": 4,
+        "full": 900,
+    }
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

@@ -93,26 +93,27 @@ def tie(task: Any, width: int) -> float:
 
 
 def along_training(run: Run) -> dict[str, int]:
-    """Over kept checkpoints and rare tasks: pairs held, by HALF of a feature more than a random
-    projection holds, width × rank / n; pairs held while the frequent tasks' residual is above the
-    threshold Σ μ_i over their utilities μ_i below the task's first one; pairs held before the last
+    """Over kept checkpoints and rare tasks: pairs held, by HALF of a feature more than the run's
+    own initial encoder holds; pairs held while the frequent tasks' residual is above the threshold
+    Σ μ_i over their utilities μ_i below the task's first one; pairs held before the last
     checkpoint; and pairs whose residual is above, held or not.
     """
     from mechint.models.linear_bottleneck import features_held, residual
 
     task: Any = run.spec.task
     common, spectrum = task.common(MASS), task.common_spectrum(MASS)
-    random = _any(run.spec.model).width * task.rank / task.n
     subject = run.subject()
     found = {"rare_held": 0, "held_above": 0, "held_early": 0, "above": 0}
+    start: Any = None
     for step in sorted(subject.series):
         encoder = _any(subject.at_step(step).model).weights()["W_enc"].detach().double()
         weights = {"W_enc": encoder}
         rho, features = float(residual(weights, task, common)), features_held(weights, task)
+        start = features if start is None else start
         for t in sorted(set(range(task.n_tasks)) - set(common)):
             limit = float(spectrum[spectrum < task.utilities[t, 0]].sum())
             above = rho > limit + SLACK * float(spectrum.sum())
-            holds = float(features[t]) - random >= HALF
+            holds = float(features[t] - start[t]) >= HALF
             found["rare_held"] += holds
             found["held_above"] += holds and above
             found["held_early"] += holds and step < run.step

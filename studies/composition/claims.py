@@ -6,13 +6,24 @@ import math
 
 import numpy as np
 
-from mechint.studies.claims import Found, PositiveControl, above, below, claim, control_of
+from mechint.studies.claims import (
+    ClaimTest,
+    Found,
+    PositiveControl,
+    above,
+    below,
+    claim,
+    control_of,
+)
 from mechint.studies.composition.measures import LEARNED
 from mechint.studies.rows import Row, Rows
 from mechint.studies.statistics import Planned, mean, share
 
 SHARE = 0.4
 """The bar for the share of runs that learn: more than two in five, not a rare lucky one."""
+
+MOST = 0.9
+"""Share of the runs of a curriculum that must pass its stages."""
 
 
 def learned_all(row: Row) -> bool:
@@ -142,13 +153,14 @@ def curriculum(rows: Rows, arm: str, least: float) -> Found:
     "c1",
     "A curriculum of one hop a stage learns the 4-hop, hop 2^(l-1) read after layer l.",
     theirs="poly(N, k) samples suffice (theorem)",
-    statistic="share of runs above 0.95 on the longest hop at the end",
+    statistic="share of runs above 0.95 on the longest hop at the end, stages of 400 steps",
     bar=above(SHARE),
-    control="every run learns the hop of each earlier stage within it",
+    control="nine in ten runs learn the hop of each earlier stage within it",
     planned=Planned(12, at=0.9),
+    fresh=True,
 )
 def curriculum_staged(rows: Rows) -> Found:
-    return curriculum(rows, "curriculum", 1.0)
+    return curriculum(rows, "curriculum", MOST)
 
 
 @claim(
@@ -175,34 +187,35 @@ def attention(rows: Rows, arm: str, layer: int) -> Found:
     return Found(mean([row["followed"][layer - 1] for row in runs], (0, 1)), control)
 
 
-def pattern_claim(id: str, where: str, layer: int, bar: float, arm: str, cost: str = ""):
-    """A claim about one layer's attention in one arm."""
-    model = "attention-only" if arm == "attention-only" else "feed-forward"
+def pattern_claim(id: str, where: str, layer: int, fresh: bool = False) -> ClaimTest:
+    """A claim about one layer's attention in the staged mixture."""
     return claim(
         id,
-        f"Layer {layer} attends from (i, j) to {where}, in the {model} model.",
+        f"Layer {layer} attends from (i, j) to {where}, in the feed-forward model.",
         theirs="the hop length doubles with every layer (construction)",
         statistic=f"share of layer {layer}'s queries that follow the target, block by block, by "
         "largest or least weight, mean over runs that learned every hop,",
-        bar=above(bar),
+        bar=above(0.5),
         control="at least 3 runs learned; below 0.5 at the initial weights",
-        cost=cost,
-    )(lambda rows: attention(rows, arm, layer))
+        fresh=fresh,
+    )(lambda rows: attention(rows, "mixture", layer))
 
 
 @claim(
     "e",
     "A curriculum forgets its first hop by the end.",
     theirs="catastrophic forgetting is what a mixture avoids (slides)",
-    statistic="share of staged curriculum runs below 0.95 on the shortest hop at the end",
+    statistic="share of curriculum runs below 0.95 on the shortest hop at the end, stages of 400 "
+    "steps, hop 2^(l-1) read after layer l,",
     bar=above(SHARE),
-    control="every run learned it in its stage",
+    control="nine in ten runs learned the hop of each earlier stage within it",
     planned=Planned(12, at=0.9),
+    fresh=True,
 )
 def forgetting(rows: Rows) -> Found:
     runs = rows.where(arm="curriculum")
     first = [next(iter(last.values())) for last in runs.column("last")]
-    control = control_of(runs.column("passed_stages"))
+    control = control_of(runs.column("passed_stages"), MOST)
     note = f"last accuracy on the shortest hop {mean(first).value:.2f}"
     return Found(share([one < LEARNED for one in first]), control, note)
 
@@ -215,10 +228,8 @@ CLAIMS = (
     one_hop_each,
     curriculum_staged,
     curriculum_last,
-    pattern_claim(
-        "d1", "(i, π_i(j))", 1, 0.95, "attention-only", "0.8 core-hours, at size overnight"
-    ),
-    pattern_claim("d2", "(i + 1, hop(j))", 2, 0.5, "mixture"),
-    pattern_claim("d3", "(i + 2, 2-hop(j))", 3, 0.5, "mixture"),
+    pattern_claim("d1", "(i, π_i(j))", 1, fresh=True),
+    pattern_claim("d2", "(i + 1, hop(j))", 2),
+    pattern_claim("d3", "(i + 2, 2-hop(j))", 3),
     forgetting,
 )

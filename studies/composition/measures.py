@@ -19,7 +19,7 @@ from mechint.training import Run
 LEARNED = 0.95
 """Test accuracy at which a hop counts as learned: far from any constant answer."""
 
-PATTERNED = ("mixture", "attention-only")
+PATTERNED = ("mixture",)
 """Arms whose attention is compared with the construction's."""
 
 

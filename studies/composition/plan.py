@@ -13,38 +13,43 @@ from typing import Any, ClassVar
 from mechint.studies.composition.claims import CLAIMS
 from mechint.studies.composition.figures import draw
 from mechint.studies.composition.measures import measure
-from mechint.studies.study import PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Study, arm
 
 SEED = 3000
 
 SIZES: Mapping[str, Mapping[str, Any]] = {
-    "smoke": {"n": 3, "n_last": 3, "k": 2, "d": 16, "d_last": 16, "alone": 16, "stages": (0, 10)},
-    "laptop": {"n": 6, "n_last": 4, "k": 4, "d": 64, "d_last": 32, "alone": 128},
-    "overnight": {"n": 6, "n_last": 6, "k": 4, "d": 64, "d_last": 64, "alone": 128},
+    "smoke": {"n": 3, "n_last": 3, "k": 2, "d": 16, "d_last": 16, "stages": (0, 10)},
+    "laptop": {"n": 6, "n_last": 4, "k": 4, "d": 64, "d_last": 32},
+    "fresh": {"n": 6, "n_last": 4, "k": 4, "d": 64, "d_last": 32, "stages": (0, 400, 800)},
+    "overnight": {"n": 6, "n_last": 6, "k": 4, "d": 64, "d_last": 64},
     "full": {
-        **{"n": 8, "n_last": 8, "k": 8, "d": 128, "d_last": 128, "alone": 256},
+        **{"n": 8, "n_last": 8, "k": 8, "d": 128, "d_last": 128},
         "stages": (0, 1000, 2000, 3000),
     },
 }
 STEPS = {
-    "smoke": dict.fromkeys(("staged", "last", "alone", "one hop each", "curriculum-last"), 40),
+    "smoke": dict.fromkeys(("staged", "last", "one hop each", "curriculum-last"), 40),
     "laptop": {
-        **{"staged": 900, "last": 6000, "alone": 4000},
+        **{"staged": 900, "last": 6000},
         **{"one hop each": 2700, "curriculum-last": 4000},
     },
+    "fresh": {"staged": 1500, "last": 0, "one hop each": 0, "curriculum-last": 0},
     "overnight": {
-        **{"staged": 2000, "last": 30_000, "alone": 4000},
+        **{"staged": 2000, "last": 30_000},
         **{"one hop each": 6000, "curriculum-last": 30_000},
     },
     "full": {
-        **{"staged": 10_000, "last": 60_000, "alone": 10_000},
+        **{"staged": 10_000, "last": 60_000},
         **{"one hop each": 30_000, "curriculum-last": 60_000},
     },
 }
-NIGHT = ("mixture-one-hop-each", "attention-only")
-"""Arms that take an hour of a core and are not of a laptop."""
+ONLY: Mapping[str, tuple[str, ...]] = {
+    "laptop": ("mixture", "curriculum", "mixture-last", "direct", "curriculum-last"),
+    "fresh": ("curriculum", "mixture"),
+}
+"""The arms of a size that has not all: one hop each takes an hour of a core."""
 
-SEEDS = {"mixture": 8, "curriculum": 12, "direct": 8, "curriculum-last": 8, "attention-only": 8}
+SEEDS = {"mixture": 8, "curriculum": 12, "direct": 8, "curriculum-last": 8}
 """Of an arm; 16 of the others, so that a share of three in four is shown to exceed 0.4."""
 
 
@@ -58,7 +63,6 @@ def plan(size: str) -> list[PlannedRun]:
     read = {"read_layers": tuple(range(1, len(hops) + 1))}
     stages = {"stages": budget.get("stages", (0, 200, 400)), "cumulative": False}
     mixed = {"hops": hops}
-    lone = {"attn_only": True, "n_heads": 1, "d_model": budget["alone"], **read}
     staged = {
         "mixture": (mixed, read, steps["staged"]),
         "curriculum": ({**mixed, **stages}, read, steps["staged"]),
@@ -67,14 +71,13 @@ def plan(size: str) -> list[PlannedRun]:
             read,
             steps["one hop each"],
         ),
-        "attention-only": (mixed, lone, steps["alone"]),
     }
     last = {
         "mixture-last": (mixed, {}, steps["last"]),
         "direct": ({"hops": (k,)}, {}, steps["last"]),
         "curriculum-last": ({**mixed, **stages}, {}, steps["curriculum-last"]),
     }
-    planned = []
+    planned, first = [], FRESH if size == "fresh" else SEED
     for readout, arms in (("staged", staged), ("last", last)):
         n, width = (
             (budget["n"], budget["d"])
@@ -82,7 +85,7 @@ def plan(size: str) -> list[PlannedRun]:
             else (budget["n_last"], budget["d_last"])
         )
         for name, (task, model, length) in arms.items():
-            if size == "laptop" and name in NIGHT:
+            if name not in ONLY.get(size, (*staged, *last)):
                 continue
             train = {
                 "steps": length,
@@ -93,7 +96,7 @@ def plan(size: str) -> list[PlannedRun]:
             planned += arm(
                 name,
                 "composition",
-                range(SEED, SEED + (1 if size == "smoke" else SEEDS.get(name, 16))),
+                range(first, first + (1 if size == "smoke" else SEEDS.get(name, 16))),
                 {"n": n, "k": k, **task},
                 {"d_model": width, "n_layers": len(hops), **model},
                 train,
@@ -116,10 +119,13 @@ class CompositionStudy(Study):
         "each doubling the hop length. From k-hop labels alone gradient descent needs "
         "exponentially many examples; a curriculum, or a mixture with shorter hops, makes it easy."
     )
-    here: ClassVar[str] = "N = 4 to 6, k = 4, width 32 to 128, at most 6,000 steps of 64 examples"
+    here: ClassVar[str] = "N = 4 or 6, k = 4, width 32 or 64, at most 6,000 steps of 64 examples"
     there: ClassVar[str] = "k = 4 (figure); k⁴N⁶ samples (theorem)"
     claims = CLAIMS
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "overnight": 14, "full": 400}
+    costs: ClassVar[Mapping[str, float]] = {
+        **{"laptop": 0.9, "fresh": 0.2},
+        **{"overnight": 14, "full": 400},
+    }
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

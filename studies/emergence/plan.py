@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from mechint.studies.emergence.claims import CLAIMS
 from mechint.studies.emergence.figures import draw
 from mechint.studies.emergence.measures import measure
-from mechint.studies.study import PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Study, arm
 
 SEED = 3000
 
@@ -36,6 +36,14 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "dimensions": (256, 1024, 4096, 16_384),
         "searches": {2: 240, 3: 2400, 4: 12_000},
         "online": {2: 1500, 4: 4000, 8: 14_000, 16: 50_000},
+    },
+    "fresh": {
+        **{"floor_d": 4096, "floor_seeds": 24, "search_seeds": 64},
+        "mixtures": {},
+        "floors": {1.5: ((8, 16, 32), 28_000)},
+        "dimensions": (256, 1024, 4096, 16_384),
+        "searches": {2: 240},
+        "online": {},
     },
     "overnight": {
         **{"d": 65_536, "floor_d": 16_384, "seeds": 4, "floor_seeds": 8, "search_seeds": 64},
@@ -81,7 +89,7 @@ def plan(size: str) -> list[PlannedRun]:
     """Mixtures at every β, students too narrow for their directions, single directions at every
     (k, d) with seeds of their own, and online runs at rates in proportion to a_p.
     """
-    budget = SIZES[size]
+    budget, first_seed = SIZES[size], FRESH if size == "fresh" else SEED
     planned: list[PlannedRun] = []
     for beta, (n, steps) in budget["mixtures"].items():
         planned += arm(
@@ -100,7 +108,7 @@ def plan(size: str) -> list[PlannedRun]:
             planned += arm(
                 "floor",
                 "single-index",
-                range(SEED, SEED + budget["floor_seeds"]),
+                range(first_seed, first_seed + budget["floor_seeds"]),
                 {"d": 4 * most, "n_directions": 3 * most, "beta": beta},
                 {
                     **{"width": width, "neurons": most, "init_norm": 0.02},
@@ -113,7 +121,7 @@ def plan(size: str) -> list[PlannedRun]:
             )
     for k, steps in budget["searches"].items():
         for cell, d in enumerate(budget["dimensions"]):
-            first = 30_000 + (10 * k + cell) * 64
+            first = 10 * first_seed + (10 * k + cell) * 64
             planned += arm(
                 "search",
                 "single-index",
@@ -125,6 +133,8 @@ def plan(size: str) -> list[PlannedRun]:
                 k=k,
                 d=d,
             )
+    if not budget["online"]:
+        return planned
     online: dict[str, Any] = {
         "parameters": {"d": 64, "n_directions": 24, "beta": 1.0},
         "model": {"width": 144, "init_norm": 0.02},
@@ -166,7 +176,12 @@ class Emergence(Study):
     here: ClassVar[str] = "population gradient, P = 96, d = 16,384; online SGD, P = 24, d = 64"
     there: ClassVar[str] = "online SGD, P ≪ d^0.1"
     claims = CLAIMS
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "overnight": 6, "full": 200}
+    costs: ClassVar[Mapping[str, float]] = {
+        "laptop": 0.3,
+        "fresh": 0.1,
+        "overnight": 6,
+        "full": 200,
+    }
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

@@ -1,5 +1,5 @@
-"""Measures of a run of the joint-training study: accuracies, what is known of a sum's residues, the
-layout of the embedding, norm ratios.
+"""Measures of a run of the joint-training study: accuracies, the layout of the embedding, norm
+ratios.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from mechint.subject import Subject
-from mechint.task import FiniteTask
 from mechint.training import Run
 
 SOLVED = 0.9
@@ -22,8 +21,7 @@ SOLVED = 0.9
 
 def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters; accuracies at the end by operation and the judged one; the first step at SOLVED;
-    the curve. Of triplets the residues of the held-out sums, over kept checkpoints where sums stand
-    alone; of nested runs that learned sums the similarity of the digits' embeddings.
+    the curve; of nested runs that learned sums the similarity of the digits' embeddings.
     """
     subject = run.subject()
     prefix = "test.greedy.accuracy."
@@ -42,11 +40,7 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
         "solved_at": float(next((s for s, at in curve if at >= SOLVED), math.inf)),
         "curve": list(map(list, zip(*curve[:: max(1, len(curve) // 40)], strict=True))),
     }
-    if labels["arm"].startswith("triplets"):
-        found["residues"] = residues(run)
-        if labels["arm"] == "triplets ADD, early stop":
-            found["parity"] = parity_over_steps(run, subject)
-    elif found["accuracy"] >= SOLVED:
+    if not labels["arm"].startswith("triplets") and found["accuracy"] >= SOLVED:
         n = run.spec.task.to_dict()["n"]
         rows = subject.model.get_parameter("embed.W_E")[:n].detach().double().cpu().numpy()
         found["similarity"] = np.corrcoef(rows).tolist()
@@ -58,81 +52,6 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
         sums = run.spec.task.sample(200, seed=0, split="test")
         found["ratios"] = norm_ratios(subject, sums)
     return found
-
-
-def held_out(run: Run) -> tuple[Int[torch.Tensor, " test"], Int[torch.Tensor, " train"]]:
-    """Indices of the held-out triplets and of the trained ones among all examples."""
-    task = run.spec.task
-    assert isinstance(task, FiniteTask)
-    split = task.split(run.spec.data_seed)
-    return split["test"], split["train"]
-
-
-def residues(run: Run) -> dict[str, float]:
-    """Modulus → share of the held-out triplets whose predicted value has the right remainder; of a
-    task of several operations, all of the test.
-    """
-    index, _ = held_out(run)
-    task: Any = run.spec.task
-    asked = run.subject(data=task.examples()[index])
-    found, right = asked.logits().argmax(-1).cpu().numpy(), asked.targets[:, 0].cpu().numpy()
-    digit = found < task.to_dict()["n"]  # values are the vocabulary's first tokens
-    return {str(m): float(((found % m == right % m) & digit).mean()) for m in (2, 5)}
-
-
-def parity_over_steps(run: Run, subject: Subject) -> dict[str, list[float]]:
-    """Over the kept checkpoints: held-out and training accuracy, share of held-out and of trained
-    triplets with the right parity, share of held-out ones whose predicted parity is that of least
-    squares on pairs of digits. And what least squares has right itself, held out and trained.
-    """
-    test, train = held_out(run)
-    task: Any = run.spec.task
-    examples = task.examples()
-    values = values_of(task, examples)
-    n = task.to_dict()["n"]
-    total = values.sum(1)
-    guessed, fit, own = second_order(values, total % 2 == 1, test.numpy(), train.numpy())
-    columns = ("step", "accuracy", "train", "parity", "parity_train", "agreement")
-    found: dict[str, list[float]] = {name: [] for name in columns}
-    for step in sorted(subject.series):
-        predicted = run.subject(data=examples).at_step(step).logits().argmax(-1).cpu().numpy()
-        digit, odd = predicted < n, predicted % 2 == 1
-        parity = digit & (odd == (total % 2 == 1))
-        found["step"].append(step)
-        found["accuracy"].append(float((predicted == total % n)[test].mean()))
-        found["train"].append(float((predicted == total % n)[train].mean()))
-        found["parity"].append(float(parity[test].mean()))
-        found["parity_train"].append(float(parity[train].mean()))
-        found["agreement"].append(float((digit[test] & (odd[test] == guessed)).mean()))
-    return {**found, "least_squares": [own, fit]}
-
-
-def values_of(task: Any, examples: Any) -> Int[np.ndarray, "example 3"]:
-    """The three digits of every example."""
-    tokens = examples.tokens
-    digits = tokens < task.to_dict()["n"]
-    return torch.stack([row[keep][:3] for row, keep in zip(tokens, digits, strict=True)]).numpy()
-
-
-def second_order(
-    values: Int[np.ndarray, "example 3"],
-    odd: Bool[np.ndarray, " example"],
-    test: Int[np.ndarray, " test"],
-    train: Int[np.ndarray, " train"],
-) -> tuple[Bool[np.ndarray, " test"], float, float]:
-    """Least squares of the parity (±1) on one-hot pairs of digits, fitted to the trained triplets:
-    the parity it predicts of every held-out one, and the shares of trained and of held-out ones
-    that it has right.
-    """
-    n = values.max() + 1
-    design = np.zeros((len(values), 3 * n * n))
-    for i, (a, b) in enumerate(((0, 1), (0, 2), (1, 2))):
-        design[np.arange(len(values)), i * n * n + values[:, a] * n + values[:, b]] = 1
-    signs = np.where(odd, 1.0, -1.0)
-    weights = np.linalg.lstsq(design[train], signs[train], rcond=None)[0]
-    said = design @ weights > 0
-    right = said == odd
-    return said[test], float(right[train].mean()), float(right[test].mean())
 
 
 def parity_separation(

@@ -32,6 +32,9 @@ EARLY = 2000
 ONE_DIGIT = 0.8
 """Share of all its attention that a head which attends to one digit gives it."""
 
+FEW = 3
+"""Frequencies of a "very small set"."""
+
 ORDERS = 999
 
 
@@ -78,7 +81,7 @@ def structure(subject: Subject) -> dict[str, Any]:
     """Correlation of the digits' position embeddings; singular values of the centered token
     embedding for 50% and 90% of the variance; attention from the answer to either digit, head by
     head; p-values of periodicity; effective frequencies of embedding and neurons; the median
-    neuron's share in one frequency.
+    neuron's share in one frequency and in FEW.
     """
     p: int = subject.task.to_dict()["p"]  # type: ignore[union-attr]
     state = {
@@ -92,6 +95,7 @@ def structure(subject: Subject) -> dict[str, Any]:
     held = np.cumsum(singular**2) / (singular**2).sum()
     rows, columns = activations.reshape(p, -1), activations.transpose(1, 0, 2).reshape(p, -1)
     per_neuron = power(activations)
+    leading = np.sort(per_neuron / per_neuron.sum(0).clip(1e-24), axis=0)[::-1]
     return {
         "position_correlation": float(np.corrcoef(positions[0], positions[1])[0, 1]),
         "rank_50": int(np.searchsorted(held, 0.5) + 1),
@@ -101,7 +105,8 @@ def structure(subject: Subject) -> dict[str, Any]:
         "p_neurons": periodicity(gram(rows) + gram(columns)),
         "frequencies_embedding": effective(energies(gram(tokens))),
         "frequencies_neurons": effective(per_neuron.sum(-1)),
-        "neuron_share": float(np.median((per_neuron / per_neuron.sum(0).clip(1e-24)).max(0))),
+        "neuron_share": float(np.median(leading[0])),
+        "neuron_few": float(np.median(leading[:FEW].sum(0))),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from mechint.studies.remainders.claims import CLAIMS
 from mechint.studies.remainders.figures import draw
 from mechint.studies.remainders.measures import EASY, measure
-from mechint.studies.study import PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Study, arm
 
 SEED = 3000
 MODEL: Mapping[str, Any] = {
@@ -49,6 +49,9 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 LAPTOP = {"main": (10, 7000), "addition": (4, 2000), "shuffled": (8, 7000)}
 """Arm → runs and steps; addition generalizes in hundreds."""
 
+AGAIN = {"main": (6, 5000), "shuffled": (4, 2000), "addition": (3, 2000)}
+"""Of size fresh: long enough for every onset, and for the early structure of the controls."""
+
 OVERNIGHT = {"main": (10, 28_000), "addition": (4, 2000), "shuffled": (8, 7000)}
 """Runs long enough for the number of active frequencies to fall again."""
 
@@ -63,6 +66,8 @@ def plan(size: str) -> list[PlannedRun]:
     if size == "full":
         budget = {name: (8, 65_536) for name in ARMS}
         return _arms(budget, PAPER_DATA, PAPER_MODEL, PAPER_TRAIN)
+    if size == "fresh":
+        return _arms(AGAIN, DATA, MODEL, TRAIN, FRESH)
     return _arms(LAPTOP if size == "laptop" else OVERNIGHT, DATA, MODEL, TRAIN)
 
 
@@ -71,6 +76,7 @@ def _arms(
     data: Mapping[str, Any],
     model: Mapping[str, Any],
     train: Mapping[str, Any],
+    first: int = SEED,
 ) -> list[PlannedRun]:
     planned: list[PlannedRun] = []
     for name, (seeds, steps) in budget.items():
@@ -81,7 +87,7 @@ def _arms(
         planned += arm(
             name,
             differs.get("task", "remainders"),
-            range(SEED, SEED + seeds),
+            range(first, first + seeds),
             {**data, **more},
             {**model, **differs.get("model", {})},
             {**train, "steps": steps, **differs.get("train", {})},
@@ -108,7 +114,12 @@ class RemaindersStudy(Study):
     here: ClassVar[str] = "p = 47, 14 primes, 80% train, 7,000 steps"
     there: ClassVar[str] = "p = 113, 29 primes, 30% train, 65,536 steps"
     claims = CLAIMS
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.8, "overnight": 2.2, "full": 1200}
+    costs: ClassVar[Mapping[str, float]] = {
+        "laptop": 1.8,
+        "fresh": 0.6,
+        "overnight": 4.6,
+        "full": 1200,
+    }
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

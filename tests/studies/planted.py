@@ -17,7 +17,7 @@ Cases = Mapping[str, tuple[Knobs, Knobs | None]]
 def held(study: str, id: str, rows: Rows) -> Claim:
     """The claim `id` of a study as these rows leave it."""
     (test,) = [claim for claim in STUDIES[study].claims if claim.id == id]
-    return test.hold(study, rows, "laptop")
+    return test.hold(study, rows, "fresh" if test.fresh else "laptop")
 
 
 def check(study: str, id: str, plant: Callable[..., Rows], cases: Cases) -> None:

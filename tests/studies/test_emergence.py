@@ -58,13 +58,13 @@ def plant(
                 for width in (8, 16, 32)
             ]
         for k in (2, 3, 4):
-            power = k / 2 - 1 + search if k > 2 else 0.15 + search
+            power = k / 2 - 1 + search
             rows += [
                 {
                     **{"arm": "search", "seed": seed, "k": k, "d": d, "every": every},
-                    "search_time": 10 * (d / 256) ** power,
+                    "search_time": 10 * math.log(d / 50) if power == 0 else 10 * (d / 256) ** power,
                 }
-                for d in (256, 1024, 4096)
+                for d in (256, 1024, 4096, 16_384)
             ]
         for target in (2, 4, 8, 16):
             at = [100.0 * p**samples for p in range(1, 17)]
@@ -90,7 +90,8 @@ CASES: Cases = {
     **{f"b{i}": ({"loss": 1.5}, LOST) for i in (1, 2, 3)},
     **{f"c{i}": ({"floor": 0.5}, {"fall": 0.2}) for i in (1, 2, 3)},
     "d": ({"factor": 2.0}, LOST),
-    **{f"e{k}": ({"search": 0.5}, {"every": 100}) for k in (2, 3, 4)},
+    "e2": ({"search": 0.2}, {"every": 100}),
+    **{f"e{k}": ({"search": 0.5}, {"every": 100}) for k in (3, 4)},
     "f1": ({"samples": 1.0}, {"fixed": 2.0}),
     "f2": ({"then": -1.0}, {"fixed": 2.0}),
 }

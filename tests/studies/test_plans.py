@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mechint.registry import STUDIES
 from mechint.training.plan import partition
-from studies.study import SIZES
+from studies.rows import read_rows
+from studies.study import FRESH, SIZES
 from tests.marks import full_where
+
+OWN = ("half-learned", "whether-not-when")
+"""Studies of ours, whose first runs are of fresh seeds."""
 
 
 @pytest.mark.parametrize("size", full_where({"full"}, SIZES))
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_every_size_can_be_planned(name: str, size: str) -> None:
     planned = STUDIES[name]().plan(size)
-    assert planned and len({one.name for one in planned}) == len(planned)
+    posed_anew = any(claim.fresh for claim in STUDIES[name].claims)
+    assert bool(planned) == (size != "fresh" or posed_anew)
+    assert len({one.name for one in planned}) == len(planned)
     assert all({"arm", "seed"} <= set(one.labels) for one in planned)
 
 
@@ -30,7 +38,19 @@ def test_claims_have_names_of_their_own_and_costs_every_size(name: str) -> None:
     study = STUDIES[name]
     ids = [claim.id for claim in study.claims]
     assert len(set(ids)) == len(ids)
-    assert set(study.costs) == {"laptop", "overnight", "full"}
+    fresh = {"fresh"} if any(claim.fresh for claim in study.claims) else set[str]()
+    assert set(study.costs) == {"laptop", "overnight", "full"} | fresh
+
+
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_fresh_runs_are_of_seeds_that_no_smaller_size_has_trained(name: str) -> None:
+    study = STUDIES[name]()
+    fresh = {one.labels["seed"] for one in study.plan("fresh")}
+    kept = Path("results") / name / "laptop" / "rows.jsonl.gz"
+    seen = {row["seed"] for row in read_rows(kept)}
+    assert all(seed >= FRESH for seed in fresh)
+    if name not in OWN:
+        assert not fresh & (seen | {one.labels["seed"] for one in study.plan("laptop")})
 
 
 def test_languages_and_orders_of_capacity_are_the_seeds_own() -> None:

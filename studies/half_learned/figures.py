@@ -1,0 +1,49 @@
+"""The figure of the half-learned study."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from mechint import figures
+from mechint.probe.results import Figure
+from mechint.studies.half_learned.claims import gained, half_learned, lost
+from mechint.studies.rows import Rows
+
+NAMES = {2: "knows the sum mod 5, not its parity", 5: "knows the parity, not the sum mod 5"}
+
+
+def draw(rows: Rows) -> dict[str, Figure]:
+    """What every half-learned run gains in training and loses held out."""
+    found = half_learned(rows)
+    return {"What is gained is lost": paid(rows)} if found else {}
+
+
+def paid(rows: Rows) -> Figure:
+    """Trained triplets gained beyond chance against held-out triplets lost to it, a point a run."""
+    x: dict[str, list[float]] = {}
+    y: dict[str, list[float]] = {}
+    for m, counts in half_learned(rows):
+        x.setdefault(NAMES[m], []).append(gained(m, counts))
+        y.setdefault(NAMES[m], []).append(lost(m, counts))
+    most = max([1.0, *(value for each in (*x.values(), *y.values()) for value in each)])
+    points = figures.scatter(
+        [value for each in x.values() for value in each],
+        [value for each in y.values() for value in each],
+        groups=[name for name, each in x.items() for _ in each],
+        title="What a half-learned model gains in training it loses on the test",
+        x_title="trained triplets right beyond chance",
+        y_title="held-out triplets wrong beyond chance",
+        caption="One point a stuck model, of the factor of its sums that it has not learned. On "
+        "the line every triplet gained in training is one lost held out: no parameter is fitted.",
+        equal=True,
+    )
+    return with_diagonal(points, most)
+
+
+def with_diagonal(figure: Figure, most: float) -> Figure:
+    """The figure with the line from 0 to `most` on which both axes are equal."""
+    (plot,) = figure.plots
+    line = figures.Layer("curve", [0.0, most], [0.0, most], "gained = lost", figures.COLORS[-1])
+    return dataclasses.replace(
+        figure, plots=[dataclasses.replace(plot, layers=[line, *plot.layers])]
+    )

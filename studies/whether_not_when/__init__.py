@@ -1,0 +1,1 @@
+"""Joint training changes whether a model learns its sums, not when."""
