@@ -52,11 +52,14 @@ def test_every_built_in_can_be_loaded(registry: Registry) -> None:
 
 
 def test_installed_metadata_and_checkout_agree() -> None:
-    """A wheel reads what a checkout reads from ``pyproject.toml``; a checkout's targets are those
-    of the file, whenever it was installed.
+    """A wheel reads what a checkout reads from ``pyproject.toml``; an editable installation may be
+    older than the last line there, which the registry reads all the same.
     """
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     groups = tomllib.loads(text)["project"]["entry-points"]
+    assert set(groups["mechint.studies"]) == set(STUDIES.builtins)
+    if not Path(str(distribution("mechint").locate_file("mechint"))).is_dir():
+        return
     installed = {(point.group, point.name) for point in distribution("mechint").entry_points}
     missing = {(group, name) for group, own in groups.items() for name in own} - installed
     assert not missing, "install mechint again: its entry points have changed"
