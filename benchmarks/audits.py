@@ -60,7 +60,7 @@ def claim(subject: Subject, keys: Sequence[str], pizza: bool) -> Explanation:
     setting, family = Setting.of(subject), Frequencies()
     assert setting is not None and subject.task is not None
     assert subject.task.own_program is not None
-    family.read(Bench(subject, subject.task.own_program))
+    family.read(Bench.of(subject, subject.task.own_program))
     return family.make(setting, keys, keys, "claimed", Setting.pizza if pizza else Setting.product)
 
 
@@ -125,7 +125,7 @@ def forced(build: Callable[[int], Subject]) -> Callable[[int], tuple[bool, Audit
         subject = build(seed)
         setting, task = Setting.of(subject), subject.task
         assert setting is not None and task is not None and task.own_program is not None
-        cosines = spectrum(Bench(subject, task.own_program), setting).by_label
+        cosines = spectrum(Bench.of(subject, task.own_program), setting).by_label
         best = sorted(setting.names(), key=lambda name: -cosines[int(name)])[:KEYS]
         found = audit(subject, claim(subject, best, seed % 2 == 1))
         return found.standing in ("wrong", "incomplete", "refused"), found

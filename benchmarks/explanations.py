@@ -181,7 +181,7 @@ def measured(path: Path, model: Model) -> dict[str, Any]:
         "blocks": list(parts[-1].blocks) if parts else [],
         "logits": best.unaccounted.get("logits"),
         "answers": best.unaccounted.get("accuracy"),
-        "attention": [one.status for one in best.tests if one.kind == "attention"],
+        "attention": [one.decision.verdict for one in best.tests if one.kind == "attention"],
         "n": best.n,
         "missing": list(missing),
         "s": time.process_time() - start,
@@ -218,7 +218,7 @@ def sums(subject: Any) -> dict[str, float]:
     x, y = (step for step in program.steps if not step.parents)
     one_hot = torch.eye(x.n_values).double()
     permuted = one_hot[torch.from_numpy(rng("permuted operand", 0).permutation(x.n_values))]
-    site, bench = Site("blocks.0.hook_resid_mid", "answer"), Bench(subject, program)
+    site, bench = Site("blocks.0.hook_resid_mid", "answer"), Bench.of(subject, program)
     mean, values = bench.activation(site, bench.fitted).mean(0), bench.values(bench.judged)
 
     def part(second: torch.Tensor) -> Part:
@@ -237,7 +237,7 @@ def sums(subject: Any) -> dict[str, float]:
         "alone": alone(one_hot),
         "null": alone(permuted),
         "refill": refill / bench.accuracy,
-        "additive": bench.fit(part(one_hot)).explained,
+        "additive": bench.explained(bench.fit(part(one_hot))),
     }
 
 
@@ -254,7 +254,7 @@ def since(run: Path) -> dict[str, int | None]:
         subject: Any = mechint.load(path)
         step, setting = subject.provenance["checkpoint"]["step"], Setting.of(subject)
         if step >= FIRST_STEP and setting is not None:
-            keys = key_representations(Bench(subject, subject.task.own_program), setting)
+            keys = key_representations(Bench.of(subject, subject.task.own_program), setting)
             learned = next(iter(subject.accuracy().values())) >= LEARNED
             seen.append((step, set(keys), learned))
     last, came = seen[-1][1], dict[str, int | None](keys_since=None, learned_since=None)
@@ -356,9 +356,8 @@ def seeds_section(rows: Sequence[Mapping[str, Any]], told: str) -> list[str]:
     for row in found:
         key = (row["rate"], row["standing"], len(row["blocks"]))
         groups.setdefault(key, []).append(row)
-    order = ("stands", "superfluous", "incomplete", "wrong", "abstains", "refused")
     for (rate, standing, count), members in sorted(
-        groups.items(), key=lambda one: (one[0][0], order.index(one[0][1]), one[0][2])
+        groups.items(), key=lambda one: (one[0][0], ORDER.index(one[0][1]), one[0][2])
     ):
         lefts = [row["logits"] for row in members if row["logits"] is not None]
         middle = f"{median(lefts):.1%}" if lefts else ""

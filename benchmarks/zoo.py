@@ -220,14 +220,14 @@ def ask(
             found = audit(subject, Part(variable, at or site, (variable,)))
             if found.standing in ("stands", "superfluous"):
                 return "right" if at is None else "wrong"
-            abstained = found.standing in ("abstains", "refused")
+            abstained = found.standing in ("untested", "refused")
             return "unclear" if abstained else "silent"
         if probe == "explain":
             audits = _audits(subject)
             standing = [one.explanation.parts for one in audits if one.standing == "stands"]
             sites = [part.site for parts in standing for part in parts if part.name == variable]
             if not sites:
-                return "unclear" if audits[0].standing == "abstains" else "silent"
+                return "unclear" if audits[0].standing == "untested" else "silent"
             return _held(sites[0], site, answer, last)
         name = probe.split()[0]
         settings = {**ASKED[name], **ASKED[probe], **more}

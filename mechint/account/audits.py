@@ -1,9 +1,8 @@
-"""Audits as text: fifteen lines an explanation."""
+"""Audits as text: a line for each claim and test."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -12,45 +11,38 @@ from mechint.account import explained
 from mechint.account.terminal import MAX_WIDTH, MIN_WIDTH, wrap_line
 
 if TYPE_CHECKING:
-    from mechint.explanation._audit import Audit, Test
+    from mechint.explanation import Audit, Test
 
-STYLES = {"stands": "bold green", "incomplete": "bold yellow", "superfluous": "bold yellow"}
+STYLES = {
+    "stands": "bold green",
+    "superfluous": "bold yellow",
+    "unclear": "bold yellow",
+    "incomplete": "bold yellow",
+}
+INDENT = 15
 
 
 def audit_text(audit: Audit, width: int = 100) -> Text:
-    """One audit: standing, tests a line each, what is unaccounted, what is missing."""
+    """One audit: standing, claims and tests a line each, what is unaccounted, what is missing."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     out = Text()
 
-    def add(text: str, style: str = "", indent: str = " " * 15) -> None:
-        for line, look in wrap_line(text, width, style, indent):
+    def add(text: str, style: str = "", indent: int = INDENT) -> None:
+        for line, look in wrap_line(text, width, style, " " * indent):
             out.append(line.rstrip() + "\n", look or None)
 
-    add(f"program  {audit.explanation.name}", "bold", " " * 9)
+    add(f"program  {audit.explanation.name}", "bold", 9)
     standing = f"standing {audit.standing.upper()}"
     add(standing + (f": {audit.reason}" if audit.reason else ""), STYLES.get(audit.standing, ""))
-    kinds = (
-        "match",
-        "agreement",
-        "refill",
-        "resample",
-        "necessity",
-        "interchange",
-        "route",
-        "link",
-    )
-    for kind in (*kinds, "attention"):
-        for test in (one for one in audit.tests if one.kind == kind):
-            add(_test_line(test), "yellow" if test.status == "failed" else "")
-    blocks = [one for one in audit.tests if one.kind == "partial"]
-    if blocks:
-        values = [one.value for one in blocks]
-        add(
-            f"  {'one block':<12} R² of the predicted change {min(values):.3f} to {max(values):.3f}"
-        )
-    weak = {t.target: t.null for t in audit.tests if t.kind == "minimality" and (t.null or 0) < 10}
-    if weak:
-        add(f"  {'weak':<12} " + ", ".join(f"{n} ({r:.1f} × null)" for n, r in weak.items()))
+    if len(audit.claims) > 1:
+        for claim in audit.claims:
+            why = f": {claim.reason}" if claim.reason else ""
+            add(f"  {claim.standing:<12} {claim.claim}{why}", STYLES.get(claim.standing, ""))
+    for test in audit.tests:
+        if test.kind not in ("partial", "need"):
+            add(_line(test), "" if test.standing in ("stands", "untested") else "yellow")
+    for line in _blocks(audit):
+        add(line)
     if audit.missing:
         add(f"  {'missing':<12} {', '.join(audit.missing)}")
     for note in audit.explanation.notes:
@@ -65,18 +57,31 @@ def audit_text(audit: Audit, width: int = 100) -> Text:
     return out
 
 
-def _test_line(test: Test) -> str:
-    if math.isnan(test.value):
-        why = "no other than the right answer" if test.kind == "match" else "it changes no answer"
-        return f"  {test.kind:<12} {test.target}: vacuous, {why}"
-    unit = "R²" if test.kind == "match" else "left" if test.kind == "necessity" else "accuracy"
-    more = [f"null {test.null:.3f}"] if test.null is not None else []
-    more += [f"right answer {test.rival:.3f}"] if test.rival is not None else []
-    added = f"   ({', '.join(more)})" if more else ""
-    if test.kind == "attention":
-        return f"  {test.kind:<12} {test.status}: {test.target}   accuracy {test.value:.3f}"
-    failed = f"   FAILED (bound {test.bound:.2f})" if test.status == "failed" else ""
-    return f"  {test.kind:<12} {test.target}   {unit} {test.value:.3f}{added}{failed}"
+def _line(test: Test) -> str:
+    """A test: its number, what it is held against, and its standing where it does not pass."""
+    if test.decision.verdict == "untested":
+        return f"  {test.kind:<12} {test.target}: untested, {test.decision.reason}"
+    unit = {"match": "R²", "necessity": "left"}.get(test.kind, "accuracy")
+    held = {"null": "null", "rival": "right answer"}
+    others = {words: getattr(test, name, None) for name, words in held.items()}
+    added = ", ".join(f"{words} {one.value:.3f}" for words, one in others.items() if one)
+    line = f"  {test.kind:<12} {test.target}   {unit} {test.value:.3f}"
+    line += f"   ({added})" if added else ""
+    if test.kind == "attention" or test.decision:
+        return line
+    return f"{line}   {test.standing.upper()}: {test.decision.reason}"
+
+
+def _blocks(audit: Audit) -> Iterator[str]:
+    """What the tests of single blocks came to, a line for each kind."""
+    changes = [one.value for one in audit.tests if one.kind == "partial"]
+    if changes:
+        said = f"R² of the predicted change {min(changes):.3f} to {max(changes):.3f}"
+        yield f"  {'one block':<12} {said}"
+    needs = [one for one in audit.tests if one.kind == "need"]
+    for standing, words in (("needless", "not needed"), ("unclear", "not shown to be needed")):
+        if named := [one.target for one in needs if one.standing == standing]:
+            yield f"  {'need':<12} {words}: {', '.join(named)}"
 
 
 def audits_text(audits: Sequence[Audit], title: str, width: int = 100) -> Text:

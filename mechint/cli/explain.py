@@ -135,7 +135,7 @@ def explain(
         _write(out, subject, found[0], seed, n)
     if as_json:
         shown = None if apart is None else apart.to_dict()
-        print_json({"schema": 1, "path": str(path), "audits": audits, "rivals": shown})
+        print_json({"schema": 2, "path": str(path), "audits": audits, "rivals": shown})
     else:
         from mechint.account.audits import audits_text
 
@@ -183,7 +183,7 @@ def _rivals(subject: Any, best: Audit, seed: int, n: int) -> Rivals | None:
     """
     from mechint.explanation import rivals
 
-    if len(subject.task.programs) < 2 or best.standing in ("refused", "abstains"):
+    if len(subject.task.programs) < 2 or best.standing in ("refused", "untested"):
         return None
     parts = best.explanation.parts if best.standing != "wrong" else ()
     return rivals(subject, parts=parts, seed=seed, examples=n)
@@ -194,7 +194,7 @@ def _write(out: Path, subject: Any, found: Audit, seed: int, n: int) -> None:
     from mechint.explanation.code import written
     from mechint.system.files import write_text
 
-    if found.standing not in ("stands", "superfluous", "incomplete"):
+    if found.standing not in ("stands", "superfluous", "unclear", "incomplete"):
         raise ParameterError(f"--python {out}: {found.standing}: {found.reason}")
     made = written(subject, found.explanation, seed, n)
     write_text(out, made.text)

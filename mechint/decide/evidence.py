@@ -87,6 +87,11 @@ class Evidence:
         assert self.draws is not None and other.draws is not None and self.n == other.n
         return Evidence(value=self.value - other.value, n=self.n, draws=self.draws - other.draws)
 
+    def times(self, factor: float) -> Evidence:
+        """The statistic times a constant."""
+        draws = None if self.draws is None else factor * self.draws
+        return Evidence(value=factor * self.value, n=self.n, draws=draws)
+
     @cached_property
     def interval(self) -> tuple[float, float]:
         """95%: Wilson's of a share, percentiles of resamples, else the value alone."""

@@ -8,12 +8,14 @@ An `Explanation` binds the variables of a program to sites by features that are 
 `audit` fits on one half of the inputs and judges by interventions on the other.
 """
 
-from mechint.explanation._audit import Audit, Test, audit
+from mechint.explanation._audit import audit
 from mechint.explanation.claims import head, neurons, site
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.parts import Part, Route
 from mechint.explanation.propose import Family, explain
+from mechint.explanation.records import Test
 from mechint.explanation.rivals import Rivals, rivals
+from mechint.explanation.standing import Audit
 
 __all__ = [
     "Audit",

@@ -114,7 +114,7 @@ def written(
     Raises:
         NotApplicableError: a variable has more than `MAX_CASES` cases in every program of the task.
     """
-    bench = Bench(subject, explanation.program, seed, examples)
+    bench = Bench.of(subject, explanation.program, seed, examples)
     read = next((part for part in explanation.parts if part.reads), None)
     features = None if read is None else read.features
     features = features if isinstance(features, Products) else None

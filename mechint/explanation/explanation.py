@@ -24,7 +24,8 @@ class Explanation:
     test: an explanation by these is fitted as hard. spare_blocks: the same for one block of a part,
     alike for all blocks of one width. notes: what a reader is told besides. links: how two depths
     hang together. templates: terms of which the logits are sums, with one fitted constant each, and
-    `terms` in words; template_spare: as many other terms, for the null.
+    `terms` in words; template_spare: as many other terms, for the null. needs: variables each of
+    which has to have a site, for the explanation to be one of the whole program.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Explanation:
     templates: Templates | None = None
     template_spare: Templates | None = None
     terms: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> list[str]:

@@ -12,7 +12,7 @@ from mechint.system.files import digest_of, read_json, write_text
 from mechint.system.locks import is_ours
 
 LAST = -1
-SCHEMA = 1
+SCHEMA = 2
 
 
 def file_of(run: Path, answer: Any) -> Path:

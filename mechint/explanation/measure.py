@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mechint.decide import Evidence, Skill, best_constant
 from mechint.explanation.parts import AT, Features, Link, Part, Values
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.subject import Subject
@@ -25,6 +25,9 @@ MIN_INPUTS = 24
 MAX_EXAMPLES, FEW_EXAMPLES = 3000, 512
 """Distinct inputs that an audit looks at, half of them judged; and so few that more are drawn."""
 
+Columns = slice | Tensor
+"""Columns of features."""
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -33,20 +36,26 @@ class Fit:
     part: Part
     weights: Float[Tensor, "feature width"]
     center: Float[Tensor, " feature"]
-    explained: float
-    """R² at the site on the judged half."""
 
-    def written(self, values: Values, columns: slice | None = None) -> Float[Tensor, "n width"]:
+    def written(self, values: Values, columns: Columns | None = None) -> Float[Tensor, "n width"]:
         """The activation that the features write at the site; of some columns alone."""
         assert self.part.features is not None
         phi = self.part.features(values).double() - self.center
         columns = slice(None) if columns is None else columns
         return phi[:, columns] @ self.weights[columns]
 
+    def without(self, block: str) -> Columns:
+        """The columns of all blocks but one."""
+        columns = torch.arange(len(self.weights))
+        cut = self.part.blocks.get(block)
+        return columns if cut is None else torch.cat([columns[: cut.start], columns[cut.stop :]])
 
-@dataclass
+
+@dataclass(frozen=True, eq=False)
 class Bench:
     """A subject's inputs in two halves, with activations and forwards under edits.
+
+    One is made for each `explain` (`Bench.of`), and every fit, search and audit is on it.
 
     fitted, judged: rows of the subject's data. Everything that is chosen or fitted looks at
     `fitted` alone.
@@ -54,18 +63,31 @@ class Bench:
 
     subject: Subject
     program: Program
+    fitted: Int[Tensor, " fitted"]
+    judged: Int[Tensor, " judged"]
     seed: int = 0
-    examples: int = MAX_EXAMPLES
-    fitted: Tensor = field(init=False)
-    judged: Tensor = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.subject = with_more_inputs(self.subject, self.seed)
-        tokens = self.subject.data.tokens.cpu().numpy()
+    @classmethod
+    def of(
+        cls, subject: Subject, program: Program, seed: int = 0, examples: int = MAX_EXAMPLES
+    ) -> Bench:
+        """Distinct inputs of a subject, `examples` at most, halved at random."""
+        subject = with_more_inputs(subject, seed)
+        tokens = subject.data.tokens.cpu().numpy()
         _, first = np.unique(tokens, axis=0, return_index=True)
-        rows = rng("explain halves", self.seed).permutation(np.sort(first))[: self.examples]
+        rows = rng("explain halves", seed).permutation(np.sort(first))[:examples]
         half = min(len(rows) // 2, max(len(rows) - MIN_INPUTS, len(rows) // 3))
-        self.fitted, self.judged = torch.from_numpy(rows[:half]), torch.from_numpy(rows[half:])
+        fitted, judged = torch.from_numpy(rows[:half]), torch.from_numpy(rows[half:])
+        return cls(subject, program, fitted, judged, seed)
+
+    def inner(self) -> Bench:
+        """A bench whose halves are those of the fitting half, for choices between fits."""
+        half = len(self.fitted) // 2
+        return replace(self, fitted=self.fitted[:half], judged=self.fitted[half:])
+
+    def under(self, program: Program) -> Bench:
+        """The same halves under another program."""
+        return self if program is self.program else replace(self, program=program)
 
     # --- program ----------------------------------------------------------------------------------
     def tokens(self, rows: Tensor) -> Int[Tensor, "n pos"]:
@@ -123,13 +145,26 @@ class Bench:
 
     @cached_property
     def accuracy(self) -> float:
-        """The model's own accuracy on the judged half."""
+        """The model's own accuracy on the judged half, all outputs of an answer together."""
         return self.share(self.own_logits[self.judged], self.targets(self.judged))
 
     @cached_property
     def chance(self) -> float:
-        """Accuracy of the best constant answer."""
-        return max((level.accuracy for level in self.subject.chance.values()), default=0.0)
+        """Accuracy of the best constant answer on the judged half, counted in the same way."""
+        return constant(self.targets(self.judged))
+
+    @cached_property
+    def skill(self) -> Skill:
+        """The model's accuracy on the judged half beside chance."""
+        return Skill(self.accuracy, self.chance, len(self.judged))
+
+    def skill_at(self, labels: Int[Tensor, "n output"]) -> Skill:
+        """The model's accuracy beside chance of the answers `labels`, which an edit is to give."""
+        return Skill(self.accuracy, constant(labels), len(self.judged))
+
+    def kept(self, logits: Tensor, labels: Tensor) -> Evidence:
+        """The share of answers that are those of `labels`, as evidence."""
+        return counted_share(self.right(logits, labels))
 
     # --- activations ------------------------------------------------------------------------------
     def activation(self, site: Site, rows: Tensor) -> Float[Tensor, "n width"]:
@@ -151,17 +186,25 @@ class Bench:
         held = self.activation(part.site, self.fitted)
         center, mean = phi.mean(0), held.mean(0)
         weights = ridge(phi - center, held - mean)
-        judged = features(self.values(self.judged)).double().cpu() - center
-        error = self.activation(part.site, self.judged) - mean
-        explained = r2(error, judged @ weights)
-        moved = Part(part.name, part.site, part.variables, features, part.blocks, part.reads)
-        return Fit(moved, weights, center, explained)
+        moved = replace(part, features=features)
+        return Fit(moved, weights, center)
+
+    def explained(self, fit: Fit) -> float:
+        """R² at the site of a part on the judged half."""
+        mean = self.activation(fit.part.site, self.fitted).mean(0)
+        held = self.activation(fit.part.site, self.judged) - mean
+        return r2(held, fit.written(self.values(self.judged)))
+
+    @cached_property
+    def slices(self) -> list[slice]:
+        """The classes of each output."""
+        assert self.subject.task is not None
+        return list(self.subject.task.output_slices.values())
 
     @cached_property
     def centered_logits(self) -> Float[Tensor, "example d_vocab_out"]:
         """Logits of every example above the mean class of their output."""
-        assert self.subject.task is not None
-        return centered(self.own_logits, list(self.subject.task.output_slices.values()))
+        return centered(self.own_logits, self.slices)
 
     def read(
         self, features: Features
@@ -182,12 +225,10 @@ class Bench:
 
     def change(self, edits: Sequence[Intervention]) -> Float[Tensor, "n d_vocab_out"]:
         """The change of the centered logits of the judged half under edits made for it."""
-        assert self.subject.task is not None
-        slices = list(self.subject.task.output_slices.values())
         logits = self.logits(self.judged, edits)
-        return centered(logits, slices) - self.centered_logits[self.judged]
+        return centered(logits, self.slices) - self.centered_logits[self.judged]
 
-    def edit(self, fit: Fit, old: Values, new: Values, columns: slice | None = None) -> Add:
+    def edit(self, fit: Fit, old: Values, new: Values, columns: Columns | None = None) -> Add:
         """The edit that takes a part from the values `old` to `new`, and leaves the rest."""
         delta = (fit.written(new, columns) - fit.written(old, columns)).float()
         site = fit.part.site
@@ -267,15 +308,27 @@ def centered(logits: Tensor, slices: Sequence[slice]) -> Tensor:
     return torch.cat([logits[:, s] - logits[:, s].mean(1, keepdim=True) for s in slices], 1)
 
 
-def inner_bench(bench: Bench, program: Program | None = None) -> Bench:
-    """A bench whose halves are those of the fitting half; program: another one than its own."""
-    inner = Bench(bench.subject, program or bench.program, bench.seed, bench.examples)
-    half = len(bench.fitted) // 2
-    inner.fitted, inner.judged = bench.fitted[:half], bench.fitted[half:]
-    return inner
+def constant(answers: Int[Tensor, "n output"]) -> float:
+    """Accuracy of the best constant answer, all outputs together."""
+    return best_constant(answers.cpu().numpy(), IGNORE)
 
 
-def partial(bench: Bench, reads: Fit, entering: Sequence[Fit], name: str) -> float:
+def counted_share(right: Bool[Tensor, " n"]) -> Evidence:
+    """The share of inputs that are right, as evidence."""
+    return Evidence.share(int(right.sum()), len(right))
+
+
+def squares(held: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """(input,) sums of squares."""
+    return held.square().sum(1).cpu().numpy()
+
+
+def determination(held: Tensor, predicted: Tensor) -> Evidence:
+    """R² of centered values, as evidence."""
+    return Evidence.determination(squares(held - predicted), squares(held))
+
+
+def partial(bench: Bench, reads: Fit, entering: Sequence[Fit], name: str) -> Evidence:
     """R² of the change of the logits that block `name` of the part that reads them predicts, when
     it is exchanged in the `entering` parts that have it.
     """
@@ -285,13 +338,13 @@ def partial(bench: Bench, reads: Fit, entering: Sequence[Fit], name: str) -> flo
     edits = [bench.edit(one, own, other, one.part.blocks[name]) for one in entering]
     moved = (features(other) - features(own)).double()[:, columns]
     weights, _ = bench.read(features)
-    return r2(bench.change(edits), moved @ weights[columns])
+    return determination(bench.change(edits), moved @ weights[columns])
 
 
-def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[float, float, int]:
+def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[Evidence, Evidence]:
     """Share of answers that are the token of another position, with the tag of the key moved there;
-    the same for the tag of a third position; and of how many inputs: those that have a key whose
-    answer the model gives, and other positions to move it to.
+    the same for the tag of a third position: of the inputs that have a key whose answer the model
+    gives, and other positions to move it to.
     """
     tokens = bench.tokens(rows).cpu()
     values = bench.at_answer(rows)
@@ -302,7 +355,7 @@ def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[float, float, int
     free = (places[1:] < at[:, None]) & (tokens[:, 1:] != answer[:, None])
     kept = ((free.sum(1) >= 2) & (keys > 0) & (outputs == answer)).nonzero().flatten()
     if not len(kept):
-        return math.nan, math.nan, 0
+        return Evidence.share(0, 0), Evidence.share(0, 0)
     rows, keys, free, tokens = rows[kept], keys[kept], free[kept], tokens[kept]
     draw = torch.from_numpy(rng("explain link", bench.seed).random(free.shape))
     first, second = (draw * free).argsort(1, descending=True)[:, :2].T + 1
@@ -310,11 +363,11 @@ def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[float, float, int
     site = Site(f"blocks.{link.layer}.attn.hook_z")
     held = bench.subject.activation(site.hook)[rows]
 
-    def follows(source: Tensor) -> float:
+    def follows(source: Tensor) -> Evidence:
         new = held.clone()
         new[every, first[:, None], heads] = held[every, source[:, None], heads]
         new[every, source[:, None], heads] = held[every, first[:, None], heads]
         found = bench.logits(rows, [Replace(site, new)]).argmax(1)
-        return float((found == tokens[every[:, 0], first]).double().mean())
+        return counted_share(found == tokens[every[:, 0], first])
 
-    return follows(keys), follows(second), len(rows)
+    return follows(keys), follows(second)

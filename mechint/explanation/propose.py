@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from mechint.errors import NotApplicableError, ParameterError
-from mechint.explanation._audit import Audit, audit, audit_on, beats_chance
+from mechint.explanation._audit import audit_on, finished
 from mechint.explanation.explanation import Explanation
-from mechint.explanation.measure import MIN_INPUTS, Bench, inner_bench
+from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
+from mechint.explanation.standing import Audit
 from mechint.registry import EXPLANATIONS, summary
 from mechint.subject import Subject
-from mechint.task import Program
 
 COMPLETED = 2
 """How often an explanation is completed while it is incomplete, at most."""
@@ -57,7 +57,7 @@ class Family(abc.ABC):
 
 
 def explain(
-    subject: Subject, *, family: str | None = None, seed: int = 0, examples: int = 3000
+    subject: Subject, *, family: str | None = None, seed: int = 0, examples: int = MAX_EXAMPLES
 ) -> list[Audit]:
     """Propose programs of a model and audit them, best first.
 
@@ -67,7 +67,7 @@ def explain(
 
     Returns:
         Audits; one that is "refused" where the model answers at chance or no program was found, and
-        one that "abstains" where there are too few inputs to find one.
+        one that is "untested" where there are too few inputs to find one.
 
     Raises:
         NotApplicableError: the subject has no task with a program.
@@ -79,14 +79,18 @@ def explain(
             f"{subject.describe()}: its task states no program, so none can be proposed"
         )
     start = time.perf_counter()
-    bench = Bench(subject, program, seed, examples)
+    bench = Bench.of(subject, program, seed, examples)
     few = len(bench.judged) < MIN_INPUTS
-    if not few and not beats_chance(bench):
-        reason = f"the model answers at chance: {bench.accuracy:.1%} of {len(bench.judged)}"
-        return [_refused(subject, program, reason, bench, start)]
+    if not few and (reason := bench.skill.reason):
+        return [_refused(bench, reason, start)]
     names = [family] if family is not None else list(EXPLANATIONS)
     found: list[Audit] = []
     serves = False
+
+    def audited(explanation: Explanation) -> Audit:
+        begun = time.perf_counter()
+        return finished(audit_on(bench, explanation), bench, begun)
+
     for name in names:
         made: Family = EXPLANATIONS[name]()
         if not made.applies(subject):
@@ -95,7 +99,7 @@ def explain(
             continue
         serves = True
         for proposed in made.propose(bench):
-            found.append(audit(subject, proposed, seed=seed, examples=examples))
+            found.append(audited(proposed))
             for _ in range(COMPLETED):
                 if found[-1].standing not in ("incomplete", "wrong"):
                     break
@@ -103,18 +107,18 @@ def explain(
                 if completed is None:
                     break
                 found[-1] = dataclasses.replace(found[-1], missing=missing)
-                found.append(audit(subject, completed, seed=seed, examples=examples))
+                found.append(audited(completed))
             for smaller in _smaller(bench, made, found[-1]):
-                found.append(audit(subject, smaller, seed=seed, examples=examples))
+                found.append(audited(smaller))
                 if found[-1].standing == "stands":
                     break
     found.sort(key=lambda one: one.rank)
-    if not found or found[0].standing in ("wrong", "abstains"):
+    if not found or found[0].standing in ("wrong", "untested"):
         reason = "no program was found" if serves else "no family serves such a model and task"
-        first = _refused(subject, program, reason, bench, start)
+        first = _refused(bench, reason, start)
         if serves and few:
             reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
-            first = dataclasses.replace(first, standing="abstains", reason=reason)
+            first = dataclasses.replace(first, standing="untested", reason=reason)
         found.insert(0, first)
     return found
 
@@ -123,20 +127,13 @@ def _smaller(bench: Bench, family: Family, found: Audit) -> Sequence[Explanation
     """A superfluous explanation without the blocks that are so on the fitting half, too."""
     if found.standing != "superfluous":
         return ()
-    seen = audit_on(inner_bench(bench, found.explanation.program), found.explanation)
+    seen = audit_on(bench.inner(), found.explanation)
     both = [name for name in seen.superfluous if name in found.superfluous]
     return family.without(bench, found.explanation, both) if both else ()
 
 
-def _refused(subject: Subject, program: Program, reason: str, bench: Bench, start: float) -> Audit:
-    empty = Explanation("none", program, family="none")
-    path = str(subject.provenance["checkpoint"].get("path", ""))
-    return Audit(
-        empty,
-        "refused",
-        accuracy=bench.accuracy,
-        reason=reason,
-        n=len(bench.judged),
-        seconds=time.perf_counter() - start,
-        path=path,
-    )
+def _refused(bench: Bench, reason: str, start: float) -> Audit:
+    empty = Explanation("none", bench.program, family="none")
+    n, accuracy = len(bench.judged), bench.accuracy
+    refused = Audit(empty, "refused", accuracy=accuracy, chance=bench.chance, reason=reason, n=n)
+    return finished(refused, bench, start)

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mechint.decide.intervals import wilson
+from mechint.decide import decide, wilson
 from mechint.errors import ParameterError
-from mechint.explanation._audit import BOUND
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench, answers_of, labels_of
 from mechint.explanation.parts import Part
+from mechint.explanation.records import KEEPS
 from mechint.subject import Subject
 from mechint.task import GeneratedTask, Program
 
@@ -101,7 +101,7 @@ def rivals(
     named = programs or (() if task is None else tuple(task.programs.values()))
     if len(named) < 2:
         raise ParameterError(f"rivals: expected two programs or more, got {len(named)}")
-    bench = Bench(subject, named[0], seed, examples)
+    bench = Bench.of(subject, named[0], seed, examples)
     rows = torch.cat([bench.fitted, bench.judged])
     answers = [_answers(bench, one, bench.tokens(rows)) for one in named]
     apart = differing(answers)
@@ -117,7 +117,7 @@ def rivals(
                 break
     verdict = found[0].program if _decided(found) else "undecided"
     left = [one for one in named if verdict == "undecided"]
-    next_ = [*_inputs(bench, left, rows), *_variables(bench, left, parts)][:MAX_NEXT]
+    next_ = [*_inputs(bench, left, rows, examples), *_variables(bench, left, parts)][:MAX_NEXT]
     return Rivals(verdict, found, where, len(rows), tuple(next_))
 
 
@@ -177,20 +177,22 @@ def _interchanged(
         best = labels[scores[0].program]
         moved = (best != own).any(1)
         alike = moved & ~apart
-        holds = int(alike.sum()) >= MIN_INPUTS and (
-            bench.share(logits[alike], best[alike]) >= BOUND * bench.accuracy
-        )
+        kept = bench.kept(logits[alike], best[alike])
+        skill = bench.skill_at(best[alike])
+        holds = decide(kept, bound=KEEPS, chance=skill, least=MIN_INPUTS)
         if holds or moved[apart].all():
             yield f"interchanges of {part}", scores
 
 
 # --- what to do next ------------------------------------------------------------------------------
-def _inputs(bench: Bench, programs: Sequence[Program], seen: Tensor) -> Iterator[str]:
+def _inputs(
+    bench: Bench, programs: Sequence[Program], seen: Tensor, examples: int
+) -> Iterator[str]:
     """Further inputs on which most pairs of the programs differ."""
     task = bench.subject.task
     if not programs or not isinstance(task, GeneratedTask) or bench.subject.data_given:
         return
-    tokens = task.sample(bench.examples, bench.seed + 1, "test").tokens
+    tokens = task.sample(examples, bench.seed + 1, "test").tokens
     known = {tuple(row) for row in bench.tokens(seen).tolist()}
     answers = [_answers(bench, one, tokens) for one in programs]
     pairs = torch.stack([(a != b).any(1) for a in answers for b in answers]).sum(0)

@@ -63,7 +63,7 @@ def steps_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         left, right = row.get("explain.unaccounted"), row.get("test.accuracy")
         said = row.get("explain.error") or row["explain.name"]
-        if row.get("explain.standing") in ("refused", "abstains"):
+        if row.get("explain.standing") in ("refused", "untested"):
             said = row["explain.reason"]
         share = "" if left is None else f"{left:.1%}"
         test = "" if right is None else f"{right:.1%}"

@@ -225,8 +225,8 @@ def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> 
     told += [f"Missing: {', '.join(best['missing'])}."] if best["missing"] else []
     told += [f"Not found: {note}." for note in best["notes"]]
     told += [f"Beside it: {one['name']}: {one['standing']}." for one in others]
-    names = ("kind", "target", "value", "bound", "null", "rival", "n", "status")
-    columns = {name: [test[name] for test in best["tests"]] for name in names}
+    names = ("kind", "target", "value", "n", "standing", "reason")
+    columns = {name: [test.get(name, "") for test in best["tests"]] for name in names}
     tables = {"tests": Table(columns, "each on inputs that nothing was fitted on")}
     return Section(
         "explanation",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mechint.explanation import Explanation, Family, Route
 from mechint.explanation.claims import KEYS, matches
-from mechint.explanation.measure import Bench, inner_bench, moved_tag
+from mechint.explanation.measure import Bench, moved_tag
 from mechint.explanation.parts import AT, Link, Templates, Values
 from mechint.subject import Subject
 
@@ -56,7 +56,7 @@ class Induction(Family):
         routes = list(induction_heads(bench))
         if not routes:
             return
-        inner, links = inner_bench(bench), list[Link]()
+        inner, links = bench.inner(), list[Link]()
         for layer in range(routes[0].layer):
             if heads := tagging_heads(inner, layer):
                 words = "write at every position which tokens stand before it"
@@ -97,7 +97,9 @@ def tagging_heads(bench: Bench, layer: int) -> tuple[int, ...]:
     chosen, reached = list[int](), 0.0
     while rest:
         moved = {
-            head: moved_tag(bench, Link("", layer, (*chosen, head), KEYS[PAIR]), bench.judged)[0]
+            head: moved_tag(bench, Link("", layer, (*chosen, head), KEYS[PAIR]), bench.judged)[
+                0
+            ].value
             for head in rest
         }
         best = max(moved, key=lambda head: moved[head])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mechint.explanation import Audit, Explanation, Family, Part, Route
-from mechint.explanation.measure import Bench, inner_bench, partial
+from mechint.explanation.measure import Bench, partial
 from mechint.explanation.parts import Features, Products
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
@@ -236,6 +236,8 @@ class _Group(Family):
 
         def spare_blocks(part: Part, name: str) -> list[Features]:
             alike = [other for other in others if size[other] == size[name]][:MAX_SPARE]
+            if not part.reads:
+                return [setting.features(part.variables[0], [other]) for other in alike]
             found = [last(setting, [other]).features for other in alike]
             return [features for features in found if features is not None]
 
@@ -264,7 +266,7 @@ class _Group(Family):
         end, inputs = found.explanation.parts[-1], list(found.explanation.parts[0].blocks)
         keys, last, fuller = list(end.blocks), self._ending(end), type(self).fuller
         words = found.explanation.name.partition(keys[0])[0].strip()
-        inner = inner_bench(bench, setting.with_difference(bench.program))
+        inner = bench.inner().under(setting.with_difference(bench.program))
         if fuller is not None and last is not fuller:
             gained = refilled(inner, fuller(setting, keys)) - refilled(inner, last(setting, keys))
             if gained >= GAIN * len(keys):  # as much as so many more keys
@@ -299,12 +301,12 @@ def entering(bench: Bench, explanation: Explanation) -> list[str]:
     them in the inputs changes the logits, on the fitting half alone, in a way that is predicted
     worse than by no change. These may be made of others, as a second harmonic is.
     """
-    inner = inner_bench(bench, explanation.program)
+    inner = bench.inner().under(explanation.program)
     *first, last = (inner.fit(part) for part in explanation.parts)
     return [
         name
         for name in explanation.parts[0].blocks
-        if name not in last.part.blocks or partial(inner, last, first, name) > 0
+        if name not in last.part.blocks or partial(inner, last, first, name).value > 0
     ]
 
 
@@ -347,7 +349,7 @@ def largest_effects(bench: Bench, setting: Setting, inputs: Sequence[str]) -> li
     """Representations that the inputs lack, the largest unexplained effect first: those that add to
     the joint interchange of the operands, on the fitting half alone.
     """
-    inner = inner_bench(bench)
+    inner = bench.inner()
     base, own = inner.judged, inner.values(inner.judged)
     source = inner.values(base[inner.order("largest effects", len(base))])
     given = {name: source[name] for name in (setting.x, setting.y)}

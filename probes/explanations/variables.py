@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from mechint.explanation import Audit, Explanation, Family, Part
 from mechint.explanation.claims import one_hot
-from mechint.explanation.measure import Bench, inner_bench
+from mechint.explanation.measure import Bench
+from mechint.explanation.parts import Values
 from mechint.interventions import Site
 from mechint.interventions.sites import Position
 from mechint.subject import Subject
@@ -25,6 +28,8 @@ SPARE = 2.0
 """Standard errors of a share of the searched pairs above that share."""
 MIN_CHANGED, MIN_PAIRS = 16, 64
 """Pairs whose answer changes, and pairs in all, on which a variable is searched at least."""
+SPREAD = 65_521
+"""Random values of a variable in the null, a prime."""
 MAX_POSITIONS = 8
 """Positions up to which every one is searched, and not the answer alone."""
 
@@ -70,7 +75,7 @@ class Variables(Family):
 
     def _found(self, bench: Bench, names: Sequence[str]) -> tuple[list[Part], list[str]]:
         """The site of each variable that has one, and a note for each that has none."""
-        inner, parts, notes = inner_bench(bench), list[Part](), list[str]()
+        inner, parts, notes = bench.inner(), list[Part](), list[str]()
         for name in names:
             scores = list(searched(inner, name))
             if (held := chosen(scores, FOUND * inner.accuracy)) is not None:
@@ -88,6 +93,7 @@ class Variables(Family):
             family=self.name,
             spare=lambda sample: permuted(bench, parts, sample),
             notes=tuple(notes),
+            needs=needed(bench),
         )
 
 
@@ -109,6 +115,17 @@ def chosen(scores: Sequence[Score], threshold: float) -> Part | None:
         return None
     spare = SPARE * math.sqrt(threshold * (1 - threshold) / scores[0].n)
     return next(one.part for one in scores if one.share >= min(threshold + spare, best))
+
+
+def needed(bench: Bench) -> tuple[str, ...]:
+    """Variables that a model of the program holds somewhere: those between tokens and answers, or
+    the tokens where there are none between.
+    """
+    answers = [name for name in bench.answers if name is not None]
+    between = bench.program.needed(answers) - set(answers)
+    steps = [step for step in bench.program.steps if step.name in between]
+    derived = [step for step in steps if is_derived(step)]
+    return tuple(step.name for step in derived or steps)
 
 
 def answered(bench: Bench) -> set[str]:
@@ -164,20 +181,20 @@ def searched(bench: Bench, name: str) -> Iterator[Score]:
 
 
 def permuted(bench: Bench, parts: list[Part], sample: int) -> Explanation:
-    """The same parts, with the values of every variable permuted among the inputs at random."""
+    """The same parts, with a random value of the variable for all that the program computes."""
 
     def features(part: Part) -> Part:
         if part.features is None:
             return part
         n = bench.program.variables[part.name].n_values
-        draw = torch.from_numpy(rng("explain permuted", part.name, sample).permutation(1 << 16))
+        draw = rng("explain permuted", part.name, sample)
+        table = torch.from_numpy(draw.integers(0, n, SPREAD))
+        mixed = torch.from_numpy(draw.integers(1, 1 << 31, (len(bench.program.steps), 1)))
 
-        def made(values: dict[str, torch.Tensor]) -> torch.Tensor:
-            keys = torch.zeros_like(values[part.name])
-            for index, value in enumerate(values.values()):
-                keys = keys + (index + 3) * 7919 * (value + 1)
-            return torch.nn.functional.one_hot(draw[keys % len(draw)] % n, n).double()
+        def made(values: Values) -> Float[Tensor, "example value"]:
+            every = torch.stack([values[step.name].cpu() for step in bench.program.steps])
+            return torch.nn.functional.one_hot(table[(every * mixed).sum(0) % SPREAD], n).double()
 
-        return Part(part.name, part.site, part.variables, made)  # type: ignore[arg-type]
+        return replace(part, features=made)
 
     return Explanation("spare", bench.program, tuple(map(features, parts)))

@@ -67,7 +67,7 @@ def test_the_file_has_the_logits_that_the_audit_matched() -> None:
     own = subject.logits().double()
     own = own - own.mean(1, keepdim=True)
     made = torch.from_numpy(names["logits"](subject.data.tokens.numpy()))  # type: ignore[operator]
-    bench = Bench(subject, explanation.program)
+    bench = Bench.of(subject, explanation.program)
     mean = own[bench.fitted].mean(0)
     error = (own - made)[bench.judged].square().sum() / (own - mean)[bench.judged].square().sum()
     match = audit(subject, explanation).value("match")

@@ -20,9 +20,9 @@ from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explanation import Explanation, Part, audit, explain, head, site
-from mechint.explanation._audit import beats_chance
 from mechint.explanation.code import written
 from mechint.explanation.measure import Bench
+from mechint.explanation.records import Share
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import EXPLANATIONS, TASKS
@@ -47,7 +47,7 @@ def forced(subject: Subject, keys: list[str], last: Any = Setting.product) -> Ex
     assert setting is not None and subject.task is not None
     program = subject.task.own_program
     assert program is not None
-    family.read(Bench(subject, program))
+    family.read(Bench.of(subject, program))
     return family.make(setting, keys, keys, "forced", last)
 
 
@@ -59,7 +59,7 @@ def test_planted_frequencies_stand_and_no_others(noise: float) -> None:
     assert set(reads.blocks) == {str(key) for key in KEYS}
     assert best.value("match") > 0.9 and best.value("refill") > 0.95
     assert best.value("interchange") > 0.95 and best.unaccounted["logits"] < 0.1
-    assert all(t.null is None or t.null < 0.2 for t in best.tests if t.kind == "refill")
+    assert all(t.null is None or t.null.value < 0.2 for t in best.tests if t.kind == "refill")
 
 
 def test_a_planted_pizza_is_completed_by_the_amplitude_of_its_waves() -> None:
@@ -88,7 +88,7 @@ def test_waves_of_a_pizza_are_those_of_loops() -> None:
     subject = addition()
     setting, program = Setting.of(subject), subject.task.own_program  # type: ignore[union-attr]
     assert setting is not None and program is not None
-    values = Bench(subject, setting.with_difference(program)).values(torch.arange(40))
+    values = Bench.of(subject, setting.with_difference(program)).values(torch.arange(40))
     features = setting.pizza(["3", "8"]).features
     assert features is not None
     for row, x, y in zip(features(values), values["x"].tolist(), values["y"].tolist(), strict=True):
@@ -110,7 +110,7 @@ def test_wrong_frequencies_do_not_stand(keys: list[str]) -> None:
 def test_a_superfluous_frequency_is_named() -> None:
     found = audit(addition(), forced(addition(), ["3", "8", "12", "5"]))
     assert found.standing == "superfluous" and found.superfluous == ("5",)
-    bench = Bench(addition(), found.explanation.program)
+    bench = Bench.of(addition(), found.explanation.program)
     family = Frequencies()
     family.read(bench)
     smaller, at_the_answer = family.without(bench, found.explanation, found.superfluous)
@@ -141,7 +141,7 @@ def test_planted_products_of_representations_stand() -> None:
 def test_the_additive_edit_refills_what_the_program_says() -> None:
     """By hand: the activation of another input, moved by the difference of its features."""
     subject = addition()
-    bench = Bench(subject, subject.task.own_program)  # type: ignore[union-attr, arg-type]
+    bench = Bench.of(subject, subject.task.own_program)  # type: ignore[union-attr, arg-type]
     setting = Setting.of(subject)
     assert setting is not None
     part = setting.product([str(key) for key in KEYS])
@@ -158,7 +158,7 @@ def test_the_additive_edit_refills_what_the_program_says() -> None:
 
 def test_halves_are_disjoint_and_of_distinct_inputs() -> None:
     subject = addition()
-    bench = Bench(subject, subject.task.own_program, examples=400)  # type: ignore[union-attr, arg-type]
+    bench = Bench.of(subject, subject.task.own_program, examples=400)  # type: ignore[union-attr, arg-type]
     rows = torch.cat([bench.fitted, bench.judged])
     assert len(rows.unique()) == len(rows) == 400
 
@@ -225,7 +225,7 @@ def test_nulls_of_two_classes_are_measured_from_chance() -> None:
     best = explain(subject)[0]
     assert best.standing == "stands" and best.value("interchange") >= 0.9
     assert {part.name for part in best.explanation.parts} >= {"counts_equal", "balanced"}
-    assert any((test.null or 0) > 0.5 for test in best.tests)
+    assert any(t.null and t.null.value > 0.5 for t in best.tests if isinstance(t, Share))
 
 
 def test_the_largest_number_may_be_the_one_that_asks() -> None:
@@ -242,9 +242,9 @@ def test_the_largest_number_may_be_the_one_that_asks() -> None:
 def test_too_few_inputs_abstain() -> None:
     subject = addition()
     few = subject.with_data(subject.data[:30])
-    assert audit(few, site("L0 resid_post @ answer").holds("answer")).standing == "abstains"
+    assert audit(few, site("L0 resid_post @ answer").holds("answer")).standing == "untested"
     found = explain(few, family="variables")[0]
-    assert (found.standing, found.reason) == ("abstains", "20 judged inputs, 24 needed")
+    assert (found.standing, found.reason) == ("untested", "20 judged inputs, 24 needed")
 
 
 def test_a_site_that_does_nothing_holds_nothing_however_few_the_inputs() -> None:
@@ -286,7 +286,7 @@ def test_a_copied_token_is_found_where_it_is_copied_to() -> None:
     assert [one.standing for one in untrained] == ["refused"]
     program = subject.task.own_program  # type: ignore[union-attr]
     assert program is not None
-    few = Bench(subject.with_data(subject.data[:36]), program)
+    few = Bench.of(subject.with_data(subject.data[:36]), program)
     assert (len(few.fitted), len(few.judged)) == (12, 24)
 
 
@@ -294,7 +294,7 @@ def test_the_command_prints_and_gives_json(tmp_path: Path) -> None:
     path = str(Path(__file__).parents[2] / "examples" / "models" / "clock.pt")
     ran = CliRunner().invoke(main, ["explain", path, "--family", "frequencies", "--json"])
     made = json.loads(ran.stdout)
-    assert made["schema"] == 1 and made["audits"][0]["standing"] == "stands"
+    assert made["schema"] == 2 and made["audits"][0]["standing"] == "stands"
     kinds = {test["kind"] for test in made["audits"][0]["tests"]}
     assert {"match", "refill", "interchange", "necessity"} <= kinds
     claim = "L0 resid_post @ answer holds answer"
@@ -349,8 +349,8 @@ def test_a_model_that_always_says_the_commonest_answer_is_refused() -> None:
     with torch.no_grad():
         model.unembed.b_U[0] = 100.0
     subject = Subject(model.eval(), task)
-    bench = Bench(subject, task.own_program)
-    assert bench.accuracy > 0.9 and not beats_chance(bench)
+    bench = Bench.of(subject, task.own_program)
+    assert bench.accuracy > 0.9 and not bench.skill.beats_chance
     assert explain(subject, family="variables")[0].standing == "refused"
 
 

@@ -39,7 +39,7 @@ def test_inputs_on_which_programs_differ_tell_them_apart() -> None:
     subject, own = maximum()
     found = rivals(subject, token_at(3), own)
     assert found.verdict == "maximum" and found.where == "inputs" and not found.next
-    tokens = Bench(subject, own).subject.data.tokens.unique(dim=0)
+    tokens = Bench.of(subject, own).subject.data.tokens.unique(dim=0)
     apart = tokens[:, 3] != tokens.amax(1)
     with torch.no_grad():
         answered = subject.model(tokens[apart])[:, -1].argmax(1)

@@ -1,0 +1,118 @@
+"""Tests of the logits: how much of them follows from features or terms, beside the right answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.decide import Bound, Decision, Evidence, Skill
+from mechint.explanation.measure import (
+    Bench,
+    Fit,
+    centered,
+    constant,
+    counted_share,
+    determination,
+    ridge,
+)
+from mechint.explanation.parts import Features, Templates
+from mechint.explanation.records import BEATS, MATCH, Determination, Share
+
+AGREE = Bound(0.9)
+"""Share of the model's answers that fitted templates have to give."""
+TERMS = "terms"
+"""The claim that the logits are a sum of terms."""
+
+
+def match(bench: Bench, fit: Fit, null: Fit | None) -> Determination:
+    """R² of the logits from the features, fitted on one half; the rival is the right answer."""
+    own = bench.centered_logits
+    mean = own[bench.fitted].mean(0)
+
+    def of(features: Features) -> Evidence:
+        weights, bias = bench.read(features)
+        phi = features(bench.values(bench.judged)).double()
+        return determination(own[bench.judged] - mean, phi @ weights + bias - mean)
+
+    assert fit.part.features is not None
+    other = None if null is None or null.part.features is None else of(null.part.features)
+    found, rival = of(fit.part.features), right_answer(bench)
+    claims = (str(fit.part),)
+    return Determination.judged("match", fit.part.name, claims, found, null=other, rival=rival)
+
+
+def right_answer(bench: Bench) -> Evidence:
+    """R² of the logits by one constant on the right answer."""
+    own, slices = bench.centered_logits, bench.slices
+    mean = own[bench.fitted].mean(0)
+
+    def template(rows: Tensor) -> Tensor:
+        labels, found = bench.targets(rows).cpu(), torch.zeros(len(rows), own.shape[1]).double()
+        for column, part in enumerate(slices):
+            asked = labels[:, column] >= 0
+            found[asked.nonzero().flatten(), part.start + labels[asked, column]] = 1
+        return centered(found, slices)
+
+    x, y = template(bench.fitted), own[bench.fitted] - mean
+    center = x.mean(0)
+    scale = float(((x - center) * y).sum() / (x - center).square().sum().clamp_min(1e-12))
+    return determination(own[bench.judged] - mean, scale * (template(bench.judged) - center))
+
+
+def terms(bench: Bench, own: Templates, spare: Templates | None) -> list[Determination | Share]:
+    """R² of the logits from a few terms with one fitted constant each, and the share of the model's
+    answers that they give; the rival is the right answer. Untested where the terms are the right
+    answer on these inputs.
+    """
+    slices = bench.slices
+    logits = bench.centered_logits
+    mean, judged = logits[bench.fitted].mean(0), bench.judged
+
+    def of(templates: Templates) -> tuple[Evidence, Evidence]:
+        made = [
+            centered_terms(templates(bench.tokens(rows), bench.at_answer(rows)), slices)
+            for rows in (bench.fitted, judged)
+        ]
+        center = made[0].mean(1, keepdim=True)
+        x = (made[0] - center).flatten(1).T
+        weights = ridge(x, (logits[bench.fitted] - mean).flatten()[:, None])[:, 0]
+        found = torch.einsum("j,jnc->nc", weights, made[1] - center)
+        same = [
+            (found + mean)[:, s].argmax(1) == bench.own_logits[judged][:, s].argmax(1)
+            for s in slices
+        ]
+        return determination(logits[judged] - mean, found), counted_share(torch.stack(same).all(0))
+
+    found, agrees = of(own)
+    other, other_agrees = (None, None) if spare is None else of(spare)
+    rival = right_answer(bench)
+    if abs(found.value - rival.value) < BEATS.value:
+        same = Decision("untested", "the terms are the right answer on these inputs")
+        return [
+            Determination(
+                kind="match",
+                target=TERMS,
+                of=(TERMS,),
+                decision=same,
+                found=found,
+                bound=MATCH,
+                null=other,
+                rival=rival,
+            )
+        ]
+    answers = torch.stack([bench.own_logits[judged][:, s].argmax(1) for s in slices], 1)
+    skill = Skill(1.0, constant(answers), len(judged))
+    return [
+        Determination.judged("match", TERMS, (TERMS,), found, null=other, rival=rival),
+        Share.judged("agreement", TERMS, (TERMS,), agrees, skill, bound=AGREE, null=other_agrees),
+    ]
+
+
+def centered_terms(
+    made: Float[Tensor, "template n d_vocab_out"], slices: Sequence[slice]
+) -> Float[Tensor, "template n d_vocab_out"]:
+    """Terms above the mean class of their output."""
+    return torch.stack([centered(one.double().cpu(), slices) for one in made])

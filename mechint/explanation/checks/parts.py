@@ -1,0 +1,212 @@
+"""Tests of parts: refill, interchange, necessity and resample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from mechint.decide import Evidence
+from mechint.explanation.explanation import Explanation
+from mechint.explanation.measure import Bench, Fit, counted_share
+from mechint.explanation.parts import Part, Values
+from mechint.explanation.records import LOST, Share
+from mechint.interventions import Intervention
+
+MIN_PAIRS = 128
+"""Pairs of judged inputs that are exchanged, at least: few inputs are taken with several others."""
+SETTLING_PAIRS = 100
+"""Pairs of judged inputs on which variables are seen to settle the answer, at least."""
+Fits = Mapping[str, Fit]
+"""Name of a part → its fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Inputs whose sites are taken from the values `old` to `new`, and the answers due to that.
+
+    base, source: rows of the subject's data; counted: those on which the labels could fail to come.
+    """
+
+    base: Int[Tensor, " n"]
+    source: Int[Tensor, " n"]
+    old: Values
+    new: Values
+    labels: Int[Tensor, "n output"]
+    counted: Bool[Tensor, " n"]
+
+    def edits(self, bench: Bench, parts: Sequence[Part], fits: Fits) -> list[Intervention]:
+        """The edits that exchange these parts; those without features take the whole site."""
+        return [
+            bench.exchange(part.site, self.source)
+            if part.features is None
+            else bench.edit(fits[part.name], self.old, self.new)
+            for part in parts
+        ]
+
+    def right(self, bench: Bench, edits: Sequence[Intervention]) -> Bool[Tensor, " counted"]:
+        """Return whether the labels come under these edits, of those that count."""
+        logits = bench.logits(self.base, edits)
+        return bench.right(logits, self.labels).cpu()[self.counted]
+
+    def of(self, bench: Bench, parts: Sequence[Part], fits: Fits) -> Evidence:
+        """The share of labels that come when these parts are exchanged."""
+        return counted_share(self.right(bench, self.edits(bench, parts, fits)))
+
+
+def refilling(bench: Bench) -> Exchange:
+    """Every judged input filled with the values of another, whose answer differs."""
+    n, rounds = len(bench.judged), rounds_of(bench)
+    base = torch.cat([bench.judged[bench.order("refill", n, i)] for i in range(rounds)])
+    rows = bench.judged.repeat(rounds)
+    # of few answers most others are the same, whatever is filled in
+    labels = bench.targets(rows)
+    differ = (bench.targets(base) != labels).any(1).cpu()
+    return Exchange(base, rows, bench.values(base), bench.values(rows), labels, differ)
+
+
+def rounds_of(bench: Bench) -> int:
+    """The number of others that each judged input is paired with."""
+    return math.ceil(MIN_PAIRS / len(bench.judged))
+
+
+def exchanging(bench: Bench, names: Sequence[str]) -> Exchange:
+    """The variables `names` taken from other inputs, and what follows from them, counted where the
+    answer changes.
+    """
+    base = bench.judged.repeat(rounds_of(bench))
+    own, rows = bench.values(base), bench.sources(names, base)
+    source = bench.values(rows)
+    new = bench.values(base, {name: source[name] for name in names})
+    labels = bench.labels(new)
+    changed = (labels != bench.labels(own)).any(1).cpu()
+    return Exchange(base, rows, own, new, labels, changed)
+
+
+def refills(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> list[Share]:
+    """Accuracy when the parts of one depth come from the program and all else at their sites from
+    other inputs, on those whose answer differs: of the depths whose variables settle the answer.
+    """
+    exchange, tests = refilling(bench), list[Share]()
+    for level in levels(explanation):
+        parts = [part for part in level if part.features is not None]
+        if not parts or not settles(bench, variables_of(level)):
+            continue
+        names = [part.name for part in parts]
+        null = exchange.of(bench, parts, nulls) if all(one in nulls for one in names) else None
+        found = exchange.of(bench, parts, fits)
+        # a part without which the others settle the answer is not tested by all together
+        needed = [
+            str(part)
+            for part in parts
+            if not settles(bench, variables_of(one for one in level if one is not part))
+        ]
+        skill = bench.skill_at(exchange.labels[exchange.counted])
+        target = ", ".join(names)
+        tests.append(Share.judged("refill", target, tuple(needed), found, skill, null=null))
+    return tests
+
+
+def variables_of(parts: Iterable[Part]) -> set[str]:
+    """The variables that parts hold."""
+    return {name for part in parts for name in part.variables}
+
+
+def settles(bench: Bench, held: set[str]) -> bool:
+    """Return whether the answer follows from these variables alone: given those of another input it
+    is that input's, on all pairs that are tried.
+    """
+    rows = bench.judged
+    for sample in range(math.ceil(SETTLING_PAIRS / len(rows))):
+        values = bench.values(rows)
+        base = rows[bench.order("settles", len(rows), sample)]
+        made = bench.values(base, {name: values[name] for name in held})
+        if not torch.equal(bench.labels(made), bench.labels(values)):
+            return False
+    return True
+
+
+def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> list[Share]:
+    """Accuracy on the program's counterfactual answers, where these differ from the own: for every
+    variable at every depth that holds it, given the others, and for all inputs of a depth jointly.
+
+    A variable is never changed at two depths at once: what reaches the second from the first would
+    be counted twice.
+    """
+    tests = list[Share]()
+    for level in levels(explanation):
+        held = variables_of(level)
+        swaps = [[name] for name in explanation.held if name in held]
+        inputs = [name for name in explanation.inputs if name in held]
+        swaps += [inputs] if len(inputs) > 1 else []
+        for names in swaps:
+            parts = [part for part in level if set(part.variables) & set(names)]
+            exchange = exchanging(bench, names)
+            fitted = [part.name for part in parts if part.features is not None]
+            known = fitted and all(name in nulls for name in fitted)
+            tests.append(
+                Share.judged(
+                    "interchange",
+                    f"{' and '.join(names)} at {parts[0].site}",
+                    tuple(map(str, parts)),
+                    exchange.of(bench, parts, fits),
+                    bench.skill_at(exchange.labels[exchange.counted]),
+                    null=exchange.of(bench, parts, nulls) if known else None,
+                )
+            )
+    return tests
+
+
+def levels(explanation: Explanation) -> list[list[Part]]:
+    """The parts, those at one hook together."""
+    found: dict[str, list[Part]] = {}
+    for part in explanation.parts:
+        found.setdefault(part.site.hook, []).append(part)
+    return list(found.values())
+
+
+def necessity(bench: Bench, fit: Fit) -> Share:
+    """Accuracy on the own answers when the part takes the values of another input."""
+    base, own = bench.judged, bench.values(bench.judged)
+    other = bench.values(base[bench.order("necessity", len(base))])
+    labels = bench.targets(base)
+    changed = (bench.labels(other) != bench.labels(own)).any(1).cpu()
+    right = bench.right(bench.logits(base, [bench.edit(fit, own, other)]), labels).cpu()
+    found, skill = counted_share(right[changed]), bench.skill_at(labels[changed])
+    return Share.judged("necessity", fit.part.name, (str(fit.part),), found, skill, bound=LOST)
+
+
+def resample(bench: Bench, part: Part) -> Share:
+    """Accuracy when the whole site comes from another input with the same values: no fit. A site
+    that does nothing passes, so that only a failure says something.
+    """
+    rows, source = partners(bench, part)
+    labels = bench.targets(rows)
+    found = Evidence.share(0, 0)
+    if len(rows):
+        found = bench.kept(bench.logits(rows, [bench.exchange(part.site, source)]), labels)
+    return Share.judged(
+        "resample", part.name, (str(part),), found, bench.skill_at(labels), refutes=True
+    )
+
+
+def partners(bench: Bench, part: Part) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+    """Judged rows that another one shares the values of a part with, and for each such another."""
+    own = bench.values(bench.judged)
+    keys = torch.stack([own[name] for name in part.variables], 1)
+    _, group = torch.unique(keys, dim=0, return_inverse=True)
+    group = group.cpu()
+    order = torch.argsort(group * len(group) + bench.order("resample", len(group)))
+    partner, place = torch.empty_like(order), group[order]
+    starts = torch.cat([torch.tensor([0]), (place[1:] != place[:-1]).nonzero().flatten() + 1])
+    ends = torch.cat([starts[1:], torch.tensor([len(order)])])
+    alone = torch.zeros(len(order), dtype=torch.bool)
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        partner[order[start:end]] = order[start:end].roll(1)
+        alone[order[start:end]] = end - start == 1
+    kept = (~alone).nonzero().flatten()
+    return bench.judged[kept], bench.judged[partner[kept]]

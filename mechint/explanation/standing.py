@@ -1,0 +1,202 @@
+"""Standings: of each claim from its tests, of an explanation from its claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mechint.explanation.checks.logits import TERMS
+from mechint.explanation.explanation import Explanation, program_text
+from mechint.explanation.measure import Bench
+from mechint.explanation.records import Determination, Need, Share, Test
+from mechint.system.jsonable import to_jsonable
+
+ORDER = ("stands", "superfluous", "unclear", "incomplete", "wrong", "untested", "refused")
+"""Standings of explanations, best first; their meaning: `mechint.decide.words.STANDINGS`."""
+KEPT = ("refill", "interchange", "route", "agreement")
+"""Tests whose shares say how much of the answers an explanation accounts for."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The standing of one claim: stands, incomplete, wrong, unclear or untested, and the reason."""
+
+    claim: str
+    standing: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """An explanation with what its tests came to.
+
+    standing: one of `ORDER`. claims: the standing of each part, route, link and of the terms.
+    unaccounted: shares of the logits' variance and of the answers, above chance, that the
+    explanation leaves; at_most: the upper ends of their intervals. missing: the largest effects
+    that no part names. superfluous: blocks whose need is denied or not shown.
+    """
+
+    explanation: Explanation
+    standing: str
+    tests: tuple[Test, ...] = ()
+    claims: tuple[Standing, ...] = ()
+    accuracy: float = math.nan
+    chance: float = math.nan
+    unaccounted: dict[str, float] = field(default_factory=dict[str, float])
+    at_most: dict[str, float] = field(default_factory=dict[str, float])
+    missing: tuple[str, ...] = ()
+    superfluous: tuple[str, ...] = ()
+    reason: str = ""
+    n: int = 0
+    seconds: float = 0.0
+    path: str = ""
+
+    def value(self, kind: str, target: str | None = None) -> float:
+        """The least favorable value of the tests of a kind; NaN where there is none."""
+        found = [t for t in self.tests if t.kind == kind and target in (None, t.target)]
+        values = [t.value for t in found if not math.isnan(t.value)]
+        below = any(isinstance(t, Share) and t.bound.side == "below" for t in found)
+        return (max if below else min)(values, default=math.nan)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Place in a list of audits: standing first, then what is left of logits and accuracy."""
+        left = {"logits": 1.0, "accuracy": 1.0, **self.unaccounted}
+        return ORDER.index(self.standing), left["logits"] + left["accuracy"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "family": self.explanation.family,
+            "name": self.explanation.name,
+            "standing": self.standing,
+            "reason": self.reason,
+            "program": "\n".join([program_text(self.explanation), *self._attention()]),
+            "parts": [
+                {"name": part.name, "site": str(part.site), "blocks": list(part.blocks)}
+                for part in self.explanation.parts
+            ],
+            "routes": [str(route) for route in self.explanation.routes],
+            "links": [str(link) for link in self.explanation.links],
+            "claims": [vars(one) for one in self.claims],
+            "accuracy": to_jsonable(self.accuracy),
+            "chance": to_jsonable(self.chance),
+            "n": self.n,
+            "unaccounted": self.unaccounted,
+            "unaccounted_at_most": self.at_most,
+            "missing": list(self.missing),
+            "notes": list(self.explanation.notes),
+            "superfluous": list(self.superfluous),
+            "tests": [test.to_dict() for test in self.tests],
+            "seconds": self.seconds,
+        }
+
+    def _attention(self) -> list[str]:
+        """A line for every test of whether attention depends on the input."""
+        said = {"yes": "may be that of any other input", "no": "depends on the input"}
+        tests = [test for test in self.tests if test.kind == "attention"]
+        return [
+            f"{one.target.partition(' attention')[0]}: attention "
+            f"{said.get(one.decision.verdict, 'may or may not depend on the input')}"
+            for one in tests
+        ]
+
+
+def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audit:
+    """The audit of an explanation from its tests."""
+    claims = tuple(standing_of(claim, tests) for claim in claims_of(explanation))
+    standing, reason = combine(explanation, claims, tests)
+    unaccounted, at_most = left(tests)
+    return Audit(
+        explanation,
+        standing,
+        tuple(tests),
+        claims,
+        bench.accuracy,
+        bench.chance,
+        unaccounted,
+        at_most,
+        superfluous=tuple(t.target for t in needless(tests)),
+        reason=reason,
+        n=len(bench.judged),
+    )
+
+
+def claims_of(explanation: Explanation) -> list[str]:
+    """What an explanation claims: its parts, routes to a key, links, and terms."""
+    routes = [str(one) for one in explanation.routes if one.key is not None]
+    terms = [TERMS] if explanation.templates is not None else []
+    return [*map(str, explanation.parts), *routes, *map(str, explanation.links), *terms]
+
+
+def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
+    """The standing of one claim: what the worst of its tests says, of those that could fail.
+
+    A block that is not needed speaks against the explanation, not against its part.
+    """
+    own = [one for one in tests if claim in one.of]
+    idle = {one.target for one in needless(own)}
+    own = [one for one in own if not isinstance(one, Need)]
+    own = [one for one in own if not one.refutes or one.decision.verdict == "no"]
+    own = [one for one in own if not (one.kind == "partial" and one.target in idle)]
+    for name in ("wrong", "incomplete", "unclear"):
+        for one in own:
+            if one.standing == name:
+                return Standing(claim, name, one.reason)
+    if any(one.standing == "stands" for one in own):
+        return Standing(claim, "stands")
+    untested = [one.reason for one in own if one.standing == "untested"]
+    return Standing(claim, "untested", next(iter(untested), "no test of it could fail"))
+
+
+def needless(tests: Iterable[Test]) -> list[Need]:
+    """The needs that are denied or not shown."""
+    return [one for one in tests if isinstance(one, Need) and one.standing != "stands"]
+
+
+def combine(
+    explanation: Explanation, claims: Sequence[Standing], tests: Sequence[Test]
+) -> tuple[str, str]:
+    """Standing of the whole, and the reason: that of its worst claim; then of variables without a
+    site; then of what is needless or untested.
+    """
+    for name in ("wrong", "incomplete", "unclear"):
+        for one in claims:
+            if one.standing == name:
+                return name, one.reason
+    held = [one for one in claims if one.standing == "stands"]
+    if not held:
+        return "untested", next((one.reason for one in claims), "it claims nothing")
+    sited = {
+        name
+        for part in explanation.parts
+        if any(one.claim == str(part) for one in held)
+        for name in part.variables
+    }
+    lacking = [name for name in explanation.needs if name not in sited]
+    if lacking:
+        k, n = len(explanation.needs) - len(lacking), len(explanation.needs)
+        return "incomplete", f"{k} of {n} variables have a site; none: {', '.join(lacking)}"
+    said = []
+    if idle := [one.claim for one in claims if one.standing == "untested"]:
+        said.append(f"untested: {', '.join(idle)}")
+    for word, label in (("needless", "not needed"), ("unclear", "not shown to be needed")):
+        if named := [one.target for one in needless(tests) if one.standing == word]:
+            said.append(f"{label}: {', '.join(named)}")
+    return ("superfluous", "; ".join(said)) if said else ("stands", "")
+
+
+def left(tests: Sequence[Test]) -> tuple[dict[str, float], dict[str, float]]:
+    """Shares of answers, above chance, and of the logits' variance that are left; at most."""
+    shares = [t for t in tests if isinstance(t, Share) and t.kind in KEPT and t.n]
+    kept = [one for one in shares if not math.isnan(one.kept)]
+    found = {"accuracy": 1 - min((one.kept for one in kept), default=0.0)}
+    most = {"accuracy": 1 - min((one.kept_at_least for one in kept), default=0.0)}
+    matches = [t for t in tests if isinstance(t, Determination) and t.kind == "match"]
+    matches = [t for t in matches if t.decision.verdict != "untested"]
+    if matches:
+        worst = min(matches, key=lambda one: one.value)
+        found["logits"], most["logits"] = 1 - worst.value, 1 - worst.found.low
+    return tuple({name: min(max(x, 0.0), 1.0) for name, x in one.items()} for one in (found, most))  # type: ignore[return-value]
