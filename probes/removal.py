@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mechint.errors import DataError
 from mechint.groups.spectrum import Harmonics, Label
+from mechint.models.at_positions import after_last_mlp, supports
 from mechint.probe.report import Report
 from mechint.probe.results import Effect, Null
 from mechint.probes.words import in_words, named
@@ -246,6 +247,17 @@ def losses_at_mean(
 ) -> Float[np.ndarray, " set"]:
     """`mean_loss` with each set of neurons of `hook` at their `mean`, at every position."""
     n, losses = len(subject.data), list[float]()
+    block = hook.removesuffix(".mlp.hook_post")
+    if supports(subject.model, [hook]) and block == f"blocks.{subject.model.config.depth - 1}":
+        # what the answer reads of the last MLP is its own position
+        stream = f"{block}.hook_resid_post"
+        found = subject.activations([hook, stream], at="answer")
+        change = mean.to(found[hook].dtype) - found[hook]
+        for neurons in map(torch.from_numpy, sets):
+            added = change[:, neurons.to(change.device)]
+            logits = after_last_mlp(subject.model, found[stream], neurons, added)
+            losses.append(mean_loss(subject, logits))
+        return np.array(losses)
     for some in slices(len(sets), max(1, ROWS_AT_ONCE // n)):
         held = torch.zeros(len(sets[some]), len(mean), dtype=torch.bool, device=subject.device)
         for row, neurons in zip(held, sets[some], strict=True):

@@ -12,7 +12,7 @@ import tasks
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.subject import Subject
-from probes.removal import EmbeddingRemoval
+from probes.removal import EmbeddingRemoval, losses_at_mean, mean_loss
 
 P = 5
 
@@ -70,3 +70,21 @@ def test_two_lists_of_tokens_are_removed_together() -> None:
     hooks = [("hook_embed", lambda x, hook: table[one.data.tokens])]
     expected = one.logits(hooks=hooks)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("layers", [1, 2], ids=["last layer", "first of two"])
+def test_neurons_at_their_mean_are_those_of_a_forward_under_a_hook(layers: int) -> None:
+    one = subject(n_layers=layers, normalization_type="LN")
+    hook, draw = "blocks.0.mlp.hook_post", np.random.default_rng(0)
+    mean = one.activation(hook, at="answer").mean(0)
+    sets = [draw.permutation(len(mean))[:size] for size in (1, 5, len(mean), 0)]
+    found = losses_at_mean(one, hook, mean, sets)
+    for loss, neurons in zip(found, sets, strict=True):
+
+        def hold(x: torch.Tensor, hook: Any, neurons: np.ndarray = neurons) -> torch.Tensor:
+            x[..., neurons] = mean[neurons]
+            return x
+
+        expected = mean_loss(one, one.logits(hooks=[(hook, hold)]))
+        assert loss == pytest.approx(expected, rel=1e-5)
+    assert found[-1] == pytest.approx(mean_loss(one)) and found[2] != pytest.approx(found[-1])
