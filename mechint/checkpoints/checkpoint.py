@@ -104,8 +104,15 @@ class Checkpoint(Recorded):
         """Return the subject for probes; `options` are those of `mechint.subject.Subject`.
 
         Its split is the recorded one, so that train and test are those the model was trained with;
-        None where that is not known.
+        None where that is not known. Without options it is one subject, whose activations are kept.
         """
+        return self._subject_with(**options) if options else self._subject
+
+    @cached_property
+    def _subject(self) -> Subject:
+        return self._subject_with()
+
+    def _subject_with(self, **options: Any) -> Subject:
         return Subject(
             self.model,
             self.task,

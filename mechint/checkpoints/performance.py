@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +20,7 @@ from torch import Tensor
 from mechint.checkpoints.reader import Assumption
 from mechint.errors import counted
 from mechint.subject import Subject
+from mechint.subject.cache import model_version
 from mechint.task import IGNORE
 
 CHANCE_LEVEL = 1e-3
@@ -166,7 +168,27 @@ def measure(
     """Accuracy and loss on the subject's data, and on its splits where they are known; None where
     there is no task or it reads no answers. A subject that says no more than the last of its
     answers is asked about all of them.
+
+    Cost: one forward over the subject's data, and nothing for a subject that was measured with the
+    same split since its model's last edit.
     """
+    version = model_version(subject.model)
+    last = _MEASURED.get(subject)
+    if last is not None and last[0] == version and last[1] is split:
+        return last[2]
+    found = _measure(subject, split)
+    _MEASURED[subject] = version, split, found
+    return found
+
+
+_MEASURED: WeakKeyDictionary[Subject, tuple[Any, Any, SplitPerformance | None]] = (
+    WeakKeyDictionary()
+)
+
+
+def _measure(
+    subject: Subject, split: Mapping[str, Int[Tensor, " _index"]] | None
+) -> SplitPerformance | None:
     task = subject.task
     if task is None or subject.data.targets.is_floating_point():
         return None

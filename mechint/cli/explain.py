@@ -159,12 +159,12 @@ def _over_steps(
 
     with counting("explaining") as report:
         table = runs(path).over_steps().explain(family, seed=seed, answer=answer, examples=n)
-        rows = table.rows(report)
-    if as_json:
-        print_json(to_jsonable({"schema": 1, "path": str(path), "rows": rows}))
-        return 0
-    for line in steps_lines(rows):
-        _print(line, 43 if line[:1] == " " else 2)
+        if as_json:
+            rows = table.rows(report)
+            print_json(to_jsonable({"schema": 1, "path": str(path), "rows": rows}))
+            return 0
+        for line in steps_lines(table.each(report)):
+            _print(line, 43 if line[:1] == " " else 2)
     return 0
 
 

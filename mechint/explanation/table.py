@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -55,12 +55,14 @@ class BestExplanation(Probe):
         return self.result(metrics=metrics, findings=(finding,))
 
 
-def steps_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line per checkpoint of a run, of rows of `runs.over_steps().explain()`, and then from
-    which step on the program stands and since when each of its blocks is there.
+def steps_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """One line per checkpoint of a run, of rows of `runs.over_steps().explain()`, as they come, and
+    then from which step on the program stands and since when each of its blocks is there.
     """
-    lines = [f"{'step':>8}  {'test':>6}  {'standing':<12} {'unaccounted':>11}  program"]
+    yield f"{'step':>8}  {'test':>6}  {'standing':<12} {'unaccounted':>11}  program"
+    shown: list[Mapping[str, Any]] = []
     for row in rows:
+        shown.append(row)
         left, right = row.get("explain.unaccounted"), row.get("test.accuracy")
         said = row.get("explain.error") or row["explain.name"]
         if row.get("explain.standing") in ("refused", "untested"):
@@ -68,8 +70,9 @@ def steps_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         share = "" if left is None else f"{left:.1%}"
         test = "" if right is None else f"{right:.1%}"
         standing = row.get("explain.standing", "–")
-        lines.append(f"{row['step']:>8,}  {test:>6}  {standing:<12} {share:>11}  {said}")
-    return [*lines, "", *_since(rows)]
+        yield f"{row['step']:>8,}  {test:>6}  {standing:<12} {share:>11}  {said}"
+    yield ""
+    yield from _since(shown)
 
 
 def _since(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,16 +141,37 @@ class Runs:
         A model that a probe refuses, or whose weights change meanwhile because its run goes on, has
         the reason under ``NAME.error``; the others go on.
         """
+        rows = list(self.each(progress))
+        return [_without_constants(row, rows) for row in rows]
+
+    def each(self, progress: Count | None = None) -> Iterator[dict[str, Any]]:
+        """The rows one by one, each as soon as it and those before it are measured; the settings in
+        which no row differs are left in.
+
+        progress: as of `rows`.
+        """
         # no row has the step of other weights than those that were measured
         before = [entry.weights_changed() for entry in self.entries]
         rows = [entry.describe() for entry in self.entries]
-        measured = self._measured(progress or (lambda done, of, name: None))
-        for place, (entry, then) in enumerate(zip(self.entries, before, strict=True)):
-            if entry.weights_changed() != then:
-                names = {column.partition(".")[0] for column in measured[place]}
-                measured[place] = {f"{name}.error": CHANGING for name in names}
-        rows = [row | columns for row, columns in zip(rows, measured, strict=True)]
-        return [_without_constants(row, rows) for row in rows]
+        jobs = [
+            (index, entry, measurement)
+            for index, entry in enumerate(self.entries)
+            for measurement in self.measurements
+        ]
+        missing = [len(self.measurements)] * len(rows)
+        columns: list[dict[str, Any]] = [{} for _ in rows]
+        shown = 0
+        outcomes = measure_all(jobs, self.workers)
+        for done in range(len(jobs) + 1):
+            while shown < len(rows) and not missing[shown]:
+                yield rows[shown] | self._checked(shown, columns[shown], before[shown])
+                shown += 1
+            if done < len(jobs):
+                index, found = next(outcomes)
+                columns[index].update(found)
+                missing[index] -= 1
+                if progress is not None:
+                    progress(done + 1, len(jobs), self.entries[index].name)
 
     def frame(self, progress: Count | None = None) -> pd.DataFrame:
         """The table as a DataFrame, one row per model."""
@@ -180,18 +201,11 @@ class Runs:
         return figure_of(rows, x, [y] if isinstance(y, str) else list(y), color)
 
     # --- measuring --------------------------------------------------------------------------------
-    def _measured(self, progress: Count) -> list[dict[str, Any]]:
-        """The probe columns of every entry, from the cache where they are there."""
-        jobs = [
-            (index, entry, measurement)
-            for index, entry in enumerate(self.entries)
-            for measurement in self.measurements
-        ]
-        columns: list[dict[str, Any]] = [{} for _ in self.entries]
-        for done, (index, found) in enumerate(measure_all(jobs, self.workers), start=1):
-            columns[index].update(found)
-            progress(done, len(jobs), self.entries[index].name)
-        return columns
+    def _checked(self, index: int, columns: dict[str, Any], before: int | None) -> dict[str, Any]:
+        """The probe columns of an entry; errors in their place where its weights changed since."""
+        if self.entries[index].weights_changed() == before:
+            return columns
+        return {f"{column.partition('.')[0]}.error": CHANGING for column in columns}
 
 
 def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -101,7 +101,8 @@ def counting(title: str) -> Iterator[Count]:
     out, start = console(err=True), time.monotonic()
     last, now = start, (0, 1, "")
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+    shown = {"disable": not out.is_terminal, "redirect_stdout": sys.stdout.isatty()}
+    with Progress(*columns, console=out, transient=True, **shown) as bar:
         entry = bar.add_task(title, total=None)
 
         def show(done: int, of: int, text: str) -> None:

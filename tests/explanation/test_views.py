@@ -220,7 +220,7 @@ def test_steps_say_since_when_a_program_and_its_blocks_are_there() -> None:
         return {"step": step, **{f"explain.{name}": value for name, value in found.items()}}
 
     def said(*rows: dict[str, object]) -> list[str]:
-        return steps_lines(rows)[len(rows) + 2 :]
+        return [*steps_lines(rows)][len(rows) + 2 :]
 
     early, late = row(10, "incomplete", "3"), row(30, "stands", "3", "4")
     assert said(row(0, "refused"), early, row(20, "stands", "3", "4"), late) == [
@@ -235,4 +235,4 @@ def test_steps_say_since_when_a_program_and_its_blocks_are_there() -> None:
     assert said(row(0, "refused")) == [
         "No program stands at any kept step. At the last one: refused: why."
     ]
-    assert steps_lines([row(0, "refused")])[1].endswith("why")
+    assert [*steps_lines([row(0, "refused")])][1].endswith("why")

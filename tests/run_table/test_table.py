@@ -152,6 +152,21 @@ def test_subjects_and_files_opened_by_a_function_are_rows(folder: Path) -> None:
     assert mechint.runs(subjects["m0"]).rows()[0]["name"] == "model-0"
 
 
+def test_rows_come_as_soon_as_they_are_measured(folder: Path) -> None:
+    opened = list[Path]()
+
+    def opener(path: Path) -> mechint.Subject:
+        opened.append(path)
+        return mechint.load(path)
+
+    files = sorted(folder.glob("d16/*/ckpt.pt"))
+    table = mechint.runs(files, opener=opener).probe("embedding", permutations=19)
+    rows = table.each()
+    first = next(rows)
+    assert opened == files[:1] and first["embedding.verdict"]
+    assert [first, *rows] == list(table.each()) and len(opened) == 2 * len(files)
+
+
 class Deadly(Entry):
     """A model that is too large for the process that opens it."""
 
