@@ -149,7 +149,7 @@ def few_sums(rows: Rows) -> Found:
     "bootstrap,",
     bar=below(0.75),
     control="at least 3 runs of each arm get there",
-    cost="0.5 core-hours: 16 and 24 runs",
+    cost="0.4 core-hours: 16 runs an arm",
     fresh=True,
 )
 def faster(rows: Rows) -> Found:

@@ -192,7 +192,7 @@ def fresh(train: Mapping[str, Any]) -> list[PlannedRun]:
     late, early = {**train, **LEARNED}, {**train, **EARLY_STOP}
     return [
         *triplets("MAX+MED+ADD", SUMS, 64, 16, late, first=FRESH),
-        *triplets("ADD", ("ADD",), 64, 24, late, first=FRESH),
+        *triplets("ADD", ("ADD",), 64, 16, late, first=FRESH),
         *triplets("ADD, early stop", ("ADD",), 64, 48, early, first=FRESH, stage=1),
     ]
 

@@ -15,7 +15,7 @@ from mechint.studies.whether_not_when.figures import draw
 from mechint.training import Run
 
 SOLVED = 0.9
-WIDE = {"normal": (16, 24), "torch": (16, 16)}
+WIDE = {"normal": (16, 16), "torch": (16, 16)}
 """Mixtures and models of sums alone, 64 wide; the latter are those of the half-learned study."""
 
 NARROW = {"laptop": 12, "overnight": 48, "full": 192}

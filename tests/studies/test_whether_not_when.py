@@ -1,0 +1,82 @@
+"""Verdicts of the study of when sums are solved, on planted outcomes, and its curves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from mechint.studies.rows import Rows
+from mechint.studies.whether_not_when.claims import ALONE, CLAIMS, MIXTURE, WIDTHS
+from mechint.studies.whether_not_when.figures import draw, unsolved
+from mechint.studies.whether_not_when.plan import SOLVED, plan
+from tests.studies.planted import Cases, check, held
+
+
+def plant(
+    n: int = 24,
+    mixture: float = 0.95,
+    alone: float = 0.4,
+    ratio: float = 1.0,
+    torch: float = 0.2,
+    widths: tuple[int, ...] = WIDTHS,
+) -> Rows:
+    """Runs of both arms at every width: the shares that solve, and the factor between their times;
+    torch: the mixture's share from PyTorch's initialization.
+    """
+    rows: list[dict[str, Any]] = []
+    for width in widths:
+        for init, share in (("normal", mixture), ("torch", torch)):
+            for arm, of, factor in ((MIXTURE, share, ratio), (ALONE, alone, 1.0)):
+                for seed in range(n):
+                    at = factor * (1000.0 + 20 * (seed % 5)) if seed < of * n else math.inf
+                    row = {"arm": arm, "seed": seed, "init": init, "width": width}
+                    rows.append({**row, "steps": 5000, "solved_at": at})
+    return Rows(rows)
+
+
+NONE, ALL = {"mixture": 0.0, "alone": 0.0, "torch": 0.0}, {"mixture": 1.0, "alone": 1.0}
+CASES: Cases = {
+    "a1": ({"mixture": 0.1, "alone": 0.9}, NONE),
+    "a2": ({"mixture": 0.1, "alone": 0.9}, ALL),
+    "b1": ({"ratio": 0.5}, {"alone": 0.08}),
+    "b2": ({"ratio": 2.0}, {"alone": 0.08}),
+    "c1": ({"torch": 1.0, "alone": 0.3}, NONE),
+    "c2": ({"torch": 1.0, "alone": 0.3}, NONE),
+}
+
+
+@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
+def test_verdicts(id: str) -> None:
+    check("whether-not-when", id, plant, CASES)
+
+
+def test_a_width_that_is_not_trained_leaves_the_claim_over_widths_open() -> None:
+    wide = plant(widths=(64,))
+    assert held("whether-not-when", "a1", wide).verdict == "supported"
+    assert held("whether-not-when", "a2", wide).verdict == "not run"
+
+
+def test_a_share_that_rises_does_not_make_those_that_solve_faster() -> None:
+    found = held("whether-not-when", "b1", plant(mixture=1.0, alone=0.2))
+    assert found.verdict == "supported" and found.value == pytest.approx(1.0, abs=0.05)
+
+
+def test_curves_of_survival_are_counts() -> None:
+    times = [300.0, 100.0, math.inf, 300.0]
+    x, y = unsolved(times, 500.0)
+    for step in (50.0, 200.0, 400.0):
+        at = max(i for i, corner in enumerate(x) if corner <= step)
+        assert y[at] == pytest.approx(sum(time > step for time in times) / 4)
+    figures = draw(plant(widths=(16, 64)))
+    assert len(figures) == 4 and "N(0, 0.02), 64 wide" in figures
+
+
+def test_the_widest_runs_of_sums_alone_are_those_of_the_half_learned_study() -> None:
+    from mechint.studies.half_learned.plan import plan as other
+
+    ours = {one.name: one.spec for one in plan("laptop")}
+    shared = [one for one in other("laptop") if one.labels["arm"] == ALONE]
+    assert shared and all(ours[one.name] == one.spec for one in shared)
+    assert SOLVED == 0.9
