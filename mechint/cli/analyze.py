@@ -97,6 +97,11 @@ if TYPE_CHECKING:
 @click.option("--full", is_flag=True, help="Print every finding and every number.")
 @click.option("--over-steps", is_flag=True, help="One row per kept checkpoint of every run.")
 @click.option(
+    "--trust-kept",
+    is_flag=True,
+    help="Take audits and tables that somebody else kept in a run as they are; every view says so.",
+)
+@click.option(
     "--transition",
     metavar="NAME",
     help="Of a table: where along this setting (d_model, say) test accuracy passes one half.",
@@ -154,6 +159,7 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
         which,
         click.get_current_context().meta.get(PLUGINS, ()),
         names,
+        trust_kept=given["trust_kept"],
     )
     if given["ablated"]:
         return show_ablation(opening, given["ablated"], given["as_json"])
@@ -276,7 +282,8 @@ def audits_of(
 
     in_run = opened.path != opening.path
     there = in_run and not explained
-    if there and (kept := kept_audits(opening.path, opened.path, subject.answer)):
+    place = (opening.path, opened.path, subject)
+    if there and (kept := kept_audits(*place, seed=opening.seed, trusted=opening.trust_kept)):
         return kept
     with spinner(f"explaining {opening.path}"):
         from mechint.account.analysis import audits_where_nothing_leads
@@ -289,7 +296,7 @@ def audits_of(
             made = audits_where_nothing_leads(unasked, subject, opening.seed)
         audits = tuple(one.to_dict() for one in made)
     if in_run and audits:
-        keep_audits(opening.path, opened.path, subject.answer, audits)
+        keep_audits(*place, audits, seed=opening.seed)
     return audits
 
 
@@ -371,40 +378,57 @@ def keep(found: Analysis) -> None:
     """
     from mechint.report import PAGE
     from mechint.report.page import LAST
+    from mechint.run_table import Entry
+    from mechint.run_table.cache import stamp_of
     from mechint.system.files import digest_of, write_text
+    from mechint.system.kept import signed
     from mechint.system.locks import is_ours
 
     run, answer = found.opening.path, found.subject.answer
     if not is_ours(run):
         return
+    entry = Entry(run, run.name)
     ending = "" if answer == LAST else f".answer-{answer}"
     results = {f"{name}{ending}": result for name, result in found.account.results.items()}
     weights = digest_of(found.opened.path)
     try:
         for name, result in results.items():
             checkpoint = {**(result.provenance.get("checkpoint") or {}), "sha256": weights}
-            provenance = {**result.provenance, "checkpoint": checkpoint}
-            text = dataclasses.replace(result, provenance=provenance).to_json()
+            stamp = stamp_of(entry, PROBES[result.probe])
+            provenance = {**result.provenance, "checkpoint": checkpoint, "stamp": stamp}
+            said = json.loads(dataclasses.replace(result, provenance=provenance).to_json())
+            text = json.dumps(signed({**said, "file": f"{name}.json"}))
             write_text(run / "probes" / f"{name}.json", text, within=run)
-        page = report_page(found, None, kept(run, weights), results)
+        page = report_page(found, None, kept(run, weights, found.subject), results)
         write_text(run / PAGE, json.dumps(page.to_dict()), within=run)
     except RunError as error:
         print_error(f"warning: results are not kept in the run: {error}")
 
 
-def kept(run: Path, weights: str) -> dict[str, ProbeResult]:
-    """Earlier results of the same weights that the run keeps, by probe; damaged ones are left
-    out.
+def kept(run: Path, weights: str, subject: Subject) -> dict[str, ProbeResult]:
+    """Earlier results that this user kept of the same weights, task and sources, by probe; all
+    others are left out.
     """
     from mechint.probe.results import ProbeResult
-    from mechint.system.files import read_bytes
+    from mechint.run_table import Entry
+    from mechint.run_table.cache import stamp_of
+    from mechint.system.files import read_json, refuse_links
+    from mechint.system.kept import MARK, is_signed
 
     found: dict[str, ProbeResult] = {}
+    entry, task = Entry(run, run.name), subject.provenance["task"]
     for file in sorted((run / "probes").glob("*.json")):
         try:
-            result = ProbeResult.from_json(read_bytes(file).decode("utf-8"))
-            if result.provenance["checkpoint"]["sha256"] == weights:
+            refuse_links(file, run)
+            said = read_json(file)
+            if not is_signed(said) or said["file"] != file.name:
+                continue
+            plain = {key: value for key, value in said.items() if key not in (MARK, "file")}
+            result = ProbeResult.from_json(json.dumps(plain))
+            made, stamp = result.provenance, stamp_of(entry, PROBES[result.probe])
+            same = made["checkpoint"]["sha256"] == weights and made["stamp"] == stamp is not None
+            if same and made["task"] == task:
                 found[file.stem] = result
-        except (MechintError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (MechintError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return found

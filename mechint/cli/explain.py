@@ -128,7 +128,7 @@ def explain(
         from mechint.explanation.kept import keep_audits
 
         try:
-            keep_audits(path, opened.path, subject.answer, audits)
+            keep_audits(path, opened.path, subject, audits, seed=seed, examples=n)
         except RunError as error:
             print_error(f"warning: the audits are not kept in the run: {error}")
     if out is not None:

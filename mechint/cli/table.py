@@ -49,7 +49,8 @@ def _asked(paths: Sequence[Path], opening: Opening, over_steps: bool, workers: i
     for name in opening.probes:
         given = options.get(name, {})
         table = table.probe(name, seed=opening.seed, answer=opening.answer, **given)
-    return table if opening.probes else table.kept()
+    table = table if opening.probes else table.kept()
+    return table.trusting() if opening.trust_kept else table
 
 
 def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) -> int:
@@ -178,6 +179,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     from mechint.report._render import show
     from mechint.run_table.page import (
         MAX_SETTINGS,
+        kept_note,
         main_columns,
         settings_of,
         text_columns,
@@ -197,6 +199,8 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     out = console()
     if verdict := verdict_of_table(rows, probes):
         out.print(f"{verdict}\n", style="bold", markup=False, highlight=False)
+    if note := kept_note(rows):
+        out.print(f"{note}\n", markup=False, highlight=False)
     # on a terminal a name breaks at its dots, and what does not fit is left to --csv
     heads = {name: name.split(".") if out.is_terminal else [name] for name in columns}
     widths = {name: max(map(len, [*cells[name], *heads[name]])) for name in columns}

@@ -5,7 +5,8 @@
 
 A file is named by the probe, its settings and the weights, and says what else the numbers depend
 on: the code of probe, task and mechint, the run's configuration, and the files that the task reads.
-A file that says anything else than what is asked for is measured again.
+A file that says anything else than what is asked for, or that this user did not keep, is measured
+again.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,15 @@ from mechint.errors import MechintError, RunError
 from mechint.probe.results import Figure
 from mechint.registry import TASKS
 from mechint.run_table.entries import CONFIG, Entry
-from mechint.system.files import cache_directory, digest_of, read_json, refuse_links, write_text
+from mechint.system.files import cache_directory, read_json, refuse_links, write_text
+from mechint.system.kept import (
+    UNVERIFIED,
+    code_of,
+    current_digest_of,
+    files_in,
+    is_signed,
+    signed,
+)
 from mechint.system.locks import is_ours
 from mechint.system.packages import package_of
 
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
     from mechint.run_table.measuring import Measurement
 
 FOLDER = "probes/table"
+KEPT = "kept"
+"""The column of a probe that says where its numbers were not measured by this user."""
 CELLS = (str, int, float, list, dict, NoneType)
 """Types of the values of a column."""
 _warned = False
@@ -46,7 +55,7 @@ def place_of(entry: Entry, key: Mapping[str, Any]) -> Path | None:
     if not entry.is_run:
         return None
     try:
-        weights = _digest_of(entry.weights)
+        weights = current_digest_of(entry.weights)
     except OSError:
         return None
     text = json.dumps({**key, "weights": weights}, sort_keys=True)
@@ -57,19 +66,37 @@ def place_of(entry: Entry, key: Mapping[str, Any]) -> Path | None:
 
 def read(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:
     """Read what the measurement gave on a run: "columns" and "figures" (None where none were kept);
-    None where nothing is kept, or something that the numbers depend on has changed.
+    None where nothing is kept by this user, or something that the numbers depend on has changed.
+
+    Where the measurement trusts what others kept, a file in the run of the same weights, probe and
+    settings is enough, and the column ``PROBE.kept`` says so.
     """
-    key, file = measurement.key, place_of(entry, measurement.key)
+    place = place_of(entry, measurement.key)
+    if place is None:
+        return None
+    found = _read(place, entry, measurement)
+    if found is None and measurement.trusted:
+        found = _read(entry.path / FOLDER / place.name, entry, measurement, trusted=True)
+        if found is not None:
+            note = {f"{measurement.probe.name}.{KEPT}": UNVERIFIED}
+            return {**found, "columns": found["columns"] | note}
+    return found
+
+
+def _read(
+    file: Path, entry: Entry, measurement: Measurement, *, trusted: bool = False
+) -> dict[str, Any] | None:
+    key = measurement.key
     try:
-        if file is None:
-            return None
         refuse_links(file, entry.path if entry.path in file.parents else file.parent)
         kept = read_json(file)
         columns, figures = kept["columns"], kept["figures"]
         own = all(name.startswith(f"{key['probe']}.") for name in columns)
         stamp = stamp_of(entry, type(measurement.probe))
-        same = kept["key"] == json.loads(json.dumps(key)) and kept["stamp"] == stamp is not None
-        if not same or not own or not all(isinstance(one, CELLS) for one in columns.values()):
+        same = kept["stamp"] == stamp is not None and kept["file"] == file.name and is_signed(kept)
+        if kept["key"] != json.loads(json.dumps(key)) or not (same or trusted):
+            return None
+        if not own or not all(isinstance(one, CELLS) for one in columns.values()):
             return None
         if figures is not None:
             figures = {name: Figure.from_dict(one) for name, one in figures.items()}
@@ -93,10 +120,11 @@ def keep(
     if file is None or stamp is None:
         return
     drawn = None if figures is None else {name: one.to_dict() for name, one in figures.items()}
-    kept = {"key": measurement.key, "stamp": stamp, "columns": dict(columns), "figures": drawn}
+    kept = {"file": file.name, "key": measurement.key, "stamp": stamp}
+    kept |= {"columns": dict(columns), "figures": drawn}
     within = entry.path if entry.path in file.parents else None
     try:
-        write_text(file, json.dumps(kept), within=within)
+        write_text(file, json.dumps(signed(kept)), within=within)
     except RunError as error:
         if not _warned:
             _warned = True
@@ -120,48 +148,12 @@ def stamp_of(entry: Entry, probe: type) -> str | None:
     try:
         config = read_json(entry.path / CONFIG)
         task = TASKS[config["task"]["name"]]
-        files = [_digest_of(file) for file in _files_in(config["task"]["parameters"])]
+        files = [current_digest_of(file) for file in files_in(config["task"]["parameters"])]
     except (MechintError, KeyError, TypeError, OSError):
         return None
     owners = (package_of(probe.__module__), package_of(task.__module__), "mechint")
-    codes = [_code_of(owner) for owner in owners]
+    codes = [code_of(owner) for owner in owners]
     if None in codes:
         return None
     text = json.dumps([codes, files, config, mechint.__version__], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _files_in(value: Any) -> Iterator[Path]:
-    """The files that are named in the parameters of a task."""
-    if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _files_in(one)
-    elif isinstance(value, str) and len(value) < 4096 and "\0" not in value:
-        with contextlib.suppress(OSError):
-            if Path(value).is_file():
-                yield Path(value)
-
-
-@cache
-def _code_of(package: str) -> str | None:
-    """Digest of the sources of a package, or of the files beside a module that stands alone; None
-    where it has no source.
-    """
-    source = getattr(sys.modules.get(package), "__file__", None)
-    if source is None or not Path(source).is_file():
-        return None
-    file, digest = Path(source), hashlib.sha256()
-    within = file.parent.rglob("*.py") if file.name == "__init__.py" else file.parent.glob("*.py")
-    for one in sorted(within):
-        digest.update(f"\0{one.name}\0".encode() + one.read_bytes())
-    return digest.hexdigest()
-
-
-@cache
-def _digest(path: Path, size: int, changed: int) -> str:
-    return digest_of(path)
-
-
-def _digest_of(path: Path) -> str:
-    stat = path.stat()
-    return _digest(path, stat.st_size, stat.st_mtime_ns)

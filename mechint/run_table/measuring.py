@@ -27,7 +27,8 @@ class Measurement:
     """A probe with its settings and seed, as columns of the table.
 
     answer: which one is asked about, the subject's own choice when None; kept_only: show what is
-    kept of the runs, and measure nothing; figures: keep the probe's figures too.
+    kept of the runs, and measure nothing; figures: keep the probe's figures too; trusted: take what
+    others kept in their runs as it is.
     """
 
     probe: Probe
@@ -35,6 +36,7 @@ class Measurement:
     answer: Which | None = None
     kept_only: bool = False
     figures: bool = False
+    trusted: bool = False
 
     @classmethod
     def of(cls, name: str, *, seed: int = 0, answer: Any = None, **settings: Any) -> Measurement:
@@ -95,7 +97,10 @@ def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | Non
     kept = cache.read(entry, measurement)
     if kept is None or (measurement.figures and kept["figures"] is None):
         return {} if measurement.kept_only else None
-    return kept["columns"]
+    columns = kept["columns"]
+    if measurement.kept_only and measurement.probe != type(measurement.probe)():
+        columns.pop(f"{measurement.probe.name}.verdict", None)
+    return columns
 
 
 def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint import figures
-from mechint.errors import ParameterError, percent
+from mechint.errors import ParameterError, counted, percent
 from mechint.figures import Figure, Panel
 from mechint.probe.results import Table
 from mechint.registry import PROBES
 from mechint.report.page import Page, Section
+from mechint.run_table.cache import KEPT
 from mechint.run_table.dynamics import by_path, evaluations_of, first_passages
 from mechint.run_table.entries import Row, check_column, in_words, is_number, is_setting
+from mechint.system.kept import UNVERIFIED
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
@@ -62,6 +64,7 @@ def page_of_table(
         sections,
         kicker="table",
         verdict=verdict_of_table(rows, probes) or (_learned(rows) if steps else ""),
+        caveat=kept_note(rows),
         hero=drawn.get("test.accuracy"),
         quality=_quality(evaluations_of(rows) if steps else rows),
         facts={
@@ -117,34 +120,56 @@ def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
 
 
 def _probes_of(row: Row) -> list[str]:
-    return [name.removesuffix(".verdict") for name in row if name.endswith(".verdict")] + [
+    """The probes that gave the row columns, or the reason for which they gave none."""
+    heads = (name.partition(".") for name in row)
+    found = [head for head, _, rest in heads if rest == "verdict" or (rest and head in PROBES)]
+    return found + [
         name.removesuffix(".error")
         for name, value in row.items()
         if name.endswith(".error") and isinstance(value, str)  # a metric may be called an error too
     ]
 
 
+def kept_note(rows: Sequence[Row]) -> str:
+    """The probes and number of models whose numbers somebody else kept; "" where all are ours."""
+    counts = Counter(
+        name.removesuffix(f".{KEPT}")
+        for row in rows
+        for name in row
+        if name.endswith(f".{KEPT}") and row[name] == UNVERIFIED
+    )
+    told = ", ".join(f"{name} of {counted(n, 'model')}" for name, n in counts.items())
+    return f"{told}: {UNVERIFIED}" if told else ""
+
+
 def text_columns(rows: Sequence[Row], probe: str) -> list[str]:
     """The probe's columns that hold words, such as the mechanism, and differ between the rows."""
-    skipped = (f"{probe}.verdict", f"{probe}.error")
+    skipped = (f"{probe}.verdict", f"{probe}.error", f"{probe}.{KEPT}")
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(f"{probe}."))
     held = {name: {row[name] for row in rows if isinstance(row.get(name), str)} for name in names}
     return [name for name in names if name not in skipped and len(held[name]) > 1]
 
 
 def verdict_of_table(rows: Sequence[Row], probes: Sequence[str]) -> str:
-    """A line per probe: of how many models it says yes, and by which mechanism."""
-    noun = "checkpoints" if over_steps(rows) else "models"
+    """A line per probe: of how many models it says yes, and by which mechanism. Models of which it
+    can say neither yes nor no, since they have not learned for one, are counted apart.
+    """
+    noun = "checkpoint" if over_steps(rows) else "model"
     lines = []
     for probe in probes[:MAX_LINES]:
-        asked = sum(row.get(f"{probe}.verdict") in OUTCOMES for row in rows)
-        if not asked:
+        verdicts = Counter(row.get(f"{probe}.verdict") for row in rows)
+        decided, unclear = verdicts["yes"] + verdicts["no"], verdicts["unclear"]
+        if not decided + unclear:
             continue  # outdated, or not measured
+        if not decided:
+            lines.append(f"{probe} cannot tell of any of {counted(unclear, noun)}.")
+            continue
         yes = [row for row in rows if row.get(f"{probe}.verdict") == "yes"]
         kinds = Counter(str(row.get(f"{probe}.mechanism")) for row in yes)
         words = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
         named = f": {words}" if yes and f"{probe}.mechanism" in yes[0] else ""
-        lines.append(f"{probe} says yes for {len(yes)} of {asked} {noun}{named}.")
+        rest = f"; unclear of {unclear}" if unclear else ""
+        lines.append(f"{probe} says yes for {len(yes)} of {counted(decided, noun)}{named}{rest}.")
     return "\n".join(lines)
 
 
@@ -215,7 +240,11 @@ def _models(rows: Sequence[Row], probes: Sequence[str]) -> Section:
 def _measured(
     rows: Sequence[Row], probe: str, stepped: Mapping[str, Figure] | None = None
 ) -> Section:
-    statuses = [row.get(f"{probe}.verdict") or "not measured" for row in rows]
+    other = "with other settings than its own"
+    statuses = [
+        row.get(f"{probe}.verdict") or (other if probe in _probes_of(row) else "not measured")
+        for row in rows
+    ]
     counts = {name: statuses.count(name) for name in (*OUTCOMES, *statuses)}
     noun = "checkpoints" if over_steps(rows) else "models"
     found = ", ".join(f"{name} in {count}" for name, count in counts.items() if count)

@@ -85,7 +85,8 @@ class Runs:
         """The table with the probes that its runs were measured by before; nothing is measured.
 
         Where a probe was run with several settings, those that most runs share. What another
-        version of a probe gave is left out.
+        version of a probe gave is left out, and so is the verdict of a probe whose settings were
+        not its own: with few permutations, say, it may be "unclear" of any model.
         """
         counts: Counter[str] = Counter()
         for entry in {entry.path: entry for entry in self.entries}.values():
@@ -99,6 +100,13 @@ class Runs:
             chosen.setdefault(found.probe.name, replace(found, kept_only=True))
         ordered = [chosen[name] for name in sorted(chosen)]
         return replace(self, measurements=(*self.measurements, *ordered))
+
+    def trusting(self) -> Runs:
+        """The table that takes what others kept in their runs as it is, and says so in the column
+        ``PROBE.kept``.
+        """
+        trusted = (replace(one, trusted=True) for one in self.measurements)
+        return replace(self, measurements=tuple(trusted))
 
     def over_steps(self) -> Runs:
         """One row per kept checkpoint of every run, in place of one per run; training metrics stand

@@ -217,7 +217,8 @@ def test_the_page_of_a_run_names_the_answer_that_each_part_asked_about(
     subject = composition(n=3, k=2, hops=(2,)).subject
     saved = {"config": subject.model.config, "weights": subject.model.weights()}
     save_checkpoint(tmp_path / "ckpt.pt", **saved, task=subject.task, step=0, metrics={})
-    (tmp_path / "config.json").write_text("{}")
+    task = {"name": "composition", "parameters": subject.task.to_dict()}
+    (tmp_path / "config.json").write_text(json.dumps({"task": task}))
     with locked(tmp_path):  # a run of this user's
         pass
     asked = ("analyze", tmp_path, "--probe", "gradients", "--set")

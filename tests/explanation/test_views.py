@@ -146,7 +146,7 @@ def test_the_verdict_and_the_report_of_a_run_begin_with_the_audits_that_it_keeps
     CliRunner().invoke(main, ["explain", str(run), "--claim", "L0 resid_mid @ 0 holds answer"])
     assert json.loads((run / "explanation.json").read_text()) == kept
     # of other weights nothing is kept
-    kept["sha256"] = "0" * 64
+    kept["origin"]["weights"] = "0" * 64
     (run / "explanation.json").write_text(json.dumps(kept))
     assert verdict() == plain
     (run / "explanation.json").write_text("[" * 9)

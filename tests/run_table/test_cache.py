@@ -18,6 +18,8 @@ from mechint.registry import PROBES, TASKS
 from mechint.registry.plugins import PLUGINS, load_plugin
 from mechint.run_table import Entry, cache
 from mechint.run_table.measuring import Measurement
+from mechint.run_table.page import page_of_table
+from mechint.system.kept import MARK, UNVERIFIED, code_of
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
 BRIEF = {"steps": 4, "evaluate_every": 2, "checkpoints": "last"}
@@ -89,6 +91,11 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a list": lambda run: kept(run).write_text("[3]"),
     "half of it": lambda run: kept(run).write_bytes(kept(run).read_bytes()[:40]),
     "figures that are none": lambda run: edit(run, lambda one: one.update(figures={"a": 3})),
+    "another number": lambda run: edit(
+        run, lambda one: one["columns"].update({"embedding.verdict": "forged"})
+    ),
+    "nothing that proves who wrote it": lambda run: edit(run, lambda one: one.pop(MARK)),
+    "another user": lambda run: edit(run, lambda one: one.update({MARK: "0" * 64})),
     "a link": lambda run: [kept(run).rename(run / "x"), kept_link(run)],
 }
 
@@ -116,6 +123,42 @@ def test_a_kept_file_that_says_something_else_is_measured_again(
     assert row["path"] == str(run)
 
 
+def test_what_another_user_kept_is_shown_where_it_is_trusted_and_says_so(
+    run: Path, opened: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = mechint.runs(run).probe("embedding")
+    first = table.rows()[0]
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another user"))
+    (run / ".lock").unlink()  # the run is somebody else's
+    assert mechint.runs(run).kept().rows()[0].get("embedding.verdict") is None
+    assert table.trusting().rows()[0] == first | {"embedding.kept": UNVERIFIED}
+    assert len(opened) == 1
+    assert table.rows()[0] == first and len(opened) == 2
+    page = page_of_table(table.trusting().rows(), "one run")
+    assert page.caveat == "" and "embedding.kept" not in table.trusting().rows()[0]  # ours by now
+
+
+def test_a_kept_file_is_of_its_own_weights_alone(run: Path, opened: list[Path]) -> None:
+    """Renamed to where other weights would look, even what this user kept is measured again."""
+    table = mechint.runs(run).probe("embedding")
+    table.rows()
+    entry, measurement = table.entries[0], table.measurements[0]
+    place = kept(run).rename(run / "kept")
+    data = (run / "ckpt.pt").read_bytes()
+    (run / "ckpt.pt").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    there = cache.place_of(entry, measurement.key)
+    assert there is not None
+    place.rename(there)
+    assert cache.read(entry, measurement) is None
+
+
+def test_a_cheap_measurement_gives_no_verdict_unasked(run: Path) -> None:
+    mechint.runs(run).probe("embedding", permutations=19).rows()
+    (row,) = mechint.runs(run).kept().rows()
+    assert "embedding.verdict" not in row and any(one.startswith("embedding.") for one in row)
+    assert "yes" not in (page_of_table([row], "one run").verdict or "")
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for a probe and a task of one's own."""
@@ -138,7 +181,7 @@ def test_another_source_of_the_probe_is_another_measurement(run: Path, own: Path
         if "widths" in PROBES:
             PROBES.remove("widths")
         load_plugin(f"{file}:Widths")
-        cache._code_of.cache_clear()
+        code_of.cache_clear()
         (row,) = mechint.runs(run).probe("widths").rows()
         found.append(row["widths.d_model"])
     assert found == [16.0, 17.0]
@@ -188,7 +231,7 @@ def test_what_is_kept_of_other_code_is_left_out(run: Path, monkeypatch: pytest.M
     (row,) = table.rows()
     (shown,) = mechint.runs(run).kept().rows()
     assert shown == row
-    monkeypatch.setattr(cache, "_code_of", lambda package: f"another {package}")
+    monkeypatch.setattr(cache, "code_of", lambda package: f"another {package}")
     (shown,) = mechint.runs(run).kept().rows()
     assert not any(name.startswith("embedding.") for name in shown)
     assert mechint.runs(run).probe("embedding").rows() == [row]
