@@ -184,3 +184,17 @@ def test_real_results_have_an_account_in_one_json_shape() -> None:
     assert "details" in made._repr_html_() and made.verdict in made._repr_html_()
     assert "fourier" in full_text(made.results).plain
     assert account_of(subject, {}).verdict == NOTHING
+
+
+def test_evidence_that_bears_on_the_verdict_comes_first() -> None:
+    """A significant dimension count neither leads nor stands among what decides."""
+    subject = planted.modular_addition(13, (2, 5), noise=0.05, rotation_seed=1).subject
+    account = mechint.analyze(subject, "embedding", "fourier", "clock-pizza")
+    names = [name for name, _ in account.evidence]
+    deciding = names[: account.bearing]
+    assert deciding and names[0] == "clock-pizza" and "embedding" not in deciding
+    assert set(names[account.bearing :]) <= {"embedding"}
+    lines = str(account).splitlines()
+    assert lines.index("  also seen") < next(
+        i for i, one in enumerate(lines) if "✓ embedding" in one
+    )

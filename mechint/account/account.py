@@ -128,14 +128,26 @@ class Account:
 
     @property
     def evidence(self) -> list[tuple[str, Finding]]:
-        """At most six findings that are "yes", the first of every probe before second ones."""
+        """At most six findings that are "yes": those of the probe that the verdict is from, and of
+        others that lead with the mechanism, then the first of every probe before second ones.
+        """
         seen: dict[str, int] = {}
         numbered = []
         for name, finding in self.findings("yes"):
             seen[name] = seen.get(name, 0) + 1
-            numbered.append((seen[name], name, finding))
-        numbered.sort(key=lambda one: one[0])  # stable: leading probes first
-        return [(name, finding) for _, name, finding in numbered[:MAX_EVIDENCE]]
+            numbered.append((not self._bears(name), seen[name], name, finding))
+        numbered.sort(key=lambda one: one[:2])  # stable: leading probes first
+        return [(name, finding) for *_, name, finding in numbered[:MAX_EVIDENCE]]
+
+    @property
+    def bearing(self) -> int:
+        """The number of findings among the evidence, at its beginning, that decide the verdict."""
+        return sum(self._bears(name) for name, _ in self.evidence)
+
+    def _bears(self, name: str) -> bool:
+        """Return whether the probe leads with what the model computes, as the verdict does."""
+        result = self.results[name]
+        return bool(result.lead) and result.lead_rank > DESCRIBES
 
     @property
     def looked_for(self) -> list[tuple[str, Finding]]:

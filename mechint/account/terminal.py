@@ -105,8 +105,12 @@ def _account_lines(
         yield from ((line, "") for line in first)
     yield "", ""
     evidence = account.evidence[:most]
-    for name, finding in evidence:
-        yield from finding_lines(name, finding, width)
+    bearing = account.bearing
+    for place, (name, finding) in enumerate(evidence):
+        if place == bearing and bearing:
+            yield "  also seen", "dim"
+        for line, style in finding_lines(name, finding, width):
+            yield line, style if place < bearing or not bearing else "dim"
     looked = account.looked_for
     for name, finding in looked[:MAX_LOOKED_FOR]:
         yield from finding_lines(name, finding, width)

@@ -7,16 +7,18 @@
         caption="Three frequencies hold it.",
     ).save("embedding.pdf")
 
-`lines`, `bars`, `scatter`, `histogram` show numbers against numbers; `heatmap`,
-`image_grid`, `attention` show matrices; `graph` a flow; `stacked` has panels on one axis, `stepped`
-a slider over steps. Builders take tensors, arrays or lists, and want a title, a caption, and axis
-titles with units in brackets. A caption can be given per verdict of the finding that it belongs to.
+`lines`, `bars`, `scatter`, `histogram` show numbers against numbers; `between` one number among
+others; `heatmap`, `image_grid`, `attention` show matrices; `graph` a flow; `stacked` has panels on
+one axis, `stepped` a slider over steps. Builders take tensors, arrays or lists, and want a title, a
+caption, and axis titles with units in brackets. A caption can be given per verdict of the finding
+that it belongs to.
 """
 
 from mechint.figures._attention import attention
 from mechint.figures.build import (
     Panel,
     bars,
+    between,
     graph,
     heatmap,
     histogram,
@@ -42,6 +44,7 @@ __all__ = [
     "Scale",
     "attention",
     "bars",
+    "between",
     "graph",
     "heatmap",
     "histogram",

@@ -252,6 +252,52 @@ def histogram(
     return _plot("histogram", title, caption, layers, *axes, lines)
 
 
+def between(
+    value: float,
+    references: Mapping[str, float],
+    *,
+    title: str,
+    x_title: str,
+    caption: Caption,
+    interval: tuple[float, float] | None = None,
+    samples: Any = None,
+    name: str = "this model",
+) -> Figure:
+    """One value with its interval among those of others, on one axis.
+
+    Args:
+        references: label → value of each of the others, a vertical line.
+        interval: ends of the 95% interval of `value`; samples: what it is the mean of, drawn small
+            and gray below it.
+
+    >>> made = between(0.41, {"clock": 0.33, "pizza": 0.99}, title="T", x_title="s", caption="C")
+    >>> [line.text for line in made.plots[0].lines]
+    ['clock 0.33', 'pizza 0.99', 'this model 0.41']
+    """
+    ends = "" if interval is None else " [{:.3g}, {:.3g}]".format(*interval)
+    held = [value, *references.values(), *(interval or ())]
+    layers = [Layer("points", [value], [0.5], name, COLORS[1], lying=True)]
+    if samples is not None:
+        drawn = np.asarray(samples, dtype=np.float64)
+        held += np.quantile(drawn, [0.02, 0.98]).tolist()
+        reach = max(0.02 * float(np.ptp(drawn)), 0.01 * abs(value), 1e-9)
+        ends_of = float(drawn.min()) - reach, float(drawn.max()) + reach
+        density, edges = np.histogram(drawn, bins=BINS, range=ends_of)
+        y = numbers([*(0.4 * density / max(density.max(), 1)).tolist(), 0.0])
+        none, at = [0.0] * len(y), numbers(edges)
+        layers.insert(0, Layer("curve", at, y, "", NULL, low=none, high=y, step=True, width=1))
+    low, high = min(held), max(held)
+    pad = 0.12 * ((high - low) or 1.0)
+    lines = [
+        *(Line("x", float(at), f"{label} {at:.3g}", dash="") for label, at in references.items()),
+        Line("x", value, f"{name} {value:.3g}{ends}", dash="", color=COLORS[1]),
+    ]
+    if interval is not None:
+        lines.append(Line("x", float(interval[0]), to=float(interval[1]), color=COLORS[1]))
+    axes = Axis(x_title, span=(low - pad, high + pad)), Axis("", names=[], span=(0.0, 1.0))
+    return _plot("dots", title, caption, layers, *axes, lines, size=210)
+
+
 def heatmap(
     z: Any,
     *,
@@ -544,7 +590,9 @@ def _made(kind: Kind, title: str, caption: Caption, plots: Sequence[Plot], **mor
     """The figure, with a caption for each verdict where there are several."""
     assert title.strip(), "a figure without a title"
     for plot in plots:
-        assert plot.bare or (plot.x.title.strip() and plot.y.title.strip()), "an unnamed axis"
+        without = plot.bare or plot.y.names == []  # the height says nothing
+        assert without or plot.y.title.strip(), "an unnamed axis"
+        assert plot.bare or plot.x.title.strip(), "an unnamed axis"
     if isinstance(caption, str):
         return Figure(kind, title, caption, list(plots), **more)
     others = {verdict: text for verdict, text in caption.items() if verdict != "yes"}

@@ -182,7 +182,7 @@ def _colors(scale: Scale, letter: str) -> dict[str, Any]:
 def _layout(figure: Figure) -> dict[str, Any]:
     named = [one for p in figure.plots for one in p.layers if one.name and one.legend]
     over = [plot.crowded(one) for plot in figure.plots for one in plot.lines if one.text]
-    above = 13 * (1 + max(over)) if over and len(named) > 1 else 0  # names of lines, then series
+    above = 13 * ((len(named) > 1) + max(over)) if over else 0  # names of lines, then series
     layout: dict[str, Any] = {
         "title": {"text": _plain(figure.title), "x": 0, "xref": "container", "font": {"size": 15}},
         "font": {"family": FONT, "size": 12},
@@ -278,7 +278,7 @@ def _axis(axis: Axis, plot: Plot, letter: str) -> dict[str, Any]:
     if matrix:
         style["showgrid"] = False
     if axis.names is not None:
-        step = -(-len(axis.names) // MAX_TICKS)
+        step = -(-len(axis.names) // MAX_TICKS) or 1
         at = list(range(0, len(axis.names), step))
         texts = [_plain(shorten_label(axis.names[i])) for i in at]
         style |= {"tickmode": "array", "tickvals": at, "ticktext": texts}

@@ -238,7 +238,7 @@ def _set_axis(axes: Axes, name: str, axis: Axis, matrix: bool) -> None:
     if axis.span is not None:
         getattr(axes, f"set_{name}lim")(*axis.span)
     if axis.names is not None:
-        step = -(-len(axis.names) // MAX_TICKS)
+        step = -(-len(axis.names) // MAX_TICKS) or 1
         at = list(range(0, len(axis.names), step))
         texts = [shorten_label(axis.names[i]) for i in at]
         tilted = name == "x" and _crowded(axes, [len(text) for text in texts])

@@ -55,7 +55,8 @@ class Effect:
     """The size of what a finding claims, with the value that it stands against.
 
     value, baseline: in `unit`; label: what was measured ("loss without them"); baseline_label:
-    what the baseline is ("without the others", "chance", "published clock").
+    what the baseline is ("without the others", "chance", "published clock"). interval: 95%; beside
+    one no p-value is printed, which would be of another statistic.
 
     >>> print(Effect(5.5, "nats", "loss without them", 0.013, "without the others"))
     loss without them 5.5 nats (without the others 0.013)
@@ -66,9 +67,11 @@ class Effect:
     label: str = ""
     baseline: float | None = None
     baseline_label: str = "null"
+    interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
-        own = " ".join(filter(None, (self.label, f"{self.value:.3g}", self.unit)))
+        ends = "[{:.3g}, {:.3g}]".format(*self.interval) if self.interval else ""
+        own = " ".join(filter(None, (self.label, f"{self.value:.3g}", ends, self.unit)))
         if self.baseline is None:
             return own
         return f"{own} ({self.baseline_label} {self.baseline:.3g})"
@@ -110,7 +113,7 @@ class Finding:
         >>> Finding("A.", "yes", p_value=0.002, null="shuffled labels, 499").p_text
         'p ≤ 0.002'
         """
-        if self.p_value is None:
+        if self.p_value is None or (self.effect is not None and self.effect.interval):
             return ""
         if self.p_value < MIN_PRINTED_P:
             return f"p < {MIN_PRINTED_P:g}"

@@ -165,7 +165,8 @@ def effect_text(effect: Effect) -> str:
     values = [effect.value, *([] if effect.baseline is None else [effect.baseline])]
     least = max(1e-12, 1e-6 * max(map(abs, values)))
     own, *rest = ["0" if abs(value) < least else show(float(value)) for value in values]
-    text = " ".join(filter(None, (effect.label, own, effect.unit)))
+    ends = "[{}, {}]".format(*map(show, effect.interval)) if effect.interval else ""
+    text = " ".join(filter(None, (effect.label, own, ends, effect.unit)))
     return f"{text} ({effect.baseline_label} {rest[0]})" if rest else text
 
 

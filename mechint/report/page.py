@@ -88,7 +88,8 @@ class Page:
 
     kicker: kind of page ("report", "study", "task", "probe", "example", "table"). quality: lines on
     how well the model answers; verdict, caveat: the answer; hero: the figure beside the evidence,
-    (probe, finding) pairs; abstract: text in place of a verdict. not_asked: reason → questions.
+    (probe, finding) pairs, of which the first `bearing` decide the verdict; abstract: text in place
+    of a verdict. not_asked: reason → questions.
     next_steps: commands; command: what made the page; task, probes, date: by which a gallery
     sorts; downloads: file name → text of files that belong to it.
     """
@@ -101,6 +102,7 @@ class Page:
     caveat: str = ""
     hero: Figure | None = None
     evidence: Sequence[tuple[str, Finding]] = ()
+    bearing: int = MAX_EVIDENCE
     abstract: str = ""
     warnings: Sequence[str] = ()
     assumed: str = ""
@@ -165,6 +167,7 @@ def page_of(
         "caveat": account.caveat,
         "hero": account.hero,
         "evidence": account.evidence,
+        "bearing": account.bearing or MAX_EVIDENCE,
         "warnings": account.warnings,
         "assumed": account.assumptions,
         "not_asked": account.not_asked,

@@ -125,7 +125,7 @@ class ClockPizza(Probe):
             report.metric("loss.key_frequencies_alone", alone, unit="nats")
             report.metric("loss.without_key_frequencies", without, unit="nats")
         self._decide(report, cycle, logits)
-        report.hero("distance" if report.metrics["mechanism"] == "pizza" else "gradients")
+        report.hero("symmetricity")
         return report.result()
 
     def _add_symmetricity(self, report: Report, cycle: Cycle, order: list[int], seed: int) -> None:
@@ -147,14 +147,16 @@ class ClockPizza(Probe):
         report.metric("gradient_symmetricity.high", float(high))
         report.array("gradient_cosines", centered)
         report.figure(
-            "gradients",
-            figures.histogram(
-                {"random triples": centered},
-                title="Gradients at the two operands",
-                x_title="cosine of the gradients of one logit (−1 … 1)",
-                x_range=(-1.0, 1.0),
-                marks={f"published {name}": values[0] for name, values in PUBLISHED.items()},
-                caption="Of this model; lines: the means of the paper's clock and of its pizza.",
+            "symmetricity",
+            figures.between(
+                float(centered.mean()),
+                {f"published {name}": values[0] for name, values in PUBLISHED.items()},
+                interval=(float(low), float(high)),
+                samples=centered,
+                title="Between clock and pizza",
+                x_title="gradient symmetricity (−1 … 1)",
+                caption="Mean cosine of the gradients of a logit at the two operands, with its 95% "
+                "interval, beside those of the paper's clock and pizza; gray: single triples.",
             ),
         )
 
@@ -181,23 +183,16 @@ class ClockPizza(Probe):
         report.metric("distance_effect", distance_effect(centered))
         report.figure(
             "distance",
-            figures.heatmap(
-                centered,
-                title="Logit of the right class",
-                x_title="first operand (exponent)",
-                y_title="distance between the operands (exponent)",
-                z_title="logit less the mean (nats)",
-                limits=(min(0.0, float(centered.min())), float(centered.max())),
-                caption={
-                    "yes": "Of a pizza the right logit depends on the distance between the "
-                    "operands, in rows of one color each; of a clock it does not.",
-                    "no": "Neither a pizza, whose right logit depends on the distance between the "
-                    "operands alone, nor a clock.",
-                    "unclear": "The right logit by the operands' distance; the model does not show "
-                    "by which mechanism it adds.",
-                },
-                annotate=False,
-                square=True,
+            figures.lines(
+                list(range(len(centered))),
+                {"mean": centered.mean(1)},
+                bands={"mean": tuple(np.quantile(centered, [0.025, 0.975], axis=1))},
+                title="Right logit by distance of the operands",
+                x_title=f"distance between the operands (mod {len(centered)})",
+                y_title="right logit less the mean (nats)",
+                y_range=(min(0.0, float(centered.min())), 1.05 * float(centered.max())),
+                caption="Mean and 95% of the inputs at each distance. Flat: a clock, whose right "
+                "logit does not depend on the distance; waves: a pizza.",
             ),
         )
 
@@ -293,7 +288,6 @@ class ClockPizza(Probe):
             return
         mechanism = measured if shown and measured in PUBLISHED else "neither"
         report.metric("mechanism", mechanism)
-        published = PUBLISHED.get(mechanism)
         details = {
             "gradient symmetricity": metrics["gradient_symmetricity"],
             "distance irrelevance": metrics["distance_irrelevance"],
@@ -311,12 +305,13 @@ class ClockPizza(Probe):
             holds=mechanism != "neither",
             null=NULL,
             effect=Effect(
-                metrics["gradient_symmetricity"],
+                symmetricity,
                 label="gradient symmetricity",
-                baseline=published[0],
-                baseline_label=f"published {mechanism}",
+                baseline=PUBLISHED["pizza"][0],
+                baseline_label=f"published clock {PUBLISHED['clock'][0]}, pizza",
+                interval=(low, high),
             )
-            if published
+            if mechanism in PUBLISHED
             else None,
             least=-1.0,
             details=details,

@@ -34,7 +34,7 @@ def test_planted_mechanisms_are_named(constant: bool, mechanism: str, p: int, no
     assert [metrics["circularity"][k] for k in (2, 5)] == pytest.approx([1, 1], abs=0.02)
     assert finding.effect is not None and mechanism in finding.effect.baseline_label
     assert mechanism in result.lead
-    assert result.hero == {"clock": "gradients", "pizza": "distance"}[mechanism]
+    assert result.hero == "symmetricity"
 
 
 def test_a_planted_pizza_has_the_closed_form_of_its_mechanism() -> None:

@@ -18,6 +18,13 @@
       all.textContent = open ? "close all" : "open all";
     });
   }
+  // Paper has nothing to open: folds are open while a page is printed.
+  let shut = [];
+  addEventListener("beforeprint", () => {
+    shut = [...document.querySelectorAll("main details:not([open])")];
+    for (const one of shut) one.open = true;
+  });
+  addEventListener("afterprint", () => { for (const one of shut) one.open = false; });
   const reveal = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     const folded = target?.closest("details");
