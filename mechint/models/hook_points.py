@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformer_lens import HookedRootModule
     from transformer_lens.hook_points import HookPoint
 
-__all__ = ["HookPoint", "HookedRootModule"]
+__all__ = ["HookPoint", "HookedRootModule", "import_transformer_lens"]
 
 _LIGHT = {
     "transformer_lens": {},
@@ -70,6 +70,15 @@ class _Deferred(ModuleType):
                 _EXECUTING.discard(self.__name__)
             _bind_submodules(self)
             self.__class__ = ModuleType  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def import_transformer_lens() -> Any:
+    """TransformerLens as a whole, its body executed: to be called before one of its submodules is
+    imported, which would else execute the body in the midst of its own and find itself half made.
+    """
+    package = importlib.import_module("transformer_lens")
+    dir(package)
+    return package
 
 
 def _bind_submodules(package: ModuleType) -> None:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from mechint.errors import CheckpointError, first_line
 from mechint.models.foreign.untouched import evaluating, plain_arithmetic
+from mechint.models.hook_points import import_transformer_lens
 from mechint.models.protocol import Capability
 from mechint.models.stacks import HEAD_WEIGHTS
 
@@ -179,6 +180,7 @@ def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
             that gives other logits on `TOKENS`, where TransformerLens computes a part of the model
             itself and does not know what this configuration asks for.
     """
+    import_transformer_lens()
     from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
     from transformer_lens.model_bridge import TransformerBridge
 
