@@ -71,6 +71,10 @@ SAME_LOSS = math.log(1.1)
 """A reading whose loss is at most this far from the one that the file states is the file's own."""
 TINY = 1e-300
 
+SHARED = ("attn.W_K", "attn.W_V", "attn.b_K", "attn.b_V")
+"""Keys and values, which several heads may share (Ainslie et al. 2023)."""
+QKV_BIASES = ("attn.b_Q", "attn.b_K", "attn.b_V")
+
 MAX_ORDER = 1024
 """Elements of a group whose table is read off the model."""
 
@@ -594,9 +598,18 @@ def _fits(value: Tensor, pattern: Any) -> bool:
 
 # --- architectures --------------------------------------------------------------------------------
 def _transformer(path: Path, weights: dict[str, Tensor], fields: Mapping[str, Any]) -> ModelConfig:
-    """Sizes of a transformer from its tensors; positions and biases that lack become zero."""
+    """Sizes of a transformer from its tensors; positions and biases that lack become zero, and keys
+    and values that several heads share are repeated for each of them.
+    """
     d_vocab, d_model = weights["embed.W_E"].shape
     n_heads, _, d_head = weights["blocks.0.attn.W_Q"].shape
+    for name in [name for name in weights if name.endswith(SHARED)]:
+        shared = len(weights[name])
+        if n_heads % max(shared, 1):
+            raise CheckpointError(f"{path}: {shared} heads of {name} for {n_heads} heads of W_Q")
+        if shared < n_heads:
+            weights[name] = weights[name].repeat_interleave(n_heads // shared, 0)
+    biases = [name for name in weights if re.search(r"\.(b|b_\w+)$", name)]
     mlp = weights.get("blocks.0.mlp.W_in")
     positions = weights.get("pos_embed.W_pos")
     sizes = {
@@ -609,8 +622,11 @@ def _transformer(path: Path, weights: dict[str, Tensor], fields: Mapping[str, An
         "d_vocab_out": weights["unembed.W_U"].shape[1],
         "attn_only": mlp is None,
         "normalization_type": "LN" if "blocks.0.ln1.w" in weights else None,
-        "use_bias": any(re.search(r"\.(b|b_\w+)$", name) for name in weights),
+        "use_bias": not all(name.endswith(QKV_BIASES) for name in biases),
+        "use_qk_norm": "blocks.0.attn.q_norm.w" in weights,
     }
+    if biases and not sizes["use_bias"]:
+        sizes["qkv_bias"] = True
     if positions is not None:
         sizes["n_ctx"] = positions.shape[0]
     elif "n_ctx" not in fields:

@@ -66,7 +66,7 @@ def load_checkpoint(
             with `data` they are settings of the prompts (`prepend_bos`).
         model: fields of the model's configuration, in place of what the file states or what was
             assumed: ``{"attention_dir": "bidirectional"}``; ``{"bridge": True}`` opens a Hugging
-            Face GPT-2 through TransformerLens's bridge, too.
+            Face model through TransformerLens's bridge, too.
 
     Raises:
         DataError, CheckpointError: as `load`. ParameterError: a device that is not there, or a
@@ -188,8 +188,8 @@ def load(
 def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
     """`source` as a hooked model, and its tokenizer, None where it has none.
 
-    A GPT-2 of transformers becomes a HookedTransformer with a copy of its weights; any other of its
-    causal language models is bridged, and keeps its weights.
+    A GPT-2, Llama, Mistral or Qwen of transformers becomes a HookedTransformer with a copy of its
+    weights; any other of its causal language models is bridged, and keeps its weights.
 
     Raises:
         ParameterError: no module, or a module of one's own without `hooks`.
@@ -210,10 +210,12 @@ def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
             "{'blocks.0.hook_resid_post': 'layers.0'}), hook name → submodule; mechint.wrap takes "
             "weights and sizes, too"
         )
-    if not huggingface.serves_gpt2(config.to_dict()):
+    given = config.to_dict()
+    if huggingface.unserved(given) is not None:
         return bridge_of(source), None
-    path, content = Path("gpt2"), {"model": dict(source.state_dict()), **config.to_dict()}
-    parsed = builtin_mapping("gpt2")(path, content)
+    kind = huggingface.NATIVE[given["model_type"]]
+    parsed = builtin_mapping(kind)(Path(kind), {"model": dict(source.state_dict()), **given})
+    path = Path(kind)
     return (bridge_of(source) if parsed is None else build_model(path, parsed).eval()), None
 
 

@@ -1,7 +1,7 @@
 """Configurations of tasks, probes, models and training; see `mechint.config.settings`."""
 
 from mechint.config._assign import assign, assignment, parse_assignment
-from mechint.config.model import ModelConfig
+from mechint.config.model import ModelConfig, centers, has_bias, has_weight
 from mechint.config.settings import Settings, setting
 from mechint.config.train import TrainConfig
 
@@ -11,6 +11,9 @@ __all__ = [
     "TrainConfig",
     "assign",
     "assignment",
+    "centers",
+    "has_bias",
+    "has_weight",
     "parse_assignment",
     "setting",
 ]

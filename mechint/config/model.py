@@ -35,6 +35,21 @@ DEEPEST = 4096
 """Blocks that a forward may pass through."""
 
 
+def centers(norm: str | None) -> bool:
+    """Return whether a norm of this type takes out the mean, as layer norm does."""
+    return norm is not None and norm.startswith("LN")
+
+
+def has_weight(norm: str | None) -> bool:
+    """Return whether a norm of this type multiplies by weights of its own."""
+    return norm in ("LN", "RMS")
+
+
+def has_bias(norm: str | None) -> bool:
+    """Return whether a norm of this type may add a bias of its own."""
+    return norm == "LN"
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Settings):
     """Shape of a HookedTransformer, in TransformerLens's field names, with what the papers need
@@ -62,13 +77,30 @@ class ModelConfig(Settings):
         "relu", "activation of the MLP", choices=("relu", "gelu", "gelu_new", "silu")
     )
     normalization_type: str | None = setting(
-        None, "layer norm: with weights, without, or none", choices=("LN", "LNPre")
+        None,
+        "layer norm (LN) or RMS norm (RMS), without weights of its own (Pre), or none",
+        choices=("LN", "LNPre", "RMS", "RMSPre"),
     )
+    positional_embedding_type: str = setting(
+        "standard",
+        "learned positions, added to the tokens, or rotations of queries and keys (Su et al. 2021)",
+        choices=("standard", "rotary"),
+    )
+    rotary_base: float = setting(
+        10000.0, "rotations turn by base^(-2i/d_head) at each position", low=1, high=1e12
+    )
+    gated_mlp: bool = setting(
+        False, "the neurons' activations are multiplied by a second product (Shazeer 2020)"
+    )
+    use_qk_norm: bool = setting(False, "an RMS norm of each head's query and key, before rotation")
     attn_only: bool = setting(False, "no MLPs")
     attention_dir: str = setting(
         "causal", "what a position may attend to", choices=("causal", "bidirectional")
     )
     use_bias: bool = setting(True, "biases in attention, MLP and unembedding")
+    qkv_bias: bool | None = setting(
+        None, "biases of queries, keys and values; as use_bias when none"
+    )
     n_loops: int = setting(1, "how often the blocks are applied, weights tied", low=1, high=1000)
     attention_rate: float = setting(
         1.0, "share of softmax attention in the mix with constant attention", low=0, high=1
@@ -76,7 +108,7 @@ class ModelConfig(Settings):
     dropout: float = setting(
         0.0, "dropout on the output of attention and MLP, in training only", low=0, high=0.999
     )
-    eps: float = setting(1e-5, "epsilon of layer norm", low=0, high=1)
+    eps: float = setting(1e-5, "epsilon of the norms", low=0, high=1)
     attn_scale: float | None = setting(
         None, "attention scores are divided by it; sqrt(d_head) when none", low=1e-6, high=1e6
     )
@@ -121,6 +153,8 @@ class ModelConfig(Settings):
                     f"n_heads={self.n_heads}; set d_head or change one"
                 )
             object.__setattr__(self, "d_head", self.d_model // self.n_heads)
+        if self.positional_embedding_type == "rotary" and (self.d_head or 0) % 2:
+            self.reject("d_head", "an even number, whose halves rotations pair")
         if self.d_mlp is None:
             object.__setattr__(self, "d_mlp", 4 * self.d_model)
         if self.output_sizes is None:
@@ -149,6 +183,11 @@ class ModelConfig(Settings):
         sizes = [output.n_classes for output in task.outputs]
         shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
         return cls.from_dict({**shape, "output_sizes": sizes, **values})
+
+    @property
+    def embeds_positions(self) -> bool:
+        """True where the model adds an embedding of the position, so that it has ``pos_embed``."""
+        return self.positional_embedding_type == "standard"
 
     @property
     def depth(self) -> int:

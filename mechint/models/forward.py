@@ -7,10 +7,13 @@ With x the residual stream, in every block (Elhage et al. 2021)
     x ← x + Σ_heads softmax(q kᵀ / scale + mask) v W_O + b_O      q, k, v from LN(x)
     x ← x + act(LN(x) W_in + b_in) W_out + b_out
 
-and logits = LN(x) W_U + b_U. Parameters have TransformerLens's names. They are those of one model,
-or stacked along a leading model axis, which activations then have, too; `...` in shape comments
-stands for it. A `RowLayout` says which rows are computed: dense ones have TransformerLens's shapes,
-which hooks of users need.
+and logits = LN(x) W_U + b_U. As the configuration says, LN is an RMS norm (Zhang & Sennrich 2019),
+q and k are normed and turned by their positions (Su et al. 2021), or the MLP is
+(act(LN(x) W_gate) · LN(x) W_in + b_in) W_out + b_out (Shazeer 2020), as in Llama.
+
+Parameters have TransformerLens's names. They are those of one model, or stacked along a leading
+model axis, which activations then have, too; `...` in shape comments stands for it. A `RowLayout`
+says which rows are computed: dense ones have TransformerLens's shapes, which hooks of users need.
 
 Cost: one forward. Memory: the activations that autograd keeps.
 """
@@ -21,11 +24,23 @@ import functools
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models.layers import Hook, Parameters, activation, heads, linear, no_hook, norm
+from mechint.models.layers import (
+    Hook,
+    Parameters,
+    Rotation,
+    activation,
+    heads,
+    linear,
+    no_hook,
+    norm,
+    rms_norm,
+    rotate,
+    rotation,
+)
 from mechint.models.rows import BlockRows, RowLayout, gather_rows
 
 
@@ -57,6 +72,8 @@ class Forward:
         """Token plus position embedding of the layout's rows, (..., rows, d_model)."""
         tokens = gather_rows(self.p["embed.W_E"], layout.tokens, self.stacked)
         tokens = self.hook("hook_embed", tokens)
+        if not self.config.embeds_positions:
+            return tokens
         positions = gather_rows(self.p["pos_embed.W_pos"], layout.positions, self.stacked)
         return tokens + self.hook("hook_pos_embed", positions)
 
@@ -125,20 +142,30 @@ class Forward:
         are gathered, q and k of the rows themselves, (..., rows, head, d_head).
         """
         n_heads = self.config.n_heads
+        if rows is None:
+            turned = rotation(self.config, torch.arange(x.shape[-2], device=x.device))
+        else:
+            turned = rows.rotation
 
-        def project(letters: str, x: Tensor) -> Tensor:
+        def project(letters: str, x: Tensor, by: Rotation | None = turned) -> Tensor:
             weight = torch.cat([self.p[f"{weights}.W_{letter}"] for letter in letters], -3)
             bias = None
             if f"{weights}.b_Q" in self.p:
                 bias = torch.cat([self.p[f"{weights}.b_{letter}"] for letter in letters], -2)
-            return heads(x, weight, bias)
+            y = heads(x, weight, bias)
+            if rows is None and self.hook is not no_hook:
+                y = self.hook(f"{name}.hook_{letters.lower()}", y)
+            if not self._places_heads:
+                return y
+            parts = zip(letters, y.split(n_heads, -2), strict=True)
+            hooked = name if rows is None else ""
+            placed = [self._placed(letter, hooked, weights, each, by) for letter, each in parts]
+            return torch.cat(placed, -2)
 
         if rows is None:
             if self.hook is no_hook:
                 return project("QKV", x).split(n_heads, -2)
-            return tuple(
-                self.hook(f"{name}.hook_{letter.lower()}", project(letter, x)) for letter in "QKV"
-            )
+            return tuple(project(letter, x) for letter in "QKV")
 
         def at_keys(x: Tensor) -> Tensor:
             if rows.in_order:
@@ -147,14 +174,38 @@ class Forward:
 
         if rows.query_is_key:
             return at_keys(project("QKV", x)).split(n_heads, -2)
-        attending = x
+        attending, there = x, turned
         if rows.query_rows is not None:
             attending = gather_rows(x, rows.query_rows, self.stacked)
-        q, both = project("Q", attending), project("KV", x)
+            if turned is not None:
+                index = rows.query_rows[..., None, None]
+                there = tuple(one.take_along_dim(index, 1) for one in turned)
+        q, both = project("Q", attending, there), project("KV", x)
         if rows.table:
             k, v = both.split(n_heads, -2)
             return q, k, at_keys(v)
         return gather_rows(q, rows.queries, self.stacked), *at_keys(both).split(n_heads, -2)
+
+    @property
+    def _places_heads(self) -> bool:
+        """True where queries and keys are normed, or turned by their positions."""
+        return self.config.use_qk_norm or not self.config.embeds_positions
+
+    def _placed(
+        self, letter: str, name: str, weights: str, x: Tensor, by: Rotation | None
+    ) -> Tensor:
+        """Queries or keys x (…, head, d_head) normed and turned; values as they are."""
+        if letter == "V":
+            return x
+        which = letter.lower()
+        if self.config.use_qk_norm:
+            weight = self.p[f"{weights}.{which}_norm.w"]  # (…, d_head)
+            weight = weight.view(*weight.shape[:-1], *[1] * (x.dim() - weight.dim()), -1)
+            x = rms_norm(x, self.config.eps) * weight
+        if by is not None:
+            hook = self.hook if name else no_hook
+            x = hook(f"{name}.hook_rot_{which}", rotate(x, by))
+        return x
 
     def _gather_scores(self, q: Tensor, k: Tensor, rows: BlockRows) -> Tensor:
         """Scores (..., B, head, Q, T), from the products of all rows of q and of k."""
@@ -181,9 +232,12 @@ class Forward:
         keys: Float[Tensor, "*#model head B T d_model"],
         values: Float[Tensor, "*#model head B T d_model"],
         mask: Float[Tensor, "#B Q T"] | None,
+        positions: Int[Tensor, "#B Q"] | None = None,
     ) -> Float[Tensor, "*#model head B Q d_model"]:
         """Output of each head of block `index`, without b_O, when its q, k and v read streams of
         their own, as in path patching (Wang et al. 2023); with the parameters of one model.
+
+        positions: of the queries; 0, 1, … where None.
         """
         name = f"blocks.{index % self.config.n_layers}"
 
@@ -192,7 +246,14 @@ class Forward:
             y = torch.matmul(x.flatten(-3, -2), self.p[f"{name}.attn.W_{letter}"])
             bias = self.p.get(f"{name}.attn.b_{letter}")
             y = y if bias is None else y + bias.unsqueeze(-2)
-            return y.unflatten(-2, x.shape[-3:-1])  # (..., head, B, *, d_head)
+            y = y.unflatten(-2, x.shape[-3:-1])  # (..., head, B, *, d_head)
+            if not self._places_heads:
+                return y
+            where = torch.arange(x.shape[-2], device=x.device)
+            if letter == "Q" and positions is not None:
+                where = positions
+            by, y = rotation(self.config, where), y.movedim(-4, -2)  # (..., B, *, head, d_head)
+            return self._placed(letter, "", f"{name}.attn", y, by).movedim(-2, -4)
 
         scores = torch.matmul(project(queries, "Q"), project(keys, "K").transpose(-2, -1))
         z = torch.matmul(self._pattern("", scores, mask), project(values, "V"))
@@ -215,8 +276,16 @@ class Forward:
         """Output of the MLP of block `index` for the residual stream x, which it norms first."""
         name, weights = f"blocks.{index}", f"blocks.{index % self.config.n_layers}"
         x = norm(self.p, f"{weights}.ln2", f"{name}.ln2", self.config, x, self.hook)
-        pre = linear(x, self.p[f"{weights}.mlp.W_in"], self.p.get(f"{weights}.mlp.b_in"))
-        post = activation(self.config.act_fn, self.hook(f"{name}.mlp.hook_pre", pre))
+        first, bias = self.p[f"{weights}.mlp.W_in"], self.p.get(f"{weights}.mlp.b_in")
+        if self.config.gated_mlp:  # the bias is added to the product, as in TransformerLens
+            gate = self.hook(f"{name}.mlp.hook_pre", linear(x, self.p[f"{weights}.mlp.W_gate"]))
+            up = self.hook(f"{name}.mlp.hook_pre_linear", linear(x, first))
+            post = activation(self.config.act_fn, gate) * up
+            if bias is not None:
+                post = post + bias.view(*bias.shape[:-1], *[1] * (post.dim() - bias.dim()), -1)
+        else:
+            pre = self.hook(f"{name}.mlp.hook_pre", linear(x, first, bias))
+            post = activation(self.config.act_fn, pre)
         post = self.hook(f"{name}.mlp.hook_post", post)
         return linear(post, self.p[f"{weights}.mlp.W_out"], self.p.get(f"{weights}.mlp.b_out"))
 

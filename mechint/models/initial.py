@@ -11,25 +11,28 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mechint.config import ModelConfig
+from mechint.config import ModelConfig, has_bias, has_weight
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Name → shape of every parameter, in TransformerLens's order."""
     d, heads, d_head, d_mlp = config.d_model, config.n_heads, config.d_head, config.d_mlp
     assert d_head is not None and d_mlp is not None  # filled in by ModelConfig
-    shapes: dict[str, tuple[int, ...]] = {
-        "embed.W_E": (config.d_vocab, d),
-        "pos_embed.W_pos": (config.n_ctx, d),
-    }
+    shapes: dict[str, tuple[int, ...]] = {"embed.W_E": (config.d_vocab, d)}
+    if config.embeds_positions:
+        shapes["pos_embed.W_pos"] = (config.n_ctx, d)
+    qkv_bias = config.use_bias if config.qkv_bias is None else config.qkv_bias
     for layer in range(config.n_layers):
         block: dict[str, tuple[int, ...]] = {
             f"attn.W_{which}": (heads, d, d_head) for which in "QKV"
         }
         block["attn.W_O"] = (heads, d_head, d)
-        if config.use_bias:
-            block |= {f"attn.b_{which}": (heads, d_head) for which in "QKV"} | {"attn.b_O": (d,)}
+        block |= {f"attn.b_{which}": (heads, d_head) for which in "QKV"} if qkv_bias else {}
+        block |= {"attn.b_O": (d,)} if config.use_bias else {}
+        if config.use_qk_norm:
+            block |= {f"attn.{which}_norm.w": (d_head,) for which in "qk"}
         if not config.attn_only:
+            block |= {"mlp.W_gate": (d, d_mlp)} if config.gated_mlp else {}
             block |= {"mlp.W_in": (d, d_mlp), "mlp.W_out": (d_mlp, d)}
             block |= {"mlp.b_in": (d_mlp,), "mlp.b_out": (d,)} if config.use_bias else {}
         for norm in ("ln1", "ln2") if not config.attn_only else ("ln1",):
@@ -43,11 +46,10 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _norm_shapes(config: ModelConfig, name: str) -> dict[str, tuple[int, ...]]:
-    if config.normalization_type != "LN":
-        return {}
-    return {f"{name}.w": (config.d_model,)} | (
-        {f"{name}.b": (config.d_model,)} if config.use_bias else {}
-    )
+    kind = config.normalization_type
+    weight = {f"{name}.w": (config.d_model,)} if has_weight(kind) else {}
+    bias = {f"{name}.b": (config.d_model,)} if has_bias(kind) and config.use_bias else {}
+    return weight | bias
 
 
 def initialize(config: ModelConfig, seed: int) -> dict[str, Tensor]:

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.config import ModelConfig
+from mechint.config import ModelConfig, centers, has_bias, has_weight
 
 Parameters = Mapping[str, Tensor]
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines (…, pos, 1, d_head) by which `rotate` turns."""
 Hook = Callable[[str, Tensor], Tensor]
 
 
@@ -68,17 +71,20 @@ def norm(
     x: Float[Tensor, "*rows d_model"],
     hook: Hook,
 ) -> Float[Tensor, "*rows d_model"]:
-    """Layer norm over d_model: with weights for LN, without for LNPre, the identity for None.
+    """Layer norm over d_model (LN, LNPre), or RMS norm (RMS, RMSPre), with weights or without
+    (Pre); the identity for None.
 
-    y = (x - mean(x)) / sqrt(var(x) + eps) · w + b
+    y = (x - mean(x)) / sqrt(var(x) + eps) · w + b, and x / sqrt(mean(x²) + eps) · w
     """
-    if config.normalization_type is None:
+    kind = config.normalization_type
+    if kind is None:
         return x
-    weight, bias = None, None
-    if config.normalization_type == "LN":
-        weight, bias = p[f"{name}.w"], p.get(f"{name}.b")
+    weight = p[f"{name}.w"] if has_weight(kind) else None
+    bias = p.get(f"{name}.b") if has_bias(kind) else None
     if hook is not no_hook:
         y = _hooked_norm(hooked_as, config, x, hook)
+    elif not centers(kind):
+        y = rms_norm(x, config.eps)
     elif weight is not None and weight.numel() == x.shape[-1]:  # one model: in one pass
         flat_bias = None if bias is None else bias.flatten()
         return F.layer_norm(x, x.shape[-1:], weight.flatten(), flat_bias, config.eps)
@@ -93,6 +99,43 @@ def norm(
 
 
 def _hooked_norm(hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook) -> Tensor:
-    x = x - x.mean(-1, keepdim=True)
+    x = x - x.mean(-1, keepdim=True) if centers(config.normalization_type) else x
     scale = (x.square().mean(-1, keepdim=True) + config.eps).sqrt()
     return hook(f"{hooked_as}.hook_normalized", x / hook(f"{hooked_as}.hook_scale", scale))
+
+
+def rms_norm(x: Float[Tensor, "*rows width"], eps: float) -> Float[Tensor, "*rows width"]:
+    """x / sqrt(mean(x²) + eps) over the last axis."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+
+# --- rotary positions -----------------------------------------------------------------------------
+def rotation(config: ModelConfig, positions: Int[Tensor, "*row"]) -> Rotation | None:
+    """Cosines and sines (*row, 1, d_head) that turn queries and keys at `positions`; None of a
+    model that embeds its positions.
+    """
+    if config.embeds_positions:
+        return None
+    index, device = positions.cpu(), positions.device
+    n = 1 << int(index.max()).bit_length() if index.numel() else 1
+    cosines, sines = _rotations(n, config.d_head or 0, config.rotary_base)
+    return cosines[index].unsqueeze(-2).to(device), sines[index].unsqueeze(-2).to(device)
+
+
+@functools.lru_cache(maxsize=16)
+def _rotations(n: int, width: int, base: float) -> Rotation:
+    """Cosines and sines (n, width) of p · base^(-2i/width), of both halves of a head."""
+    rates = 1 / base ** (torch.arange(0, width, 2, device="cpu").float() / width)
+    angles = torch.outer(torch.arange(n, device="cpu").float(), rates).repeat(1, 2)
+    return angles.cos(), angles.sin()
+
+
+def rotate(
+    x: Float[Tensor, "*rows head d_head"], by: Rotation
+) -> Float[Tensor, "*rows head d_head"]:
+    """Turn entry i of a head's first half and entry i of its second in their plane, by their
+    position's angle (Su et al. 2021, as in Llama).
+    """
+    cosines, sines = (one.to(x) for one in by)
+    first, second = x.chunk(2, -1)
+    return x * cosines + torch.cat([-second, first], -1) * sines

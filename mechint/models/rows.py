@@ -16,13 +16,14 @@ models, B sequences, T slots of a sequence, Q queries of a sequence, R rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.models.layers import Rotation, rotation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,9 @@ class BlockRows:
     """Scores are computed once for every pair of rows and gathered."""
     in_order: bool = False
     """The rows are the slots in order, and keys need no gather."""
+    rotation: Rotation | None = None
+    """Cosines and sines (M, R, 1, d_head) of the positions of the rows it is given, where queries
+    and keys are turned by them."""
 
     @property
     def query_is_key(self) -> bool:
@@ -96,6 +100,7 @@ class RowLayout:
         number, (every, _) = _count_before(filled), select_flat(filled)
         mask, staged = _mask(config, grid), config.read_layers is not None
         first = [each.flatten(1).gather(1, every) for each in (grid.tokens, grid.positions)]
+        positions = first[1]
         distinct, shared = False, number
         if not embedded:
             ids = grid.positions * config.d_vocab + grid.tokens
@@ -112,7 +117,9 @@ class RowLayout:
             if index > 1 and not last:
                 blocks.append(blocks[-1])
             else:
-                blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
+                rows = _block_rows(keys, once, grid.reads if last else every, last, mask)
+                turned = rotation(config, first[1] if index == 0 else positions)
+                blocks.append(replace(rows, rotation=turned))
             entering.append(keys.flatten(1).gather(1, grid.reads))
         read = number.flatten(1).gather(1, grid.reads) if staged else None
         return cls(first[0], first[1], tuple(blocks), read, tuple(entering))

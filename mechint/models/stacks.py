@@ -72,9 +72,9 @@ def _stack(name: str, doc: str) -> property:
         names = [f"blocks.{layer}.{name}" for layer in range(config.n_layers)]
         if names[0] in weights:
             return torch.stack([weights[each] for each in names])
-        shapes = parameter_shapes(dataclasses.replace(config, use_bias=True))
+        shapes = parameter_shapes(dataclasses.replace(config, use_bias=True, qkv_bias=None))
         if names[0] not in shapes:
-            raise AttributeError(f"a model of attention alone has no {name}")
+            raise AttributeError(f"a model of this configuration has no {name}")
         return weights["embed.W_E"].new_zeros(config.n_layers, *shapes[names[0]])
 
     return property(stacked, doc=doc)
@@ -95,6 +95,7 @@ class WeightStacks:
     W_K = _stack("attn.W_K", "Keys of every head, (layer, head, d_model, d_head).")
     W_V = _stack("attn.W_V", "Values of every head, (layer, head, d_model, d_head).")
     W_O = _stack("attn.W_O", "Output weights of every head, (layer, head, d_head, d_model).")
+    W_gate = _stack("mlp.W_gate", "Weights of the neurons' gates, (layer, d_model, d_mlp).")
     W_in = _stack("mlp.W_in", "Input weights of the neurons, (layer, d_model, d_mlp).")
     W_out = _stack("mlp.W_out", "Output weights of the neurons, (layer, d_mlp, d_model).")
     b_Q = _stack("attn.b_Q", "Biases of queries, (layer, head, d_head).")

@@ -24,7 +24,7 @@ from mechint.models.foreign.native import NativeModel
 from mechint.models.forward import Forward
 from mechint.models.hook_points import HookPoint
 from mechint.models.initial import initialize, parameter_shapes
-from mechint.models.layers import linear
+from mechint.models.layers import linear, no_hook, norm
 from mechint.models.protocol import Capability
 from mechint.models.rows import RowLayout
 from mechint.models.stacks import WeightStacks
@@ -53,18 +53,23 @@ class _Block(_Hooks):
         super().__init__("hook_resid_pre", "hook_attn_out", *mlp, "hook_resid_post")
         norm = ("hook_scale", "hook_normalized") if config.normalization_type else ()
         self.ln1 = _Hooks(*norm)
+        turned = () if config.embeds_positions else ("hook_rot_q", "hook_rot_k")
         self.attn = _Hooks(
             "hook_q",
             "hook_k",
             "hook_v",
+            *turned,
             "hook_attn_scores",
             "hook_pattern",
             "hook_z",
             "hook_result",
         )
+        if config.use_qk_norm:
+            self.attn.q_norm, self.attn.k_norm = _Hooks(), _Hooks()
         if not config.attn_only:
             self.ln2 = _Hooks(*norm)
-            self.mlp = _Hooks("hook_pre", "hook_post")
+            gated = ("hook_pre_linear",) if config.gated_mlp else ()
+            self.mlp = _Hooks("hook_pre", *gated, "hook_post")
 
 
 class _Embed(_Hooks):
@@ -77,14 +82,12 @@ class _FinalNorm(_Hooks):
     def __init__(self, config: ModelConfig) -> None:
         names = ("hook_scale", "hook_normalized") if config.normalization_type else ()
         super().__init__(*names)
-        self.eps = config.eps if names else None
+        self.config = config
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Layer norm before the unembedding; the identity where the model has none."""
-        if self.eps is None:
-            return x
-        weight, bias = getattr(self, "w", None), getattr(self, "b", None)
-        return nn.functional.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
+        """Norm before the unembedding; the identity where the model has none."""
+        own = {f"ln_final.{name}": weight for name, weight in self.named_parameters()}
+        return norm(own, "ln_final", "", self.config, x, no_hook)
 
 
 class _Unembed(_Hooks):
@@ -96,9 +99,8 @@ class _Unembed(_Hooks):
 class TransformerLensConfig:
     """The fields of a model's `ModelConfig`, and its state, under TransformerLens's names."""
 
-    n_key_value_heads = None
-    positional_embedding_type = "standard"
-    default_prepend_bos = final_rms = parallel_attn_mlp = gated_mlp = False
+    n_key_value_heads = None  # those of files are expanded to one for each head
+    default_prepend_bos = final_rms = parallel_attn_mlp = rotary_adjacent_pairs = False
     use_split_qkv_input = use_attn_in = use_hook_mlp_in = False
 
     def __init__(self, model: HookedTransformer) -> None:
@@ -118,6 +120,12 @@ class TransformerLensConfig:
     def dtype(self) -> torch.dtype:
         """Type of the weights."""
         return self._model.W_E.dtype
+
+    @property
+    def rotary_dim(self) -> int | None:
+        """Entries of a head that are turned by its position; None where none are."""
+        config = self._model.config
+        return None if config.embeds_positions else config.d_head
 
     @property
     def attn_scale(self) -> float:
@@ -166,7 +174,9 @@ class HookedTransformer(NativeModel, WeightStacks):
         super().__init__()
         self.config, self.vocabulary = config, None
         self.use_attn_result = False
-        self.hook_embed, self.hook_pos_embed = HookPoint(), HookPoint()
+        self.hook_embed = HookPoint()
+        if config.embeds_positions:
+            self.hook_pos_embed = HookPoint()
         self.embed, self.pos_embed, self.unembed = _Embed(), _Hooks(), _Unembed()
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.depth))
         self.ln_final = _FinalNorm(config)
@@ -402,7 +412,7 @@ class HookedTransformer(NativeModel, WeightStacks):
         """TransformerLens's state dict of the model, with zero biases where it has none."""
         state = {name: value.detach().clone() for name, value in self.weights().items()}
         for name, shape in parameter_shapes(
-            dataclasses.replace(self.config, use_bias=True)
+            dataclasses.replace(self.config, use_bias=True, qkv_bias=None)
         ).items():
             state.setdefault(name, torch.zeros(shape, device=self.device))
         return state

@@ -57,7 +57,9 @@ def sender_outputs(
     with torch.no_grad():
         forward = Forward(weights, config, keep)
         forward.blocks(forward.embed(RowLayout.dense(tokens)), RowLayout.dense(tokens))
-    parts = [kept["hook_embed"][None], kept["hook_pos_embed"].expand_as(kept["hook_embed"])[None]]
+    parts = [kept["hook_embed"][None]]
+    if config.embeds_positions:
+        parts.append(kept["hook_pos_embed"].expand_as(parts[0][0])[None])
     for layer in range(config.depth):
         z = kept[f"blocks.{layer}.attn.hook_z"].permute(2, 0, 1, 3).flatten(1, 2)
         written = z @ weights[f"blocks.{layer % config.n_layers}.attn.W_O"]  # (head, rows, d_model)
@@ -210,7 +212,7 @@ class _Run:
 
     def __init__(self, forward: PatchedForward, mask: Tensor, start: int) -> None:
         self.f, self.mask = forward, mask
-        done = 2 + start * forward.per_layer
+        done = len(forward.graph.embeddings) + start * forward.per_layer
         self.stream = forward.source[:done].sum(0)  # (example, pos, d_model)
         for layer in range(start):
             self._add_bias(layer)
@@ -254,8 +256,9 @@ class _Run:
         else:
             queries, keys, values = self.inputs(at, 3 * heads, tap).split(heads, 1)
         mask = self._causal(keys.shape[-2])
+        positions = f.reads[:, None] if self.at_reads else None
         written = Forward(f.weights, f.config).attend_per_head(
-            layer, queries, keys, values, mask
+            layer, queries, keys, values, mask, positions
         )  # (circuit, head, example, pos, d_model)
         self._add(written.movedim(1, 0))
         self._add_bias(layer)

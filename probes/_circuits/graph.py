@@ -87,9 +87,14 @@ class Graph:
     constant: tuple[str, ...] = ()
     """Kinds of senders that never differ between the runs: their edges are left out."""
 
+    @property
+    def embeddings(self) -> list[Node]:
+        """What is there before the first block: tokens and, where they are added, positions."""
+        return [Node("embed"), Node("pos")] if self.config.embeds_positions else [Node("embed")]
+
     @cached_property
     def senders(self) -> tuple[Node, ...]:
-        nodes = [Node("embed"), Node("pos")]
+        nodes = self.embeddings
         for layer in range(self.config.depth):
             nodes += [Node("head", layer, head) for head in range(self.config.n_heads)]
             nodes += [] if self.config.attn_only else [Node("mlp", layer)]

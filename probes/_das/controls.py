@@ -16,6 +16,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mechint.config import ModelConfig, centers
 from mechint.interventions import ResidSite
 from mechint.probe.results import Null
 from mechint.probes._das._swap import SwapSite, answers_under, interchange_accuracy, mean, swap
@@ -184,25 +185,28 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
         return site.writes.double()
 
     def behind(norm: str, weight: Tensor) -> Tensor:
-        # every norm of these models is a layer norm; one without weights (LNPre) centers, too
-        normed = config.normalization_type is not None
-        return fold(p.get(f"{norm}.w"), normed, weight.double())
+        return fold(p.get(f"{norm}.w"), centers(config.normalization_type), weight.double())
 
     found = [behind("ln_final", p["unembed.W_U"])]
     for layer in range(config.depth):
         block = f"blocks.{layer % config.n_layers}"
         if site.start <= ResidSite.pre(layer):
-            found.append(behind(f"{block}.ln1", _read_by_heads(p, f"{block}.attn")))
+            found.append(behind(f"{block}.ln1", _read_by_heads(p, f"{block}.attn", config)))
         if site.start <= ResidSite.mid(layer) and not config.attn_only:
             writes = p[f"{block}.mlp.W_out"].any(1)  # (d_mlp,)
-            found.append(behind(f"{block}.ln2", p[f"{block}.mlp.W_in"][:, writes]))
+            names = ("W_in", "W_gate") if config.gated_mlp else ("W_in",)
+            read = torch.cat([p[f"{block}.mlp.{name}"][:, writes] for name in names], 1)
+            found.append(behind(f"{block}.ln2", read))
     return torch.cat(found, 1)
 
 
-def _read_by_heads(p: Mapping[str, Tensor], attn: str) -> Float[Tensor, "d_model columns"]:
+def _read_by_heads(
+    p: Mapping[str, Tensor], attn: str, config: ModelConfig
+) -> Float[Tensor, "d_model columns"]:
     """Columns that span what queries, keys and values of heads read of the stream and pass on: the
     column spaces of W_Q W_Kᵀ, of W_K W_Qᵀ and W_K b_Q, and of W_V W_O, of heads whose W_V W_O is
-    not zero. A weight whose product with the next is zero reads nothing.
+    not zero. A weight whose product with the next is zero reads nothing. Where queries and keys are
+    turned or normed between the two, all that W_Q and W_K read.
     """
     q, k, v = (p[f"{attn}.W_{letter}"].double() for letter in "QKV")
 
@@ -212,6 +216,8 @@ def _read_by_heads(p: Mapping[str, Tensor], attn: str) -> Float[Tensor, "d_model
 
     values = through(v, p[f"{attn}.W_O"].double().mT)
     parts = [through(q, k), through(k, q), values]
+    if config.use_qk_norm or not config.embeds_positions:
+        parts = [q, k, values]
     if f"{attn}.b_Q" in p:
         parts.append(k @ p[f"{attn}.b_Q"].double().unsqueeze(-1))
     written = values.flatten(1).any(1)  # (head,)

@@ -24,6 +24,7 @@ def configs(draw) -> ModelConfig:
     early.
     """
     n_layers, n_loops = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    rotary = draw(st.booleans())
     sizes = draw(st.sampled_from([(4,), (2, 3)]))
     leaves = draw(st.booleans())
     return ModelConfig(
@@ -31,7 +32,11 @@ def configs(draw) -> ModelConfig:
         n_loops=n_loops,
         d_model=draw(st.sampled_from([4, 6])),
         n_heads=draw(st.integers(1, 3)),
-        d_head=draw(st.integers(1, 4)),
+        d_head=draw(st.sampled_from([2, 4] if rotary else [1, 2, 3, 4])),
+        positional_embedding_type="rotary" if rotary else "standard",
+        gated_mlp=draw(st.booleans()),
+        use_qk_norm=draw(st.booleans()),
+        qkv_bias=draw(st.sampled_from([None, True, False])),
         d_mlp=draw(st.integers(1, 7)),
         n_ctx=draw(st.integers(1, 4)),
         d_vocab=draw(st.integers(1, 6)),
@@ -41,7 +46,7 @@ def configs(draw) -> ModelConfig:
         if leaves
         else None,
         act_fn=draw(st.sampled_from(["relu", "gelu", "gelu_new", "silu"])),
-        normalization_type=draw(st.sampled_from([None, "LN", "LNPre"])),
+        normalization_type=draw(st.sampled_from([None, "LN", "LNPre", "RMS", "RMSPre"])),
         attn_only=draw(st.booleans()),
         attention_dir=draw(st.sampled_from(["causal", "bidirectional"])),
         attention_rate=draw(st.sampled_from([0.0, 0.3, 1.0])),

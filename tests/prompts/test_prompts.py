@@ -217,7 +217,7 @@ def test_a_model_that_answers_wrongly_needs_other_prompts(gpt2: Path, tmp_path: 
     file, names = tmp_path / "wrong.jsonl", list(CAPITALS)
     wrong = [
         {"prompt": sentence(one), "answer": f" {CAPITALS[other]}"}
-        for pair in itertools.batched(names, 2)
+        for pair in zip(names[::2], names[1::2], strict=True)
         for one, other in (pair, pair[::-1])
     ]
     rows = [one | {"counterfactual": two} for one, two in zip(wrong[::2], wrong[1::2], strict=True)]

@@ -1,7 +1,8 @@
 """Causal language models in a Hugging Face model directory (``config.json`` and weights), offline.
 
-GPT-2 models become a HookedTransformer, so that every probe serves them; the other architectures
-open through TransformerLens's bridge.
+GPT-2, Llama, Mistral, Qwen2, Qwen3 and SmolLM become a HookedTransformer, so that every probe
+serves them; other architectures, and options that a HookedTransformer does not have, open through
+TransformerLens's bridge.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mechint.checkpoints.content import check_file, read_content
@@ -32,9 +34,41 @@ MAX_ROTATED = 1 << 20
 """Positions of a model that rotates by them: its file has no matrix of them, its code a table."""
 
 
-def serves_gpt2(config: Mapping[str, Any]) -> bool:
-    """Return whether the configuration is of a GPT-2 that a HookedTransformer expresses."""
-    return config.get("model_type") == "gpt2" and not any(config.get(name) for name in UNSERVED)
+NATIVE = {"gpt2": "gpt2"} | dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), "llama")
+"""Type of a model of transformers → the mapping by which it becomes a HookedTransformer."""
+
+
+def unserved(config: Mapping[str, Any]) -> str | None:
+    """The architecture, or the option of it, that a HookedTransformer does not have; None where it
+    expresses the model of this configuration.
+
+    >>> unserved({"model_type": "llama", "hidden_act": "silu"})
+    >>> unserved({"model_type": "llama", "rope_parameters": {"rope_type": "llama3"}})
+    'rope_type=llama3'
+    """
+    kind = config.get("model_type")
+    if kind not in NATIVE:
+        return f"model_type={kind}"
+    for name in UNSERVED:
+        if config.get(name):
+            return f"{name}={config[name]}"
+    if NATIVE[kind] == "gpt2":
+        return None
+    if config.get("mlp_bias"):  # TransformerLens's bias is added to the gated product
+        return "mlp_bias=True"
+    for rope in (config.get("rope_parameters"), config.get("rope_scaling")):
+        given = rope if isinstance(rope, Mapping) else {}
+        rope_type = given.get("rope_type", given.get("type", "default"))
+        if rope_type != "default":
+            return f"rope_type={rope_type}"
+        if given.get("partial_rotary_factor", 1) != 1:
+            return f"partial_rotary_factor={given['partial_rotary_factor']}"
+    if config.get("partial_rotary_factor") not in (None, 1):
+        return f"partial_rotary_factor={config['partial_rotary_factor']}"
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    if window and window < (config.get("max_position_embeddings") or 0):
+        return f"sliding_window={window}"
+    return None
 
 
 def read(path: Path, content: Any, *, through_bridge: bool = False) -> ParsedCheckpoint | None:
@@ -54,8 +88,9 @@ def read(path: Path, content: Any, *, through_bridge: bool = False) -> ParsedChe
         )
     size = sum(regular_file(file, CheckpointError).st_size for file in files)
     _check_sizes(path, given, size)
-    if serves_gpt2(given) and not through_bridge:
-        return _gpt2(path, given, files)
+    lacking = unserved(given)
+    if lacking is None and not through_bridge:
+        return _native(path, given, files)
     for file in files:
         if file.suffix == ".bin":
             check_file(file)
@@ -69,12 +104,13 @@ def read(path: Path, content: Any, *, through_bridge: bool = False) -> ParsedChe
             "model_type": given["model_type"],
             "d_vocab": model.cfg.d_vocab,
             "n_ctx": model.cfg.n_ctx,
+            "through the bridge for": lacking or "as asked",
         },
     )
 
 
-def _gpt2(path: Path, given: Mapping[str, Any], files: list[Path]) -> ParsedCheckpoint:
-    """The weights of a GPT-2 directory under the built-in mapping."""
+def _native(path: Path, given: Mapping[str, Any], files: list[Path]) -> ParsedCheckpoint:
+    """The weights of a directory under the built-in mapping of its architecture."""
     state: dict[str, Tensor] = {}
     first = files[0].suffix  # where weights lie in both forms, the safetensors are read
     for file in files:
@@ -82,12 +118,31 @@ def _gpt2(path: Path, given: Mapping[str, Any], files: list[Path]) -> ParsedChec
             found = state_dict(read_content(file))
             if found is None:
                 raise CheckpointError(f"{file}: holds no state dict")
-            state |= found
-    if given.get("tie_word_embeddings", True):
+            state |= {
+                name: value if value.dtype == torch.float64 else value.float()
+                for name, value in found.items()
+            }
+    kind = NATIVE[given["model_type"]]
+    if kind == "llama":
+        _check_biases(path, given, state)
+    if given.get("tie_word_embeddings", kind == "gpt2"):
         state.pop("lm_head.weight", None)
     elif "lm_head.weight" not in state:
         raise CheckpointError(f"{path}: its weights lack lm_head.weight")
-    return builtin_mapping("gpt2").forced(path, {"model": state})
+    return builtin_mapping(kind).forced(path, {"model": state})
+
+
+def _check_biases(path: Path, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+    """CheckpointError where the biases of attention are not those that the configuration has."""
+    there = [name for name in state if name.endswith("_proj.bias")]
+    of_outputs = bool(given.get("attention_bias"))
+    each = 3 + of_outputs if of_outputs or given["model_type"] == "qwen2" else 0
+    if len(there) != each * whole_number(given.get("num_hidden_layers")):
+        name = next(iter(there), "no bias")
+        raise CheckpointError(
+            f"{path}: its weights hold {name}, {len(there)} of attention in all; its configuration "
+            f"has {each} a layer"
+        )
 
 
 def _check_sizes(path: Path, given: Mapping[str, Any], size: int) -> None:
