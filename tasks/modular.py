@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mechint.config import setting
+from mechint.config import LLAMA, setting
 from mechint.errors import DataError
 from mechint.groups import named
 from mechint.groups.finite import FiniteGroup
@@ -76,6 +76,18 @@ class ModularArithmetic(TwoOperandTask):
             "task.train_fraction": 0.4,
             "train.steps": 4000,
             "train.lr": 2e-3,
+            "train.grokfast": "ema",
+            "train.stop_accuracy": 0.999,
+        },
+        "llama": {
+            **{f"model.{name}": value for name, value in LLAMA.items()},
+            "model.d_model": 64,
+            "model.d_mlp": 256,
+            "task.p": 31,
+            "task.train_fraction": 0.7,
+            "train.steps": 2000,
+            "train.lr": 5e-3,
+            "train.weight_decay": 2.0,
             "train.grokfast": "ema",
             "train.stop_accuracy": 0.999,
         },

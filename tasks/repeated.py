@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mechint.config import setting
+from mechint.config import LLAMA, setting
 from mechint.task import Batch, Output, Program, Step, Vocabulary
 from mechint.tasks.sequences import SequenceTask
 
@@ -49,6 +49,13 @@ class RepeatedTokens(SequenceTask):
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"task.length": 8, "task.context": 32, "train.steps": 3000, "train.lr": 3e-3},
+        "llama": {
+            **{f"model.{name}": value for name, value in LLAMA.items()},
+            "task.length": 8,
+            "task.context": 32,
+            "train.steps": 1500,
+            "train.lr": 3e-3,
+        },
         "paper": {
             "task.n": 128,
             "task.length": 16,

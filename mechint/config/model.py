@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from mechint.config.settings import Settings, setting
@@ -48,6 +48,17 @@ def has_weight(norm: str | None) -> bool:
 def has_bias(norm: str | None) -> bool:
     """Return whether a norm of this type may add a bias of its own."""
     return norm == "LN"
+
+
+LLAMA: Mapping[str, Any] = {
+    "normalization_type": "RMS",
+    "positional_embedding_type": "rotary",
+    "gated_mlp": True,
+    "act_fn": "silu",
+    "use_bias": False,
+    "attn_only": False,
+}
+"""Fields of a ModelConfig whose blocks are those of Llama (Touvron et al. 2023)."""
 
 
 @dataclasses.dataclass(frozen=True)

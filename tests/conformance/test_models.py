@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 import mechint
 import tasks
-from mechint.config import ModelConfig
+from mechint.config import LLAMA, ModelConfig
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models import build
 from mechint.models.foreign import bridge
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
 from mechint.models.pair_network import PairNetworkConfig
 from mechint.models.protocol import Capability, capabilities, describe, hook_names, reinitialized
+from mechint.models.transformer import HookedTransformer
 from mechint.models.two_layer import TwoLayerConfig
 from mechint.subject import Subject
 from mechint.subject.activations import LOGITS, Recorder, position_axis
@@ -89,6 +90,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         attn_only=True, attention_dir="bidirectional"
     ),
     "weight-tied": lambda: transformer(n_loops=2),
+    "blocks of Llama": lambda: transformer(**LLAMA, use_qk_norm=True, qkv_bias=True),
     "linear bottleneck": lambda: build(LinearBottleneckConfig(n=6, width=3, n_tasks=2, n_out=2)),
     "two layers": lambda: build(TwoLayerConfig(d=6, width=3)),
     "pair network": lambda: build(
@@ -107,6 +109,7 @@ SHAPES = {  # n_layers, d_model, n_heads, d_mlp, d_vocab, d_vocab_out, attention
     "transformer": (2, 8, 2, 32, P + 1, P, "causal"),
     "attention-only, bidirectional": (2, 8, 2, None, P + 1, P, "bidirectional"),
     "weight-tied": (4, 8, 2, 32, P + 1, P, "causal"),
+    "blocks of Llama": (2, 8, 2, 32, P + 1, P, "causal"),
     "linear bottleneck": (0, None, None, None, None, None, None),
     "two layers": (0, None, None, None, None, None, None),
     "pair network": (1, 6, None, 5, P + 1, P, None),
@@ -177,7 +180,8 @@ def test_a_recorded_value_is_what_passes_the_hook_point(kind: str) -> None:
     assert torch.equal(found[LOGITS], logits)
     for name in names:
         # a bridge's hooks see heads apart and after the position, its modules sometimes do not
-        passed = seen[name].transpose(1, 2) if "hook_rot_" in name else seen[name]
+        turned = "hook_rot_" in name and not isinstance(model, HookedTransformer)
+        passed = seen[name].transpose(1, 2) if turned else seen[name]
         assert torch.equal(found[name].flatten(), passed.flatten()), name
 
 
