@@ -8,14 +8,16 @@ With s = n(x) - b_dec (b_dec only where it is subtracted from the input) the lat
     gated      relu(exp(r_mag) s W_enc + b_mag) where h > 0       (Rajamanoharan et al. 2024a)
 
 and the reconstruction n⁻¹(latents W_dec + b_dec); n is the identity, a layer norm or a rescaling to
-length √d_in. Batch top-k dictionaries, Matryoshka ones included, are jumprelu at inference.
-Conventions are those of SAELens 6. Cost: two products of (rows, d_in, d_sae).
+length √d_in. With `rescale` a latent is in units of what it writes: h, and the magnitude of gated,
+are taken times ‖W_dec‖, and latents are divided by it before they are decoded. Batch top-k
+dictionaries, Matryoshka ones included, are jumprelu at inference. Conventions are those of
+SAELens 6. Cost: two products of (rows, d_in, d_sae).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import torch
@@ -40,7 +42,7 @@ class Dictionary:
     threshold: of jumprelu; k: of topk; r_mag, b_mag: of gated, whose b_enc is the bias of its gate.
     hook: of its activations, None where its file does not tell; head: the one head of that hook,
     None for all. subtract_b_dec: whether b_dec is subtracted from the input. normalization: see
-    NORMALIZATIONS. rescale: whether topk ranks latents by what they write (times ‖W_dec‖).
+    NORMALIZATIONS. rescale: whether latents are in units of what they write (times ‖W_dec‖).
 
     Raises:
         ParameterError: an architecture or normalization that is not among those, no threshold or k
@@ -109,6 +111,27 @@ class Dictionary:
         return self.W_enc.shape[1]
 
     @property
+    def norms(self) -> Float[Tensor, " d_sae"]:
+        """‖W_dec‖ of every latent, at least 1e-8."""
+        return self.W_dec.norm(dim=-1).clamp_min(1e-8)
+
+    def folded(self) -> Dictionary:
+        """The same latents and reconstructions without `rescale`: W_dec of unit rows, what comes
+        before the activation scaled by its norms.
+        """
+        if not self.rescale:
+            return self
+        norms = self.norms
+        return replace(
+            self,
+            W_enc=self.W_enc * norms,
+            b_enc=self.b_enc * norms,
+            b_mag=None if self.b_mag is None else self.b_mag * norms,
+            W_dec=self.W_dec / norms[:, None],
+            rescale=False,
+        )
+
+    @property
     def site(self) -> Site:
         """The activation it was trained on, of its head alone where it has one, at every position.
 
@@ -146,7 +169,7 @@ class Dictionary:
             latents = latents.clone()
             latents[..., list(without)] = 0
         if self.rescale:
-            latents = latents / self.W_dec.norm(dim=-1).to(latents).clamp_min(1e-8)
+            latents = latents / self.norms.to(latents)
         return undo(latents @ self.W_dec.to(x) + self.b_dec.to(x))
 
     def _encode(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -159,13 +182,14 @@ class Dictionary:
         inputs = normed - self.b_dec.to(x) if self.subtract_b_dec else normed
         raw = inputs @ self.W_enc.to(x)
         pre = raw + self.b_enc.to(x)
+        scale = self.norms.to(x) if self.rescale else 1.0
         if self.architecture == "gated":
             assert self.r_mag is not None and self.b_mag is not None
             magnitude = raw * self.r_mag.to(x).exp() + self.b_mag.to(x)
-            return magnitude.relu() * (pre > 0), undo
+            return magnitude.relu() * (pre > 0) * scale, undo
+        pre = pre * scale
         if self.architecture == "topk":
             assert self.k is not None
-            pre = pre * self.W_dec.norm(dim=-1).to(pre) if self.rescale else pre
             top = pre.topk(self.k, -1)
             return torch.zeros_like(pre).scatter(-1, top.indices, top.values.relu()), undo
         if self.architecture == "jumprelu":

@@ -66,13 +66,16 @@ def load_dictionary(path: str | Path, *, hook: str | None = None) -> Dictionary:
 
 
 def save_dictionary(dictionary: Dictionary, path: str | Path) -> None:
-    """Write `dictionary` into directory `path` such that SAELens reads it too.
+    """Write `dictionary` into directory `path` such that SAELens reads it too: `rescale` stays a
+    setting of topk, and is folded into the weights of the others.
 
     Raises:
         RunError: a file cannot be written.
     """
     from safetensors.torch import save
 
+    if dictionary.architecture != "topk":
+        dictionary = dictionary.folded()
     names = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold", "r_mag", "b_mag")
     gated = dictionary.architecture == "gated"
     tensors = {
@@ -109,7 +112,12 @@ def _at_inference(
         state["b_enc"] = state.pop("b_gate")
     threshold = state.pop("topk_threshold", None)
     if threshold is not None and "b_enc" in state:
-        state["threshold"] = threshold.expand(state["b_enc"].shape).contiguous()
+        if threshold.numel() != 1:
+            raise CheckpointError(
+                f"{path / WEIGHTS}: topk_threshold: got shape {tuple(threshold.shape)}, "
+                "expected one number"
+            )
+        state["threshold"] = threshold.reshape(1).expand(state["b_enc"].shape).contiguous()
     if config.get("architecture") in BATCH_TOPK and "threshold" not in state:
         raise CheckpointError(
             f"{path}: architecture={config['architecture']!r} without its threshold; save it with "

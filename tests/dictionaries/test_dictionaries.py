@@ -24,6 +24,7 @@ from mechint.dictionaries import (
     load_dictionary,
     recovery,
 )
+from mechint.dictionaries.dictionary import ARCHITECTURES
 from mechint.dictionaries.files import save_dictionary
 from mechint.errors import CheckpointError, ParameterError, UnknownNameError
 from mechint.interventions import Site, logits_under, loss_under
@@ -69,7 +70,8 @@ def by_hand(one: Dictionary, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if one.architecture == "gated":
         assert one.r_mag is not None and one.b_mag is not None
         raw = (x - b_dec * one.subtract_b_dec) @ w_enc
-        latents = np.maximum(raw * np.exp(one.r_mag.numpy()) + one.b_mag.numpy(), 0) * (h > 0)
+        magnitude = raw * np.exp(one.r_mag.numpy()) + one.b_mag.numpy()
+        latents = np.maximum(magnitude, 0) * (h > 0) * norms
     return latents, (latents / norms @ w_dec + b_dec) * scale + shift
 
 
@@ -80,8 +82,9 @@ CASES = [
     dictionary(normalization="constant_norm_rescale"),
     dictionary("jumprelu"),
     dictionary("topk"),
-    dictionary("topk", rescale=True),
     dictionary("gated"),
+    *(dictionary(name, rescale=True) for name in ARCHITECTURES),
+    dictionary("jumprelu", rescale=True, normalization="layer_norm"),
 ]
 
 
@@ -301,6 +304,12 @@ def test_a_dictionary_without_a_hook_or_a_task_says_so() -> None:
 def test_what_is_written_is_read_back(one: Dictionary, tmp_path: Path) -> None:
     save_dictionary(one, tmp_path / "sae")
     again = load_dictionary(tmp_path / "sae")
+    x = torch.randn(9, D_IN, generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(again.encode(x), one.encode(x), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(again.reconstruct(x), one.reconstruct(x), atol=1e-4, rtol=1e-5)
+    if one.rescale and one.architecture != "topk":  # a setting of topk alone in SAELens
+        assert not again.rescale and again.W_dec.norm(dim=-1).allclose(torch.ones(D_SAE))
+        return
     for name, value in vars(one).items():
         other = getattr(again, name)
         assert torch.equal(other, value) if isinstance(value, torch.Tensor) else other == value
@@ -438,6 +447,28 @@ def test_batch_top_k_dictionaries_have_one_threshold(tmp_path: Path, architectur
     torch.testing.assert_close(loaded.encode(x), torch.where(h > 0.7, h, torch.zeros_like(h)))
     with pytest.raises(CheckpointError, match="without its threshold"):
         load_dictionary(lay_out(tmp_path, config, **parts()))
+    several = torch.full((2, 3), 0.7)
+    with pytest.raises(CheckpointError, match=r"topk_threshold: got shape \(2, 3\), expected one"):
+        load_dictionary(lay_out(tmp_path, config, **parts(), topk_threshold=several))
+
+
+@pytest.mark.parametrize("architecture", ["batchtopk", "matryoshka_batchtopk"])
+def test_a_dictionary_as_the_trainer_keeps_it_is_exact(tmp_path: Path, architecture: str) -> None:
+    """The identity in directions of lengths .05 to .5, which explains all variance."""
+    lengths = torch.linspace(0.05, 0.5, 2 * D_IN)
+    signs = torch.cat([torch.eye(D_IN), -torch.eye(D_IN)])
+    tensors = {
+        "W_enc": (signs / lengths[:, None]).T.contiguous(),
+        "W_dec": signs * lengths[:, None],
+    }
+    tensors |= {"b_enc": torch.zeros(2 * D_IN), "b_dec": torch.zeros(D_IN)}
+    config = {"d_in": D_IN, "d_sae": 2 * D_IN, "architecture": architecture}
+    config |= {"rescale_acts_by_decoder_norm": True, "metadata": {"hook_name": HOOK}}
+    found = load_dictionary(lay_out(tmp_path, config, **tensors, topk_threshold=torch.tensor(0.3)))
+    x = torch.randn(50, D_IN, generator=torch.Generator().manual_seed(3))
+    kept = torch.where(x.abs() > 0.3, x, torch.zeros_like(x))
+    torch.testing.assert_close(found.reconstruct(x), kept)
+    torch.testing.assert_close(found.encode(x), torch.cat([kept.relu(), (-kept).relu()], 1))
 
 
 def test_gated_dictionaries_are_saved_under_saelens_names(tmp_path: Path) -> None:
