@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.errors import ParameterError
 from mechint.models.initial import parameter_shapes
 
 if TYPE_CHECKING:  # imported where a circuit is asked for: a sweep's parent needs none
@@ -121,3 +122,25 @@ class WeightStacks:
     def OV(self) -> FactoredMatrix:
         """`ov_circuit` of the model."""
         return ov_circuit(self)
+
+    def all_composition_scores(
+        self, mode: str
+    ) -> Float[Tensor, "n_layers n_heads n_layers n_heads"]:
+        """‖A B‖ / (‖A‖ ‖B‖) of every head's OV circuit A and a later head's B: the QK circuit for
+        "Q", its transpose for "K", the OV circuit for "V" (Elhage et al. 2021); zero elsewhere.
+
+        >>> from mechint.models import build
+        >>> model = build(ModelConfig(n_layers=2, d_model=8, n_heads=2))
+        >>> scores = model.all_composition_scores("V")
+        >>> a, b = model.OV[0, 1].AB, model.OV[1, 0].AB
+        >>> torch.isclose(scores[0, 1, 1, 0], (a @ b).norm() / a.norm() / b.norm()).item()
+        True
+        """
+        from transformer_lens.utilities import composition_scores  # and with it the whole package
+
+        if mode not in ("Q", "K", "V"):
+            raise ParameterError(f"mode={mode!r}: expected Q, K or V")
+        right = {"Q": self.QK, "K": self.QK.T, "V": self.OV}[mode]
+        scores = composition_scores(self.OV, right)
+        layers = torch.arange(len(scores), device=scores.device)
+        return scores * (layers[:, None, None, None] < layers[:, None])

@@ -22,6 +22,7 @@ from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.foreign.native import NativeModel
 from mechint.models.forward import Forward
+from mechint.models.generation import generate
 from mechint.models.hook_points import HookPoint
 from mechint.models.initial import initialize, parameter_shapes
 from mechint.models.layers import linear, no_hook, norm
@@ -211,7 +212,11 @@ class HookedTransformer(NativeModel, WeightStacks):
 
     def forward(
         self,
-        tokens: Int[Tensor, "batch pos"] | Float[Tensor, "batch pos d_model"] | str | Sequence[str],
+        tokens: Int[Tensor, "#batch pos"]
+        | Int[Tensor, " pos"]
+        | Float[Tensor, "batch pos d_model"]
+        | str
+        | Sequence[str],
         return_type: str | None = "logits",
         loss_per_token: bool = False,
         start_at_layer: int | None = None,
@@ -224,8 +229,9 @@ class HookedTransformer(NativeModel, WeightStacks):
             tokens: with `start_at_layer` the residual stream before that block stands here.
             return_type: "logits", "loss", "both" as (logits, loss), or None.
             loss_per_token: losses (batch, pos - 1) in place of their mean.
-            start_at_layer: begin with this block.
-            stop_at_layer: return the residual stream before this block instead.
+            start_at_layer: begin with this block; below zero, counted from the end.
+            stop_at_layer: return the residual stream before this block instead; counted likewise,
+                and after the last where there is no such block.
 
         Raises:
             ParameterError: more positions than n_ctx, a token outside the vocabulary, no such
@@ -238,13 +244,14 @@ class HookedTransformer(NativeModel, WeightStacks):
         if start_at_layer is None:
             tokens = self._as_tokens(tokens)
             self._check(tokens)
-            first, layout = 0, RowLayout.dense(tokens)
+            layout = RowLayout.dense(tokens)
             x = forward.embed(layout)
         else:
             assert isinstance(tokens, Tensor)
-            x, first, layout = tokens, start_at_layer, RowLayout.dense(tokens[..., 0].long())
+            x, layout = tokens, RowLayout.dense(tokens[..., 0].long())
+        first, stop, _ = slice(start_at_layer, stop_at_layer).indices(self.config.depth)
         if stop_at_layer is not None:
-            return forward.blocks(x, layout, start=first, stop=stop_at_layer)
+            return forward.blocks(x, layout, start=first, stop=stop)
         logits = forward.read_out(x, layout, start=first)
         if return_type is None:
             return None
@@ -290,9 +297,26 @@ class HookedTransformer(NativeModel, WeightStacks):
         result, kept = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kw)
         if not return_cache_object:
             return result, kept
-        from transformer_lens import ActivationCache  # and with it the rest of the package
+        from mechint.models.foreign.lens_cache import NormedCache  # the rest of TransformerLens
 
-        return result, ActivationCache(kept, self, has_batch_dim=not remove_batch_dim)
+        return result, NormedCache(kept, self, has_batch_dim=not remove_batch_dim)
+
+    def generate(
+        self,
+        input: Int[Tensor, "batch pos"] | str | Sequence[str],
+        max_new_tokens: int = 10,
+        *,
+        return_type: str = "input",
+        **options: Any,
+    ) -> Int[Tensor, "batch new_pos"] | str | list[str]:
+        """Return the input followed by what the model writes, as `mechint.models.generation` does:
+        tokens for tokens and, unless `return_type` is "tokens", text for text.
+        """
+        tokens = generate(self, self._as_tokens(input), max_new_tokens, **options)
+        if isinstance(input, Tensor) or return_type == "tokens":
+            return tokens
+        text = self.to_string(tokens)
+        return text[0] if isinstance(input, str) else text
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         """Turn on ``attn.hook_result``, what each head writes: (batch, pos, head, d_model)."""
