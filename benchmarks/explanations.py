@@ -25,6 +25,7 @@ from typing import Any
 
 from mechint.decide.intervals import wilson
 from mechint.errors import MechintError
+from mechint.explanation.standing import ORDER
 from mechint.system.files import read_json, read_json_lines
 from mechint.system.progress import Count, counting
 from mechint.training.origins import Origin, comment, write_page

@@ -99,11 +99,12 @@ def refills(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> 
         names = [part.name for part in parts]
         null = exchange.of(bench, parts, nulls) if all(one in nulls for one in names) else None
         found = exchange.of(bench, parts, fits)
-        # a part without which the others settle the answer is not tested by all together
+        # a part that does not settle the answer, and without which the others do, is not tested
         needed = [
             str(part)
             for part in parts
-            if not settles(bench, variables_of(one for one in level if one is not part))
+            if settles(bench, {*part.variables})
+            or not settles(bench, variables_of(one for one in level if one is not part))
         ]
         skill = bench.skill_at(exchange.labels[exchange.counted])
         target = ", ".join(names)

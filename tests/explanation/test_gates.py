@@ -1,0 +1,489 @@
+"""The gates of an audit, each clause alone: inputs on which only that clause decides, no model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mechint.decide import Bound, Decision, Evidence, Null, Skill
+from mechint.explanation import Explanation, records
+from mechint.explanation.checks.attention import MOVED, MOVED_NULL, one_hot_keys, other_keys
+from mechint.explanation.checks.blocks import Group
+from mechint.explanation.checks.logits import AGREE, match, right_answer, terms
+from mechint.explanation.checks.parts import (
+    MIN_PAIRS,
+    SETTLING_PAIRS,
+    exchanging,
+    interchanges,
+    necessity,
+    partners,
+    refilling,
+    refills,
+    resample,
+    settles,
+)
+from mechint.explanation.measure import MIN_INPUTS
+from mechint.explanation.parts import Part, Route
+from mechint.explanation.records import LOST, PARTIAL, Determination, Need, Share
+from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
+from mechint.task import Program, Step
+from tests.explanation.stub import N, part, stub
+
+SKILL = Skill(0.9, 0.1, 5000)  # nine tenths of the way from chance: 0.82, half: 0.5
+
+
+def share(
+    value: float, n: int = 5000, null: float | None = None, skill: Skill = SKILL, **more: Any
+) -> Share:
+    other = None if null is None else Evidence.share(round(null * n), n)
+    found = Evidence.share(round(value * n), n)
+    return Share.judged("kind", "target", ("claim",), found, skill, null=other, **more)
+
+
+# --- shares ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("value", "null", "standing"),
+    [
+        (0.85, None, "stands"),
+        (0.82, None, "unclear"),
+        (0.80, None, "incomplete"),
+        (0.52, None, "incomplete"),
+        (0.48, None, "wrong"),
+        (0.85, 0.48, "stands"),
+        (0.85, 0.50, "unclear"),
+        (0.85, 0.53, "incomplete"),
+        (0.85, 0.86, "wrong"),
+        (0.70, 0.70, "wrong"),
+        (0.70, 0.69, "incomplete"),
+    ],
+)
+def test_a_share_is_taken_above_chance_and_has_a_null(
+    value: float, null: float | None, standing: str
+) -> None:
+    assert share(value, null=null).standing == standing
+
+
+def test_what_a_constant_answer_keeps_is_nothing() -> None:
+    """Of a model with 16% of 11%, doing nothing keeps 84% of the raw accuracy."""
+    near = Skill(0.16, 0.11, 5000)
+    assert share(0.135, skill=near).standing == "incomplete" and share(0.11, skill=near).kept == 0.0
+    assert share(0.11, skill=near).standing == "wrong"
+    assert share(0.148, n=750, skill=near).standing == "unclear"
+    assert share(1.0, skill=Skill(0.11, 0.11, 5000)).standing == "unclear"
+    assert math.isnan(share(1.0, skill=Skill(0.11, 0.11, 5000)).kept)
+
+
+def test_few_inputs_are_unclear_and_none_is_untested() -> None:
+    assert share(1.0, n=MIN_INPUTS - 1).standing == "unclear"
+    assert share(0.0, n=0).standing == "untested"
+    assert MIN_INPUTS == 24
+
+
+def test_what_is_left_is_a_bound_from_above() -> None:
+    """Of what the model has above chance 15% may be left: up to 0.22 here; more is wrong."""
+    for value, standing in ((0.19, "stands"), (0.22, "unclear"), (0.25, "wrong")):
+        assert share(value, bound=LOST).standing == standing
+
+
+def test_a_tag_that_is_moved_has_bounds_of_its_own() -> None:
+    for value, null, standing in (
+        (0.83, 0.03, "stands"),
+        (0.77, 0.03, "incomplete"),
+        (0.83, 0.05, "unclear"),
+        (0.83, 0.07, "incomplete"),
+    ):
+        found = share(value, null=null, bound=MOVED, null_bound=MOVED_NULL)
+        assert found.standing == standing, value
+    assert (AGREE.value, AGREE.above_chance) == (0.9, False)
+
+
+def test_the_interval_of_what_is_kept() -> None:
+    found = share(0.5, n=100)
+    assert found.kept == pytest.approx(0.5)
+    assert found.kept_at_least == pytest.approx((Evidence.share(50, 100).low - 0.1) / 0.8)
+
+
+# --- R² -------------------------------------------------------------------------------------------
+def of(value: float, n: int = 400) -> Evidence:
+    """R² of a value on n inputs, with hardly any spread."""
+    return Evidence.determination(np.full(n, 1 - value), np.ones(n))
+
+
+@pytest.mark.parametrize(
+    ("value", "null", "rival", "standing"),
+    [
+        (0.8, 0.1, 0.5, "stands"),
+        (0.8, 0.1, None, "stands"),
+        (0.52, None, None, "stands"),
+        (0.48, None, None, "incomplete"),
+        (0.8, 0.39, None, "stands"),
+        (0.8, 0.41, None, "incomplete"),
+        (0.8, 0.1, 0.7998, "stands"),
+        (0.8, 0.1, 0.79995, "wrong"),
+        (0.8, 0.1, 0.9, "wrong"),
+    ],
+)
+def test_a_match_beats_the_right_answer_and_twice_its_null(
+    value: float, null: float | None, rival: float | None, standing: str
+) -> None:
+    more = {
+        name: None if one is None else of(one) for name, one in (("null", null), ("rival", rival))
+    }
+    assert Determination.judged("match", "x", ("claim",), of(value), **more).standing == standing
+
+
+def test_a_match_asks_the_near_end() -> None:
+    draw = np.random.default_rng(0)
+    errors = draw.exponential(0.42, 100)
+    found = Evidence.determination(errors, np.ones(100))
+    assert found.low < 0.5 < found.value
+    assert Determination.judged("match", "x", ("claim",), found).standing == "unclear"
+    few = Determination.judged("match", "x", ("claim",), of(0.9, n=20))
+    assert few.standing == "unclear" and (PARTIAL.value, PARTIAL.side) == (0.5, "above")
+
+
+# --- needs ----------------------------------------------------------------------------------------
+def need(lost: float, ratio: float | None = None, spare: int = 12, reached: int = 0) -> Need:
+    n = 1000
+    dropped = Evidence.ratio(np.r_[np.ones(round(lost * n)), np.zeros(n - round(lost * n))])
+    if ratio is None:
+        return Need.judged("5", ("claim",), dropped, None, None)
+    draw = np.random.default_rng(1).uniform(0.9, 1.1, n)
+    sizes = [2.0] * reached + [0.5] * (spare - reached)
+    rank = Null.sampled("effect", 1.0, sizes, "spare blocks")
+    return Need.judged("5", ("claim",), dropped, Evidence.ratio(ratio * draw, np.ones(n)), rank)
+
+
+@pytest.mark.parametrize(
+    ("found", "standing"),
+    [
+        (need(0.0, 5.0), "stands"),
+        (need(0.0, 5.0, spare=9), "stands"),
+        (need(0.0, 5.0, spare=8), "unclear"),  # p = 1/9 at best
+        (need(0.0, 5.0, spare=2), "unclear"),  # p = 1/3 at best: passed once
+        (need(0.0, 0.9, reached=1), "needless"),
+        (need(0.0, 0.9), "needless"),  # no larger than the largest spare one
+        (need(0.0, 1.0), "unclear"),
+        (need(0.1, 0.9, reached=3), "stands"),  # no larger, yet answers are lost without it
+        (need(0.1), "stands"),
+        (need(0.0), "unclear"),  # no spare block, and no answer lost
+        (need(0.004, 0.9), "unclear"),
+        (need(0.006), "unclear"),
+        (need(0.03), "stands"),
+    ],
+)
+def test_a_block_is_needed_by_rank_or_by_loss(found: Need, standing: str) -> None:
+    assert found.standing == standing
+
+
+# --- exchanges ------------------------------------------------------------------------------------
+def test_refills_are_of_other_answers() -> None:
+    """A model that goes on answering for the input that is filled: never the label."""
+    bench = stub(lambda own, edits: own["sum"])
+    exchange = refilling(bench)
+    old, new = exchange.old["sum"], exchange.new["sum"]
+    assert torch.equal(exchange.counted, old != new) and bool((old == new).any())
+    whole = Explanation("e", bench.program, (part("sum"),))
+    (test,) = refills(bench, whole, {"sum": bench.fit(part("sum"))}, {})
+    assert test.value == 0.0 and test.n == int(exchange.counted.sum())
+    assert test.standing == "wrong" and test.of == (str(part("sum")),)
+
+
+def test_interchanges_count_where_the_answer_changes() -> None:
+    """A model on which an edit has no effect gives none of the counterfactual answers; one that
+    follows gives all.
+    """
+    follows = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
+    for bench, value in ((stub(lambda own, edits: own["sum"]), 0.0), (follows, 1.0)):
+        claim = Explanation("e", bench.program, (part("sum"),))
+        fits = {"sum": bench.fit(part("sum"))}
+        (test,) = interchanges(bench, claim, fits, {})
+        exchange = exchanging(bench, ["sum"])
+        assert torch.equal(exchange.labels[:, 0], exchange.new["sum"])
+        assert (test.value, test.n) == (
+            value,
+            int((exchange.old["sum"] != exchange.new["sum"]).sum()),
+        )
+        assert test.standing == ("stands" if value else "wrong")
+
+
+def test_a_null_of_fits_is_asked_where_it_is_given() -> None:
+    """Under the null's fits, too, the answers come: then they say nothing."""
+    bench = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
+    claim = Explanation("e", bench.program, (part("sum"),))
+    fits = {"sum": bench.fit(part("sum"))}
+    for made in (refills, interchanges):
+        (without,), (beside,) = made(bench, claim, fits, {}), made(bench, claim, fits, fits)
+        assert (without.standing, beside.standing) == ("stands", "wrong")
+
+
+def test_a_whole_site_takes_the_rows_of_its_source() -> None:
+    bench = stub(lambda own, edits: (edits[0].new["a"] + own["b"]) % N if edits else own["sum"])
+    claim = Explanation("e", bench.program, (part("a", whole=True),))
+    (test,) = interchanges(bench, claim, {}, {})
+    assert test.value == 1.0 and test.null is None
+
+
+def test_few_inputs_are_paired_with_several_others() -> None:
+    bench = stub(judged=25)
+    for exchange in (exchanging(bench, ["a"]), refilling(bench)):
+        assert MIN_PAIRS <= len(exchange.base) < MIN_PAIRS + 25
+    assert len(exchanging(stub(n=12), ["a"]).base) == 141
+
+
+def test_a_refill_is_asked_of_what_settles_the_answer() -> None:
+    """Found on inputs: a step may read tokens beside its parents. One variable of two does not
+    settle; a part that changes nothing is not tested by a refill of another.
+    """
+    bench = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
+    a, b, total = bench.program.steps
+    bit = Step("bit", 2, lambda tokens: tokens[:, 0] % 2, positions=(0,))
+    hidden = Step("sum", N, lambda tokens, a: (a + tokens[:, 1]) % N, ("a",))
+    reads_tokens = Program("hidden", (a, hidden), (("sum",),))
+    program = Program("more", (a, b, total, bit), (("sum",),))
+    assert settles(bench, {"a", "b"}) and settles(bench, {"sum"}) and not settles(bench, {"a"})
+    assert not settles(bench.under(reads_tokens), {"a"})
+    whole = bench.under(program)
+    parts = (part("sum"), part("bit"))
+    fits = {one.name: whole.fit(one) for one in parts}
+    (test,) = refills(whole, Explanation("e", program, parts), fits, {})
+    assert test.of == (str(parts[0]),)
+    assert refills(bench, Explanation("e", bench.program, (part("a"),)), {}, {}) == []
+    assert SETTLING_PAIRS == 100
+
+
+def test_what_hardly_ever_differs_is_seen_on_a_hundred_pairs() -> None:
+    """One pair of 25 that differs may be missed once; 100 pairs are tried of 25 inputs, too."""
+    tried = []
+    bench = stub(judged=25)
+    program = bench.program
+    counted = Step("sum", N, lambda tokens, a, b: tried.append(len(a)) or (a + b) % N, ("a", "b"))
+    settles(bench.under(Program("c", (*program.steps[:2], counted), (("sum",),))), {"a", "b"})
+    assert sum(tried) == 2 * 100
+
+
+def test_partners_share_values_and_are_others() -> None:
+    bench = stub(n=7, judged=40)
+    for claim in (part("sum"), part("a", "b", name="both")):
+        rows, source = partners(bench, claim)
+        own, other = bench.values(rows), bench.values(source)
+        assert all(torch.equal(own[name], other[name]) for name in claim.variables)
+        assert not bool((rows == source).any()) and set(source.tolist()) == set(rows.tolist())
+    assert len(rows) == 0  # no two inputs share both tokens
+    groups = bench.values(bench.judged)["sum"].unique(return_counts=True)[1]
+    assert len(partners(bench, part("sum"))[0]) == int(groups[groups > 1].sum())
+
+
+def test_a_resample_only_refutes() -> None:
+    bench = stub(lambda own, edits: (edits[0].new["sum"] + 1) % N if edits else own["sum"])
+    found = resample(bench, part("sum", whole=True))
+    assert found.standing == "wrong" and found.refutes
+    idle = resample(stub(), part("sum", whole=True))
+    assert idle.standing == "stands"
+    claim = str(part("sum", whole=True))
+    assert standing_of(claim, [idle]).standing == "untested"
+    assert standing_of(claim, [found]).standing == "wrong"
+    assert resample(bench, part("a", "b", name="both", whole=True)).standing == "untested"
+
+
+def test_necessity_counts_where_the_answer_changes() -> None:
+    """A model that takes the answer from the part keeps none of its own; one that does not, all."""
+    follows = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
+    found = necessity(follows, follows.fit(part("sum")))
+    assert found.value == 0.0 and found.standing == "stands" and found.n < len(follows.judged)
+    idle = necessity(stub(), stub().fit(part("sum")))
+    assert idle.value == 1.0 and idle.standing == "wrong"
+
+
+# --- logits ---------------------------------------------------------------------------------------
+def test_the_right_answer_is_a_rival_with_its_best_constant() -> None:
+    """Of logits that are a constant times the right answer nothing is left to another program."""
+    bench = stub(n=7, judged=40)
+    object.__setattr__(bench, "fitted", torch.arange(9, 49))
+    assert right_answer(bench).value == pytest.approx(1.0)
+    values = Part("sum", part("sum").site, ("sum",), lambda v: torch.eye(7).double()[v["sum"]])
+    found = match(bench, bench.fit(values), None)
+    assert found.value == pytest.approx(1.0) and found.standing == "wrong"
+
+
+def test_terms_that_are_the_right_answer_are_untested() -> None:
+    bench = stub(n=7, judged=40)
+    object.__setattr__(bench, "fitted", torch.arange(9, 49))
+
+    def right(tokens: Any, values: Any) -> Any:
+        return torch.eye(7).double()[values["sum"]][None]
+
+    def wrong(tokens: Any, values: Any) -> Any:
+        return torch.eye(7).double()[values["a"]][None]
+
+    (found,) = terms(bench, right, None)
+    assert found.standing == "untested"
+    match_, agreement = terms(bench, wrong, None)
+    assert match_.standing == "wrong" and agreement.standing in ("incomplete", "wrong")
+
+
+# --- attention ------------------------------------------------------------------------------------
+def test_other_keys_are_other_keys() -> None:
+    bench = stub()
+    n = len(bench.judged)
+    at = torch.full((n,), 5)
+    for keys in (torch.zeros(n, dtype=torch.long), torch.arange(n) % 6):
+        other = other_keys(bench, keys, at)
+        assert not bool((other == keys).any()) and bool(((other >= 0) & (other <= 5)).all())
+    hard = one_hot_keys(torch.tensor([2, 0]), torch.zeros(2, 4))
+    assert hard.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+def test_answers_are_lost_without_a_block_that_makes_them() -> None:
+    """A model that follows where columns 2 and 3 are exchanged, whatever the others are."""
+
+    def answer(own: dict[str, Any], edits: list[Any]) -> Any:
+        kept = set(torch.arange(4)[edits[0].columns].tolist()) if edits else set()
+        return edits[0].new["sum"] if {2, 3} <= kept else own["sum"]
+
+    claim = part("sum", blocks={"1": slice(0, 2), "2": slice(2, 4)}, reads=True)
+    bench = stub(answer)
+    group = Group(
+        bench, Explanation("e", bench.program, (claim,)), (bench.fit(claim),), refilling(bench)
+    )
+    idle, used = group.need("1"), group.need("2")
+    assert idle.lost.value == 0.0 and idle.standing == "unclear"
+    assert used.lost.value == 1.0 and used.standing == "stands"
+
+
+# --- standings ------------------------------------------------------------------------------------
+def record(standing: str, *claims: str, kind: str = "kind", refutes: bool = False) -> records.Test:
+    verdict: Any = {"stands": "yes", "incomplete": "no", "wrong": "no"}.get(standing, standing)
+    return records.Test(
+        kind=kind,
+        target="target",
+        of=claims,
+        decision=Decision(verdict, standing),
+        contradicts=standing == "wrong",
+        refutes=refutes,
+    )
+
+
+def test_a_claim_is_what_its_worst_test_says() -> None:
+    order = ("wrong", "incomplete", "unclear", "stands", "untested")
+    for names in itertools.product(order, repeat=3):
+        tests = [record(name, "claim", "other") for name in names]
+        assert standing_of("claim", tests).standing == min(names, key=order.index)
+        assert standing_of("a third", tests).standing == "untested"
+    found = standing_of("claim", [record("stands", "claim"), record("wrong", "claim")])
+    assert found.reason == "kind of target: wrong"
+
+
+def test_a_block_that_is_not_needed_speaks_against_the_whole() -> None:
+    changed = Determination.judged("partial", "5", ("claim",), of(0.1), bound=PARTIAL)
+    idle = Need.judged("5", ("claim",), Evidence.ratio(np.zeros(900)), *ranked(0.5))
+    assert (changed.standing, idle.standing) == ("incomplete", "needless")
+    good = record("stands", "claim")
+    assert standing_of("claim", [good, changed, idle]).standing == "stands"
+    assert standing_of("claim", [good, changed]).standing == "incomplete"
+
+
+def ranked(ratio: float) -> tuple[Evidence, Null]:
+    draw = np.random.default_rng(1).uniform(0.9, 1.1, 900)
+    null = Null.sampled("effect", 1.0, [0.5] * 12, "spare blocks")
+    return Evidence.ratio(ratio * draw, np.ones(900)), null
+
+
+@pytest.mark.parametrize(
+    ("claims", "needs", "standing"),
+    [
+        (("stands", "stands"), (), "stands"),
+        (("stands", "wrong"), (), "wrong"),
+        (("wrong", "incomplete"), (), "wrong"),
+        (("incomplete", "wrong"), (), "wrong"),
+        (("unclear", "incomplete"), (), "incomplete"),
+        (("stands", "unclear"), (), "unclear"),
+        (("stands", "untested"), (), "superfluous"),
+        (("untested", "untested"), (), "untested"),
+        (("stands", "stands"), ("a", "sum"), "stands"),
+        (("stands", "untested"), ("a", "sum"), "incomplete"),
+        (("stands", "stands"), ("a", "b", "sum"), "incomplete"),
+    ],
+)
+def test_an_explanation_is_what_its_worst_claim_is(
+    claims: tuple[str, ...], needs: tuple[str, ...], standing: str
+) -> None:
+    parts = (part("a"), part("sum"))
+    explanation = Explanation("e", stub().program, parts, needs=needs)
+    made = [Standing(str(one), said) for one, said in zip(parts, claims, strict=True)]
+    found, reason = combine(explanation, made, [])
+    assert found == standing
+    assert ("of 3 variables" in reason) == (len(needs) == 3)
+
+
+def test_blocks_that_are_not_shown_to_be_needed_are_superfluous() -> None:
+    parts = (part("sum"),)
+    explanation = Explanation("e", stub().program, parts)
+    held = [Standing(str(parts[0]), "stands")]
+    for found, words in ((need(0.0, 0.9), "not needed: 5"), (need(0.0), "not shown to be needed")):
+        standing, reason = combine(explanation, held, [found])
+        assert standing == "superfluous" and words in reason
+    assert combine(explanation, held, [need(0.03)])[0] == "stands"
+
+
+def test_the_claims_of_an_explanation_are_all_that_it_says() -> None:
+    """Attention that may be any other's is told, and claims nothing."""
+    route = Route("attends to the first token", 0, (1,), lambda tokens, values: tokens[:, 0])
+    alike = Route("attention is the same", 0, (0,))
+    explanation = Explanation(
+        "e", stub().program, (part("a"),), (route, alike), templates=lambda tokens, values: tokens
+    )
+    assert claims_of(explanation) == [str(part("a")), str(route), "terms"]
+    found = judge(stub(), explanation, [record("wrong", kind="attention")])
+    assert found.standing == "untested" and len(found.claims) == 3
+
+
+def test_what_is_left_is_taken_above_chance_from_the_worst_share() -> None:
+    tests = [
+        Share.judged(kind, "x", ("claim",), Evidence.share(hits, 1000), SKILL)
+        for kind, hits in (("refill", 900), ("interchange", 700), ("resample", 100))
+    ]
+    found = judge(stub(), Explanation("e", stub().program), tests)
+    assert found.unaccounted == {"accuracy": pytest.approx(0.25)}
+    assert found.at_most["accuracy"] == pytest.approx(
+        1 - (Evidence.share(700, 1000).low - 0.1) / 0.8
+    )
+    matched = [*tests, Determination.judged("match", "x", ("claim",), of(0.8))]
+    assert judge(stub(), found.explanation, matched).unaccounted["logits"] == pytest.approx(0.2)
+    nothing = judge(stub(), found.explanation, [])
+    assert nothing.unaccounted == {"accuracy": 1.0}
+
+
+def test_the_value_of_a_kind_is_the_least_favorable() -> None:
+    tests = [share(value) for value in (0.9, 0.7)]
+    left = [share(value, bound=LOST) for value in (0.1, 0.3)]
+    found = judge(stub(), Explanation("e", stub().program), tests)
+    assert found.value("kind") == 0.7 and math.isnan(found.value("refill"))
+    assert judge(stub(), found.explanation, left).value("kind") == 0.3
+
+
+def test_a_model_that_answers_as_its_commonest_answer_is_at_chance() -> None:
+    """Counted on the same inputs as its accuracy, all outputs together."""
+    bench = stub(lambda own, edits: torch.zeros_like(own["sum"]))
+    assert bench.accuracy <= bench.chance == bench.skill.chance and bench.skill.reason
+    assert stub().skill.beats_chance
+
+
+def test_records_are_json_with_a_field_per_meaning() -> None:
+    kinds: list[records.Test] = [
+        share(0.9, null=0.2),
+        Determination.judged("match", "x", ("claim",), of(0.8), rival=of(0.2)),
+        need(0.0, 5.0),
+    ]
+    for one in kinds:
+        made = one.to_dict()
+        assert made["form"] == one.form and made["standing"] == "stands" and made["of"] == ["claim"]
+    assert kinds[0].to_dict()["bound"] == {**vars(Bound(0.9)), "above_chance": True}
+    assert kinds[0].to_dict()["null"]["value"] == 0.2
+    assert kinds[2].to_dict()["rank_p"] == pytest.approx(1 / 13)
