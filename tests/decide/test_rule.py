@@ -124,6 +124,7 @@ def test_several_tests_of_one_claim() -> None:
         found = all_of(Decision(one) for one in verdicts)  # type: ignore[arg-type]
         assert found.verdict == min(verdicts, key=order.index)
     assert all_of([]).verdict == "untested"
+    assert [bool(Decision(one)) for one in order] == [False, False, True, False]  # type: ignore[arg-type]
 
 
 def test_the_best_constant_is_one_answer_to_all_outputs() -> None:
