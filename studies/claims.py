@@ -19,13 +19,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from mechint.decide.words import STUDY
 from mechint.errors import MechintError
 from mechint.probe.results import Claim
 from mechint.studies.rows import NoRunsError, Rows
 from mechint.studies.statistics import MIN_RUNS, Bar, Estimate, Planned
 
-SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN = "supported", "refuted", "inconclusive", "not run"
-VERDICTS = (SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN)
+VERDICTS = SUPPORTED, REFUTED, INCONCLUSIVE, NOT_RUN = tuple(STUDY.values())
 
 
 def above(end: float) -> Bar:
@@ -146,7 +146,9 @@ class ClaimTest:
             power=self._power(estimate.n),
             ours=str(estimate),
             control=f"{'met' if control.met else 'failed'}: {control.shown}",
-            note=found.note,
+            note=found.note
+            if control.met
+            else f"no verdict, for want of the control: {control.shown}",
             date=span(rows.dates),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mechint.probe.results import Claim, Table
 from mechint.report import Page, Section
-from mechint.studies.claims import NOT_RUN, VERDICTS
+from mechint.studies.claims import INCONCLUSIVE, NOT_RUN, REFUTED, SUPPORTED, VERDICTS, span
 from mechint.studies.rows import Rows
 from mechint.studies.study import Study
 from mechint.training.manifest import manifest
@@ -32,6 +32,7 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
     """
     claims = best(outcomes)
     last = list(outcomes.values())[-1]
+    dates = span([one.facts["date"] for one in outcomes.values() if one.facts.get("date")])
     figures = {}
     for outcome in outcomes.values():
         figures |= study.draw(outcome.rows)
@@ -43,8 +44,9 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
             tables={"Verdicts": matrix(outcomes)} if claims else {},
         )
     ]
-    if figures:
-        sections.append(Section("Figures", figures=figures))
+    if figures:  # of a study of ours the figure is what there is to see
+        at = 0 if study.before else len(sections)
+        sections.insert(at, Section("Figures", figures=figures))
     if claims:
         sections.append(
             Section("Criteria", lead=history, tables={"Fixed before the runs": criteria(claims)})
@@ -52,24 +54,70 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
     return Page(
         study.title,
         sections,
-        kicker="study",
+        kicker="study of ours" if study.before else "study",
         verdict=counts(claims) if claims else "",
-        abstract=(f"{study.paper}. {study.summary} Here: {study.here}. The paper: {study.there}."),
-        facts={**last.facts, "size": ", ".join(outcomes)},
+        abstract=abstract(study, claims),
+        facts={**last.facts, "size": ", ".join(outcomes), "date": dates},
         command=f"mechint reproduce {study.name} --size {list(outcomes)[-1]}",
-        date=last.facts.get("date", ""),
+        date=dates,
         provenance=manifest(),
     )
 
 
+def abstract(study: Study, claims: Sequence[Claim]) -> str:
+    """What stands and what falls; then what the paper says, or who has said it before."""
+    if study.before:
+        said = f"{study.before} {study.summary} Here: {study.here}."
+    else:
+        said = (
+            f"{study.paper}. The paper says: {study.summary} "
+            f"Here: {study.here}. The paper: {study.there}."
+        )
+    return f"{standing(study, claims)} {said}".strip()
+
+
+def standing(study: Study | type[Study], claims: Sequence[Claim]) -> str:
+    """What stands, what falls and what is open, by the study's topics; a topic whose claims differ
+    is open.
+    """
+    verdicts = {claim.id: claim.verdict for claim in claims}
+    said: dict[str, list[str]] = {}
+    for words, ids in study.topics.items():
+        found = {verdicts.get(id, NOT_RUN) for id in ids}
+        said.setdefault(found.pop() if len(found) == 1 else "", []).append(words)
+    heads = {"Stands": [SUPPORTED], "Falls": [REFUTED], "Open": [INCONCLUSIVE, NOT_RUN, ""]}
+    lists = {head: [one for v in kinds for one in said.get(v, ())] for head, kinds in heads.items()}
+    return " ".join(f"{head}: {'; '.join(words)}." for head, words in lists.items() if words)
+
+
 def best(outcomes: Mapping[str, Outcome]) -> list[Claim]:
-    """Every claim at the largest size at which it has a verdict; not run where it has none."""
+    """Every claim at the largest size at which it has a verdict; not run where it has none, with
+    what earlier rows suggest where they say something.
+    """
     found: dict[str, Claim] = {}
     for outcome in outcomes.values():
         for claim in outcome.claims:
-            if claim.id not in found or claim.verdict != NOT_RUN:
+            known = found.get(claim.id)
+            suggests = claim.experiment and known is not None and known.verdict == NOT_RUN
+            if known is None or claim.verdict != NOT_RUN or suggests:
                 found[claim.id] = claim
     return list(found.values())
+
+
+def experiments(claims: Sequence[Claim]) -> int:
+    """The number of experiments that gave verdicts: claims that share an arm are of one.
+
+    >>> experiments([Claim("s", id, "", verdict="refuted", experiment=arms) for id, arms in
+    ...     (("a", ("x",)), ("b", ("x", "y")), ("c", ("z",)))])
+    2
+    """
+    groups: list[set[str]] = []
+    for claim in claims:
+        if claim.verdict != NOT_RUN and claim.experiment:
+            arms = set(claim.experiment)
+            apart = [group for group in groups if not group & arms]
+            groups = [*apart, arms.union(*(group for group in groups if group & arms))]
+    return len(groups)
 
 
 def counts(claims: Sequence[Claim]) -> str:
@@ -91,7 +139,7 @@ def matrix(outcomes: Mapping[str, Outcome]) -> Table:
         "the paper": [claim.theirs for claim in claims],
         "here [95% interval]": [claim.ours or claim.note for claim in claims],
         "n": [claim.n or "" for claim in claims],
-        "planned power": ["" if one.power is None else f"{one.power:.0%}" for one in claims],
+        "power of these runs": ["" if one.power is None else f"{one.power:.0%}" for one in claims],
     }
     for size, outcome in outcomes.items():
         verdicts = {claim.id: claim.verdict for claim in outcome.claims}

@@ -16,7 +16,7 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,17 @@ from mechint.errors import RunError
 from mechint.probe.results import Claim
 from mechint.registry import STUDIES
 from mechint.report import PAGE
-from mechint.studies.claims import VERDICTS
-from mechint.studies.page import Outcome, best, counts, study_page
+from mechint.studies.claims import NOT_RUN, VERDICTS
+from mechint.studies.page import Outcome, best, counts, experiments, standing, study_page
 from mechint.studies.rows import read_rows
 from mechint.studies.runner import CLAIMS, KIND, ROWS, claims_text, facts, judge
 from mechint.studies.study import SIZES, Study
 from mechint.system.files import make_directory, read_json, write_text
 
 CRITERIA = "criteria.json"
+MANY = 4
+"""Claims of one reason for which they are not run that share a line."""
+
 LONGEST = 200
 """Letters of a cell in a table."""
 
@@ -95,11 +98,13 @@ def outcomes(name: str, results: Path) -> dict[str, Outcome]:
 
 
 def _with_commit(claim: Claim, fixed: Mapping[str, Mapping[str, str]]) -> Claim:
-    """The claim with the commit that fixed its criterion before its runs; none where the criterion
-    has changed since, or runs are older.
+    """The claim with the commit in which its criterion stands, word for word, before its runs;
+    none where the criterion has changed since, or runs are older. Of runs of which the day alone is
+    known the day decides.
     """
     kept = fixed.get(claim.id, {})
-    before = claim.date.split(", ")[0] >= kept.get("date", "9999")
+    begun = claim.date.split(" to ")[0]
+    before = begun >= kept.get("date", "9999")[: len(begun)]
     same = kept.get("criterion") == claim.criterion
     return dataclasses.replace(claim, fixed=kept["commit"] if same and before else "")
 
@@ -128,27 +133,45 @@ def _negative(replaced: Iterable[Mapping[str, Any]]) -> int:
 
 
 def one_line_each(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
-    """One line a paper: the regime here and there, how many claims have each verdict; and the
+    """One line a paper: the regime here and there, experiments, and how many of the paper's claims
+    have each verdict; the same of ours; one sentence a study of what stands and what falls; and the
     count of the criteria that were replaced.
     """
-    head = ("paper", "here", "the paper", *VERDICTS)
-    rows, replaced, negative, first = [], 0, 0, 0
+    head = ("", "here", "the paper", "experiments", *VERDICTS)
+    papers, ours, sentences, replaced, negative, first = [], [], [], 0, 0, 0
     for name, sizes in found.items():
-        study, verdicts = STUDIES[name], Counter(claim.verdict for claim in best(sizes))
-        cells = [str(verdicts[verdict]) for verdict in VERDICTS]
-        rows.append(row(f"`{name}`", study.here, study.there, *cells))
+        study, claims = STUDIES[name], best(sizes)
+        theirs = [claim for claim in claims if not claim.own]
+        own = [claim for claim in claims if claim.own]
+        cells = (f"`{name}`", study.here, study.there)
+        if theirs:
+            papers.append(row(*cells, *counted_by_verdict(theirs)))
+        if own:
+            ours.append(
+                row(f"`{name}`, ours", "" if theirs else study.here, "", *counted_by_verdict(own))
+            )
+        sentences.append(f"- **{study.title}.** {standing(study, claims)}\n")
         kept = read_json(results / name / CRITERIA)
         replaced += len(kept["replaced"])
         negative += _negative(kept["replaced"])
         first += kept["first_claims"]
     return (
-        row(*head)
+        "".join(sentences)
+        + "\n"
+        + row(*head)
         + row(*["---"] * len(head))
-        + "".join(rows)
-        + f"\nOf the {first} claims first written down, {negative} once read “not reproduced” or "
+        + "".join([*papers, *ours])
+        + "\nClaims that share runs are of one experiment. "
+        f"Of the {first} claims first written down, {negative} once read “not reproduced” or "
         f"“refuted”; {replaced} criteria were replaced, each with its reason in "
-        f"`results/STUDY/{CRITERIA}`.\n"
+        f"`results/STUDY/{CRITERIA}`; one changed after its runs is judged on fresh seeds.\n"
     )
+
+
+def counted_by_verdict(claims: Sequence[Claim]) -> list[str]:
+    """Cells of a row: experiments, then claims by verdict."""
+    verdicts = Counter(claim.verdict for claim in claims)
+    return [str(experiments(claims)), *(str(verdicts[verdict]) for verdict in VERDICTS)]
 
 
 def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
@@ -172,7 +195,8 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
         )
         text += row("", "claim", "the paper", "here [95% interval]", "n", "power", "verdict")
         text += row(*["---"] * 7)
-        for claim in best(sizes):
+        shown, scale = apart(best(sizes))
+        for claim in shown:
             power = "" if claim.power is None else f"{claim.power:.0%}"
             failed = f" (control {claim.control})" if claim.control.startswith("failed") else ""
             late = " \\*" if claim.ours and not claim.fixed else ""
@@ -185,7 +209,22 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
                 power,
                 f"**{claim.verdict}**{late}{failed}",
             )
+        for note, ids in scale.items():
+            text += f"\nNot run, {len(ids)} claims ({', '.join(ids)}): {note}.\n"
     return text
+
+
+def apart(claims: Sequence[Claim]) -> tuple[list[Claim], dict[str, list[str]]]:
+    """The claims that have a row of their own, and reason → ids of those that MANY are not run
+    for.
+    """
+    found: dict[str, list[str]] = {}
+    for claim in claims:
+        if claim.verdict == NOT_RUN:
+            found.setdefault(claim.note, []).append(claim.id)
+    scale = {note: ids for note, ids in found.items() if len(ids) >= MANY}
+    one_line = {id for ids in scale.values() for id in ids}
+    return [claim for claim in claims if claim.id not in one_line], scale
 
 
 def row(*cells: str) -> str:

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-LEVEL = 0.95
-"""Of every interval."""
+from mechint.decide.intervals import CONFIDENCE, clopper_pearson, wilson
 
 MIN_RUNS = 3
 """Fewer independent runs have no interval of a mean: their spread is not known."""
@@ -62,8 +61,7 @@ def share(flags: Sequence[Any]) -> Estimate:
     hits, n = sum(map(bool, flags)), len(flags)
     if not n:
         return Estimate(math.nan, 0.0, 1.0, 0, "0 of 0")
-    ends = stats.binomtest(hits, n).proportion_ci(LEVEL, method="exact")
-    return Estimate(hits / n, float(ends.low), float(ends.high), n, f"{hits} of {n}")
+    return Estimate(hits / n, *clopper_pearson(hits, n), n, f"{hits} of {n}")
 
 
 def mean(values: Sequence[float], bounds: Bar = (-math.inf, math.inf)) -> Estimate:
@@ -76,7 +74,7 @@ def mean(values: Sequence[float], bounds: Bar = (-math.inf, math.inf)) -> Estima
     middle = float(np.mean(values)) if n else math.nan
     if n < MIN_RUNS or not np.isfinite(values).all():
         return Estimate(middle, -math.inf, math.inf, n)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * stats.sem(values))
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * stats.sem(values))
     low, high = max(bounds[0], middle - half), min(bounds[1], middle + half)
     return Estimate(middle, low, high, n)
 
@@ -88,7 +86,9 @@ def difference(first: Sequence[Any], second: Sequence[Any]) -> Estimate:
     12 of 12 against 3 of 12, 0.75 [0.378, 0.911]
     """
     one, other = share(first), share(second)
-    low, high = _wilson(one), _wilson(other)
+    low, high = (
+        wilson(round(each.value * each.n) if each.n else 0, each.n) for each in (one, other)
+    )
     value = one.value - other.value
     return Estimate(
         value,
@@ -97,13 +97,6 @@ def difference(first: Sequence[Any], second: Sequence[Any]) -> Estimate:
         min(one.n, other.n),
         f"{one.shown} against {other.shown}",
     )
-
-
-def _wilson(one: Estimate) -> tuple[float, float]:
-    if not one.n:
-        return 0.0, 1.0
-    ends = stats.binomtest(round(one.value * one.n), one.n).proportion_ci(LEVEL, method="wilson")
-    return float(ends.low), float(ends.high)
 
 
 def bootstrap(
@@ -128,9 +121,9 @@ def bootstrap(
     ]
     finite = np.isfinite(drawn)
     n = min(map(len, groups))
-    if n < MIN_RUNS or finite.mean() < LEVEL:
+    if n < MIN_RUNS or finite.mean() < CONFIDENCE:
         return Estimate(value, -math.inf, math.inf, n)
-    tail = (1 - LEVEL) / 2 * 100
+    tail = (1 - CONFIDENCE) / 2 * 100
     low = np.percentile(np.where(finite, drawn, -math.inf), tail, method="lower")
     high = np.percentile(np.where(finite, drawn, math.inf), 100 - tail, method="higher")
     return Estimate(value, float(low), float(high), n)
@@ -171,7 +164,7 @@ class Planned:
             decided = [share([True] * k + [False] * (self.n - k)).within(bar) for k in outcomes]
             chances = stats.binom.pmf(outcomes, self.n, self.at)
             return float(sum(p for p, yes in zip(chances, decided, strict=True) if yes))
-        error, t = self.sd / math.sqrt(self.n), stats.t.ppf((1 + LEVEL) / 2, self.n - 1)
+        error, t = self.sd / math.sqrt(self.n), stats.t.ppf((1 + CONFIDENCE) / 2, self.n - 1)
         missed = sum(
             stats.nct.cdf(t, self.n - 1, abs(self.at - end) / error)
             for end in bar

@@ -74,7 +74,8 @@ class Study(abc.ABC):
     """One paper. Class attributes: `name` (of the registry), `title`, `paper` (authors and title),
     `summary` (what it says), `here` and `there` (the regime of the runs, and the paper's),
     `claims`, and `costs`: size → core-hours, measured where `measured` names it; before: of a
-    study of ours, who has said it or its contrary before.
+    study of ours, who has said it or its contrary before; topics: words for what claims say
+    together → their ids.
     """
 
     name: ClassVar[str]
@@ -87,6 +88,7 @@ class Study(abc.ABC):
     costs: ClassVar[Mapping[str, float]]
     measured: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[str] = ""
+    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     # static, so that a study can name functions; one that keeps a state makes them methods
     @staticmethod

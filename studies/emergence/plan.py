@@ -176,6 +176,14 @@ class Emergence(Study):
     here: ClassVar[str] = "population gradient, P = 96, d = 16,384; online SGD, P = 24, d = 64"
     there: ClassVar[str] = "online SGD, P ≪ d^0.1"
     claims = CLAIMS
+    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "direction p emerges sharply at a time ∝ p^β": ("a1", "a2", "a3", "a4"),
+        "steps add up to a loss that falls as a power of time": ("b1", "b2", "b3", "d"),
+        "the loss at a width falls as a power of the width": ("c1", "c2", "c3"),
+        "the search takes d^(k/2-1) at k = 3 and 4": ("e3", "e4"),
+        "the search is logarithmic at k = 2": ("e2",),
+        "online SGD takes p^(2β) samples": ("f1", "f2"),
+    }
     costs: ClassVar[Mapping[str, float]] = {
         "laptop": 0.3,
         "fresh": 0.1,

@@ -54,6 +54,12 @@ class HalfLearned(Study):
         "transformers that have learned a group in part we found nothing in three searches."
     )
     claims = CLAIMS
+    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "a half-learned model is below chance on the other factor": ("a",),
+        "what a half-learned model gains in training it loses held out": ("b",),
+        "least squares on pairs of digits says where it is wrong": ("d",),
+        "it is as far below chance as least squares on pairs": ("e",),
+    }
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.5, "overnight": 2, "full": 9}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

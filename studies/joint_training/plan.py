@@ -266,6 +266,12 @@ class JointTraining(Study):
     here: ClassVar[str] = "triplets mod 10, 64 wide; nested n = 10, 10,000 steps"
     there: ClassVar[str] = "nested n = 20 and 26, 8 to 362 wide, 20,000 to 50,000 steps"
     claims = CLAIMS
+    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "more models learn sums beside maxima and medians than alone": ("e1", "e2", "e5"),
+        "a model 48 wide learns sums after maxima and medians": ("i1",),
+        "models that learn sums beside maxima and medians need half the steps": ("p",),
+        "sums take several times fewer parameters in a mixture": ("b1", "b2"),
+    }
     costs: ClassVar[Mapping[str, float]] = {
         **{"laptop": 0.6, "fresh": 1.0},
         **{"overnight": 30, "full": 8000},

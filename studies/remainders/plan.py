@@ -114,6 +114,16 @@ class RemaindersStudy(Study):
     here: ClassVar[str] = "p = 47, 14 primes, 80% train, 7,000 steps"
     there: ClassVar[str] = "p = 113, 29 primes, 30% train, 65,536 steps"
     claims = CLAIMS
+    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "one model learns the remainders by all primes": ("a",),
+        "positions are alike for addition and opposed for remainders": ("c1", "c2"),
+        "heads read one digit each": ("g1", "g2", "g3"),
+        "shuffled labels leave nothing periodic": ("f",),
+        "the embedding is more diffuse than noise makes it": ("d2",),
+        "more frequencies are in play than with noise": ("j3",),
+        "2, 3, 5, 7 come in that order": ("b1",),
+        "frequencies spike and fall again": ("e",),
+    }
     costs: ClassVar[Mapping[str, float]] = {
         "laptop": 1.8,
         "fresh": 0.6,

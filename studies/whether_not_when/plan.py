@@ -69,6 +69,11 @@ class WhetherNotWhen(Study):
         "other operations sums rise at almost half the steps of sums alone, on accuracy curves."
     )
     claims = CLAIMS
+    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "more models ever solve sums beside maxima and medians": ("a1", "a2"),
+        "those that do take as many steps as those that solve sums alone": ("b1", "b2"),
+        "from PyTorch's initialization no more solve": ("c1", "c2"),
+    }
     costs: ClassVar[Mapping[str, float]] = {"laptop": 1.6, "overnight": 7, "full": 28}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,10 +18,13 @@ from mechint.report import Page
 from mechint.training import Run
 from studies import ClaimTest, Found, Planned, PlannedRun, PositiveControl, Rows, Study, arm, claim
 from studies.claims import above
-from studies.record import BEGIN, CRITERIA, END, record
+from studies.page import Outcome, best
+from studies.record import BEGIN, CRITERIA, END, outcomes, record
 from studies.rows import read_rows
 from studies.runner import CLAIMS, KIND, ROWS, left_to_train
 from studies.statistics import share
+
+ROOT = Path(__file__).parents[2]
 
 
 @claim(
@@ -196,10 +201,62 @@ def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
     "name",
     [
         pytest.param("capacity", marks=pytest.mark.slow),
-        *("composition", "emergence", "joint-training", "remainders"),
+        *("composition", "emergence", "half-learned", "joint-training", "remainders"),
+        "whether-not-when",
     ],
 )
 def test_smoke_measures_every_run_and_judges_none(name: str, tmp_path: Path) -> None:
     done = mechint.reproduce(name, "smoke", tmp_path / name)
     assert not done.failed and not done.claims and not done.waiting
     assert len(done.rows) == len(STUDIES[name]().plan("smoke"))
+
+
+def test_what_suggested_a_criterion_is_no_verdict_and_fresh_seeds_give_it() -> None:
+    """The same rows, at size laptop and at size fresh, of a claim whose criterion was changed."""
+    rows = Rows([{"arm": "short", "steps": 2, "seed": i, "date": "2026-11-26"} for i in range(4)])
+    fresh = dataclasses.replace(finished, fresh=True)
+    seen = fresh.hold("own", rows, "laptop")
+    assert (seen.verdict, seen.ours, seen.value) == ("not run", "", None)
+    assert "4 of 4" in seen.note and seen.experiment == ("short",)
+    judged = fresh.hold("own", rows, "fresh")
+    assert judged.verdict == "supported" and judged.ours.startswith("4 of 4")
+    assert finished.hold("own", rows, "fresh").verdict == "not run"
+    sizes = {"laptop": Outcome(rows, [seen], {}), "fresh": Outcome(rows, [judged], {})}
+    assert [one.verdict for one in best(sizes)] == ["supported"]
+
+
+def test_power_is_of_the_runs_that_were_made() -> None:
+    """Three were planned; of five the probability is higher, of one there is none to speak of."""
+    made = {
+        n: finished.hold("own", Rows([{"arm": "short", "steps": 2}] * n), "laptop").power
+        for n in (1, 3, 5)
+    }
+    assert made[1] is None and finished.planned is not None
+    assert made[3] == finished.planned.power(finished.bar)
+    bar_of_five = dataclasses.replace(finished.planned, n=5).power(finished.bar)
+    assert made[5] == bar_of_five
+
+
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_kept_verdicts_are_those_of_the_kept_rows(name: str) -> None:
+    place = ROOT / "results" / name
+    for kept in sorted(place.glob("*/claims.json")):
+        claims = json.loads(kept.read_text(encoding="utf-8"))
+        again = outcomes(name, ROOT / "results")[kept.parent.name].claims
+        assert [one.to_dict() for one in again] == claims, kept
+
+
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_a_criterion_stands_word_for_word_in_the_commit_that_it_names(name: str) -> None:
+    kept = json.loads((ROOT / "results" / name / CRITERIA).read_text(encoding="utf-8"))["fixed"]
+    stated = {claim.id: claim.criterion for claim in STUDIES[name].claims}
+    assert {id: one["criterion"] for id, one in kept.items()} == stated
+    path = f"results/{name}/{CRITERIA}"
+    for commit in {one["commit"] for one in kept.values()}:
+        shown = subprocess.run(
+            ["git", "show", f"{commit}:{path}"], cwd=ROOT, capture_output=True, check=False
+        )
+        if shown.returncode:
+            pytest.skip("no history beside the files")
+        there = {one["criterion"] for one in json.loads(shown.stdout)["fixed"].values()}
+        assert {one["criterion"] for one in kept.values() if one["commit"] == commit} <= there
