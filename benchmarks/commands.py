@@ -1,19 +1,34 @@
-"""Whole runs and commands, on the wall clock: training from nothing, the light commands,
-analyses.
+"""Whole runs and commands: training from nothing and the light commands on the wall clock, commands
+on a checkpoint in processor time, as ratios to the least that one costs.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from benchmarks.timing import BenchSettings, Row, bounded, paired, seconds
 from mechint.planted.groups import group_product
 from mechint.registry import PROBES
 from mechint.training import train
+
+ROOT = Path(__file__).parents[1]
+MODELS = ROOT / "examples" / "models"
+TRAIN = ["train", "modular-arithmetic", "--set", "p=13", "--set", "steps=60", "--out"]
+COMMANDS = (
+    ("train, 60 steps of addition mod 13", TRAIN, 1.3),
+    ("analyze clock.pt --probe fourier", ["analyze", "clock.pt", "--probe", "fourier"], 1.9),
+    ("analyze clock.pt", ["analyze", "clock.pt"], 2.4),
+    ("analyze clock.pt pizza.pt", ["analyze", "clock.pt", "pizza.pt"], 3.0),
+    ("explain clock.pt", ["explain", "clock.pt"], 2.0),
+)
+"""Commands on the shipped models, and the most that each may cost beside the floor."""
 
 
 def python(*arguments: str) -> float:
@@ -28,33 +43,50 @@ def python(*arguments: str) -> float:
     )
 
 
-def analyses(bench: BenchSettings, run: Path) -> Iterator[Row]:
-    """The rows of analyses of the run's last checkpoint, and of S6."""
-    one = str(run / "ckpt.pt")
-    asked = (
-        ("fourier, one checkpoint", [one, "--probe", "fourier"], 3.0, 3),
-        ("default probes, one checkpoint", [one], 10.0, 1),
+def processor_time(*arguments: str, peaks: list[float] | None = None) -> float:
+    """Processor seconds, user and system, of a Python process; `peaks` is given its memory, MB."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=MODELS,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
-    python("-m", "mechint", "analyze", one, "--probe", "fourier")  # compiles what is compiled once
-    for name, arguments, target, repeats in asked:
-        whole, importing, _ = paired(
-            lambda arguments=arguments: python("-m", "mechint", "analyze", *arguments, "--json"),
-            lambda: python("-c", "import transformer_lens"),
-            bench.repeats(repeats),
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, list(arguments))
+    if peaks is not None:
+        peaks.append(used.ru_maxrss / 1024)
+    return used.ru_utime + used.ru_stime
+
+
+def commands(bench: BenchSettings) -> Iterator[Row]:
+    """The rows of commands on a checkpoint, each in turn with the floor: import torch, read the
+    file, one forward.
+    """
+    fresh = (str(bench.folder / f"run-{i}") for i in count())
+    processor_time("-m", "mechint", "analyze", "clock.pt", "pizza.pt")  # compiles what is compiled
+    for name, line, most in COMMANDS:
+        peaks = list[float]()
+
+        def ours(line: list[str] = line, peaks: list[float] = peaks) -> float:
+            out = [next(fresh)] if line[-1] == "--out" else []
+            return processor_time("-m", "mechint", *line, *out, peaks=peaks)
+
+        took, floor, ratio = paired(
+            ours,
+            lambda: processor_time(str(ROOT / "benchmarks" / "floor.py"), "clock.pt"),
+            bench.repeats(5),
         )
-        yield bounded(
-            f"mechint analyze, {name}, beyond importing TransformerLens",
-            whole - importing,
-            target,
-            "at most",
-            note=f"{whole:.1f} s, of which {importing:.1f} s are the import",
-        )
+        note = f"{took:.2f} s of processor time, the floor {floor:.2f} s; {max(peaks):.0f} MB"
+        yield bounded(f"mechint {name}", 1 / ratio, most, "at most", unit="×", note=note)
 
     subject = group_product("S3" if bench.quick else "S6", ("standard",)).subject
-    took = seconds(lambda: PROBES["irreps"]().run(subject))
-    d_mlp = subject.model.config.d_mlp
-    note = f"{len(subject.data):,} products by a planted model of {d_mlp:,} neurons"
-    yield bounded("irreps on S6", took, 15.0, "at most", note=note)
+    start = time.process_time()
+    PROBES["irreps"]().run(subject)
+    note = f"processor time; {len(subject.data):,} products by a planted model of "
+    note += f"{subject.model.config.d_mlp:,} neurons"
+    yield bounded("irreps on S6", time.process_time() - start, 60.0, "at most", note=note)
 
 
 def rows(bench: BenchSettings) -> Iterator[Row]:
@@ -81,4 +113,4 @@ def rows(bench: BenchSettings) -> Iterator[Row]:
         0.5,
         "at most",
     )
-    yield from analyses(bench, checkpoint)
+    yield from commands(bench)

@@ -71,12 +71,13 @@ def circumstances(threads: int, peer: dict[str, str]) -> dict[str, Any]:
 def quantity(value: float | None, unit: str) -> str:
     """A measured value with its unit, to three digits.
 
-    >>> (quantity(0.01234, "s"), quantity(2.5, "s"), quantity(223456.0, "examples/s"),
-    ...     quantity(None, "s"))
-    ('12.3 ms', '2.5 s', '223,456 examples/s', '–')
+    >>> (quantity(0.01234, "s"), quantity(2.5, "s"), quantity(1.234, "×"), quantity(None, "s"))
+    ('12.3 ms', '2.5 s', '1.23×', '–')
     """
     if value is None:
         return "–"
+    if unit == "×":
+        return f"{value:.2f}×"
     if unit == "s" and value < 1:
         return f"{1e3 * value:.3g} ms"
     return f"{value:.3g} s" if unit == "s" else f"{value:,.0f} {unit}"
