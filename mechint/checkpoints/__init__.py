@@ -3,17 +3,22 @@
     checkpoint = load_checkpoint("model.pt", task="modular-arithmetic", parameters={"p": 113})
     subject = checkpoint.subject()
 
-`mechint.checkpoints.reader` documents how a reader for another format is written.
+`mechint.checkpoints.reader` documents how a reader for another format is written. The names load
+when they are first used: training writes checkpoints and opens none.
 """
 
 from __future__ import annotations
 
-from mechint.checkpoints._convert import convert
-from mechint.checkpoints.checkpoint import Checkpoint
-from mechint.checkpoints.open import load, load_checkpoint
-from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, SafeTensors
-from mechint.checkpoints.save import save_checkpoint
-from mechint.checkpoints.splits import SplitRule
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mechint.checkpoints._convert import convert
+    from mechint.checkpoints.checkpoint import Checkpoint
+    from mechint.checkpoints.open import load, load_checkpoint
+    from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, SafeTensors
+    from mechint.checkpoints.save import save_checkpoint
+    from mechint.checkpoints.splits import SplitRule
 
 __all__ = [
     "Assumption",
@@ -26,3 +31,22 @@ __all__ = [
     "load_checkpoint",
     "save_checkpoint",
 ]
+
+_MODULES = {
+    "convert": "_convert",
+    "Checkpoint": "checkpoint",
+    "load": "open",
+    "load_checkpoint": "open",
+    "Assumption": "reader",
+    "ParsedCheckpoint": "reader",
+    "SafeTensors": "reader",
+    "save_checkpoint": "save",
+    "SplitRule": "splits",
+}
+"""Name → the module that has it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

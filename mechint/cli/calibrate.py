@@ -53,7 +53,7 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None, as_json: bool
 
         table = run(names or None, size, out, count)
     if as_json:
-        from mechint.probe.results import to_jsonable
+        from mechint.system.jsonable import to_jsonable
 
         rows = zip(*table.columns.values(), strict=True)
         print_json(to_jsonable([dict(zip(table.columns, row, strict=True)) for row in rows]))

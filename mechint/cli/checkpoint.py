@@ -60,7 +60,7 @@ def info(
         if performance is not None:
             known |= performance.to_dict()
     if as_json:
-        from mechint.probe.results import to_jsonable
+        from mechint.system.jsonable import to_jsonable
 
         print_json(to_jsonable(known))
         return

@@ -154,8 +154,8 @@ def _over_steps(
 ) -> int:
     """One line per checkpoint of a run, and since when its program stands; the exit status."""
     from mechint.explanation.table import steps_lines
-    from mechint.probe.results import to_jsonable
     from mechint.run_table import runs
+    from mechint.system.jsonable import to_jsonable
 
     with counting("explaining") as report:
         table = runs(path).over_steps().explain(family, seed=seed, answer=answer, examples=n)

@@ -118,7 +118,7 @@ def _list(registry: Registry, as_json: bool) -> None:
 
 
 def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]:
-    from mechint.probe.results import to_jsonable
+    from mechint.system.jsonable import to_jsonable
 
     if n == 0:
         return []

@@ -184,7 +184,7 @@ def default_place(task: str, values: Mapping[str, Any], seeds: Sequence[int] | N
 
 
 def _row(run: Run) -> dict[str, Any]:
-    from mechint.probe.results import to_jsonable
+    from mechint.system.jsonable import to_jsonable
 
     return {"path": str(run.path), "status": run.status, "metrics": to_jsonable(run.final)}
 

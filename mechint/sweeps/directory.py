@@ -66,7 +66,7 @@ def _from_json(entries: Any) -> list[Group]:
 # --- its runs -------------------------------------------------------------------------------------
 def rows_of(group: Group, out: Path) -> list[Row]:
     """One row per run of a group, with where it stands now; nothing is written."""
-    from mechint.probe.results import to_jsonable
+    from mechint.system.jsonable import to_jsonable
     from mechint.training import Run
 
     rows = []
@@ -104,7 +104,7 @@ def run_group(
     """Train one group where it is not done, and measure it by the sweep's probes; a failure is a
     row, not an exception. A group that another process trains is left to it.
     """
-    from mechint.probe.results import to_jsonable
+    from mechint.system.jsonable import to_jsonable
     from mechint.training import train_many
 
     try:
