@@ -117,7 +117,7 @@ class Subspace(Probe):
         report.array("captured", captured)
         report.array("encoder_space", q)
         random_held = captured.shape[1] * q.shape[1] / q.shape[0]
-        report.figure("features", _figure(held, predicted, random_held))
+        report.figure("features", _figure(held, predicted, random_held, signal))
         report.hero("features")
         return report.result()
 
@@ -201,8 +201,8 @@ def _table(captured: np.ndarray, predicted: np.ndarray, expected: float) -> Tabl
     )
 
 
-def _figure(held: np.ndarray, predicted: np.ndarray, random: float) -> Figure:
-    """`random`: features of a task that a random encoder holds."""
+def _figure(held: np.ndarray, predicted: np.ndarray, random: float, signal: float) -> Figure:
+    """random: features of a task that a random encoder holds; signal: share that is kept."""
     return figures.bars(
         list(range(len(held))),
         {"held": held, "predicted by utility": predicted},
@@ -211,5 +211,5 @@ def _figure(held: np.ndarray, predicted: np.ndarray, random: float) -> Figure:
         y_title="features held (of the task's rank)",
         levels={"random subspace": random},
         caption="How many features of each task the encoder's column space holds, beside the "
-        "number its utility predicts.",
+        f"number its utility predicts; together {signal:.3g} of the signal.",
     )

@@ -14,7 +14,7 @@ caption, and axis titles with units in brackets. A caption can be given per verd
 that it belongs to.
 """
 
-from mechint.figures._attention import attention
+from mechint.figures._attention import Chosen, attention
 from mechint.figures.build import (
     Panel,
     bars,
@@ -36,6 +36,7 @@ from mechint.figures.theme import COLORS
 __all__ = [
     "COLORS",
     "Axis",
+    "Chosen",
     "Figure",
     "Layer",
     "Line",

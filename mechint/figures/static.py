@@ -206,6 +206,7 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
         axes.margins(0.12)
     elif not matrix:
         axes.grid(True)
+    axes.spines["left"].set_visible(plot.y.names != [])
     for name in "xy":
         if getattr(plot, name).log:
             getattr(axes, f"set_{name}scale")("log")

@@ -159,6 +159,7 @@ class Attention(Probe):
         for name, figure in drawn.items():
             report.figure(name, figure)
         report.hero("patterns")
+        report.findings.sort(key=lambda one: not one.causal)  # what decides a lead stands first
         return report.result()
 
     # --- kinds ------------------------------------------------------------------------------------
@@ -444,7 +445,7 @@ def pattern_figures(
     of them the answer's position prefers.
     """
     heads = chosen_heads(patterns.names, metrics)
-    shown = {"patterns": _view(subject, patterns, example, rows, heads)}
+    shown = {"patterns": _view(subject, patterns, example, rows, heads, metrics)}
     if len(operands) == 2 and subject.on_grid:
         shown["operands"] = _grid(subject, patterns, metrics)
     return shown
@@ -473,33 +474,74 @@ def _view(
     example: int,
     rows: NDArray[np.int64],
     heads: Sequence[int],
+    metrics: Mapping[str, Any],
 ) -> Figure:
     order = [example, *(i for i in range(len(rows)) if i != example)][:EXAMPLES]
     names = [patterns.names[place] for place in heads]
     texts: dict[str, list[str]] = {}
-    chosen: dict[str, int | None] = {}
-    if (patterns.lengths == patterns.lengths[0]).all():
-        name = f"mean of {len(rows)} examples"
-        texts[name], chosen[name] = position_names(subject)[: patterns.lengths[0]][:LONGEST], None
+    which: dict[str, int | None] = {}
     for place in order:
         length = min(int(patterns.lengths[place]), LONGEST)
         text = token_texts(subject, patterns.tokens[place, :length].tolist())
         name = " ".join(text[:12]) + (" …" if length > 12 else "")
         name = name if name not in texts else f"{name} (example {rows[place]})"
-        texts[name], chosen[name] = text, place
+        texts[name], which[name] = text, place
+    if (patterns.lengths == patterns.lengths[0]).all():
+        name = f"mean of {len(rows)} examples"
+        texts[name], which[name] = position_names(subject)[: patterns.lengths[0]][:LONGEST], None
     all_shown = len(names) == len(patterns.names)
-    counted = "every head" if all_shown else f"{len(names)} of {len(patterns.names)} heads"
+    counted = f"{len(names)} of {len(patterns.names)} heads"
+    chosen, said = _chosen(patterns, names, order[0], metrics)
     return figures.attention(
         names,
         texts,
-        _patterns(patterns.sample[:, heads], texts, chosen),
-        title=f"Attention of {counted}",
+        _patterns(patterns.sample[:, heads], texts, which),
+        title=f"Attention of {chosen.head} on one example",
         caption=(
-            f"Where each position looks: {next(iter(texts))}."
-            + ("" if all_shown else " The heads are those that score highest.")
+            said
+            + ("" if all_shown else f" Shown are the {counted} that score highest.")
             + _left_out(len(order), len(rows), int(patterns.lengths[order].max()))
         ),
+        chosen=chosen,
     )
+
+
+LED: dict[str, tuple[str, str]] = {
+    "induction": ("induction head", "the token after an earlier equal one"),
+    "previous_token": ("previous-token head", "the token before"),
+    "same_token": ("head on earlier equal tokens", "an earlier equal token"),
+}
+"""Kind of head → its name, and the key that it attends to; that which leads first."""
+
+
+def _chosen(
+    patterns: AttentionPatterns, names: Sequence[str], example: int, metrics: Mapping[str, Any]
+) -> tuple[figures.Chosen, str]:
+    """The head that the findings are about, the best of its kind, on an example, and the query that
+    shows it best; what the picture shows, with the numbers of the findings.
+    """
+    length = min(int(patterns.lengths[example]), LONGEST)
+    kind = next((one for one in LED if metrics.get(f"{one}.heads")), "")
+    of_kind = [name for name in metrics.get(f"{kind}.heads", ()) if name in names]
+    if not of_kind:
+        preferred = [name for name in metrics.get("operand.heads", ()) if name in names]
+        head = (preferred or list(names))[0]
+        return figures.Chosen(head, length - 1), f"What {head} attends to from the last token."
+    head = max(of_kind, key=lambda name: metrics[f"{kind}.score"][name])
+    weights = patterns.sample[example, patterns.names.index(head), :length, :length]
+    hit = scores.targets(patterns.tokens[[example]], patterns.lengths[[example]], kind)[0]
+    hit = hit[:length, :length]
+    query = int((weights * hit).sum(1).argmax()) if hit.any() else length - 1
+    keys = [(int(q), int(k)) for q, k in np.argwhere(hit)]
+    said = f"{head}, {_article(LED[kind][0])}; orange: {LED[kind][1]}. Over all examples its score "
+    said += f"is {metrics[f'{kind}.score'][head]:.3g}."
+    if (lost := metrics.get("induction.lost")) is not None:
+        said += f" Without the induction heads {lost:.3g} of the answers no longer repeat."
+    return figures.Chosen(head, query, keys, stripe=kind == "induction"), said
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _left_out(examples: int, of: int, longest: int) -> str:

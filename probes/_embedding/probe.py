@@ -210,7 +210,9 @@ class Embedding(Probe):
         )
         if verdict == "yes" and round_ones:
             report.lead(f"Its tokens lie on {circles}.")
-            report.figure("circle", circle(rows, harmonics, round_ones[0], tokens))
+            report.findings.insert(0, report.findings.pop())
+            share = sum(shares[k] for k in shown)
+            report.figure("circle", circle(rows, harmonics, round_ones[0], tokens, share))
 
     def _add_parity(self, report: Report, similar: Array, seed: int) -> None:
         """Separation of the first principal components of the similarities by parity."""
@@ -362,8 +364,12 @@ def separation(
 
 
 # --- the figure -----------------------------------------------------------------------------------
-def circle(rows: Array, harmonics: Harmonics, k: int, tokens: Sequence[int]) -> figures.Figure:
-    """The rows projected on the two directions that vary at frequency k."""
+def circle(
+    rows: Array, harmonics: Harmonics, k: int, tokens: Sequence[int], share: float
+) -> figures.Figure:
+    """The rows projected on the two directions that vary at frequency k; share: of the energy that
+    all circles hold.
+    """
     n = len(rows)
     axes = harmonics.rows([k]) @ (rows - rows.mean(0))  # (2, d_model)
     at = (rows - rows.mean(0)) @ np.linalg.qr(axes.T)[0]
@@ -374,10 +380,11 @@ def circle(rows: Array, harmonics: Harmonics, k: int, tokens: Sequence[int]) -> 
         x_title=f"first direction of frequency {k} (units of the embedding)",
         y_title=f"second direction of frequency {k} (units of the embedding)",
         color=(k * np.arange(n)) % n,
-        color_title=f"{k}·value mod {n}",
+        color_title=f"{k} · value (mod {n})",
         cyclic=True,
         equal=True,
         text=[str(i) for i in range(len(tokens))],
         labels=n <= 40,
-        caption=f"In order of {k} times the value, the tokens go round a circle.",
+        caption=f"In order of {k} times the value, the tokens go round a circle. All circles hold "
+        f"{share:.3g} of the energy.",
     )

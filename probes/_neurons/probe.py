@@ -280,7 +280,8 @@ def draw(report: Report, clusters: Mapping[str, Array], noun: str) -> None:
             title="Clusters of neurons",
             x_title=noun,
             y_title="neurons (number)",
-            caption=f"Neurons of which one {noun} holds most of the variance.",
+            caption=f"Neurons of which one {noun} holds most of the variance, on average "
+            f"{report.metrics['mean_share']:.3g}.",
         ),
     )
     report.hero("clusters")

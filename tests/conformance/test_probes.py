@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mechint import planted
+from mechint.figures import Figure
+from mechint.probe.results import rank
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.testing import calibration_checks, check_probe, probe_checks
@@ -128,3 +132,35 @@ def test_a_probe_says_what_it_asks_and_where_it_is_from(name: str) -> None:
     )
     assert probe.source
     assert all(row["help"] for row in probe.describe()), f"{name}: a setting without help"
+
+
+def numbers_in(figure: Figure) -> np.ndarray:
+    """Every number that a figure draws or writes."""
+    texts, held = [figure.title, figure.caption, *figure.captions.values()], list[Any]()
+    for plot in figure.plots:
+        texts += [plot.x.title, plot.y.title, *(line.text for line in plot.lines)]
+        held += [line.at for line in plot.lines]
+        for layer in plot.layers:
+            texts += [*(layer.text or ()), *(cell for row in layer.cells or () for cell in row)]
+            for part in (layer.x, layer.y, layer.values or (), *(layer.z or ())):
+                held += np.ravel(np.array(part, dtype=object)).tolist()
+    held += [found for text in texts for found in re.findall(r"-?\d+(?:\.\d+)?", text)]
+    return np.array([np.nan if one is None else float(one) for one in held])
+
+
+LEADING = ["attention", "clock-pizza", "circuits", "das", "embedding", "fourier", "neurons"]
+LEADING += ["ablation", "attribution", "irreps", "patching", "progress", "subspace", "weights"]
+QUICK = {"clock-pizza", "embedding", "fourier"}
+
+
+@pytest.mark.parametrize("name", full_where({*LEADING} - QUICK, LEADING))
+def test_the_hero_of_a_verdict_holds_the_number_of_its_headline(name: str) -> None:
+    calibration = PROBES[name].calibration()
+    trial = calibration.trials[0]
+    settings = {**calibration.test_settings, **trial.settings}
+    result = PROBES[name].from_dict(settings).run(trial.plant(0.0, 0).subject)
+    finding = min(result.findings, key=lambda one: rank(one.verdict))
+    assert result.lead and finding.verdict == "yes" and finding.effect is not None
+    value = finding.effect.value
+    seen = numbers_in(result.figures[result.hero])
+    assert np.nanmin(np.abs(seen - value)) <= 0.006 * abs(value)

@@ -16,7 +16,7 @@
   const color = (name) => (printing ? light[name] : getComputedStyle(document.documentElement).getPropertyValue(name).trim());
 
   const show = (root, spec) => {
-    const state = { example: 0, step: spec.frames.length - 1, minus: 0, head: 0, query: 0, locked: false, arcs: false };
+    const state = { example: 0, step: spec.frames.length - 1, minus: 0, head: 0, query: spec.examples[0].tokens.length - 1, locked: false, arcs: false, ...spec.start };
     const tokens = () => spec.examples[state.example].tokens;
     const n = () => tokens().length;
     // What may be subtracted: examples of the same length, and other checkpoints of this one.
@@ -34,15 +34,20 @@
     const signed = () => state.minus > 0;
     const reach = () => signed() ? Math.max(1e-9, ...spec.heads.flatMap((_, head) => weights(head).map(Math.abs))) : 1;
 
-    const [exampleLabel, exampleBox] = choice("example", spec.examples.map((one) => one.name), (i) => {
-      Object.assign(state, { example: i, minus: 0, query: spec.examples[i].tokens.length - 1, locked: false });
+    const exampleBox = make("input", { type: "range", min: 0, max: spec.examples.length - 1, value: 0, "aria-label": "example" });
+    const exampleText = make("output", {}, spec.examples[0].name);
+    const exampleLabel = make("label", { class: "example" }, "example ", exampleBox, exampleText);
+    exampleBox.addEventListener("input", () => {
+      const i = Number(exampleBox.value), query = i === 0 ? spec.start?.query : undefined;
+      Object.assign(state, { example: i, minus: 0, query: query ?? spec.examples[i].tokens.length - 1, locked: false });
+      exampleText.textContent = spec.examples[i].name;
       offer();
       draw();
     });
     const [headLabel, headBox] = choice("head", spec.heads, (i) => { state.head = i; draw(); });
     const minusBox = make("select");
     minusBox.addEventListener("change", () => { state.minus = Number(minusBox.value); draw(); });
-    const [kindLabel] = choice("drawn as", ["matrices", "arcs"], (i) => { state.arcs = i === 1; draw(); });
+    const [kindLabel, kindBox] = choice("drawn as", ["matrices", "arcs"], (i) => { state.arcs = i === 1; draw(); });
     const slider = make("input", { type: "range", min: 0, max: spec.frames.length - 1, value: state.step });
     const stepText = make("output");
     const stand = (step) => { state.step = step; state.minus = 0; slider.value = step; offer(); draw(); };
@@ -106,7 +111,7 @@
         const base = height - 16, x = (i) => left + (i + 0.5) * side;
         for (let q = 0; q < size; q++) for (let k = 0; k < size; k++) {
           const value = values[q * size + k];
-          if (q === k || Math.abs(value) < 0.08 * most || (state.locked && q !== state.query)) continue;
+          if (q === k || Math.abs(value) < 0.03 * most || q !== state.query) continue;
           pen.strokeStyle = tint(value);
           pen.lineWidth = 1 + 2 * pen.globalAlpha;
           pen.beginPath();
@@ -126,6 +131,10 @@
         pen.fillRect(left + (i % size) * side, 1 + Math.floor(i / size) * side, side + 0.3, side + 0.3);
       });
       pen.globalAlpha = 1;
+      if (head === spec.start?.head && state.example === 0) {
+        pen.fillStyle = less;
+        for (const [q, k] of spec.marked) pen.fillRect(left + (k + 0.35) * side, 1 + (q + 0.35) * side, 0.3 * side, 0.3 * side);
+      }
       pen.strokeStyle = rule;
       pen.strokeRect(left, 1, size * side, size * side);
       pen.strokeStyle = ink;
@@ -179,14 +188,14 @@
         return { name, z: tokens().map((_, q) => values.slice(q * n(), (q + 1) * n())) };
       }),
     });
-    state.query = n() - 1;
+    headBox.value = state.head;
+    kindBox.value = Number(state.arcs);
     offer();
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
     document.addEventListener("theme", draw);
     for (const [event, now] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { printing = now; draw(); });
     new ResizeObserver(() => draw()).observe(root);
-    exampleBox.value = state.example;
   };
 
   for (const source of document.querySelectorAll("script[data-view]")) {
