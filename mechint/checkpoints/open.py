@@ -86,7 +86,11 @@ def load_checkpoint(
     prompted = data is not None and task is None
     chosen = choose_task(file, parsed, task, {} if prompted else parameters or {})
     if data is not None:
-        chosen = _prompts(file, parsed, chosen, data, parameters or {})
+        if task is not None:
+            raise CheckpointError(
+                f"{file}: asked about a task and about prompts; leave out one of the two"
+            )
+        chosen = _prompts(file, parsed, data, parameters or {})
 
     def within(weights: Weights) -> StateDict:
         return _fitting_weights(file, dataclasses.replace(parsed, weights=weights()), chosen)
@@ -228,6 +232,7 @@ def _prepare(network: Any, task: Task | None) -> None:
         if hasattr(config, "default_prepend_bos") and task.has_tokenizer:
             with contextlib.suppress(dataclasses.FrozenInstanceError):
                 config.default_prepend_bos = task.begins_with_bos
+        task.take_answers(network)
         check_padding(network, task)
 
 
@@ -276,21 +281,18 @@ def _warn_of_answers(network: Any, task: Task | None) -> None:
 def _prompts(
     file: Path,
     parsed: ParsedCheckpoint,
-    task: Task | None,
     data: str | Path | Sequence[Any],
     settings: Mapping[str, Any],
 ) -> Prompts:
-    """`data` as the task of a language model that has none."""
-    if task is not None:
-        raise CheckpointError(
-            f"{file}: prompts are for a language model without a task, and this one is asked about "
-            f"{task.name}; leave out one of the two"
-        )
+    """`data` as the task of a model that reads tokens, whatever task the file names."""
     d_vocab = getattr(parsed.config, "d_vocab", None)
-    if not d_vocab or getattr(parsed.config, "d_vocab_out", d_vocab) != d_vocab:
-        raise CheckpointError(f"{file}: is not a language model, so prompts do not fit it")
+    if not d_vocab:
+        raise CheckpointError(f"{file}: reads no tokens, so prompts do not fit it")
+    classes = getattr(parsed.config, "d_vocab_out", d_vocab)
+    known = {} if classes == d_vocab else {"n_classes": classes}
     folder = file if _is_dir(file) else file.parent
-    return Prompts.of(data, folder, d_vocab, getattr(parsed.config, "n_ctx", None), **settings)
+    n_ctx = getattr(parsed.config, "n_ctx", None)
+    return Prompts.of(data, folder, d_vocab, n_ctx, **known, **settings)
 
 
 # --- which file -----------------------------------------------------------------------------------

@@ -31,9 +31,12 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: Iterable[Any] | None = None,
+    longest: int = LONGEST,
 ) -> Any:
-    """A dataclass field with its help text and its range (both ends included) or its choices."""
-    metadata = {"help": help, "low": low, "high": high}
+    """A dataclass field with its help text and its range (both ends included) or its choices;
+    longest: the most entries of a list, or letters of a text.
+    """
+    metadata = {"help": help, "low": low, "high": high, "longest": longest}
     metadata["choices"] = None if choices is None else tuple(choices)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -112,8 +115,9 @@ class Settings:
             if choices is not None and not all(member in choices for member in members):
                 some = "some" if isinstance(value, tuple) else "one"
                 self.reject(field.name, f"{some} of {', '.join(map(str, choices))}")
-            if isinstance(value, tuple | str) and len(value) > LONGEST:
-                self.reject(field.name, f"at most {LONGEST} entries")
+            longest = field.metadata.get("longest", LONGEST)
+            if isinstance(value, tuple | str) and len(value) > longest:
+                self.reject(field.name, f"at most {longest} entries")
             bottom, top = bounds(low, high)
             for number in members:
                 if not isinstance(number, int | float) or isinstance(number, bool):

@@ -14,20 +14,24 @@ from mechint.errors import DataError, counted
 from mechint.system.files import parse_json, read_bytes
 
 ENDINGS = (".txt", ".jsonl")
-FORMS = ({"text"}, {"prompt", "answer"}, {"prompt", "answer", "counterfactual"})
+OPTIONAL = {"answer", "counterfactual", "at"}
+"""What a prompt may have beside itself."""
 
 
 @dataclass(frozen=True)
 class Example:
     """One prompt or text: its tokens, the token that is asked for after it (None of a text, whose
-    own tokens are), the number of its line or item, and the answer with a space before it where
-    that is one token too (None where it is not).
+    own tokens are, and of a prompt that is `open` until the model's own answer is taken), the
+    number of its line or item, the answer with a space before it where that is one token too (None
+    where it is not), and the position that answers, the last one when None.
     """
 
     tokens: tuple[int, ...]
     answer: int | None
     line: int
     spaced: int | None = None
+    at: int | None = None
+    open: bool = False
 
 
 class PromptReader:
@@ -35,7 +39,8 @@ class PromptReader:
 
     path: the file; text: the prompts themselves as JSON lines, in place of a file; tokenizer: None
     where token ids are given; d_vocab: tokens of the model; prepend_bos: whether every text begins
-    with the tokenizer's BOS, as its own ``encode`` does when None.
+    with the tokenizer's BOS, as its own ``encode`` does when None; d_vocab_out: classes that it
+    answers with, its tokens when None.
 
     Raises:
         DataError: a file, line or token that cannot be used, in one line that names it.
@@ -48,8 +53,10 @@ class PromptReader:
         d_vocab: int,
         text: str | None = None,
         prepend_bos: bool | None = None,
+        d_vocab_out: int | None = None,
     ) -> None:
         self.path, self.text = path, text
+        self.d_vocab_out = d_vocab if d_vocab_out is None else d_vocab_out
         self.tokenizer, self.d_vocab, self.prepend_bos = tokenizer, d_vocab, prepend_bos
         self.source = str(path) if text is None else "data"
         self.where = self.source
@@ -71,10 +78,11 @@ class PromptReader:
         return self
 
     def _add(self, number: int, row: Any) -> None:
-        if not isinstance(row, Mapping) or set(row) not in FORMS:
+        names = set(row) if isinstance(row, Mapping) else set[str]()
+        if names != {"text"} and not ({"prompt"} <= names <= {"prompt", *OPTIONAL}):
             raise DataError(
-                f'{self.where}: expected an object with "text", or with "prompt" and "answer" and, '
-                'where it is one of a pair, "counterfactual"'
+                f'{self.where}: expected an object with "text", or with "prompt" and, where they '
+                'are known, "answer", "at" and "counterfactual"'
             )
         if "text" in row:
             tokens = self.encode(row["text"], "text")
@@ -86,6 +94,8 @@ class PromptReader:
         if "counterfactual" not in row:
             return
         other = row["counterfactual"]
+        if self.examples[base].open:
+            raise DataError(f'{self.where}: a prompt with a counterfactual needs an "answer"')
         if not isinstance(other, Mapping) or set(other) != {"prompt", "answer"}:
             raise DataError(
                 f'{self.where}: counterfactual: expected an object with "prompt" and "answer"'
@@ -110,7 +120,7 @@ class PromptReader:
         if place == len(self.examples):
             self.examples.append(one)
         first, known = self.examples[0], self.examples[place]
-        if (first.answer is None) != (one.answer is None):
+        if (first.answer is None and not first.open) != (one.answer is None and not one.open):
             raise DataError(f"{self.where}: texts and prompts are mixed; expected one of them")
         if known.answer != one.answer:
             raise DataError(
@@ -119,18 +129,29 @@ class PromptReader:
         return place
 
     def _prompt(self, row: Mapping[str, Any], number: int) -> Example:
-        prompt, answer = row["prompt"], row["answer"]
+        prompt, answer = row["prompt"], row.get("answer")
         tokens = self.encode(prompt, "prompt")
-        spaced = None
+        at, spaced = row.get("at"), None
+        if at is not None and not (type(at) is int and -len(tokens) <= at < len(tokens)):
+            raise DataError(
+                f"{self.where}: at: {at!r}: expected a position, 0 to {len(tokens) - 1}"
+            )
+        at = None if at is None else at % len(tokens)
+        if "answer" not in row:
+            return Example(tuple(tokens), None, number, at=at, open=True)
         if isinstance(answer, str) and isinstance(prompt, str):
             after = self._after(prompt, tokens, answer)
             if not (answer[:1].isspace() or prompt[-1:].isspace()):
                 spaced = self._one_token(prompt, tokens, f" {answer}")
         elif type(answer) is int:
-            (after,) = self._checked([answer], "answer")
+            after = answer
+            if not 0 <= answer < self.d_vocab_out:
+                raise DataError(
+                    f"{self.where}: answer: token {answer}: expected 0 to {self.d_vocab_out - 1}"
+                )
         else:
             raise DataError(f"{self.where}: answer: expected a text after a text, or a token id")
-        return Example(tuple(tokens), after, number, spaced)
+        return Example(tuple(tokens), after, number, spaced, at)
 
     def _one_token(self, prompt: str, tokens: list[int], answer: str) -> int | None:
         whole = self.encode(prompt + answer, "answer")

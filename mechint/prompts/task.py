@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import DataError, counted
 from mechint.models.foreign.bridge import has_tokenizer, load_tokenizer
+from mechint.models.foreign.untouched import evaluating
 from mechint.prompts.reading import Example, PromptReader, opening_of, rows_text, token_names
 from mechint.system.files import read_json
 from mechint.task import (
@@ -27,6 +29,9 @@ from mechint.task import (
     Variable,
     Vocabulary,
 )
+
+CHUNK = 1024
+"""Prompts per forward when the model's own answers are taken."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,15 @@ class Prompts(FiniteTask):
         """Name of the file: "Prompts of pairs.jsonl"."""
         return f"Prompts of {Path(self.path).name}"
 
-    text: str | None = setting(None, "the prompts as JSON lines, in place of a file")
+    text: str | None = setting(
+        None, "the prompts as JSON lines, in place of a file", longest=1 << 26
+    )
     prepend_bos: bool | None = setting(
         None, "BOS before every text; as the tokenizer's own encode does when none"
+    )
+
+    n_classes: int | None = setting(
+        None, "classes that the model answers with; its tokens when none", low=1
     )
 
     @classmethod
@@ -132,7 +143,9 @@ class Prompts(FiniteTask):
     @cached_property
     def _reader(self) -> PromptReader:
         known = Path(self.path), self._tokenizer, self.d_vocab
-        return PromptReader(*known, text=self.text, prepend_bos=self.prepend_bos)
+        return PromptReader(
+            *known, text=self.text, prepend_bos=self.prepend_bos, d_vocab_out=self.n_classes
+        )
 
     @cached_property
     def prompts(self) -> list[Example]:
@@ -147,7 +160,32 @@ class Prompts(FiniteTask):
     @property
     def is_text(self) -> bool:
         """True where the prompts are texts, whose own tokens are the answers."""
-        return self.prompts[0].answer is None
+        return self.prompts[0].answer is None and not self.prompts[0].open
+
+    def take_answers(self, network: Any) -> None:
+        """Let the model's own answer stand where a prompt has none.
+
+        Raises:
+            DataError: two prompts are one input and ask at different positions.
+        """
+        if not any(one.open for one in self.prompts):
+            return
+        tokens = self.inputs()
+        ends = torch.tensor([len(one.tokens) - 1 for one in self.prompts])
+        at = torch.tensor([-1 if one.at is None else one.at for one in self.prompts])
+        at = torch.where(at < 0, ends, at)
+        found = []
+        with torch.no_grad(), evaluating(network):
+            device = next(network.parameters()).device
+            for start in range(0, len(tokens), CHUNK):
+                rows = slice(start, start + CHUNK)
+                logits = network(tokens[rows].to(device)).cpu()
+                found.append(logits[torch.arange(len(logits)), at[rows]].argmax(-1))
+        said = torch.cat(found).tolist()
+        vars(self)["prompts"] = [
+            dataclasses.replace(one, answer=answer) if one.open else one
+            for one, answer in zip(self.prompts, said, strict=True)
+        ]
 
     # --- what every task says ---------------------------------------------------------------------
     @cached_property
@@ -172,7 +210,10 @@ class Prompts(FiniteTask):
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
-        return (Output("next token", self.d_vocab, names=self.vocabulary.tokens),)
+        names = self.vocabulary.tokens
+        if self.n_classes is not None and self.n_classes != self.d_vocab:
+            names = tuple(map(str, range(self.n_classes)))
+        return (Output("next token", len(names), names=names),)
 
     @cached_property
     def chance(self) -> Mapping[str, Chance]:
@@ -214,10 +255,11 @@ class Prompts(FiniteTask):
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
         (index,) = self._index(torch.tensor([list(tokens)])).tolist()
         one = self.prompts[index]
-        if one.answer is None:
+        if self.is_text:
             said = [*one.tokens[1:], IGNORE]
         else:
-            said = [IGNORE] * (len(one.tokens) - 1) + [one.answer]
+            said = [IGNORE] * len(one.tokens)
+            said[-1 if one.at is None else one.at] = one.answer
         return [[token] for token in said + [IGNORE] * (len(tokens) - len(said))]
 
     def tokens_of(self, text: str) -> list[int]:

@@ -17,6 +17,7 @@ import mechint
 import probes
 from mechint.cli import main
 from mechint.errors import CheckpointError, DataError, NotApplicableError
+from mechint.planted import modular_addition
 from mechint.prompts import Prompts
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.task import IGNORE
@@ -252,6 +253,36 @@ def test_what_fills_short_prompts_is_a_token_of_the_model(tmp_path: Path) -> Non
         Prompts(path=str(file), vocab_size=1).examples()
 
 
+def test_prompts_without_an_answer_have_the_models_own(gpt2: Path) -> None:
+    """At the last position, or where it is asked."""
+    rows = [[1, 2, 3], [2, 3, 4, 5], [5, 4, 3]]
+    open_ = [{"prompt": row, "at": 1} if row[0] == 5 else {"prompt": row} for row in rows]
+    subject = mechint.load(gpt2, data=open_)
+    assert subject.answer_positions.tolist() == [2, 3, 1]
+    for index, row in enumerate(rows):
+        logits = subject.model(torch.tensor([row]))[0]
+        said = int(logits[subject.answer_positions[index]].argmax())
+        assert subject.targets[index].tolist() == [said]
+    assert subject.accuracy() == {"next token": 1.0}
+
+
+def test_prompts_for_a_model_that_answers_with_classes(tmp_path: Path) -> None:
+    """A model that was trained on a task is asked about prompts in its place."""
+    from mechint import Subject
+    from mechint.checkpoints import save_checkpoint
+
+    made = modular_addition(p=7, frequencies=(1, 2)).subject
+    ours, weights = tmp_path / "ours.pt", dict(made.model.named_parameters())
+    save_checkpoint(
+        ours, config=made.model.config, weights=weights, task=made.task, step=0, metrics={}
+    )
+    tokens = made.data.tokens[:20]
+    subject = mechint.load(ours, data=[{"prompt": row} for row in tokens.tolist()])
+    assert isinstance(subject, Subject) and subject.task is not None
+    assert (subject.task.name, subject.task.d_vocab_out) == ("prompts", 7)
+    assert torch.equal(subject.targets, made.targets[:20])
+
+
 # --- what is refused ------------------------------------------------------------------------------
 BAD = {
     "a.csv": ("x", "expected a file of prompts, named .txt or .jsonl"),
@@ -260,7 +291,7 @@ BAD = {
     "one.txt": ("the", "line 1: the text is one token"),
     "long.txt": ("the " * 13, "line 1: 13 tokens; the model reads at most 12"),
     "broken.jsonl": ('{"text": "the capital"}\n{"text": ', "line 2: cannot be read as JSON"),
-    "shape.jsonl": ('{"prompt": "the"}', 'line 1: expected an object with "text"'),
+    "shape.jsonl": ('{"prompt": "the", "label": " is"}', 'line 1: expected an object with "text"'),
     "list.jsonl": ("[1, 2]", 'line 1: expected an object with "text"'),
     "kind.jsonl": ('{"prompt": 3, "answer": " is"}', "prompt: expected a text or a list of token"),
     "nothing.jsonl": ('{"prompt": "the", "answer": null}', "answer: expected a text after a text"),
@@ -308,7 +339,6 @@ def test_a_bad_file_is_refused_in_one_line(name: str, gpt2: Path, tmp_path: Path
 def test_the_command_refuses_in_one_line(gpt2: Path, texts: Path, tmp_path: Path) -> None:
     """A missing file, a model that has a task, a table, and a text without a tokenizer."""
     from mechint.checkpoints import save_checkpoint
-    from mechint.planted import modular_addition
 
     made = modular_addition(p=7, frequencies=(1, 2)).subject
     ours = tmp_path / "ours.pt"
@@ -322,7 +352,11 @@ def test_the_command_refuses_in_one_line(gpt2: Path, texts: Path, tmp_path: Path
         (bare / name).write_bytes((gpt2 / name).read_bytes())
     cases = [
         ((gpt2, "--data", tmp_path / "no.txt"), "no.txt: there is no such file"),
-        ((ours, "--data", texts), "are for a language model without a task"),
+        ((ours, "--data", texts), "a text needs a tokenizer"),
+        (
+            (ours, "--data", texts, "--task", "modular-arithmetic"),
+            "asked about a task and about prompts",
+        ),
         ((bare, "--data", texts), "a text needs a tokenizer"),
         ((gpt2, "--data", texts, "--probe", "patching"), "counterfactual"),
     ]
