@@ -32,6 +32,9 @@ def audit_text(audit: Audit, width: int = 100) -> Text:
             out.append(line.rstrip() + "\n", look or None)
 
     add(f"program  {audit.explanation.name}", "bold", 9)
+    if audit.explanation.over_sources is not None:
+        for line in audit.explanation.over_sources.lines():
+            add(f"         {line}", "", 13)
     standing = f"standing {audit.standing.upper()}"
     add(standing + (f": {audit.reason}" if audit.reason else ""), STYLES.get(audit.standing, ""))
     if len(audit.claims) > 1:
@@ -46,7 +49,7 @@ def audit_text(audit: Audit, width: int = 100) -> Text:
     if audit.missing:
         add(f"  {'missing':<12} {', '.join(audit.missing)}")
     for note in audit.explanation.notes:
-        add(f"  {'not found':<12} {note}")
+        add(f"  {'note':<12} {note}")
     if audit.unaccounted:
         logits = audit.unaccounted.get("logits")
         shares = [] if logits is None else [f"{logits:.1%} of the logits' variance"]

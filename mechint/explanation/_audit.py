@@ -8,6 +8,7 @@ from typing import Any
 
 from mechint.explanation.checks.attention import link, route
 from mechint.explanation.checks.blocks import blocks
+from mechint.explanation.checks.composed import source_tests
 from mechint.explanation.checks.logits import match, terms
 from mechint.explanation.checks.parts import interchanges, necessity, refills, resample
 from mechint.explanation.claims import explanation_of
@@ -15,6 +16,7 @@ from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
 from mechint.explanation.parts import Part, Route
 from mechint.explanation.records import Test
+from mechint.explanation.sources import Sources
 from mechint.explanation.standing import Audit, judge
 from mechint.subject import Subject
 
@@ -63,6 +65,11 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     if reason := bench.skill.reason:
         accuracy, chance = bench.accuracy, bench.chance
         return Audit(explanation, "refused", accuracy=accuracy, chance=chance, reason=reason, n=n)
+    if explanation.over_sources is not None:
+        sources = Sources(bench.subject, bench.judged)
+        return judge(
+            bench, explanation, source_tests(sources, explanation.over_sources, bench.seed)
+        )
     fits = {part.name: bench.fit(part) for part in explanation.parts if part.features is not None}
     spare = explanation.spare(0) if explanation.spare is not None else None
     others = spare.parts if spare is not None else ()

@@ -25,6 +25,7 @@ from mechint.task import Program, Step
 
 if TYPE_CHECKING:
     from mechint.explanation.explanation import Explanation
+    from mechint.explanation.source_program import SourceProgram
     from mechint.subject import Subject
 
 MAX_CASES = 1 << 16
@@ -115,6 +116,8 @@ def written(
         NotApplicableError: a variable has more than `MAX_CASES` cases in every program of the task.
     """
     bench = Bench.of(subject, explanation.program, seed, examples)
+    if explanation.over_sources is not None:
+        return _over_sources(bench, explanation.over_sources)
     read = next((part for part in explanation.parts if part.reads), None)
     features = None if read is None else read.features
     features = features if isinstance(features, Products) else None
@@ -132,6 +135,17 @@ def written(
     found = torch.from_numpy(made.answers(bench.tokens(bench.judged))).long()
     agreement = bench.share(bench.own_logits[bench.judged], found)
     return Code(made.text, agreement, made.n)
+
+
+def _over_sources(bench: Bench, program: SourceProgram) -> Code:
+    """The file of a program over sources, and how often its answers are those of the model."""
+    path = bench.subject.provenance["checkpoint"].get("path", "")
+    text = program.python(f"{MARK}{f' in {path}' if path else ''}.")
+    tokens, rows = bench.tokens(bench.judged).cpu(), bench.judged
+    at = bench.subject.answer_positions[rows.to(bench.subject.device)].cpu()
+    said = program.run_python(tokens, at)
+    own = bench.own_logits[rows].argmax(1)
+    return Code(text, float((said == own).double().mean()), len(rows))
 
 
 # --- variables ------------------------------------------------------------------------------------

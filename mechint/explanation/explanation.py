@@ -11,6 +11,7 @@ from mechint.explanation.parts import Features, Link, Part, Route, Templates
 from mechint.task import Program
 
 if TYPE_CHECKING:
+    from mechint.explanation.source_program import SourceProgram
     from mechint.subject import Subject
 
 
@@ -25,7 +26,8 @@ class Explanation:
     alike for all blocks of one width. notes: what a reader is told besides. links: how two depths
     hang together. templates: terms of which the logits are sums, with one fitted constant each, and
     `terms` in words; template_spare: as many other terms, for the null. needs: variables each of
-    which has to have a site, for the explanation to be one of the whole program.
+    which has to have a site, for the explanation to be one of the whole program. over_sources: the
+    same program over the sources of the answer, by whose tests it is then judged.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Explanation:
     template_spare: Templates | None = None
     terms: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    over_sources: SourceProgram | None = None
 
     @property
     def inputs(self) -> list[str]:
@@ -77,6 +80,9 @@ def program_text(explanation: Explanation) -> str:
     """One line a variable that a part holds, with what it follows from and where it lives, one a
     term of the logits, and one a route to a key or link.
     """
+    if explanation.over_sources is not None:
+        source = explanation.over_sources
+        return "\n".join([*source.lines(), *map(str, explanation.routes)])
     lines = [f"logits follow {term}" for term in explanation.terms]
     for step in (explanation.program.variables[name] for name in explanation.held):
         tokens = ", ".join(f"token {place}" for place in step.positions)

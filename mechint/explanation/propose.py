@@ -8,13 +8,19 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from mechint.errors import NotApplicableError, ParameterError
+from mechint.errors import MechintError, NotApplicableError, ParameterError
 from mechint.explanation._audit import audit_on, finished
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
 from mechint.explanation.standing import Audit
 from mechint.registry import EXPLANATIONS, summary
 from mechint.subject import Subject
+from mechint.task import Program
+
+
+class NoProgramError(MechintError):
+    """A family has no program of a model; the message is the reason."""
+
 
 COMPLETED = 2
 """How often an explanation is completed while it is incomplete, at most."""
@@ -27,6 +33,9 @@ class Family(abc.ABC):
     """
 
     name: ClassVar[str]
+    needs_program: ClassVar[bool] = True
+    """Whether it explains by the program of a task; one that does not is asked of models without
+    such, and of others where no other family stands."""
 
     @classmethod
     def question(cls) -> str:
@@ -61,6 +70,9 @@ def explain(
 ) -> list[Audit]:
     """Propose programs of a model and audit them, best first.
 
+    Of a model whose task states a program families explain by it; where none of these stands, and
+    of prompts (``load(path, data=…)``), a program is looked for in the model's own answers.
+
     Args:
         family: the one that proposes; all that apply when None.
         examples: distinct inputs, half of which are fitted and half judged.
@@ -70,22 +82,24 @@ def explain(
         one that is "untested" where there are too few inputs to find one.
 
     Raises:
-        NotApplicableError: the subject has no task with a program.
+        NotApplicableError: the subject has neither a task nor prompts.
         UnknownNameError, ParameterError: there is no such family, or it does not apply.
     """
-    program = None if subject.task is None else subject.task.own_program
-    if program is None:
+    if subject.task is None:
         raise NotApplicableError(
-            f"{subject.describe()}: its task states no program, so none can be proposed"
+            f"{subject.describe()}: give prompts, whose answers by the model are explained: "
+            "explain --data prompts.jsonl, or load(path, data=…)"
         )
+    program = subject.task.own_program
     start = time.perf_counter()
-    bench = Bench.of(subject, program, seed, examples)
+    bench = Bench.of(subject, program or Program("none", (), ()), seed, examples)
     few = len(bench.judged) < MIN_INPUTS
     if not few and (reason := bench.skill.reason):
         return [_refused(bench, reason, start)]
     names = [family] if family is not None else list(EXPLANATIONS)
+    names.sort(key=lambda name: not EXPLANATIONS[name].needs_program)
     found: list[Audit] = []
-    serves = False
+    serves, reasons = False, list[str]()
 
     def audited(explanation: Explanation) -> Audit:
         begun = time.perf_counter()
@@ -93,12 +107,22 @@ def explain(
 
     for name in names:
         made: Family = EXPLANATIONS[name]()
-        if not made.applies(subject):
+        if made.needs_program:
+            applies = program is not None and made.applies(subject)
+        else:  # the last ones, where no other stands
+            stands = any(one.standing == "stands" for one in found)
+            applies = (family is not None or not stands) and made.applies(subject)
+        if not applies:
             if family is not None:
                 raise ParameterError(f"family {name} does not apply to {subject.describe()}")
             continue
         serves = True
-        for proposed in made.propose(bench):
+        try:
+            proposals = list(made.propose(bench))
+        except NoProgramError as error:
+            reasons.append(str(error))
+            continue
+        for proposed in proposals:
             found.append(audited(proposed))
             for _ in range(COMPLETED):
                 if found[-1].standing not in ("incomplete", "wrong"):
@@ -115,6 +139,7 @@ def explain(
     found.sort(key=lambda one: one.rank)
     if not found or found[0].standing in ("wrong", "untested"):
         reason = "no program was found" if serves else "no family serves such a model and task"
+        reason = "; ".join([reason, *reasons])
         first = _refused(bench, reason, start)
         if serves and few:
             reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"

@@ -11,7 +11,7 @@ are functions of `Sources` that give a `Measured`; they know neither bounds nor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,6 +25,7 @@ from mechint.interventions.resuming import detached_weights, resumes
 from mechint.models.forward import Forward
 from mechint.models.layers import linear
 from mechint.subject import Subject
+from mechint.subject.activations import LOGITS
 from mechint.task import rng
 
 EMBEDDING = "embedding"
@@ -82,12 +83,18 @@ class Sources:
         self.subject = subject
         self.rows = torch.arange(len(subject.data)) if rows is None else rows.cpu()
         self._decode, self._kept = decode, dict[str, Tensor]()
+        self._needed = [*needed, LOGITS]
         self.n_heads = self._z(0).shape[1]
         self.heads = tuple(f"L{layer}H{head}" for layer in layers for head in range(self.n_heads))
         self.names = (EMBEDDING, *self.heads)
+        self.picks_one = decode is None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def first(self, n: int) -> Sources:
+        """The sources of the first n inputs."""
+        return Sources(self.subject, self.rows[:n], self._decode)
 
     @cached_property
     def tokens(self) -> Int[Tensor, "example pos"]:
@@ -124,7 +131,7 @@ class Sources:
     @cached_property
     def own_logits(self) -> Float[Tensor, "example d_vocab_out"]:
         """The model's own logits."""
-        return self.subject.logits()[self.rows].cpu()
+        return self._held(LOGITS, answer=True)
 
     # --- activations ------------------------------------------------------------------------------
     def pattern(self, head: str) -> Float[Tensor, "example pos"]:
@@ -145,6 +152,18 @@ class Sources:
         left = pattern.isnan().any(1, keepdim=True)
         return torch.einsum("nt,ntd->nd", torch.where(left, own, pattern), self._values(head))
 
+    def restricted(
+        self, head: str, keys: Bool[Tensor, "example pos"]
+    ) -> Float[Tensor, "example pos"]:
+        """Attention of a head to some keys alone, by weights of its own that are made to sum to
+        what all do; NaN where it has none for them.
+        """
+        own = self.pattern(head)
+        kept = own * keys
+        share = kept.sum(1, keepdim=True)
+        factor = own.sum(1, keepdim=True) / share.clamp(min=1e-12)
+        return torch.where(share > 1e-6, kept * factor, torch.nan)
+
     def mixed(self, head: str, rows: Int[Tensor, "example pos"]) -> Float[Tensor, "example d_head"]:
         """What a head would write by its own attention with each key's value from the input that
         `rows` gives for it. Of a head of layer 0 the keys are then tokens of different inputs.
@@ -158,10 +177,16 @@ class Sources:
         return held[:, :, index * held.shape[2] // self.n_heads]  # some share keys and values
 
     def _held(self, hook: str, answer: bool = False) -> Tensor:
-        """The activation of the inputs, at the answer or everywhere."""
+        """The activation of the inputs, at the answer or everywhere; one forward for all of a
+        place.
+        """
         if hook not in self._kept:
-            found = self.subject.activation(hook, "answer" if answer else None)
-            self._kept[hook] = found[self.rows.to(found.device)].cpu()
+            found = self.subject.activations(
+                [name for name in self._needed if name.endswith("hook_v") != answer],
+                "answer" if answer else None,
+            )
+            for name, value in found.items():
+                self._kept[name] = value[self.rows.to(value.device)].cpu()
         return self._kept[hook]
 
     def _place(self, head: str) -> tuple[int, int]:
@@ -232,25 +257,32 @@ class Sources:
         return self._held(f"blocks.{layer}.attn.hook_z", answer=True)
 
 
+MAX_ROUNDS = 12
+"""Others of each input that an interchange takes a group from, at most."""
+
+
 # --- tests ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Measured:
     """The count of a test.
 
     hits of n: inputs on which the model does what the program says. null_hits of null_n: the same
-    of a program that says something else; None where nothing else could be said.
+    of a program that says something else; None where nothing else could be said. chance: share of
+    the inputs for which the program says what it says most often.
     """
 
     hits: int
     n: int
     null_hits: int | None = None
     null_n: int = 0
+    chance: float = 0.0
 
     @classmethod
-    def of(cls, hits: Tensor, null: Tensor | None = None) -> Measured:
-        """The count of flags (example,), beside those of the null."""
+    def of(cls, hits: Tensor, said: Tensor, null: Tensor | None = None) -> Measured:
+        """The count of flags (example,), beside those of the null; said: the answers."""
         counted = (None, 0) if null is None else (int(null.sum()), len(null))
-        return cls(int(hits.sum()), len(hits), *counted)
+        most = int(said.unique(return_counts=True)[1].max()) / len(said) if len(said) else 0.0
+        return cls(int(hits.sum()), len(hits), *counted, most)
 
     @property
     def share(self) -> float:
@@ -375,9 +407,9 @@ def composed(
     known = set(map(tuple, _codes(natural).tolist()))
     seen = torch.tensor([tuple(one) in known for one in _codes(made.values).tolist()]).bool()
     return (
-        Measured.of(hit[said], null[said]),
-        Measured.of(hit[said & seen], null[said & seen]),
-        Measured.of(hit[said & ~seen], null[said & ~seen]),
+        Measured.of(hit[said], want[said], null[said]),
+        Measured.of(hit[said & seen], want[said & seen], null[said & seen]),
+        Measured.of(hit[said & ~seen], want[said & ~seen], null[said & ~seen]),
     )
 
 
@@ -388,16 +420,28 @@ def swapped(
     answer: Answer,
     only: int | None = None,
     seed: int = 0,
+    enough: int = 0,
 ) -> Measured:
     """Answers when one group, or one key of it, comes from another input, on those that the
-    program answers otherwise then; the null: the old answer.
+    program answers otherwise then; the null: the old answer. enough: so many of these are looked
+    for, by up to `MAX_ROUNDS` others of each input.
     """
-    rows = {index: draw_rows(sources, groups[index], "swapped", index, seed, only=only)}
-    made, old = compose(sources, groups, rows), compose(sources, groups, {})
-    want, before = answer(made.values), answer(old.values)
-    changed = (want != before) & (want >= 0)
-    got = sources.answers(sources.logits(made.taken))
-    return Measured.of((got == want)[changed], (got == before)[changed])
+    before = answer(compose(sources, groups, {}).values)
+    hits, wants, old = list[Tensor](), list[Tensor](), list[Tensor]()
+    for number in range(MAX_ROUNDS):
+        name = ("swapped", index, seed, number)
+        made = compose(
+            sources, groups, {index: draw_rows(sources, groups[index], *name, only=only)}
+        )
+        want = answer(made.values)
+        changed = (want != before) & (want >= 0)
+        got = sources.answers(sources.logits(made.taken))
+        hits.append((got == want)[changed])
+        wants.append(want[changed])
+        old.append((got == before)[changed])
+        if sum(map(len, hits)) >= enough or not len(hits[0]):
+            break
+    return Measured.of(torch.cat(hits), torch.cat(wants), torch.cat(old))
 
 
 def resampled(
@@ -417,69 +461,80 @@ def resampled(
     for source in rest:
         taken[source] = null[source] = order_of(n, "rest", source, "resampled", seed)
     kept = [sources.answers(sources.logits(one)) == sources.own for one in (taken, null)]
-    return Measured.of(*kept)
+    return Measured.of(kept[0], sources.own, kept[1])
 
 
 def kept_without(sources: Sources, names: Sequence[str], *name: str | int) -> Measured:
     """Own answers kept when the sources `names` all come from one other input."""
     other = order_of(len(sources), "without", *name)
     got = sources.answers(sources.logits({one: other for one in names}))
-    return Measured.of(got == sources.own)
+    return Measured.of(got == sources.own, sources.own)
 
 
 def routed(
-    sources: Sources, patterns: Mapping[str, Callable[[Tensor, Tensor], Tensor]], seed: int = 0
+    sources: Sources,
+    patterns: Mapping[str, Float[Tensor, "example pos"]],
+    fixed: Collection[str] = (),
+    seed: int = 0,
 ) -> Measured:
-    """Own answers kept when heads attend, jointly, as rules say.
+    """Own answers kept when heads attend, jointly, as a program says.
 
-    patterns: head → (tokens, answer positions) → attention (example, pos); NaN where the rule says
-    nothing. The null: the pattern that the rules give to another input, on inputs where some rule
-    gives another one; None where the rules depend on no input.
+    patterns: head → attention to each key; NaN where the program says nothing. fixed: heads of
+    which is said that their keys depend on no input. The null: the other heads attend as is said
+    for another input, on inputs where that is something else, None where it nowhere is; where all
+    are fixed, to one random key each, where there is one among those that are not named.
     """
-    tokens, at, other = sources.tokens, sources.at, order_of(len(sources), "routed", seed)
-    own = {head: rule(tokens, at) for head, rule in patterns.items()}
-    got = sources.answers(
-        sources.logits({head: sources.attending(head, one) for head, one in own.items()})
+    other = order_of(len(sources), "routed", seed)
+    wrong, differ = dict(patterns), torch.zeros(len(sources), dtype=torch.bool)
+    every = set(patterns) <= set(fixed)
+    for head, one in patterns.items():
+        if every:
+            draw = torch.from_numpy(rng("routed key", head, seed).random(one.shape))
+            free = sources.visible & ~(one.nan_to_num(0.0) > 0)
+            free = torch.where(free.any(1, keepdim=True), free, sources.visible)
+            key = (draw * free).argmax(1)
+            wrong[head] = torch.nn.functional.one_hot(key, one.shape[1]).to(one)
+            differ[:] = True
+        elif head not in fixed:
+            theirs = one[other].nan_to_num(0.0) * sources.visible
+            share = theirs.sum(1, keepdim=True)
+            wrong[head] = torch.where(share > 0.5, theirs / share.clamp(min=1e-9), one)
+            differ |= ((wrong[head] - one).abs().nan_to_num(0.0) > 1e-3).any(1)
+    hit, null = (
+        sources.answers(
+            sources.logits({head: sources.attending(head, one) for head, one in said.items()})
+        )
+        == sources.own
+        for said in (patterns, wrong)
     )
-    differ = torch.zeros(len(sources), dtype=torch.bool)
-    wrong = {}
-    for head, one in own.items():
-        theirs = one[other] * sources.visible
-        theirs = theirs / theirs.sum(1, keepdim=True).clamp(min=1e-9)
-        wrong[head] = torch.where((theirs.sum(1, keepdim=True) > 0.5), theirs, one)
-        differ |= (wrong[head].nan_to_num(-1) != one.nan_to_num(-1)).any(1)
-    hit = got == sources.own
-    if not bool(differ.any()):
-        return Measured.of(hit)
-    null = sources.answers(
-        sources.logits({head: sources.attending(head, one) for head, one in wrong.items()})
-    )
-    return Measured.of(hit, (null == sources.own)[differ])
+    return Measured.of(hit, sources.own, null[differ] if bool(differ.any()) else None)
 
 
 def reads(sources: Sources, keys: Mapping[str, Bool[Tensor, "example pos"]]) -> Measured:
-    """Own answers kept when heads attend, jointly, to the named keys alone, by weights of their
-    own that are made to sum to what they were; the null: to all other keys alone.
+    """Own answers kept when heads attend, jointly, to the named keys alone, by weights of their own
+    that are made to sum to what all do; the null: to all other keys alone, alike where they have no
+    weights for these.
     """
+    alike = sources.visible.float()
 
     def only(head: str, mask: Tensor) -> Tensor:
-        own = sources.pattern(head)
-        kept = own * mask
-        share = kept.sum(1, keepdim=True)
-        return kept * torch.where(share > 0, own.sum(1, keepdim=True) / share.clamp(min=1e-12), 0)
+        pattern, other = sources.restricted(head, mask), alike * mask
+        other = other / other.sum(1, keepdim=True)  # NaN where there is no such key
+        return torch.where(pattern.isnan(), other, pattern)
 
-    got = [
+    hit, null = (
         sources.answers(
             sources.logits(
                 {
-                    head: sources.attending(head, only(head, mask if true else ~mask))
+                    head: sources.attending(head, only(head, mask == named))
                     for head, mask in keys.items()
                 }
             )
         )
-        for true in (True, False)
-    ]
-    return Measured.of(got[0] == sources.own, got[1] == sources.own)
+        == sources.own
+        for named in (True, False)
+    )
+    return Measured.of(hit, sources.own, null)
 
 
 def moved_key(
@@ -509,7 +564,7 @@ def moved_key(
     got = sources.answers(
         sources.logits({head: sources.attending(head, pattern) for head in heads})
     )
-    return Measured.of((got == want)[asked], (got == before)[asked])
+    return Measured.of((got == want)[asked], want[asked], (got == before)[asked])
 
 
 def same_values(codes: Int[Tensor, "example value"], *name: str | int) -> Int[Tensor, " example"]:

@@ -15,7 +15,7 @@ from mechint.system.jsonable import to_jsonable
 
 ORDER = ("stands", "superfluous", "unclear", "incomplete", "wrong", "untested", "refused")
 """Standings of explanations, best first; their meaning: `mechint.decide.words.STANDINGS`."""
-KEPT = ("refill", "interchange", "route", "agreement")
+KEPT = ("refill", "interchange", "route", "agreement", "coverage", "composed")
 """Tests whose shares say how much of the answers an explanation accounts for."""
 
 
@@ -190,7 +190,7 @@ def combine(
 
 def left(tests: Sequence[Test]) -> tuple[dict[str, float], dict[str, float]]:
     """Shares of answers, above chance, and of the logits' variance that are left; at most."""
-    shares = [t for t in tests if isinstance(t, Share) and t.kind in KEPT and t.n]
+    shares = [t for t in tests if isinstance(t, Share) and t.kind in KEPT and t.n and t.of]
     kept = [one for one in shares if not math.isnan(one.kept)]
     found = {"accuracy": 1 - min((one.kept for one in kept), default=0.0)}
     most = {"accuracy": 1 - min((one.kept_at_least for one in kept), default=0.0)}

@@ -3,7 +3,9 @@
 from mechint.registry.registry import (
     CHECKPOINT_FORMATS,
     EXPLANATIONS,
+    FUNCTIONS,
     PROBES,
+    RULES,
     STUDIES,
     TASKS,
     Registry,
@@ -14,7 +16,9 @@ from mechint.registry.registry import (
 __all__ = [
     "CHECKPOINT_FORMATS",
     "EXPLANATIONS",
+    "FUNCTIONS",
     "PROBES",
+    "RULES",
     "STUDIES",
     "TASKS",
     "Registry",

@@ -1,4 +1,4 @@
-"""Names of tasks, probes, studies, checkpoint formats and explanations, resolved on use.
+"""Names of tasks, probes, studies, checkpoint formats and what explains, resolved on use.
 
 A distribution registers its own in entry points, mechint itself in its ``pyproject.toml``:
 
@@ -241,6 +241,8 @@ TASKS: Registry[type[mechint.Task]] = Registry("task", "mechint.tasks", "mechint
 PROBES: Registry[type[mechint.Probe]] = Registry("probe", "mechint.probes", "mechint.probe:Probe")
 STUDIES: Registry[type[mechint.Study]] = Registry("study", "mechint.studies")
 EXPLANATIONS: Registry[type] = Registry("explanation", "mechint.explanations")
+RULES: Registry[Callable[..., Any]] = Registry("rule", "mechint.rules")
+FUNCTIONS: Registry[Callable[..., Any]] = Registry("function", "mechint.functions")
 CHECKPOINT_FORMATS: Registry[Callable[..., Any]] = Registry(
     "checkpoint format", "mechint.checkpoint_formats"
 )

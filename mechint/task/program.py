@@ -26,9 +26,9 @@ Given = Mapping[str, Tensor | int]
 class Step:
     """One variable of a program, with values 0 … n_values-1.
 
-    compute(tokens (batch, pos), *values of `parents` (batch,)) -> (batch,). positions: the tokens
-    that alone determine it, where they are fixed. change(tokens, values) -> tokens: as in
-    `Variable`.
+    compute(tokens (batch, pos), *values of `parents` (batch,)) -> (batch,); a count of several
+    things is one variable, (batch, thing). positions: the tokens that alone determine it, where
+    they are fixed. change(tokens, values) -> tokens: as in `Variable`.
     """
 
     name: str
@@ -103,7 +103,9 @@ class Program:
         for step in self.steps:
             if step.name in given:
                 value = torch.as_tensor(given[step.name], device=tokens.device)
-                values[step.name] = value.long().expand(len(tokens))
+                values[step.name] = (
+                    value.long() if value.dim() else value.long().expand(len(tokens))
+                )
             elif wanted is None or step.name in wanted:
                 parents = [values[parent] for parent in step.parents]
                 values[step.name] = step.compute(tokens, *parents)

@@ -197,7 +197,7 @@ def test_claims_in_one_line() -> None:
         site("L0 MLP").attends("largest token")
     with pytest.raises(UnknownNameError):
         head(0, 1).attends("the truth")
-    with pytest.raises(NotApplicableError, match="states no program"):
+    with pytest.raises(NotApplicableError, match="give prompts"):
         explain(Subject(subject.model, None, data=subject.data))
 
 

@@ -1,0 +1,204 @@
+"""Tests of a program over sources: on composed inputs, and on attention made to follow it.
+
+All counts are of the model's own answers, above the most frequent answer that the program gives
+there. A test that follows from coverage can only refute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mechint.decide import Bound, Evidence, Skill
+from mechint.explanation.records import Share
+from mechint.explanation.source_program import SourceProgram, pattern_of
+from mechint.explanation.sources import (
+    EMBEDDING,
+    Measured,
+    Sources,
+    composed,
+    kept_without,
+    moved_key,
+    reads,
+    resampled,
+    routed,
+    swapped,
+)
+
+KEPT = Bound(0.90, above_chance=True)
+"""Coverage, routing, interchange, resampling and composed inputs: of the model's own answers."""
+IRRELEVANT = Bound(0.96, above_chance=True)
+"""Own answers kept when all sources that are said not to matter come from another input."""
+MOVED = Bound(0.75, above_chance=True)
+"""Answers that follow a moved key, where one group brings everything."""
+NULL = Bound(0.50, "below", above_chance=True)
+"""The most that a null may reach."""
+TOLD = Bound(-1.0)
+"""The bound of a number that decides nothing."""
+CHANGED = 0.02
+"""Share of inputs whose answer an interchange has to change; of fewer the variable is untested."""
+ENOUGH = 400
+"""Inputs whose answer an interchange has to change, before no more others are taken for each."""
+SHOWN = 3
+"""Inputs on which a token is brought, before a key may be moved to it: others were never asked."""
+CLASSES = 12
+"""Answers, and lengths of prompts, whose coverage is told, at most."""
+
+
+def source_tests(sources: Sources, program: SourceProgram, seed: int = 0) -> list[Share]:
+    """Every test of a program, on inputs that nothing was fitted to."""
+    groups, compute = program.groups, program.function.compute
+    parts, every = program.part_claims(), [*program.part_claims(), *program.route_claims()]
+    own = program.answer(sources.tokens, sources.at)
+    covered = Measured.of(own == sources.own, sources.own)
+    found = [share("coverage", "all prompts", every, covered, refutes=True)]
+    if program.rest:
+        found.append(irrelevance(sources, program, seed))
+    found += attention(sources, program, seed)
+    found += interchanges(sources, program, seed)
+    all_of, seen, unseen = composed(sources, groups, compute, program.rest, seed)
+    found.append(share("composed", "all sources", parts, all_of, refutes=program.alone))
+    for part, words in ((seen, "that some input has"), (unseen, "that no input has")):
+        if 0 < part.n < all_of.n:
+            found.append(share("composed", f"combinations {words}", (), part, TOLD))
+    same = resampled(sources, groups, program.rest, seed)
+    found.append(share("resample", "all groups", parts, same, refutes=True, null=None))
+    return found + moved_keys(sources, program, seed)
+
+
+def share(
+    kind: str,
+    target: str,
+    of: Sequence[str],
+    measured: Measured,
+    bound: Bound = KEPT,
+    *,
+    refutes: bool = False,
+    null: Bound | None = NULL,
+) -> Share:
+    """The record of a count."""
+    other = None
+    if null is not None and measured.null_hits is not None and measured.null_n:
+        other = Evidence.share(measured.null_hits, measured.null_n)
+    return Share.judged(
+        kind,
+        target,
+        tuple(of),
+        Evidence.share(measured.hits, measured.n),
+        Skill(1.0, measured.chance, measured.n),
+        bound=bound,
+        null=other,
+        null_bound=null or NULL,
+        refutes=refutes,
+    )
+
+
+def irrelevance(sources: Sources, program: SourceProgram, seed: int) -> Share:
+    """All that is said not to matter comes from one other input; the null: what is said to."""
+    kept = kept_without(sources, program.rest, "judged", seed)
+    used = [source for group in program.groups for source in group.sources]
+    null = kept_without(sources, used, "judged null", seed)
+    measured = Measured(kept.hits, kept.n, null.hits, null.n, kept.chance)
+    own = program.inputs.own(sources.tokens, sources.at)
+    varies = program.rest != (EMBEDDING,) or len(own.unique()) > 1
+    target = ", ".join(program.rest)
+    return share(
+        "irrelevant", target, program.part_claims(), measured, IRRELEVANT, refutes=not varies
+    )
+
+
+def attention(sources: Sources, program: SourceProgram, seed: int) -> list[Share]:
+    """All heads attend, jointly, as their rules say; and those that read fixed positions read these
+    and no others.
+    """
+    heads, fixed = program.heads, program.fixed
+    if not heads:
+        return []
+    patterns = {head: pattern_of(sources, head, rule) for head, rule in heads.items()}
+    measured = routed(sources, patterns, fixed, seed)
+    silent = measured.null_hits is None  # the prompts do not tell these rules from constant ones
+    target, claims = ", ".join(heads), program.route_claims()
+    found = [share("route", target, claims, measured, refutes=silent)]
+    read = [head for head in fixed if heads[head].fixed]
+    if read:
+        masks = {head: heads[head].keys(sources.tokens, sources.at) for head in read}
+        every = len(read) == len(heads)  # else the others may keep the answer
+        found.append(
+            share(
+                "reads",
+                ", ".join(read),
+                program.route_claims(read),
+                reads(sources, masks),
+                refutes=not every,
+                null=NULL if every else None,
+            )
+        )
+    return found
+
+
+def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Share]:
+    """Each group, or each of its keys, from another input."""
+    found = []
+    for index, (group, variables) in enumerate(zip(program.groups, program.variables, strict=True)):
+        names = [one.name for one in variables]
+        whole: list[tuple[int | None, str]] = [(None, ", ".join(names))]
+        keys = list(zip(group.keys, names, strict=True)) if group.keys else whole
+        for key, target in keys:
+            compute = program.function.compute
+            measured = swapped(sources, program.groups, index, compute, key, seed, ENOUGH)
+            if measured.n < CHANGED * len(sources):
+                measured = Measured(0, 0)
+            half = "half of " if group.mask is not None else ""
+            refutes = program.alone and key is None and not half
+            claims = program.part_claims(index)
+            found.append(share("interchange", f"{half}{target}", claims, measured, refutes=refutes))
+    return found
+
+
+def moved_keys(sources: Sources, program: SourceProgram, seed: int) -> list[Share]:
+    """Heads of a group by one token rule are made to attend to another operand; decides where one
+    group brings everything.
+    """
+    found = []
+    own = program.values(sources.tokens, sources.at)
+    operands = program.inputs.is_operand(sources.tokens, sources.at)
+    for index, (group, variables) in enumerate(zip(program.groups, program.variables, strict=True)):
+        heads = [source for source in group.sources if source in program.heads]
+        rules = [program.heads[head] for head in heads]
+        if not rules or any(one.kind != "token" or one.fixed for one in rules):
+            continue
+        (variable,), shift = variables, rules[0].shift
+
+        def answer(key: Tensor, name: str = variable.name, shift: int = shift) -> Tensor:
+            place = (key + shift).clamp(0, sources.tokens.shape[1] - 1)
+            moved = sources.tokens.gather(1, place[:, None])[:, 0]
+            return program.function.compute({**own, name: moved})
+
+        key = rules[0].key(sources.tokens, sources.at)
+        token, number = own[variable.name].unique(return_counts=True)
+        brought = sources.tokens.roll(-shift, 1)
+        free = operands & torch.isin(brought, token[number >= SHOWN])
+        if shift:  # a token stands beside its key only where keys are
+            used = torch.zeros(operands.shape[1], dtype=torch.bool)
+            used[key[key >= 0]] = True
+            free &= used
+        measured = moved_key(sources, heads, key, free, answer, seed)
+        claims = program.part_claims(index) if program.alone else ()
+        bound = MOVED if program.alone else TOLD
+        found.append(share("moved key", ", ".join(heads), claims, measured, bound))
+    return found
+
+
+def coverage_by_class(sources: Sources, program: SourceProgram) -> list[tuple[str, Evidence]]:
+    """Coverage by answer and by length of the prompt, the least first, where there are several."""
+    right = program.answer(sources.tokens, sources.at) == sources.own
+    found = []
+    for words, classes in (("answer", sources.own), ("length", sources.at + 1)):
+        values = classes.unique().tolist()
+        if 1 < len(values):
+            for value in values:
+                part = right[classes == value]
+                found.append((f"{words} {value}", Evidence.share(int(part.sum()), len(part))))
+    return sorted(found, key=lambda one: (one[1].value, one[1].low))[:CLASSES]

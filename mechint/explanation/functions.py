@@ -1,0 +1,443 @@
+"""Functions of a few variables that give an answer, fitted on inputs and named as Python.
+
+A maker takes a `Fitting` and yields each `Function` of its kind that could fit, with its constants
+found; makers are registered in the entry-point group ``mechint.functions``. `best_function` takes
+the smallest of those that fit as well as any.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.explanation.rules import NOTHING, Inputs
+from mechint.registry import FUNCTIONS
+
+SAME_FIT = 0.005
+"""Share of inputs by which a smaller function may fit worse."""
+MAX_EXCEPTIONS = 3
+"""Exceptions of a copy."""
+CELL, TABLE = 2, 0.25
+"""Inputs that show each cell of a table, and cells per fitted input, at most."""
+SURE = 0.995
+"""Share of inputs at which constants are no longer searched."""
+MAX_CONSTANTS, MAX_TRIPLE = 31, 13
+"""Moduli up to which all coefficients are tried, of three variables at once."""
+MAX_MAP = 12
+"""Values of a number that are mapped to answers one by one."""
+MAX_COUNTED = 24
+"""Operands that are counted one by one."""
+
+Values = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What sources bring: a token (example,), or a bag, counts of tokens (example, d_vocab)."""
+
+    name: str
+    python: str
+    kind: Literal["token", "bag"] = "token"
+
+
+@dataclass(frozen=True)
+class Function:
+    """An answer as a function of variables.
+
+    python: an expression over the variables' names. compute: values → answers (example,),
+    `NOTHING` where it gives none. size: roughly its constants. tables: names in `python` → their
+    numbers. votes: whether it is a sum of fitted votes.
+    """
+
+    python: str
+    compute: Callable[[Values], Tensor]
+    size: float
+    tables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    votes: bool = False
+
+    @property
+    def takes_none(self) -> bool:
+        """True where the expression has an answer for a variable that is None."""
+        return self.votes or ".get(" in self.python or self.python.isidentifier()
+
+    def uses(self, variable: Variable) -> bool:
+        """Return whether the expression names a variable."""
+        return variable.name in self.python
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Values of variables with the model's answers and logits, on inputs as they are and composed.
+
+    inputs: what the rules were made for.
+    """
+
+    variables: tuple[Variable, ...]
+    values: Values
+    answers: Int[Tensor, " example"]
+    logits: Float[Tensor, "example d_vocab_out"]
+    inputs: Inputs
+
+    @property
+    def tokens(self) -> list[str]:
+        """Names of the variables that are tokens."""
+        return [one.name for one in self.variables if one.kind == "token"]
+
+    @property
+    def bags(self) -> list[str]:
+        """Names of the variables that are bags."""
+        return [one.name for one in self.variables if one.kind == "bag"]
+
+    @property
+    def n_answers(self) -> int:
+        """The largest answer plus 1."""
+        return int(self.answers.max()) + 1
+
+    def fit(self, function: Function) -> float:
+        """Share of the model's answers that a function gives."""
+        return float((function.compute(self.values) == self.answers).double().mean())
+
+
+def best_function(fitting: Fitting) -> tuple[Function | None, float]:
+    """The smallest function among those that fit as well as any, and the share of answers that it
+    gives.
+    """
+    made = [one for name in FUNCTIONS for one in FUNCTIONS[name](fitting)]
+    found = [(fitting.fit(one), one) for one in made]
+    if not found:
+        return None, 0.0
+    top = max(fit for fit, _ in found)
+    fit, best = min(
+        (one for one in found if one[0] >= top - SAME_FIT), key=lambda one: (one[1].size, -one[0])
+    )
+    return best, fit
+
+
+def said(values: Values, names: Iterable[str], answers: Tensor) -> Tensor:
+    """The answers, `NOTHING` where a token variable is."""
+    silent = torch.zeros_like(answers, dtype=torch.bool)
+    for name in names:
+        if values[name].dim() == 1:
+            silent |= values[name] == NOTHING
+    return torch.where(silent, NOTHING, answers)
+
+
+# --- makers ---------------------------------------------------------------------------------------
+def copied(fitting: Fitting) -> Iterator[Function]:
+    """A variable itself, or with a few exceptions."""
+    for name in fitting.tokens:
+        yield Function(name, lambda v, name=name: v[name], 1)
+        yield from _with_exceptions(name, lambda v, name=name: v[name], fitting)
+
+
+def _with_exceptions(
+    python: str, compute: Callable[[Values], Tensor], fitting: Fitting
+) -> Iterator[Function]:
+    """The same but for up to `MAX_EXCEPTIONS` values, whose answers nearly all are another one."""
+    found = compute(fitting.values)
+    wrong = found[found != fitting.answers].unique()
+    if not len(wrong) or len(wrong) > 200:
+        return
+    other = dict[int, int]()
+    for value in wrong.tolist():
+        given = fitting.answers[found == value]
+        most = int(given.mode().values)
+        if most != value and float((given == most).double().mean()) > 0.9:
+            other[value] = most
+    if not 0 < len(other) <= MAX_EXCEPTIONS:
+        return
+
+    def changed(values: Values) -> Tensor:
+        old = compute(values)
+        new = old.clone()
+        for value, answer in other.items():
+            new[old == value] = answer
+        return new
+
+    shown = {None if value == NOTHING else value: answer for value, answer in other.items()}
+    yield Function(f"{shown}.get({python}, {python})", changed, 1 + len(other))
+
+
+def extremes(fitting: Fitting) -> Iterator[Function]:
+    """The largest or smallest of several variables, and the distance of two."""
+    names = fitting.tokens
+    for several in [*itertools.combinations(names, 2), *([tuple(names)] if len(names) > 2 else [])]:
+        listed = ", ".join(several)
+
+        def stacked(values: Values, several: tuple[str, ...] = several) -> Tensor:
+            return torch.stack([values[name] for name in several])
+
+        yield Function(
+            f"max({listed})", lambda v, f=stacked, s=several: said(v, s, f(v).amax(0)), 1.5
+        )
+        yield Function(
+            f"min({listed})", lambda v, f=stacked, s=several: said(v, s, f(v).amin(0)), 1.5
+        )
+        if len(several) == 2:
+            yield Function(
+                f"abs({several[0]} - {several[1]})",
+                lambda v, s=several: said(v, s, (v[s[0]] - v[s[1]]).abs()),
+                1.5,
+            )
+
+
+def affine(fitting: Fitting) -> Iterator[Function]:
+    """A sum of up to three variables with whole coefficients, modulo a number."""
+    fitted = 0.0
+    for several in (1, 2, 3):
+        for names in itertools.combinations(fitting.tokens, several):
+            for modulus in sorted({fitting.n_answers, len(fitting.inputs.operands)}):
+                if modulus < 3 or fitting.n_answers > modulus:
+                    continue
+                if fitted > SURE or (several == 3 and modulus > MAX_TRIPLE):
+                    continue
+                found = _coefficients([fitting.values[n] for n in names], fitting, modulus)
+                if found is None:
+                    continue
+                function = _affine(names, *found, modulus)
+                fitted = max(fitted, fitting.fit(function))
+                yield function
+
+
+def _affine(names: tuple[str, ...], factors: tuple[int, ...], plus: int, modulus: int) -> Function:
+    terms = [n if f == 1 else f"{f} * {n}" for f, n in zip(factors, names, strict=True)]
+    terms += [str(plus)] if plus else []
+    expression = " + ".join(terms)
+    expression = expression if len(terms) == 1 and " " not in expression else f"({expression})"
+
+    def compute(values: Values) -> Tensor:
+        total = sum(f * values[n] for f, n in zip(factors, names, strict=True)) + plus
+        return said(values, names, total % modulus)
+
+    return Function(f"{expression} % {modulus}", compute, 3)
+
+
+def _coefficients(
+    values: list[Tensor], fitting: Fitting, modulus: int
+) -> tuple[tuple[int, ...], int] | None:
+    """The factors and the constant that give most answers."""
+    few = [0, 1, 2, modulus - 2, modulus - 1]
+    factors = list(range(modulus)) if modulus <= MAX_CONSTANTS else few
+    if len(factors) ** len(values) > 40_000:
+        return None
+    best: tuple[float, tuple[int, ...], int] | None = None
+    for chosen in itertools.product(factors[1:], repeat=len(values)):
+        rest = fitting.answers - sum(f * v for f, v in zip(chosen, values, strict=True))
+        counts = torch.bincount(rest % modulus, minlength=modulus)
+        share = float(counts.max()) / len(rest)
+        if best is None or share > best[0] + 1e-9:
+            best = share, chosen, int(counts.argmax())
+        if best[0] > SURE:
+            break
+    return None if best is None else best[1:]
+
+
+def compared(fitting: Fitting) -> Iterator[Function]:
+    """Two variables compared."""
+    for a, b in itertools.combinations(fitting.tokens, 2):
+        for sign, compare in (("==", torch.eq), ("<", torch.lt), ("<=", torch.le)):
+            yield from _decided(
+                f"{a} {sign} {b}", lambda v, a=a, b=b, f=compare: f(v[a], v[b]), (a, b), fitting
+            )
+
+
+def _decided(
+    python: str, test: Callable[[Values], Tensor], names: Iterable[str], fitting: Fitting
+) -> Iterator[Function]:
+    """One answer where a condition holds and another where it does not."""
+    holds, names = test(fitting.values), tuple(names)
+    if bool(holds.all()) or not bool(holds.any()):
+        return
+    yes, no = (int(fitting.answers[one].mode().values) for one in (holds, ~holds))
+    if yes == no:
+        return
+    text = f"int({python})" if (yes, no) == (1, 0) else f"{yes} if {python} else {no}"
+
+    def compute(values: Values) -> Tensor:
+        return said(values, names, torch.where(test(values), yes, no))
+
+    yield Function(text, compute, 2)
+
+
+def counted(fitting: Fitting) -> Iterator[Function]:
+    """Counts of tokens in a bag, the most frequent token, and comparisons of counts."""
+    operands = fitting.inputs.operands
+    largest = len(operands) - 1
+    for bag in fitting.bags:
+
+        def of(values: Values, bag: str = bag) -> Tensor:
+            return values[bag][:, operands]
+
+        yield Function(f"most_common({bag})", lambda v, of=of: operands[of(v).argmax(1)], 2)
+        yield from _numbered(f"len({bag})", lambda v, of=of: (of(v) > 0).sum(1), fitting)
+        yield Function(
+            f"max({bag})",
+            lambda v, of=of: operands[largest - (of(v) > 0).flip(1).int().argmax(1)],
+            2,
+        )
+        yield Function(f"min({bag})", lambda v, of=of: operands[(of(v) > 0).int().argmax(1)], 2)
+        modulus = fitting.n_answers
+        if modulus >= 3:
+            total = of(fitting.values) @ operands
+            found = _coefficients([total], fitting, modulus)
+            assert found is not None
+            (factor,), plus = found
+            times = f"{factor} * " if factor > 1 else ""
+            more = f" + {plus}" if plus else ""
+            yield Function(
+                f"({times}sum({bag}.elements()){more}) % {modulus}",
+                lambda v, of=of, f=factor, c=plus, m=modulus: (f * (of(v) @ operands) + c) % m,
+                3,
+            )
+        for place, one in enumerate(operands.tolist()[:MAX_COUNTED]):
+
+            def number(values: Values, of: Any = of, place: int = place) -> Tensor:
+                return of(values)[:, place]
+
+            name = f"{bag}[{one}]"
+            yield from _numbered(name, number, fitting)
+            yield from _decided(f"{name} > 0", lambda v, n=number: n(v) > 0, (), fitting)
+            yield from _decided(f"{name} % 2 == 1", lambda v, n=number: n(v) % 2 == 1, (), fitting)
+            if len(operands) <= 8:
+                for bound in range(2, int(number(fitting.values).max()) + 1):
+                    yield from _decided(
+                        f"{name} >= {bound}", lambda v, n=number, b=bound: n(v) >= b, (), fitting
+                    )
+        for i, j in itertools.combinations(range(min(len(operands), 8)), 2):
+            a, b = f"{bag}[{operands[i]}]", f"{bag}[{operands[j]}]"
+            for sign, compare in (("==", torch.eq), (">", torch.gt), ("<", torch.lt)):
+                yield from _decided(
+                    f"{a} {sign} {b}",
+                    lambda v, of=of, i=i, j=j, f=compare: f(of(v)[:, i], of(v)[:, j]),
+                    (),
+                    fitting,
+                )
+
+
+def _numbered(
+    python: str, number: Callable[[Values], Tensor], fitting: Fitting
+) -> Iterator[Function]:
+    """A number as the answer, or each of its values mapped to one."""
+    yield Function(python, number, 2)
+    found = number(fitting.values)
+    seen = found.unique().tolist()
+    if not 2 <= len(seen) <= MAX_MAP:
+        return
+    table = {int(n): int(fitting.answers[found == n].mode().values) for n in seen}
+    if len(set(table.values())) < 2:
+        return
+    index = torch.full((max(table) + 2,), NOTHING)
+    for key, answer in table.items():
+        index[key] = answer
+
+    def compute(values: Values) -> Tensor:
+        return index[number(values).clamp(max=len(index) - 1)]
+
+    yield Function(f"{table}.get({python})", compute, 2 + len(table))
+
+
+def tables(fitting: Fitting) -> Iterator[Function]:
+    """A table of one or two variables, each cell of which several inputs show."""
+    for several in (1, 2):
+        for names in itertools.combinations(fitting.tokens, several):
+            size = max(int(fitting.values[name].max()) for name in names) + 2
+            key = _cells(fitting.values, names, size)
+            shown, index, counts = key.unique(return_inverse=True, return_counts=True)
+            if len(shown) > TABLE * len(key) or int(counts.median()) < CELL:
+                continue
+            table = torch.full((size**several,), NOTHING)
+            for number, cell in enumerate(shown.tolist()):
+                if counts[number] >= CELL:
+                    table[cell] = fitting.answers[index == number].mode().values
+            written = {
+                _cell(cell, size, several): int(table[cell])
+                for cell in shown.tolist()
+                if table[cell] != NOTHING
+            }
+
+            def compute(
+                values: Values, names: Any = names, size: int = size, table: Tensor = table
+            ) -> Tensor:
+                outside = torch.stack([values[name] >= size - 1 for name in names]).any(0)
+                found = table[_cells(values, names, size).clamp(max=len(table) - 1)]
+                return torch.where(outside, NOTHING, found)
+
+            name = "TABLE_" + "_".join(str(names[i]).translate(_PLAIN) for i in range(several))
+            listed = names[0] if several == 1 else f"({', '.join(names)})"
+            yield Function(f"{name}.get({listed})", compute, 10 + len(written), {name: written})
+
+
+_PLAIN = str.maketrans("[]-", "__m")
+
+
+def _cells(values: Values, names: Iterable[str], size: int) -> Tensor:
+    """The cell of a table, 0 in each axis for `NOTHING`."""
+    cell = torch.zeros((), dtype=torch.long)
+    for name in names:
+        cell = cell * size + (values[name] + 1).clamp(max=size - 1)
+    return cell
+
+
+def _cell(cell: int, size: int, several: int) -> Any:
+    digits = []
+    for _ in range(several):
+        digits.append(cell % size - 1)
+        cell //= size
+    keys = [None if digit == NOTHING else digit for digit in reversed(digits)]
+    return keys[0] if several == 1 else tuple(keys)
+
+
+# --- the last resort ------------------------------------------------------------------------------
+def fit_votes(fitting: Fitting) -> Function | None:
+    """The answer of the largest sum of votes, one vector of numbers for each value of each
+    variable, a bag being the mean of its tokens' vectors: least squares of the logits.
+
+    None where there are fewer than three inputs for each number of a vote.
+    """
+    width = fitting.inputs.d_vocab + 1
+
+    def features(values: Values) -> Float[Tensor, "example feature"]:
+        columns = []
+        for one in fitting.variables:
+            value = values[one.name]
+            if one.kind == "token":
+                columns.append(torch.nn.functional.one_hot(value + 1, width).double())
+            else:
+                total = value.sum(1, keepdim=True).clamp(min=1)
+                share = torch.nn.functional.pad(value.double() / total, (1, 0))
+                columns.append(share)
+        return torch.cat([*columns, torch.ones(len(columns[0]), 1).double()], 1)
+
+    x = features(fitting.values)
+    used = (x != 0).any(0)
+    if int(used.sum()) >= len(x) / 3:
+        return None
+    y = (fitting.logits - fitting.logits.mean(1, keepdim=True)).double()
+    x = x[:, used]
+    ridge = 1e-4 * len(x) * torch.eye(x.shape[1]).double()
+    weights = torch.linalg.solve(x.T @ x + ridge, x.T @ y)
+    full = torch.zeros(len(used), weights.shape[1]).double()
+    full[used] = weights
+
+    def compute(values: Values) -> Tensor:
+        return (features(values) @ full).argmax(1)
+
+    written, terms = dict[str, Any](), list[str]()
+    for number, one in enumerate(fitting.variables):
+        rows = full[number * width : (number + 1) * width]
+        name = f"VOTES_{one.name.translate(_PLAIN)}"
+        written[name] = {
+            None if token == 0 else token - 1: [round(float(v), 4) for v in row]
+            for token, row in enumerate(rows)
+            if bool(used[number * width + token])
+        }
+        terms.append(f"votes({name}, {one.name})")
+    written["VOTES"] = [round(float(v), 4) for v in full[-1]]
+    python = f"argmax(VOTES, {', '.join(terms)})"
+    return Function(python, compute, 500 + int(used.sum()), written, votes=True)

@@ -1,0 +1,495 @@
+"""Rules: which keys a head attends to, as a function of the tokens, and the value that it brings.
+
+A rule is one line of a function of `Inputs`; such functions are registered in the entry-point group
+``mechint.rules``, so that other packages can add their own:
+
+    [project.entry-points."mechint.rules"]
+    palindromes = "my_package.rules:mirrored"
+
+Tokens whose number is the same in all inputs are *structural* (a separator, an end mark); the
+others are *operands*, among which rules look for the largest, the smallest and so on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mechint.registry import RULES
+
+MAX_SYMBOLS = 24
+"""Operands up to which every one has rules of its own."""
+MAX_POSITIONS = 64
+"""Positions up to which every one has a rule of its own."""
+MIN_MASS = 0.08
+"""Mean attention from which a position is among those that a head reads by its own weights."""
+NOTHING = -1
+"""The value of a token variable whose rule finds no key."""
+
+Keys = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs that rules are made for.
+
+    tokens (example, pos) and the positions `at` (example,) of their answers; causal: whether the
+    answer sees no later token; d_vocab: tokens that the model reads.
+
+    >>> rows = torch.tensor([[9, 1, 8, 2], [9, 2, 8, 2], [9, 1, 8, 3]])
+    >>> inputs = Inputs(rows, torch.tensor([3, 3, 3]), True, 10)
+    >>> inputs.operands.tolist(), inputs.structural.tolist()
+    ([1, 2, 3], [8, 9])
+    """
+
+    tokens: Int[Tensor, "example pos"]
+    at: Int[Tensor, " example"]
+    causal: bool
+    d_vocab: int
+
+    def visible(self, tokens: Tensor, at: Tensor) -> Bool[Tensor, "example pos"]:
+        """Keys that the answer may attend to."""
+        places = torch.arange(tokens.shape[1])
+        return places <= at[:, None] if self.causal else torch.ones_like(tokens, dtype=torch.bool)
+
+    @cached_property
+    def _counts(self) -> Int[Tensor, "example d_vocab"]:
+        return count_tokens(self.tokens, self.visible(self.tokens, self.at), self.d_vocab)
+
+    @cached_property
+    def operands(self) -> Int[Tensor, " operand"]:
+        """Tokens whose number is not the same in all inputs; where all have the same, those that
+        do not keep their positions.
+        """
+        counts = self._counts
+        free = (counts != counts[0]).any(0)
+        if not bool(free.any()):
+            shown = self.visible(self.tokens, self.at)
+            moves = ((self.tokens != self.tokens[0]) & shown).any(0)
+            free[self.tokens[:, moves].unique()] = True
+        return free.nonzero().flatten()
+
+    @cached_property
+    def structural(self) -> Int[Tensor, " token"]:
+        """The other tokens of the inputs."""
+        used = self._counts.any(0)
+        used[self.operands] = False
+        return used.nonzero().flatten()
+
+    def is_operand(self, tokens: Tensor, at: Tensor) -> Bool[Tensor, "example pos"]:
+        """Visible operands."""
+        return torch.isin(tokens, self.operands) & self.visible(tokens, at)
+
+    @cached_property
+    def aligned(self) -> int | None:
+        """The position of all answers, where it is one."""
+        return int(self.at[0]) if bool((self.at == self.at[0]).all()) else None
+
+    @property
+    def own_python(self) -> str:
+        """The token at the answer, in Python."""
+        return "t[-1]" if self.causal else f"t[{self.aligned}]"
+
+    @property
+    def operands_python(self) -> str:
+        """The operands, in Python."""
+        return "operands(t)" if len(self.structural) else "t"
+
+    @cached_property
+    def own_is_constant(self) -> bool:
+        """True where the token at the answer is the same in all inputs."""
+        own = self.own(self.tokens, self.at)
+        return bool((own == own[0]).all())
+
+    @staticmethod
+    def own(tokens: Tensor, at: Tensor) -> Int[Tensor, " example"]:
+        """The token at the answer."""
+        return tokens.gather(1, at[:, None])[:, 0]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Keys that a head attends to, alike, and the value that it brings.
+
+    name: after "attends to". python: the value as an expression over the tokens ``t`` up to the
+    answer. keys: (tokens (example, pos), answer positions (example,)) → flags (example, pos); none
+    where the rule says nothing. kind: "token", the keys hold one token, which is the value; "bag",
+    the value counts the operands among them. shift: how far behind its key the value stands, as a
+    later layer's head may bring a token that an earlier one put there. fixed: the keys depend on
+    no input. weights: log-weights of tokens by which a bag is read; "own": whatever weights of its
+    own the head gives these keys, so that each is a variable.
+    """
+
+    name: str
+    python: str
+    keys: Keys
+    kind: Literal["token", "bag"] = "token"
+    shift: int = 0
+    fixed: bool = False
+    weights: Float[Tensor, " d_vocab"] | Literal["own"] | None = dataclasses.field(
+        default=None, compare=False
+    )
+
+    def pattern(self, tokens: Tensor, at: Tensor) -> Float[Tensor, "example pos"]:
+        """The attention that the rule says; NaN where it says nothing."""
+        mask = self.keys(tokens, at).float()
+        if isinstance(self.weights, Tensor):
+            mask = mask * self.weights[tokens].exp()
+        total = mask.sum(1, keepdim=True)
+        return torch.where(total > 0, mask / total.clamp(min=1e-12), torch.nan)
+
+    def key(self, tokens: Tensor, at: Tensor) -> Int[Tensor, " example"]:
+        """The first of the keys; -1 where there is none."""
+        mask = self.keys(tokens, at)
+        return torch.where(mask.any(1), mask.int().argmax(1), -1)
+
+    def token(self, tokens: Tensor, at: Tensor) -> Int[Tensor, " example"]:
+        """The token that is brought; `NOTHING` where there is none."""
+        mask = self.keys(tokens, at)
+        last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
+        place = last + self.shift
+        there = mask.any(1) & (place >= 0) & (place < mask.shape[1])
+        found = tokens.gather(1, place.clamp(0, mask.shape[1] - 1)[:, None])[:, 0]
+        return torch.where(there, found, NOTHING)
+
+    def shifted(self, by: int) -> Rule:
+        """The rule of which the token `by` behind the key is the value."""
+        words = "after" if by > 0 else "before"
+        name = f"{self.name}, of which the token {words} is brought"
+        beside = f"t[i {'+' if by > 0 else '-'} {abs(by)}]"
+        python = self.python.replace("t[i]", beside, 1)
+        return dataclasses.replace(self, name=name, python=python, shift=by)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def count_tokens(
+    tokens: Int[Tensor, "example pos"], mask: Bool[Tensor, "example pos"], d_vocab: int
+) -> Int[Tensor, "example d_vocab"]:
+    """How often each token stands where the mask says."""
+    counts = torch.zeros(len(tokens), d_vocab, dtype=torch.long)
+    return counts.scatter_add_(1, tokens, mask.long())
+
+
+def rules_for(inputs: Inputs) -> list[Rule]:
+    """Every rule of the registry for some inputs, each name once."""
+    made = {rule.name: rule for name in RULES for rule in RULES[name](inputs)}
+    return list(made.values())
+
+
+# --- one line a rule ------------------------------------------------------------------------------
+def by_position(inputs: Inputs) -> Iterator[Rule]:
+    """Keys at a place: of the sequence, or counted back from the answer."""
+    yield Rule("its own token", inputs.own_python, lambda t, at: _at(t, at), fixed=True)
+    least = int(inputs.at.min()) if inputs.causal else inputs.tokens.shape[1] - 1
+    for place in range(min(least + 1, MAX_POSITIONS)):
+        if place != inputs.aligned:
+            yield Rule(f"position {place}", f"t[{place}]", partial(_place, place), fixed=True)
+    if inputs.aligned is None and inputs.causal:
+        for back in range(1, min(least, MAX_POSITIONS) + 1):
+            words = "the previous token" if back == 1 else f"the token {back} before the answer"
+            yield Rule(words, f"t[{-1 - back}]", partial(_back, back), fixed=True)
+
+
+def by_size(inputs: Inputs) -> Iterator[Rule]:
+    """The key whose operand is the largest, the smallest, or the next to the answer's own."""
+    ops, own = inputs.operands_python, inputs.own_python
+    ranked = partial(_ranked, inputs)
+    yield Rule("the largest token", f"max({ops})", partial(ranked, -1))
+    yield Rule("the smallest token", f"min({ops})", partial(ranked, 0))
+    yield Rule("the second largest token", f"sorted({ops})[-2]", partial(ranked, -2))
+    yield Rule("the second smallest token", f"sorted({ops})[1]", partial(ranked, 1))
+    larger = f"min((x for x in {ops} if x > {own}), default=None)"
+    yield Rule("the next larger token", larger, partial(_next, inputs, 1))
+    smaller = f"max((x for x in {ops} if x < {own}), default=None)"
+    yield Rule("the next smaller token", smaller, partial(_next, inputs, -1))
+
+
+def by_match(inputs: Inputs) -> Iterator[Rule]:
+    """Keys that stand at or after an earlier token equal to the answer's own."""
+    if not inputs.causal:
+        return
+    yield Rule("the last earlier equal token", _last("t[i] == t[-1]", 0, 1), _equal)
+    yield Rule("the token after an earlier equal one", _last("t[i - 1] == t[-1]", 1, 0), _after)
+    after = _last("t[i - 1] == t[-1]", 1, 0)
+    pair = f"either({_last('t[i - 2 : i] == t[-2:]', 2, 0)}, {after})"
+    yield Rule("the token after an earlier equal pair", pair, _after_pair)
+    own, ops = inputs.own_python, inputs.operands_python
+    for plus in (0, 1):
+        more = f" + {plus}" if plus else ""
+        words = f"the position that its own token names{more}"
+        yield Rule(words, f"t[{own}{more}]", partial(_named, plus, None))
+        words = f"the position that the first token names{more}"
+        yield Rule(words, f"t[t[0]{more}]", partial(_named, plus, 0))
+    yield Rule("the first operand", f"{ops}[0]", partial(_first, inputs))
+    yield Rule("the last operand", f"{ops}[-1]", partial(_latest, inputs))
+
+
+def by_mark(inputs: Inputs) -> Iterator[Rule]:
+    """Keys at and beside a structural token."""
+    for mark in inputs.structural.tolist()[:MAX_SYMBOLS] if inputs.causal else ():
+        for by, words in ((1, "after"), (-1, "before")):
+            python = _last(f"t[i - {by}] == {mark}" if by > 0 else f"t[i + 1] == {mark}", 1, 0)
+            if by < 0:
+                python = _last(f"t[i + 1] == {mark}", 0, 1)
+            yield Rule(f"the token {words} {mark}", python, partial(_beside, mark, by))
+
+
+def by_token(inputs: Inputs) -> Iterator[Rule]:
+    """All keys alike, or those whose token is of a kind."""
+    ops, own = inputs.operands_python, inputs.own_python
+    every = f"Counter({ops})"
+    yield Rule("all tokens", every, inputs.visible, "bag")
+    yield Rule("all operands", every, inputs.is_operand, "bag")
+    if inputs.causal:
+        earlier = every if inputs.own_is_constant else f"Counter({ops}[:-1])"
+        yield Rule("all earlier tokens", earlier, partial(_earlier, inputs), "bag")
+    if len(inputs.operands) > MAX_SYMBOLS:
+        return
+    otherwise = "" if inputs.own_is_constant else f" or Counter([{own}])"
+    for one in inputs.operands.tolist():
+        for words, sign in (("=", 0), (">=", 1), ("<=", -1)):
+            if sign and one in inputs.operands[[0, -1]]:
+                continue
+            kind = f"Counter(x for x in {ops} if x {words if sign else '=='} {one})"
+            keys = partial(_kind, inputs, one, sign)
+            name = f"tokens {words} {one}, else itself"
+            yield Rule(name, kind + otherwise, partial(_else, keys, None), "bag")
+            if sign > 0:
+                first = "t[0]"
+                name = f"tokens {words} {one}, else position 0"
+                yield Rule(name, f"{kind} or Counter([{first}])", partial(_else, keys, 0), "bag")
+
+
+def by_stride(inputs: Inputs) -> Iterator[Rule]:
+    """Every second or third operand, counted from the first one."""
+    ops = inputs.operands_python
+    for step in (2, 3, 4):
+        for start in range(step):
+            name = f"every {step}th operand from number {start}"
+            python = f"Counter({ops}[{start}::{step}])"
+            yield Rule(name, python, partial(_stride, inputs, start, step), "bag")
+
+
+# --- keys -----------------------------------------------------------------------------------------
+def _at(tokens: Tensor, places: Tensor) -> Tensor:
+    """Flags (example, pos) of one place each; none where it is outside."""
+    return torch.arange(tokens.shape[1]) == places[:, None]
+
+
+def _place(place: int, tokens: Tensor, at: Tensor) -> Tensor:
+    return _at(tokens, torch.full_like(at, place))
+
+
+def _back(back: int, tokens: Tensor, at: Tensor) -> Tensor:
+    return _at(tokens, at - back)
+
+
+def _ranked(inputs: Inputs, rank: int, tokens: Tensor, at: Tensor) -> Tensor:
+    """Operands equal to the one of a rank."""
+    shown = inputs.is_operand(tokens, at)
+    count = shown.sum(1)
+    place = count + rank if rank < 0 else torch.full_like(count, rank)
+    ordered = torch.where(shown, tokens, inputs.d_vocab + 1).sort(1).values
+    there = (place >= 0) & (place < count)
+    value = ordered.gather(1, place.clamp(0, tokens.shape[1] - 1)[:, None])
+    return shown & (tokens == value) & there[:, None]
+
+
+def _next(inputs: Inputs, sign: int, tokens: Tensor, at: Tensor) -> Tensor:
+    own = Inputs.own(tokens, at)[:, None]
+    shown = inputs.is_operand(tokens, at) & (sign * tokens > sign * own)
+    far = 4 * inputs.d_vocab
+    nearest = torch.where(shown, sign * tokens, far).amin(1, keepdim=True)
+    return shown & (sign * tokens == nearest)
+
+
+def _last(condition: str, low: int, less: int) -> str:
+    """The last token t[i] of which a condition holds, in Python; None where there is none."""
+    stop = "len(t)" if not less else f"len(t) - {less}"
+    return f"last(t[i] for i in range({low}, {stop}) if {condition})"
+
+
+def _latest_of(mask: Tensor) -> Tensor:
+    places = torch.arange(mask.shape[1])
+    last = torch.where(mask, places, -1).amax(1)
+    return places == last[:, None]
+
+
+def _equals(tokens: Tensor, at: Tensor) -> Tensor:
+    """Earlier tokens equal to the answer's own."""
+    places = torch.arange(tokens.shape[1])
+    return (tokens == Inputs.own(tokens, at)[:, None]) & (places < at[:, None])
+
+
+def _equal(tokens: Tensor, at: Tensor) -> Tensor:
+    return _latest_of(_equals(tokens, at))
+
+
+def _behind(mask: Tensor, by: int = 1) -> Tensor:
+    """Flags `by` places further; what leaves the sequence is lost."""
+    moved = mask.roll(by, 1)
+    if by > 0:
+        moved[:, :by] = False
+    else:
+        moved[:, by:] = False
+    return moved
+
+
+def _after(tokens: Tensor, at: Tensor) -> Tensor:
+    return _latest_of(_behind(_equals(tokens, at)))
+
+
+def _after_pair(tokens: Tensor, at: Tensor) -> Tensor:
+    before = torch.cat([torch.full_like(tokens[:, :1], -1), tokens[:, :-1]], 1)
+    own = before.gather(1, at[:, None])
+    pair = _latest_of(_behind(_equals(tokens, at) & (before == own)))
+    return torch.where(pair.any(1, keepdim=True), pair, _after(tokens, at))
+
+
+def _named(plus: int, place: int | None, tokens: Tensor, at: Tensor) -> Tensor:
+    named = (Inputs.own(tokens, at) if place is None else tokens[:, place]) + plus
+    return _at(tokens, torch.where(named <= at, named, -1))
+
+
+def _first(inputs: Inputs, tokens: Tensor, at: Tensor) -> Tensor:
+    shown = inputs.is_operand(tokens, at)
+    return _at(tokens, torch.where(shown.any(1), shown.int().argmax(1), -1))
+
+
+def _latest(inputs: Inputs, tokens: Tensor, at: Tensor) -> Tensor:
+    return _latest_of(inputs.is_operand(tokens, at))
+
+
+def _beside(mark: int, by: int, tokens: Tensor, at: Tensor) -> Tensor:
+    places = torch.arange(tokens.shape[1])
+    return _latest_of(_behind((tokens == mark) & (places <= at[:, None]), by)) & (
+        places <= at[:, None]
+    )
+
+
+def _earlier(inputs: Inputs, tokens: Tensor, at: Tensor) -> Tensor:
+    return inputs.visible(tokens, at) & (torch.arange(tokens.shape[1]) != at[:, None])
+
+
+def _kind(inputs: Inputs, one: int, sign: int, tokens: Tensor, at: Tensor) -> Tensor:
+    shown = inputs.is_operand(tokens, at)
+    return shown & (tokens == one if sign == 0 else sign * tokens >= sign * one)
+
+
+def _else(keys: Keys, place: int | None, tokens: Tensor, at: Tensor) -> Tensor:
+    """The keys, or where there are none one place, the answer's own for None."""
+    mask = keys(tokens, at)
+    other = _at(tokens, at if place is None else torch.full_like(at, place))
+    return torch.where(mask.any(1, keepdim=True), mask, other)
+
+
+def _stride(inputs: Inputs, start: int, step: int, tokens: Tensor, at: Tensor) -> Tensor:
+    shown = inputs.is_operand(tokens, at)
+    number = shown.long().cumsum(1) - 1
+    return shown & (number % step == start)
+
+
+# --- rules that are fitted to a head --------------------------------------------------------------
+def read_positions(places: Sequence[int]) -> Rule:
+    """A few positions, by whatever weights of its own the head gives them."""
+    named = ", ".join(map(str, places))
+
+    def keys(tokens: Tensor, at: Tensor) -> Tensor:
+        return torch.isin(torch.arange(tokens.shape[1]), torch.tensor(places)).expand_as(tokens)
+
+    return Rule(f"positions {named}, by weights of its own", "", keys, fixed=True, weights="own")
+
+
+def weighted_tokens(inputs: Inputs, pattern: Float[Tensor, "example pos"]) -> Rule:
+    """All tokens, each by a weight of its own: the mean of its log-attention above that of the
+    answer's own position.
+    """
+    shown = inputs.visible(inputs.tokens, inputs.at)
+    score = pattern.clamp(min=1e-9).log()
+    score = score - score.gather(1, inputs.at[:, None])
+    total = torch.zeros(inputs.d_vocab).index_add_(0, inputs.tokens[shown], score[shown])
+    number = torch.zeros(inputs.d_vocab).index_add_(
+        0, inputs.tokens[shown], torch.ones(int(shown.sum()))
+    )
+    weights = total / number.clamp(min=1)
+    python = f"Counter({inputs.operands_python})"
+    return Rule("all tokens, weighted by token", python, inputs.visible, "bag", weights=weights)
+
+
+# --- rules that the inputs do not tell apart ------------------------------------------------------
+@dataclass(frozen=True)
+class Equal:
+    """A rule with the same keys as another one on all inputs: its name, and how to tell them apart.
+
+    by: what prompts that do would have ("other lengths"); example: one of these.
+    """
+
+    name: str
+    by: str
+    example: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} (prompts of {self.by} would tell: {list(self.example)})"
+
+
+def equal_rules(rule: Rule, rules: Iterable[Rule], inputs: Inputs) -> list[Equal]:
+    """Rules whose keys are those of `rule` on all inputs, but not on some changed one."""
+    own = rule.keys(inputs.tokens, inputs.at)
+    found = [
+        other
+        for other in rules
+        if not rule.name.startswith(other.name)
+        and other.kind == rule.kind
+        and torch.equal(other.keys(inputs.tokens, inputs.at), own)
+    ]
+    changed = list(changed_inputs(inputs)) if found else []
+    told = [_told(rule, other, changed) for other in found]
+    return [one for one in told if one is not None]
+
+
+def _told(rule: Rule, other: Rule, changed: Iterable[tuple[str, Tensor, Tensor]]) -> Equal | None:
+    for words, tokens, at in changed:
+        differ = (rule.keys(tokens, at) != other.keys(tokens, at)).any(1)
+        if bool(differ.any()):
+            row = int(differ.int().argmax())
+            return Equal(other.name, words, tuple(tokens[row, : int(at[row]) + 1].tolist()))
+    return None
+
+
+def changed_inputs(inputs: Inputs, n: int = 64) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Some inputs with one operand fewer, with the operands in another order, and with operands
+    drawn anew: words, tokens, answer positions.
+    """
+    draw = torch.Generator().manual_seed(0)
+    tokens, at = inputs.tokens[:n], inputs.at[:n]
+    shown = inputs.is_operand(tokens, at)
+    shown[torch.arange(len(tokens)), at] = False  # the answer's own token stays
+    noise = torch.rand(tokens.shape, generator=draw)
+    if inputs.causal and bool((shown.sum(1) > 1).all()):
+        gone = (noise * shown).argmax(1)[:, None]
+        place = torch.arange(tokens.shape[1])[None]
+        kept = (place + (place >= gone).long()).clamp(max=tokens.shape[1] - 1)
+        yield "other lengths", tokens.gather(1, kept), at - 1
+    order = torch.where(shown, noise, 2.0).argsort(1)
+    target = torch.where(shown, torch.arange(tokens.shape[1]), tokens.shape[1]).sort(1).values
+    moved = tokens.clone()
+    for row in range(len(tokens)):
+        count = int(shown[row].sum())
+        moved[row, target[row, :count]] = tokens[row, order[row, :count]]
+    yield "another order", moved, at
+    if len(inputs.operands):
+        new = inputs.operands[torch.randint(len(inputs.operands), tokens.shape, generator=draw)]
+        yield "other tokens", torch.where(shown, new, tokens), at
+        few = inputs.operands[:3][
+            torch.randint(min(3, len(inputs.operands)), tokens.shape, generator=draw)
+        ]
+        yield "few different tokens", torch.where(shown, few, tokens), at

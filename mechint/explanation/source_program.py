@@ -1,0 +1,314 @@
+"""A program over the sources of an answer.
+
+A program says of each head that matters which keys it attends to, of the variables that sources
+bring a function that gives the answer, and of all other sources that they do not matter. It knows
+no task: what is explained is the model's own answer. Its tests are in
+`mechint.explanation.checks.composed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.explanation.functions import Function, Variable
+from mechint.explanation.parts import AT, Part, Route
+from mechint.explanation.rules import NOTHING, Equal, Inputs, Rule
+from mechint.explanation.sources import EMBEDDING, Group, Sources, Values
+from mechint.interventions import Site
+from mechint.task import Program, Step
+
+SURE, ABOVE_UNIFORM = 0.50, 0.5
+"""Mean probability of the model's own answer, and nats above a uniform one, at least."""
+MAX_CONSTANT = 0.97
+"""Share of inputs with the same answer from which there is nothing to explain."""
+MAX_GROUPS, MAX_VARIABLES = 4, 6
+"""Groups of sources and variables of a program, at most."""
+
+
+@dataclass(frozen=True)
+class SourceProgram:
+    """A program over sources.
+
+    heads: head that matters → its rule. groups: sources that bring the same variables; variables:
+    of each group. function: of all variables. rest: sources that are said not to matter. inputs:
+    what the rules were made for. equal: rule → rules that have the same keys on all prompts.
+    """
+
+    inputs: Inputs
+    heads: Mapping[str, Rule]
+    groups: tuple[Group, ...]
+    variables: tuple[tuple[Variable, ...], ...]
+    function: Function
+    rest: tuple[str, ...]
+    n_answers: int = 0
+    equal: Mapping[str, tuple[Equal, ...]] = field(default_factory=dict[str, tuple[Equal, ...]])
+
+    def values(self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]) -> Values:
+        """Every variable of inputs whose answers are at these positions."""
+        found: dict[str, Tensor] = {}
+        for group in self.groups:
+            found.update(group.value(tokens, at))
+        return found
+
+    def answer(
+        self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
+    ) -> Int[Tensor, " example"]:
+        """The answers of the program; -1 where it says nothing."""
+        return self.function.compute(self.values(tokens, at))
+
+    def part_claims(self, index: int | None = None) -> tuple[str, ...]:
+        """The parts of one group, or of all, as an audit names them."""
+        return tuple(str(one) for i, one in self.parts() if index in (None, i))
+
+    def route_claims(self, heads: Collection[str] | None = None) -> tuple[str, ...]:
+        """The routes of some heads, or of all, as an audit names them."""
+        return tuple(
+            str(one)
+            for one in self.routes()
+            if heads is None or any(f"L{one.layer}H{h}" in heads for h in one.heads)
+        )
+
+    def parts(self) -> list[tuple[int, Part]]:
+        """(group, part): the sites of a group's sources, the heads of a layer together."""
+        found = list[tuple[int, Part]]()
+        for index, (group, variables) in enumerate(zip(self.groups, self.variables, strict=True)):
+            names = tuple(one.name for one in variables)
+            by_layer: dict[int, list[int]] = {}
+            for source in group.sources:
+                if source == EMBEDDING:
+                    site = Site("blocks.0.hook_resid_pre", "answer")
+                    found.append((index, Part(", ".join(names), site, names)))
+                else:
+                    layer, head = source[1:].split("H")
+                    by_layer.setdefault(int(layer), []).append(int(head))
+            for layer, heads in by_layer.items():
+                site = Site.of("head", layer, "answer", tuple(sorted(heads)))
+                found.append((index, Part(", ".join(names), site, names)))
+        return found
+
+    def routes(self) -> list[Route]:
+        """One a rule and layer."""
+        by_rule: dict[tuple[int, str], list[int]] = {}
+        for head, rule in self.heads.items():
+            layer, index = head[1:].split("H")
+            by_rule.setdefault((int(layer), rule.name), []).append(int(index))
+        rules = {rule.name: rule for rule in self.heads.values()}
+        return [
+            Route(
+                f"{'attends' if len(heads) == 1 else 'attend'} to {name}",
+                layer,
+                tuple(sorted(heads)),
+                lambda tokens, values, rule=rules[name]: rule.key(tokens, values[AT]),
+            )
+            for (layer, name), heads in by_rule.items()
+        ]
+
+    def steps(self) -> Program:
+        """The same as a causal program: a step for each variable, and one for the answer."""
+        made, inputs = list[Step](), self.inputs
+        for group, variables in zip(self.groups, self.variables, strict=True):
+            for one in variables:
+
+                def compute(tokens: Tensor, group: Group = group, name: str = one.name) -> Tensor:
+                    return group.value(tokens, self._at(tokens))[name]
+
+                made.append(Step(one.name, inputs.d_vocab, compute, description=one.python))
+        names = tuple(step.name for step in made)
+
+        def answer(tokens: Tensor, *values: Tensor) -> Tensor:
+            return self.function.compute(dict(zip(names, values, strict=True)))
+
+        n_answers = int(self.n_answers)
+        made.append(Step("answer", n_answers, answer, names, self.function.python))
+        return Program(self.title, tuple(made), (("answer",),))
+
+    def _at(self, tokens: Tensor) -> Tensor:
+        """The positions of the answers of these tokens, known of the program's own inputs."""
+        last = self.inputs.aligned
+        if last is not None:
+            return torch.full((len(tokens),), last)
+        known = {
+            tuple(row): int(at)
+            for row, at in zip(self.inputs.tokens.tolist(), self.inputs.at.tolist(), strict=True)
+        }
+        return torch.tensor([known.get(tuple(row), len(row) - 1) for row in tokens.tolist()])
+
+    @property
+    def title(self) -> str:
+        """The program in one line: the answer, with a variable's expression where it is one."""
+        text, several = self.function.python, [v for vs in self.variables for v in vs]
+        used = [one for one in several if self.function.uses(one)]
+        if self.function.votes:
+            return f"the answer of most votes by {', '.join(one.python for one in used)}"
+        for one in used:
+            text = text.replace(one.name, one.python) if len(one.python) < 60 else text
+        return f"answer = {text}"
+
+    @property
+    def alone(self) -> bool:
+        """True where one group, taken whole, brings everything."""
+        (first, *others) = self.groups
+        return not others and not first.keys and first.mask is None
+
+    @property
+    def fixed(self) -> list[str]:
+        """Heads of which is said that their keys depend on no input."""
+        tokens, at = self.inputs.tokens, self.inputs.at
+        return [
+            head
+            for head, rule in self.heads.items()
+            if rule.fixed or (rule.kind == "bag" and _constant(rule.keys(tokens, at)))
+        ]
+
+    # --- text -------------------------------------------------------------------------------------
+    def lines(self) -> list[str]:
+        """The body of the program in Python: one line a variable that is not read in place, with
+        the sources that bring it, and the answer.
+        """
+        found, silent = list[str](), list[str]()
+        for group, variables in zip(self.groups, self.variables, strict=True):
+            for one in variables:
+                if not self.function.uses(one):
+                    continue
+                if one.name != one.python:
+                    found.append(f"{one.name} = {one.python}  # {', '.join(group.sources)}")
+                if "None" in one.python or "last(" in one.python:
+                    silent.append(one.name)
+        if silent and not self.function.takes_none:
+            listed = " is None" if len(silent) == 1 else f", {', '.join(silent[1:])})"
+            test = f"{silent[0]} is None" if len(silent) == 1 else f"None in ({silent[0]}{listed}"
+            found += [f"if {test}:", "    return None"]
+        return [*found, f"return {self.function.python}"]
+
+    def said_of_heads(self) -> list[str]:
+        """One line a rule: the heads and the keys that they attend to."""
+        by_rule: dict[str, list[str]] = {}
+        for head, rule in self.heads.items():
+            by_rule.setdefault(rule.name, []).append(head)
+        return [
+            f"{', '.join(heads)} {'attends' if len(heads) == 1 else 'attend'} to {name}"
+            for name, heads in by_rule.items()
+        ]
+
+    def notes(self) -> list[str]:
+        """What the prompts do not tell apart, and the prompts that would."""
+        return [
+            f"on these prompts the keys are also {one}"
+            for name, several in self.equal.items()
+            for one in several
+            if any(rule.name == name for rule in self.heads.values())
+        ]
+
+    def python(self, title: str = "") -> str:
+        """The program as a Python file that needs nothing: `answer(t)` of the tokens up to the
+        position that answers; None where it says nothing.
+        """
+        body = "\n    ".join(self.lines())
+        constants = "".join(f"{name} = {table!r}\n" for name, table in self.function.tables.items())
+        used = body
+        if "operands(" in body:
+            constants += f"STRUCTURAL = {set(self.inputs.structural.tolist())!r}\n"
+        helpers = "".join(text for name, text in HELPERS.items() if f"{name}(" in used)
+        imports = "import sys\n" + (
+            "from collections import Counter\n" if "Counter(" in body + helpers else ""
+        )
+        said = "\n".join([title or "A program that mechint found.", "", *self.said_of_heads()])
+        said = said.replace("\\", "/").replace('"', "'")
+        return (
+            f'"""{said}\n"""\n\n{imports}\n{constants}\n{helpers}\n'
+            f'def answer(t):\n    """The answer after the tokens t."""\n    {body}\n{MAIN}'
+        )
+
+    def run_python(
+        self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
+    ) -> Int[Tensor, " example"]:
+        """The answers of `python`, -1 for None."""
+        names: dict[str, Any] = {"__name__": "program"}
+        exec(compile(self.python(), "program", "exec"), names)  # noqa: S102
+        stop = at + 1 if self.inputs.causal else torch.full_like(at, tokens.shape[1])
+        rows = [row[:end] for row, end in zip(tokens.tolist(), stop.tolist(), strict=True)]
+        said = [names["answer"](row) for row in rows]
+        return torch.tensor([NOTHING if one is None else int(one) for one in said])
+
+
+HELPERS = {
+    "operands": """
+def operands(t):
+    return [x for x in t if x not in STRUCTURAL]
+
+""",
+    "last": """
+def last(found):
+    return max(enumerate(found), default=(0, None), key=lambda one: one[0])[1]
+
+""",
+    "either": """
+def either(first, second):
+    return second if first is None else first
+
+""",
+    "most_common": """
+def most_common(bag):
+    return min(bag, key=lambda x: (-bag[x], x))
+
+""",
+    "votes": """
+def votes(table, value):
+    '''Votes of a token, or the mean of those of the tokens of a bag.'''
+    bag = value if isinstance(value, Counter) else Counter([value])
+    zero, n = [0.0] * len(VOTES), max(1, sum(bag.values()))
+    rows = [[bag[x] / n * vote for vote in table.get(x, zero)] for x in bag]
+    return [sum(column) for column in zip(*rows)] if rows else zero
+
+""",
+    "argmax": """
+def argmax(*terms):
+    total = [sum(column) for column in zip(*terms)]
+    return total.index(max(total))
+
+""",
+}
+"""Functions that programs call: name → text."""
+MAIN = """
+
+def answers(rows):
+    return [answer([int(x) for x in row]) for row in rows]
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(answer([int(x) for x in line.split()]))
+"""
+
+
+def _constant(keys: Tensor) -> bool:
+    return bool((keys == keys[0]).all())
+
+
+def pattern_of(sources: Sources, head: str, rule: Rule) -> Float[Tensor, "example pos"]:
+    """The attention that a rule says a head has; NaN where it says nothing."""
+    if isinstance(rule.weights, str):
+        return sources.restricted(head, rule.keys(sources.tokens, sources.at))
+    return rule.pattern(sources.tokens, sources.at)
+
+
+def unsure(sources: Sources) -> str:
+    """Return why nothing of a model's own answers can be explained; "" where something can."""
+    answers, counts = sources.own.unique(return_counts=True)
+    share = float(counts.max()) / len(sources)
+    if len(answers) < 2 or share > MAX_CONSTANT:
+        return f"the model gives one answer to {share:.0%} of the prompts"
+    if not sources.picks_one:
+        return ""
+    log = sources.own_logits.double().log_softmax(1).amax(1)
+    sure = float(log.exp().mean())
+    nats = float(log.mean()) + torch.tensor(sources.own_logits.shape[1]).log().item()
+    if sure < SURE or nats < ABOVE_UNIFORM:
+        return f"the model is not sure of its answers: mean probability {sure:.2f}"
+    return ""

@@ -1,0 +1,484 @@
+"""Programs that nobody told: what heads attend to, and a small function of what they bring."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mechint.decide import Evidence, Skill
+from mechint.explanation import Explanation, Family
+from mechint.explanation.checks.composed import IRRELEVANT, KEPT, coverage_by_class
+from mechint.explanation.functions import (
+    Fitting,
+    Function,
+    Variable,
+    best_function,
+    fit_votes,
+)
+from mechint.explanation.measure import Bench
+from mechint.explanation.propose import NoProgramError
+from mechint.explanation.rules import (
+    MIN_MASS,
+    Inputs,
+    Rule,
+    count_tokens,
+    equal_rules,
+    read_positions,
+    rules_for,
+    weighted_tokens,
+)
+from mechint.explanation.source_program import (
+    MAX_GROUPS,
+    MAX_VARIABLES,
+    SourceProgram,
+    pattern_of,
+    unsure,
+)
+from mechint.explanation.sources import (
+    EMBEDDING,
+    Group,
+    Sources,
+    compose,
+    draw_rows,
+    kept_without,
+)
+from mechint.subject import Subject
+
+MAX_LAYERS, MAX_SYMBOLS = 3, 1000
+"""Layers and tokens of a model, at most."""
+LEAST = 4
+"""Classes of inputs that are named, those with the least coverage."""
+SEARCHED = 400
+"""Inputs on which rules are compared."""
+NEAR = 12
+"""Rules nearest to a pattern that are tried at once."""
+GOOD, TIE = 0.95, 0.05
+"""Share of own answers from which no further rules are tried, and by which rules are alike."""
+SILENT = 0.35
+"""Share of inputs on which a rule may say nothing."""
+OWN_WEIGHTS, MAX_READ = 0.25, 4
+"""Distance that weights of its own count for, and positions that are read by such, at most."""
+GAIN = 0.03
+"""Share of own answers by which all heads together have to gain from another rule."""
+BROUGHT = 0.15
+"""Mean attention from which a position before a key brings its token there."""
+SHIFT_GAIN, SHIFT_BELOW = 0.1, 0.9
+"""Gain from a token beside the key, tried where a function fits fewer answers than the second."""
+COMPOSED_SETS = 2
+"""Sets of composed inputs beside the natural ones, on which functions are fitted."""
+
+
+class Induced(Family):
+    """Which small program over what heads bring to the answer gives the model's own answers?
+
+    It knows no task. Heads that matter are found, the rule by which each attends, and the smallest
+    function of what they bring, on natural and on composed inputs.
+    """
+
+    name: ClassVar[str] = "induced"
+    needs_program: ClassVar[bool] = False
+
+    def applies(self, subject: Subject) -> bool:
+        layers = range(subject.n_layers)
+        names = ("hook_z", "hook_v", "hook_pattern")
+        needed = {f"blocks.{layer}.attn.{name}" for layer in layers for name in names}
+        task, shape = subject.task, subject.model_description
+        return (
+            task is not None
+            and len(task.outputs) == 1
+            and isinstance(subject.answer, int)
+            and 0 < subject.n_layers <= MAX_LAYERS
+            and (shape.d_vocab or 0) <= MAX_SYMBOLS
+            and {"blocks.0.hook_resid_pre", *needed} <= subject.hooks
+        )
+
+    def propose(self, bench: Bench) -> Iterator[Explanation]:
+        found = induce(Sources(bench.subject, bench.fitted))
+        if isinstance(found, Refusal):
+            raise NoProgramError(found.reason)
+        yield explanation_of(found, bench)
+
+
+def explanation_of(program: SourceProgram, bench: Bench) -> Explanation:
+    """The explanation by a program over sources."""
+    judged = Sources(bench.subject, bench.judged)
+    least = [
+        f"coverage of {words}: {one.value:.1%} ({one.low:.1%} to {one.high:.1%}) of {one.n}"
+        for words, one in coverage_by_class(judged, program)
+        if one.value < 1
+    ]
+    return Explanation(
+        program.title,
+        dataclasses.replace(program.steps(), answers=_rows(bench.subject)),
+        tuple(part for _, part in program.parts()),
+        tuple(program.routes()),
+        Induced.name,
+        notes=(*program.notes(), *least[:LEAST]),
+        over_sources=program,
+    )
+
+
+def _rows(subject: Subject) -> tuple[tuple[str | None, ...], ...]:
+    """The step that gives each answer of an example: that which is asked about."""
+    n = len(subject.answers)
+    asked = subject.answer if isinstance(subject.answer, int) else -1
+    return tuple(("answer" if index == asked % n else None,) for index in range(n))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why there is no program, with the nearest one where there is one."""
+
+    reason: str
+
+
+def induce(sources: Sources, forced: Mapping[str, Rule] | None = None) -> SourceProgram | Refusal:
+    """A program of the model's own answers on these inputs, on which all of it is chosen.
+
+    forced: rules that heads are said to have, in place of those that are found; for controls.
+    """
+    if reason := unsure(sources):
+        return Refusal(reason)
+    return Search(sources).program(forced or {})
+
+
+@dataclass
+class Search:
+    """The steps of a search, on inputs that the audit does not look at."""
+
+    sources: Sources
+    shifts: dict[str, int] = field(default_factory=dict[str, int])
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """What rules are made for."""
+        subject = self.sources.subject
+        d_vocab = subject.model_description.d_vocab or int(self.sources.tokens.max()) + 1
+        causal = subject.model_description.attention_dir != "bidirectional"
+        return Inputs(self.sources.tokens, self.sources.at, causal, d_vocab)
+
+    @cached_property
+    def few(self) -> Sources:
+        """The inputs on which rules are compared."""
+        return self.sources.first(SEARCHED)
+
+    @cached_property
+    def skill(self) -> Skill:
+        """The model's own answers beside the most frequent one."""
+        counts = self.sources.own.unique(return_counts=True)[1]
+        return Skill(1.0, float(counts.max()) / len(self.sources), len(self.sources))
+
+    def above(self, share: float) -> float:
+        """A share of own answers above chance."""
+        return self.skill.above(share)
+
+    def program(self, forced: Mapping[str, Rule]) -> SourceProgram | Refusal:
+        """The whole search."""
+        rest = self.irrelevant()
+        relevant = [name for name in self.sources.names if name not in rest]
+        if not relevant:
+            return Refusal("no source matters: the answers follow from none of them")
+        rules = self.rules([name for name in relevant if name != EMBEDDING])
+        rules = {head: forced.get(head, rule) for head, rule in rules.items()}
+        made = self._with(rules, relevant, rest)
+        if isinstance(made, Refusal):
+            return made
+        best, fit = made
+        if self.above(fit) < SHIFT_BELOW and not forced:
+            for head in rules:
+                for by in (-1, 1):
+                    layer = self.sources.heads.index(head) // self.sources.n_heads
+                    if not layer or rules[head].fixed or rules[head].kind != "token":
+                        continue
+                    same = {h: r for h, r in rules.items() if r.name == rules[head].name}
+                    other = rules | {h: r.shifted(by) for h, r in same.items()}
+                    again = self._with(other, relevant, rest)
+                    if not isinstance(again, Refusal) and again[1] > fit + SHIFT_GAIN:
+                        (best, fit), rules = again, other
+                        break
+        return best
+
+    # --- which sources, which keys ----------------------------------------------------------------
+    def irrelevant(self) -> list[str]:
+        """Sources that may all come from one other input, added one by one, the one that matters
+        least first.
+        """
+        names = list(self.sources.names)
+        alone = {one: kept_without(self.sources, [one]).share for one in names}
+        found: list[str] = []
+        for one in sorted(names, key=lambda name: -alone[name]):
+            kept = kept_without(self.sources, [*found, one])
+            low = Evidence.share(kept.hits, kept.n).low
+            if self.above(low) >= IRRELEVANT.value:
+                found.append(one)
+        return found
+
+    def rules(self, heads: Sequence[str]) -> dict[str, Rule]:
+        """For each head the rule nearest to its attention among those that keep the answers, then
+        one pass in which another rule takes its place where all heads together gain.
+        """
+        tried = {head: self._candidates(head) for head in heads}
+        chosen = {head: found[0] for head, found in tried.items()}
+        if len(heads) > 1 or self._kept(chosen) < GOOD:
+            reached = self._kept(chosen)
+            for head in heads:
+                for other in tried[head][1:]:
+                    kept = self._kept(chosen | {head: other})
+                    if kept > reached + GAIN:
+                        chosen[head], reached = other, kept
+        return chosen
+
+    @cached_property
+    def library(self) -> list[Rule]:
+        """Every rule for these inputs."""
+        return rules_for(self.inputs)
+
+    def _candidates(self, head: str) -> list[Rule]:
+        """Rules of a head, best first."""
+        few, own = self.few, self.few.pattern(head)
+        rules = [*self.library, *self._fitted_rules(head)]
+        near: list[tuple[float, Rule]] = []
+        for rule in rules:
+            pattern = pattern_of(few, head, rule)
+            silent = pattern.isnan().any(1)
+            if float(silent.double().mean()) > SILENT:
+                continue
+            far = float((own - torch.where(silent[:, None], own, pattern)).abs().sum(1).mean()) / 2
+            far += OWN_WEIGHTS * (rule.weights is not None)
+            near.append((far, rule))
+        near.sort(key=lambda one: one[0])
+        kept: list[tuple[float, Rule]] = []
+        for start in range(0, len(near), NEAR):
+            for _, rule in near[start : start + NEAR]:
+                kept.append((self._kept({head: rule}), rule))
+            if max(share for share, _ in kept) >= GOOD:
+                break
+        top = max(share for share, _ in kept)
+        good = [rule for share, rule in kept if share >= top - TIE]
+        fitted = [rule for _, rule in kept if rule.weights is not None and rule not in good]
+        return [*good[:4], *fitted]
+
+    def _fitted_rules(self, head: str) -> Iterator[Rule]:
+        """Rules whose constants are those of the head."""
+        pattern = self.sources.pattern(head)
+        mean = pattern.mean(0)
+        moves = torch.tensor(
+            [len(column.unique()) > 1 for column in self.sources.tokens.T], dtype=torch.bool
+        )
+        read = ((mean >= MIN_MASS) & moves).nonzero().flatten().tolist()
+        if self.inputs.aligned is not None and 1 < len(read) <= MAX_READ:
+            yield read_positions(read)
+        if len(self.inputs.operands) < SEARCHED // 4:
+            yield weighted_tokens(self.inputs, pattern)
+
+    def _kept(self, rules: Mapping[str, Rule]) -> float:
+        """Share of own answers above chance that are kept when heads attend as rules say."""
+        patterns = {head: pattern_of(self.few, head, rule) for head, rule in rules.items()}
+        logits = self.few.logits(
+            {head: self.few.attending(head, one) for head, one in patterns.items()}
+        )
+        return self.above(float((self.few.answers(logits) == self.few.own).double().mean()))
+
+    # --- what they bring --------------------------------------------------------------------------
+    def _with(
+        self, rules: Mapping[str, Rule], relevant: Sequence[str], rest: Sequence[str]
+    ) -> tuple[SourceProgram, float] | Refusal:
+        """The program with these rules and the function that fits best, and the share of answers,
+        natural and composed, that it gives.
+        """
+        groups, variables = self._groups(rules, relevant)
+        if not groups:
+            return Refusal("what the heads bring is the same in all inputs")
+        if len(groups) > MAX_GROUPS or sum(map(len, variables)) > MAX_VARIABLES:
+            n = max(len(groups), sum(map(len, variables)))
+            return Refusal(f"{n} things matter together: no small program")
+        function, fit = self._function(groups, variables, rest)
+        if function is None:
+            return Refusal("no function of what the heads bring fits")
+        kept = [any(function.uses(one) for one in several) for several in variables]
+        unused = [s for g, k in zip(groups, kept, strict=True) if not k for s in g.sources]
+        program = SourceProgram(
+            self.inputs,
+            {head: rule for head, rule in rules.items() if head not in unused},
+            tuple(g for g, k in zip(groups, kept, strict=True) if k),
+            tuple(v for v, k in zip(variables, kept, strict=True) if k),
+            function,
+            (*rest, *unused),
+            int(self.sources.own_logits.shape[1]),
+            {
+                rule.name: tuple(equal_rules(rule, self.library, self.inputs))
+                for rule in rules.values()
+                if rule.weights is None
+            },
+        )
+        return program, fit
+
+    def _groups(
+        self, rules: Mapping[str, Rule], relevant: Sequence[str]
+    ) -> tuple[list[Group], list[tuple[Variable, ...]]]:
+        """Sources by the variables that they bring: by rule, and rules together whose values are
+        the same on all inputs.
+        """
+        by_rule: dict[str, list[str]] = {}
+        for name in relevant:
+            by_rule.setdefault("" if name == EMBEDDING else rules[name].name, []).append(name)
+        groups: list[Group] = []
+        variables: list[tuple[Variable, ...]] = []
+        seen: list[tuple[Tensor, ...]] = []
+        for rule_name, names in by_rule.items():
+            rule = None if not rule_name else rules[names[0]]
+            taken = {one.name for several in variables for one in several}
+            group, several = self._group(rule, names, len(groups), taken)
+            values = group.value(self.sources.tokens, self.sources.at)
+            found = [value for value in values.values() if bool((value != value[0]).any())]
+            if not found:
+                continue
+            same = [i for i, other in enumerate(seen) if among(found, other) or among(other, found)]
+            if not same:
+                groups.append(group)
+                variables.append(several)
+                seen.append(found)
+                continue
+            first = same[0]
+            larger = len(found) > len(seen[first])
+            groups[first] = together(groups[first], group, larger)
+            if larger:
+                variables[first], seen[first] = several, found
+        return groups, variables
+
+    def _group(
+        self, rule: Rule | None, names: Sequence[str], number: int, taken: set[str]
+    ) -> tuple[Group, tuple[Variable, ...]]:
+        """The group of some sources of one rule, the embedding for None, and its variables; a token
+        that another group brings, too, has another name.
+        """
+        layers = [
+            self.sources.heads.index(n) // self.sources.n_heads for n in names if n != EMBEDDING
+        ]
+        first = not layers or max(layers) == 0
+        inputs, sources = self.inputs, tuple(names)
+        places = self._places(rule)
+        if places is not None and not first:
+            places = sorted({p for place in places for p in self.brought(place, max(layers))})
+        if places is not None and not (len(places) == 1 and rule is None):
+            said = [inputs.own_python if p == inputs.aligned else f"t[{p}]" for p in places]
+            variables = tuple(
+                Variable(f"v{number}_{p}" if text in taken else text, text)
+                for p, text in zip(places, said, strict=True)
+            )
+
+            def tokens_at(tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
+                return {v.name: tokens[:, p] for v, p in zip(variables, places, strict=True)}
+
+            keys = tuple(places) if first and rule is not None and rule.weights == "own" else ()
+            return Group(sources, tokens_at, keys), variables
+        name = f"v{number}"
+        if rule is None or rule.name == "its own token":
+            own = inputs.own_python
+            one = Variable(f"v{number}" if own in taken else own, own)
+            return Group(sources, lambda t, at: {one.name: inputs.own(t, at)}), (one,)
+        one = Variable(name, rule.python, rule.kind)
+        if rule.kind == "token":
+            return Group(sources, lambda t, at: {name: rule.token(t, at)}), (one,)
+
+        def bag(tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
+            shown = rule.keys(tokens, at) & inputs.is_operand(tokens, at)
+            return {name: count_tokens(tokens, shown, inputs.d_vocab)}
+
+        by_half = first and rule.name in BY_HALF
+        mask = inputs.is_operand if by_half else None
+        return Group(sources, bag, mask=mask), (one,)
+
+    def _places(self, rule: Rule | None) -> list[int] | None:
+        """The positions that a rule reads, where they are the same in all inputs."""
+        if self.inputs.aligned is None:
+            return None
+        if rule is None:
+            return [self.inputs.aligned]
+        if not rule.fixed:
+            return None
+        mask = rule.keys(self.sources.tokens[:1], self.sources.at[:1])[0]
+        return mask.nonzero().flatten().tolist()
+
+    def brought(self, place: int, layer: int) -> set[int]:
+        """Positions whose tokens heads of layers before `layer` bring to a place, itself included,
+        of those whose token is not the same in all inputs.
+        """
+        found = {place}
+        for lower in range(layer):
+            hook = f"blocks.{lower}.attn.hook_pattern"
+            pattern = self.sources.subject.activation(hook, place)
+            mean = pattern[self.sources.rows.to(pattern.device)].mean(0).cpu()
+            for key in (mean >= BROUGHT).any(0).nonzero().flatten().tolist():
+                found |= self.brought(key, lower)
+        tokens = self.sources.tokens
+        return {p for p in found if bool((tokens[:, p] != tokens[0, p]).any())}
+
+    # --- functions --------------------------------------------------------------------------------
+    def _function(
+        self,
+        groups: Sequence[Group],
+        variables: Sequence[tuple[Variable, ...]],
+        rest: Sequence[str],
+    ) -> tuple[Function | None, float]:
+        """The function of what groups bring, on natural and composed inputs; votes where no other
+        one fits.
+        """
+        fitting = self.fitting(groups, variables, rest)
+        best, fit = best_function(fitting)
+        if self.above(fit) >= KEPT.value or not self.sources.picks_one:
+            return best, fit
+        votes = fit_votes(fitting)
+        if votes is not None:
+            reached = fitting.fit(votes)
+            if reached > fit + GAIN:
+                return votes, reached
+        return best, fit
+
+    def fitting(
+        self,
+        groups: Sequence[Group],
+        variables: Sequence[tuple[Variable, ...]],
+        rest: Sequence[str],
+    ) -> Fitting:
+        """Natural inputs, and inputs whose every source comes from an input of its own."""
+        made = [compose(self.sources, groups, {})]
+        logits = [self.sources.own_logits]
+        for number in range(COMPOSED_SETS):
+            rows = {
+                i: draw_rows(self.sources, group, "fitted", number, i)
+                for i, group in enumerate(groups)
+            }
+            made.append(compose(self.sources, groups, rows, rest, "fitted", number))
+            logits.append(self.sources.logits(made[-1].taken))
+        values = {name: torch.cat([one.values[name] for one in made]) for name in made[0].values}
+        every = torch.cat(logits)
+        flat = tuple(one for several in variables for one in several)
+        return Fitting(flat, values, self.sources.answers(every), every, self.inputs)
+
+
+def among(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Return whether all of some variables are the same as others on all inputs."""
+    return all(
+        any(one.shape == other.shape and torch.equal(one, other) for other in others)
+        for one in some
+    )
+
+
+def together(first: Group, second: Group, larger: bool) -> Group:
+    """Two groups of which one brings no more than the other, taken from one input; larger: the
+    second one brings more.
+    """
+    sources = (*first.sources, *second.sources)
+    alike = first.keys == second.keys and (first.mask is None) == (second.mask is None)
+    value = second.value if larger else first.value
+    return Group(sources, value, first.keys if alike else (), first.mask if alike else None)
+
+
+BY_HALF = ("all tokens", "all operands", "all earlier tokens", "all tokens, weighted by token")
+"""Rules that read every operand, so that half of these may come from another input."""
