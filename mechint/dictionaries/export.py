@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mechint.errors import ParameterError
 from mechint.subject import At, Subject
+from mechint.subject.activations import check_positions
 from mechint.task import rng
 
 
@@ -29,16 +30,16 @@ def activation_batches(
     """Batches of activations at `hook`, as SAELens's trainer takes them (its data provider).
 
     Args:
-        at: "answer", one position of the examples that have it, or every position that each
-            example has.
+        at: "answer", one position, which every example has, or every position that each example
+            has.
         epochs: how often the subject's data is gone through, each time in another order; None for
             ever. Examples are shuffled, then rows within a chunk of `subject.chunk` examples; what
             does not fill a batch joins the next epoch's first; the last batch may be smaller.
         seed: of the orders.
 
     Raises:
-        UnknownNameError: no such hook. ParameterError: a batch size or number of epochs below 1, or
-            no example, or none that has the position.
+        UnknownNameError: no such hook. ParameterError: a batch size or number of epochs below 1, no
+            example, or one that does not have the position.
     """
     if batch_size < 1 or (epochs is not None and epochs < 1):
         raise ParameterError(f"batch_size={batch_size}, epochs={epochs}: expected at least 1")
@@ -49,11 +50,9 @@ def activation_batches(
         )
     if not len(subject.data):
         raise ParameterError(f"{subject.describe()}: there is no example to run")
-    own = subject.data.own_positions()
-    if own is not None and isinstance(at, int):
-        width = own.shape[1]
-        if not -width <= at < width or not bool(own[:, at].any()):
-            raise ParameterError(f"{subject.describe()}: no example has a position {at}")
+    if isinstance(at, int):
+        check_positions(hook, at, subject.data.tokens.shape[1])
+        subject.data.check_position(hook, at)
     return _batches(subject, hook, batch_size, at, epochs, seed)
 
 

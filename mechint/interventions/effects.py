@@ -40,11 +40,13 @@ def logits_under(
 
     Raises:
         UnknownNameError: no such hook. ParameterError: a hook that the model can only show, a
-            position or unit that an activation does not have, or a value of another width.
+            position that an example does not have, a unit that an activation does not have, or a
+            value of another width.
     """
     data = subject.data if data is None else data.to(subject.device)
     for intervention in interventions:
         subject.check_hook(intervention.site.hook)
+        data.check_position(str(intervention.site), intervention.site.pos)
     check_edits(subject.model, [one.site.hook for one in interventions])
     filled = fill_means(subject, interventions, data)
     parts, (positions, _) = [], asked(subject, data)
@@ -76,8 +78,8 @@ def fill_means(
 ) -> list[Intervention]:
     """The interventions, with the mean over all examples in every `Mean` that lacks one.
 
-    Means are taken per position, over the examples that have it, or at the answer where the site
-    stands there.
+    Means are taken per position, counted from the first token, over the examples that have it, or
+    at the answer where the site stands there.
     """
     data = subject.data if data is None else data
     lacking = [

@@ -117,6 +117,11 @@ class Prompts(FiniteTask):
         return self._reader.place(one.line)
 
     @property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that no text holds but at its ends: padding, beginning, end."""
+        return frozenset(getattr(self._tokenizer, "all_special_ids", None) or ())
+
+    @property
     def has_tokenizer(self) -> bool:
         """True where texts can be given."""
         return self._tokenizer is not None

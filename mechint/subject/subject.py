@@ -531,6 +531,7 @@ class Subject:
     def _positions(self, at: At, data: Batch) -> Positions:
         """`at` as the recorder takes it: (example,), or (example, answer) for all answers."""
         if at != "answer":
+            data.check_position("activation", at)
             return at
         answers = self.answers if data is self.data else data.answers
         if self.answer == "all":

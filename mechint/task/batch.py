@@ -214,6 +214,24 @@ class Batch:
             return None
         return own if at is None else own[:, at]
 
+    def check_position(self, name: str, at: int | Literal["answer"] | None) -> None:
+        """Refuse the one position `at` of activation `name` where examples end before it.
+
+        Raises:
+            ParameterError: some examples are padding there.
+        """
+        own = self.own_positions(at) if isinstance(at, int) and self._has(at) else None
+        if own is None or bool(own.all()):
+            return
+        assert self.lengths is not None
+        raise ParameterError(
+            f"{name}: position {at} is behind the end of {int((~own).sum())} of {len(self)} "
+            f'examples; expected "answer", or 0 to {int(self.lengths.min()) - 1}, which all have'
+        )
+
+    def _has(self, at: int) -> bool:
+        return -self.tokens.shape[1] <= at < self.tokens.shape[1]
+
     @property
     def reads(self) -> list[int]:
         """Positions at which any example has a target, ascending."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mechint.interventions import Mean, Site, hooks_of, logits_under
+from mechint.models.foreign.wrapped import WrappedModule
 from mechint.models.protocol import read_only_hooks
 from mechint.subject import Subject
 from mechint.subject.activations import select, slices
@@ -309,7 +310,8 @@ def repeated_tokens(
     quarters of the sequence. None where there are too few tokens or positions.
 
     The tokens are those of the subject's examples; for a language model, which knows no task of
-    ours, all of its vocabulary, in pieces of some fifty tokens, twice.
+    ours, all of its vocabulary but special tokens and what fills short examples, in pieces of some
+    fifty tokens, twice.
     """
     tokens, lengths = patterns.tokens, patterns.lengths
     first = int((tokens[:, 0] == tokens[0, 0]).all()) if len(tokens) > 1 else 0
@@ -318,7 +320,10 @@ def repeated_tokens(
     if is_language(subject):
         shape, opening = subject.model_description, int(getattr(subject.task, OPENING, False))
         first = min(first, opening)  # what its tokenizer puts before every text
-        pool = np.setdiff1d(np.arange(shape.d_vocab) if shape.d_vocab else pool, tokens[0, :first])
+        whole = shape.d_vocab is not None and not isinstance(subject.model, WrappedModule)
+        pool = np.arange(shape.d_vocab) if whole else pool  # what a module cannot have is not known
+        special = np.array([*getattr(subject.task, "special_ids", ())], dtype=np.int64)
+        pool = np.setdiff1d(pool, np.concatenate([tokens[0, :first], tokens[~inside], special]))
         n = (shape.n_ctx or 2 * LANGUAGE_PIECE) - first
         if min(n // 2, len(pool)) >= LANGUAGE_PIECE:
             rows = _language_rows(pool, seed, n_language)

@@ -11,13 +11,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import mechint
 import probes
 from mechint.dictionaries import Dictionary, activation_batches, recovery
 from mechint.errors import DataError, ParameterError
-from mechint.interventions import Mean, Site, loss_under
+from mechint.interventions import Mean, Site, Zero, ablate, logits_under, loss_under
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import unpaired
 from mechint.task import Batch
+from probes._attention.scores import collect, kept_rows, repeated_tokens
 from probes._attribution.measures import components, measured
 from probes._circuits.graph import Graph
 from probes._circuits.scoring import Scorer
@@ -65,6 +67,28 @@ def test_own_positions_are_those_before_the_end(subject: Subject) -> None:
     assert Batch(data.tokens, data.targets).own_positions() is None
 
 
+@pytest.mark.parametrize("at", [-1, 3])
+def test_a_position_that_some_prompts_lack_is_refused(subject: Subject, at: int) -> None:
+    """One rule for activations, logits, streams, edits and means: the last column is padding of
+    the short prompts, and an edit there changed nothing of them.
+    """
+    hook = "blocks.0.hook_resid_post"
+    said = rf'position {at} is behind the end of .* examples; expected "answer", or 0 to 2'
+    for ask in (
+        lambda: subject.activation(hook, at),
+        lambda: subject.logits(at=at),
+        lambda: list(subject.stream([hook], at)),
+        lambda: logits_under(subject, [Zero(Site(hook, pos=at))]),
+        lambda: loss_under(subject, [Mean(Site(hook, pos=at))]),
+        lambda: ablate(subject, f"L0 MLP @ {at}" if at > 0 else Site.mlp(0, at)),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            ask()
+    longest = subject.with_data(subject.data[own(subject).all(1)])
+    assert longest.activation(hook, at).shape == longest.activation(hook, "answer").shape
+    assert torch.equal(longest.activation(hook, -1), longest.activation(hook, "answer"))
+
+
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_no_ablation_depends_on_the_filler(subject: Subject, mode: str) -> None:
     """A head at its mean was up to a third too harmful, since padding was averaged with tokens."""
@@ -93,7 +117,7 @@ def test_means_are_those_of_the_prompts_that_have_the_position(subject: Subject)
     assert max(rises.values()) > 0.05
 
 
-@pytest.mark.parametrize("pos", [None, 3, "answer"])
+@pytest.mark.parametrize("pos", [None, 2, "answer"])
 def test_a_mean_that_is_filled_in_leaves_padding_out(subject: Subject, pos: Any) -> None:
     small = subject.with_limits(chunk=7)
     losses = [
@@ -171,7 +195,7 @@ def drawn(generator: torch.Generator) -> Dictionary:
     return Dictionary("standard", *parts, hook=HOOK)
 
 
-@pytest.mark.parametrize("at", [None, 4, -1, "answer"])
+@pytest.mark.parametrize("at", [None, 2, -4, "answer"])
 @pytest.mark.parametrize("hook", [HOOK, "blocks.0.attn.hook_z"])
 def test_rows_handed_out_are_tokens_of_the_prompts(
     subject: Subject, tmp_path: Path, at: Any, hook: str
@@ -180,8 +204,8 @@ def test_rows_handed_out_are_tokens_of_the_prompts(
     there = own(subject)
     expected = {
         None: there.nonzero(),
-        4: (there & (torch.arange(6) == 4)).nonzero(),
-        -1: (there & (torch.arange(6) == 5)).nonzero(),
+        2: (there & (torch.arange(6) == 2)).nonzero(),
+        -4: (there & (torch.arange(6) == 2)).nonzero(),
         "answer": torch.stack([torch.arange(len(there)), subject.answer_positions], 1),
     }[at]
     whole = subject.activation(hook).flatten(2)[expected[:, 0], expected[:, 1]].float()
@@ -191,14 +215,13 @@ def test_rows_handed_out_are_tokens_of_the_prompts(
     assert torch.allclose(batches.sort(0)[0], whole.sort(0)[0], atol=1e-6)
 
 
-def test_a_position_that_no_example_has_is_refused(subject: Subject) -> None:
-    short = subject.with_data(subject.data[:3])
-    for at in (4, 6):
-        with pytest.raises(ParameterError, match=f"no example has a position {at}"):
-            activation_batches(short, HOOK, 8, at=at, epochs=None)
+def test_rows_at_a_position_that_an_example_lacks_are_refused(subject: Subject) -> None:
+    for at, said in ((4, "behind the end of 20 of 30"), (6, "it has 6: 0 to 5")):
+        with pytest.raises(ParameterError, match=said):
+            activation_batches(subject, HOOK, 8, at=at, epochs=None)
 
 
-@pytest.mark.parametrize("pos", [None, 4])
+@pytest.mark.parametrize("pos", [None, 2])
 def test_a_dictionary_is_judged_on_tokens_alone(subject: Subject, pos: Any) -> None:
     found = drawn(torch.Generator().manual_seed(0))
     judged = recovery(subject, found, Site(HOOK, pos))
@@ -211,3 +234,19 @@ def test_a_dictionary_is_judged_on_tokens_alone(subject: Subject, pos: Any) -> N
     assert judged.l0 == pytest.approx(float((found.encode(x) > 0).sum(1).double().mean()))
     other = recovery(refilled(subject).with_limits(chunk=7), found, Site(HOOK, pos))
     assert (other.l0, other.explained) == pytest.approx((judged.l0, judged.explained), abs=1e-9)
+
+
+def test_made_up_inputs_hold_tokens_that_the_model_can_have(subject: Subject) -> None:
+    """Random tokens of a language model are not the filler; of a module whose vocabulary nobody
+    states, they are those of its prompts.
+    """
+    patterns = collect(subject, [], kept_rows(subject, 30, 0))
+    made = repeated_tokens(subject, patterns, 0)
+    filler = subject.data.tokens[~own(subject)].unique().numpy()
+    assert made is not None and not np.isin(made, filler).any()
+
+    hooks = {"blocks.0.hook_resid_pre": "blocks.0.hook_resid_pre"}
+    wrapped = mechint.wrap(subject.model, hooks, n_layers=2, d_model=16, d_vocab=400)
+    made = repeated_tokens(subject.with_model(wrapped), patterns, 0)
+    assert made is not None
+    assert set(np.unique(made)) <= set(subject.data.tokens[own(subject)].tolist())
