@@ -185,8 +185,8 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
     for name, sizes in found.items():
         study = STUDIES[name]
         spent = "; ".join(
-            f"{size}: {one.facts['runs']} runs, processor time {one.facts['processor time']}, "
-            f"{one.facts['date']}"
+            f"{size}: {one.facts['runs']} runs, "
+            f"processor time {one.facts['processor time'] or 'not kept'}, {one.facts['date']}"
             for size, one in sizes.items()
         )
         text += (

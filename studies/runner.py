@@ -128,7 +128,9 @@ def facts(kind: Mapping[str, Any], done: int, planned: int) -> dict[str, str]:
         "study": kind["study"],
         "size": kind["size"],
         "runs": f"{done} of {planned}",
-        "processor time": in_words(kind.get("processor_seconds", 0.0)),
+        "processor time": in_words(kind["processor_seconds"])
+        if "processor_seconds" in kind
+        else "",
         "date": kind.get("date", ""),
     }
 

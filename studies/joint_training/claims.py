@@ -134,7 +134,7 @@ def over_widths(rows: Rows) -> Found:
 )
 def few_sums(rows: Rows) -> Found:
     runs = triplets(rows, "300 each of MAX+MED+ADD")
-    wide = mean(runs.where(width=64).column("accuracy"))
+    wide = mean(runs.where(width=64).column("accuracy"), (0, 1))
     return Found(
         mean(runs.where(width=16).column("accuracy"), (0, 1)),
         PositiveControl(wide.low > 0.5, f"64 wide {wide}"),
@@ -249,7 +249,7 @@ def shuffled_table(rows: Rows) -> Found:
     reached = float(np.mean(true[best].column("accuracy")))
     runs = rows.where(arm="shuffled ADD in MAX+MED+ADD, n = 26", width=best)
     control = PositiveControl(reached >= SOLVED, f"true {reached:.2f}, {best} wide")
-    return Found(mean(runs.column("accuracy")), control)
+    return Found(mean(runs.column("accuracy"), (0, 1)), control)
 
 
 ORDERS = 199

@@ -175,7 +175,7 @@ def others_later(rows: Rows) -> Found:
 )
 def alike(rows: Rows) -> Found:
     values = rows.where(arm="addition").column("end.position_correlation")
-    return Found(mean(values), addition_learned(rows))
+    return Found(mean(values, (-1, 1)), addition_learned(rows))
 
 
 @claim(
@@ -190,7 +190,7 @@ def alike(rows: Rows) -> Found:
 def opposed(rows: Rows) -> Found:
     runs = rows.where(arm="main")
     seen = control_of([min(row["final"]["2"], row["final"]["3"]) >= GENERALIZED for row in runs])
-    return Found(mean(runs.column("end.position_correlation")), seen)
+    return Found(mean(runs.column("end.position_correlation"), (-1, 1)), seen)
 
 
 @claim(
@@ -262,7 +262,9 @@ def falls_again(rows: Rows) -> Found:
     rises = all(max(each) > each[0] for each in counts)
     peaks = ", ".join(f"{max(each)} to {each[-1]}" for each in counts)
     return Found(
-        mean(falls), PositiveControl(control.met and rises, control.shown), f"counts {peaks}"
+        mean(falls, (0, 1)),
+        PositiveControl(control.met and rises, control.shown),
+        f"counts {peaks}",
     )
 
 
@@ -343,7 +345,7 @@ def more_heads_than_noise(rows: Rows) -> Found:
 def without_grokfast(rows: Rows) -> Found:
     runs = rows.where(arm="no grokfast")
     late = [np.mean([math.isfinite(at) for at in onsets(row, True).values()]) for row in runs]
-    return Found(mean([float(one) for one in late]), all_learn(rows))
+    return Found(mean([float(one) for one in late], (0, 1)), all_learn(rows))
 
 
 def all_learn(rows: Rows) -> PositiveControl:
@@ -386,7 +388,7 @@ def masked_order(rows: Rows) -> Found:
     for row in rows.where(arm="masked"):
         lead, rest = _split(row["onset"])
         shares.append(float(np.mean([(a < b) + (a == b) / 2 for a in lead for b in rest])))
-    return Found(mean(shares), every_onset(rows.where(arm="main")))
+    return Found(mean(shares, (0, 1)), every_onset(rows.where(arm="main")))
 
 
 def _split(onset: dict[str, float]) -> tuple[list[float], list[float]]:

@@ -85,6 +85,7 @@ def whether_claim(
         bar=bar,
         control="some runs solve and some do not",
         cost=cost,
+        fresh=True,
         own=True,
     )
     def judge(rows: Rows) -> Found:
@@ -105,6 +106,7 @@ def when_claim(id: str, says: str, init: str, widths: Sequence[int], cost: str =
         bar=ALIKE,
         control="at least 3 runs of each group get there",
         cost=cost,
+        fresh=True,
         own=True,
     )
     def judge(rows: Rows) -> Found:

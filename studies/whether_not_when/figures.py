@@ -7,41 +7,49 @@ import math
 from mechint import figures
 from mechint.probe.results import Figure
 from mechint.studies.rows import Rows
+from mechint.studies.study import FRESH
 from mechint.studies.whether_not_when.claims import ALONE, MIXTURE, NAMES
 
 ARMS = {MIXTURE: "beside maxima and medians", ALONE: "sums alone"}
+TITLE = "Joint training changes whether, not when"
 
 
 def draw(rows: Rows) -> dict[str, Figure]:
-    """Survival curves of every initialization and width of which both arms are there."""
-    panels: dict[str, Figure] = {}
-    for init in rows.values_of("init"):
+    """Survival curves, a panel for every initialization and width of which both arms are there."""
+    panels: list[figures.Panel] = []
+    for init in (name for name in NAMES if name in rows.values_of("init")):
         of = rows.where(init=init)
         for width in sorted(of.values_of("width"), reverse=True):
             runs = of.where(width=width)
             if set(ARMS) <= set(runs.values_of("arm")):
-                panels[f"{NAMES[init]}, {width} wide"] = survival(runs, init, width)
-    return panels
+                panels.append(panel(runs, f"{width} wide, {NAMES[init]}"))
+    return {TITLE: survival(panels, rows)} if panels else {}
 
 
-def survival(rows: Rows, init: str, width: int) -> Figure:
-    """Share of the runs of each arm that have not yet solved held-out sums, over the steps."""
-    last = max(rows.column("steps"))
-    x: dict[str, list[float]] = {}
-    y: dict[str, list[float]] = {}
-    for arm, runs in rows.by("arm").items():
-        solved = sum(map(math.isfinite, runs.column("solved_at")))
-        name = f"{ARMS[arm]}: {solved} of {len(runs)} solve"
-        x[name], y[name] = unsolved(runs.column("solved_at"), float(last))
-    return figures.lines(
-        x,
-        y,
-        title=f"Not yet solved: {NAMES[init]}, {width} wide",
+def survival(panels: list[figures.Panel], rows: Rows) -> Figure:
+    """The panels above each other, over the steps."""
+    seen = min(row["seed"] for row in rows) < FRESH
+    return figures.stacked(
+        panels,
+        title=TITLE,
         x_title="step",
-        y_title="runs that have not solved held-out sums (0–1)",
+        caption="Runs that have not solved held-out sums yet. Both curves fall at the same steps; "
+        "they flatten at different heights, at the share that never gets there."
+        + (" Exploratory: these runs suggested the claims." if seen else ""),
+    )
+
+
+def panel(rows: Rows, name: str) -> figures.Panel:
+    """Share of the runs of each arm that have not yet solved held-out sums, over the steps."""
+    last = float(max(rows.column("steps")))
+    curves = {ARMS[arm]: rows.where(arm=arm).column("solved_at") for arm in ARMS}
+    solved = " against ".join(
+        f"{sum(map(math.isfinite, times))} of {len(times)}" for times in curves.values()
+    )
+    return figures.Panel(
+        f"not solved (0–1): {name}; {solved} solve",
+        {arm: unsolved(times, last) for arm, times in curves.items()},
         y_range=(0, 1.03),
-        caption="Each fall is a run that reaches 0.9 on held-out sums. The curves fall together, "
-        "and flatten at the share that never gets there.",
     )
 
 

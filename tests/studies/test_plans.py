@@ -12,8 +12,8 @@ from studies.rows import read_rows
 from studies.study import FRESH, SIZES
 from tests.marks import full_where
 
-OWN = ("half-learned", "whether-not-when")
-"""Studies of ours, whose first runs are of fresh seeds."""
+OWN = ("half-learned",)
+"""A study of ours, whose first runs are of fresh seeds."""
 
 
 @pytest.mark.parametrize("size", full_where({"full"}, SIZES))
