@@ -9,6 +9,7 @@ Cost: one forward over the data per removal; a projection per removal from the u
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -301,22 +302,34 @@ class Removals:
         return self.edited.loss(self.harmonics.rows(labels)) - self.base if labels else 0.0
 
     def add(
-        self, key: Sequence[Label], others: Sequence[Label], alone: Sequence[Label], examples: int
-    ) -> None:
+        self,
+        key: Sequence[Label],
+        others: Sequence[Label],
+        alone: Sequence[Label],
+        examples: int,
+        least: float = -math.inf,
+    ) -> Sequence[Label]:
         """Without each of `alone`, without all `others`, and without the keys together, these
         beside random directions of the others on so many examples.
+
+        Returns:
+            The keys that are removed together: those without which alone the loss rises by more
+            than `least`; all, where there is none.
         """
         report, subject = self.report, self.edited.subject
+        each = {k: self.rise([k]) for k in alone}
         report.metric("loss", self.base, unit="nats")
-        report.metric("embedding.removal", {k: self.rise([k]) for k in alone}, unit="nats")
+        report.metric("embedding.removal", each, unit="nats")
         report.metric("embedding.removal_unnamed", self.rise(others), unit="nats")
+        key = [k for k in key if each.get(k, math.inf) > least] or key
         if not key:
-            return
+            return key
         name = "embedding.removal_named"
         without = self.edited.logits(self.harmonics.rows(key)[None])[0]
         report.metric(name, mean_loss(subject, without) - self.base, unit="nats")
         report.metric("embedding.accuracy_without", float(subject.correct(without).double().mean()))
         self.test(name, key, others, examples)
+        return key
 
     def test(
         self, name: str, labels: Sequence[Label], others: Sequence[Label], examples: int

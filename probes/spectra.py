@@ -16,10 +16,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
@@ -86,6 +87,28 @@ class Spectrum:
         al. 2023: characters are orthogonal, so squared cosines add.
         """
         return sum(self.by_label[label] ** 2 for label in self.keys)
+
+    @property
+    def undecided(self) -> str:
+        """The reason for which the rule could find no key in these logits, whatever they were made
+        of; "" where it could, or did.
+
+        Squared cosines add up to one at most. Where three quarters of them are as large as the
+        lower quartile or larger, a single one has at most what is left: of a flat spectrum less
+        than the level that it would have to exceed.
+        """
+        if self.keys:
+            return ""
+        size = np.sort(np.abs(self.values))
+        quartile = int(0.25 * (len(size) - 1)) if len(size) else 0
+        others = float(np.square(np.full(len(size) - quartile - 1, size[quartile])).sum())
+        room, level = math.sqrt(max(0.0, 1 - others)), float(self.thresholds.min(initial=math.inf))
+        if level >= room:
+            return (
+                f"no frequency can stand out of a flat spectrum: a key exceeds {level:.2g}, and "
+                f"beside the others one has at most {room:.2g}"
+            )
+        return "" if self.unseen is None else self.unseen.undecided
 
     def test(self, metric: str, how: str, scale: float = 1.0) -> Null:
         """The largest value against those of the permuted samples, in units of 1/`scale`."""
@@ -369,35 +392,216 @@ def value_tokens(subject: Subject) -> list[int] | None:
 
 
 # --- findings -------------------------------------------------------------------------------------
-def add_logits_finding(report: Report, found: Spectrum, noun: str, keys: Sequence[Label]) -> None:
+def add_logits_finding(
+    report: Report,
+    found: Spectrum,
+    noun: str,
+    keys: Sequence[Label],
+    whole: WholeSpectrum | None = None,
+) -> None:
     """The largest cosine of the logits beside its null, and the finding and the lead on the key
-    ones, named in the order of `keys`; noun: of one.
+    ones, named in the order of `keys`; noun: of one. Where none can be key, the finding is on all
+    of them together: `whole`.
     """
     name = "logits.largest_cosine"
     null = found.test(name, PERMUTED_CLASSES)
     report.metric(name, found.observed, null=null)
     these = f"{in_words(len(keys), noun)}: {named(keys)}"
+    unclear = f"Key {plural(noun)} of the logits are unclear."
+    if reason := found.undecided:
+        if whole is None or not whole.alike:
+            report.unclear(unclear, reason)
+        else:
+            add_whole_finding(report, whole, noun, len(found.null))
+        return
     unseen = found.unseen is not None and found.observed > null.mean and not keys
     where = f" on {found.unseen.where}" if unseen and found.unseen else ""
     verdict = report.finding(
         f"The logits use {these}.",
-        no=f"The logits use no {noun}{where}.",
-        unclear=f"Key {plural(noun)} of the logits are unclear.",
+        no=f"No {noun} stands out in the logits{where}.",
+        unclear=unclear,
         holds=bool(keys),
         null=name,
-        effect=Effect(
-            found.explained, "", "share of the logits' variance", null.mean**2, "permuted classes"
-        )
-        if keys
-        else None,
+        effect=Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         details={
-            "largest cosine": found.observed,
+            "share of the logits' variance": found.explained,
             "a key exceeds": float(found.thresholds.max()),
             "keys": ", ".join(map(str, found.strongest)),
         },
     )
     if verdict == "yes":
         report.lead(f"Its logits use {these}.")
+
+
+MOST = 0.9
+"""Share of the gain from which a part carries the loss, and not only part of it."""
+
+
+def gained(own: float, part: float, n: int) -> float:
+    """The share of what a loss is below that of n equal logits which a part of the logits gives
+    back; NaN of a loss that is not below it.
+
+    >>> gained(0.0, np.log(10) / 4, 10)
+    0.75
+    """
+    chance = math.log(n)
+    return (chance - part) / (chance - own) if own < chance else math.nan
+
+
+# --- all frequencies together ---------------------------------------------------------------------
+WHOLE_ALPHA = 0.01
+"""Level of the finding on all frequencies together."""
+
+
+@dataclass(frozen=True)
+class WholeSpectrum:
+    """The part of the logits that all frequencies make together: a function of answer − class, even
+    in it, as any sum of cos w(answer − class) is; and what becomes of each frequency of the logits
+    where half of them are taken out of the embedding.
+
+    A lookup table of right answers has such logits, too. Of a model that computes with frequencies
+    those taken out of the embedding are missing in the logits, and the others are not.
+
+    cosines (h,); share: of the logits' variance, the sum of their squares; samples (sample,): the
+    same with permuted classes. loss, alone, without: cross-entropy (nats) of the logits, of this
+    part alone and of the logits without it. left (h,): the share of each frequency's amplitude in
+    the logits that is left without those `removed`; None where the embedding cannot be edited.
+    """
+
+    cosines: Float[np.ndarray, " h"]
+    share: float
+    samples: Float[np.ndarray, " sample"]
+    loss: float
+    alone: float
+    without: float
+    n: int
+    removed: Bool[np.ndarray, " h"]
+    left: Float[np.ndarray, " h"] | None
+
+    @classmethod
+    def of(
+        cls,
+        subject: Subject,
+        cycle: Cycle,
+        found: Spectrum,
+        rule: KeyRule,
+        seed: int,
+        without: Callable[[Sequence[Label]], Tensor] | None,
+    ) -> Self:
+        """Memory: all logits at once, in float64.
+
+        without(labels): logits with these frequencies taken out of the embedding.
+        """
+        exponents, columns = cycle.exponents(subject), cycle.columns(subject)
+        logits = subject.logits()
+        own, part, even = _by_difference(logits, exponents, columns)
+        targets = exponents[exponents >= 0]
+        losses = [float(F.cross_entropy(values, targets)) for values in (own, part, own - part)]
+        harmonics, draw = cycle.harmonics, rng("whole spectrum", seed)
+        sums = sum_logits(subject, exponents, columns)
+        assert sums is not None
+        norms = np.sqrt(max(sums.squares, 1e-24) * sums.rows * (harmonics.characters**2).sum(1))
+        orders = permuted(draw, rule.permutations, cycle.n)
+        samples = np.square(harmonics.correlate(sums.sums, None, orders) / norms).sum(1)
+        h, left = len(harmonics.labels), None
+        removed = np.zeros(h, bool)
+        removed[draw.permutation(h)[: h // 2]] = True
+        if without is not None and h > 1:
+            taken = [k for k, one in zip(harmonics.labels, removed, strict=True) if one]
+            after = _by_difference(without(taken), exponents, columns)[2]
+            left = _amplitudes(after) / np.maximum(_amplitudes(even), 1e-12)
+        share = float(np.square(found.values).sum())
+        return cls(found.values, share, samples, *losses, cycle.n, removed, left)
+
+    @property
+    def alike(self) -> bool:
+        """True if no frequency has less than half the cosine of another."""
+        return bool(self.cosines.min() > 0.5 * self.cosines.max() > 0)
+
+    def passed_on(self, metric: str, permutations: int) -> Null:
+        """How much more is left of the frequencies that stay in the embedding than of those that
+        were taken out of it, against the same with others said to be taken out.
+        """
+        assert self.left is not None
+        left, draw = self.left, np.random.default_rng(0)
+
+        def difference(removed: NDArray[Any]) -> float:
+            return float(left[~removed].mean() - left[removed].mean())
+
+        null = [difference(draw.permutation(self.removed)) for _ in range(permutations)]
+        ways = math.comb(len(left), int(self.removed.sum()))
+        how = "other frequencies said to be taken out"
+        return Null.sampled(metric, difference(self.removed), np.array(null) + TIE, how, ways)
+
+
+def _by_difference(
+    logits: Float[Tensor, "row d_vocab_out"], exponents: Int[Tensor, " row"], columns: Sequence[int]
+) -> tuple[Tensor, Tensor, NDArray[Any]]:
+    """Logits of the rows that have an exponent, less their mean over the classes; the part of them
+    that is an even function of answer − class; and this function (n,).
+    """
+    n, on = len(columns), exponents >= 0
+    exponents = exponents[on]
+    values = logits[on][:, list(columns)].double()
+    values = values - values.mean(1, keepdim=True)
+    turned = (exponents[:, None] + torch.arange(n, device=exponents.device)) % n
+    mean = values.gather(1, turned).mean(0)
+    even = (mean + mean.flip(0).roll(1)) / 2
+    part = torch.empty_like(values).scatter_(1, turned, even.expand(len(values), -1))
+    return values, part, even.cpu().numpy()
+
+
+def _amplitudes(even: NDArray[Any]) -> NDArray[Any]:
+    """(h,) Σ_d f(d) cos(2πkd/n), k = 1 … n//2."""
+    n = len(even)
+    return np.cos(2 * np.pi / n * np.outer(np.arange(1, n // 2 + 1), np.arange(n))) @ even
+
+
+def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutations: int) -> None:
+    """The finding on all frequencies together. The model computes with them where the loss of their
+    sum alone is nearer to the model's than to that of equal logits, the loss without it is not, and
+    what is taken out of the embedding is missing in the logits.
+    """
+    every, name = in_words(len(whole.cosines), noun), "logits.passed_on"
+    unclear, half = (
+        f"Whether the model computes with all {every} is unclear.",
+        (whole.loss + math.log(whole.n)) / 2,
+    )
+    report.metric("logits.whole_share", whole.share, null=whole.samples, how="permuted classes")
+    report.metric("logits.whole_loss_alone", whole.alone, unit="nats")
+    report.metric("logits.whole_loss_without", whole.without, unit="nats")
+    if whole.left is None:
+        reason = (
+            "the logits hold all alike, as a lookup table's do, and its embedding is not edited"
+        )
+        report.unclear(unclear, reason)
+        return
+    null = whole.passed_on(name, permutations)
+    report.metric(name, null.observed, null=null)
+    verdict = report.finding(
+        f"The model computes with all {every} alike.",
+        no=f"The logits hold all {every} alike, as a lookup table's do.",
+        unclear=unclear,
+        holds=whole.alone < half < whole.without,
+        null=name,
+        alpha=WHOLE_ALPHA,
+        effect=Effect(
+            null.observed,
+            label="more left in the logits of those not taken out of the embedding",
+            baseline=null.mean,
+            baseline_label="others said to be taken out",
+        ),
+        least=0.5,
+        details={
+            "share of the logits' variance": whole.share,
+            "loss": whole.loss,
+            "loss with them alone": whole.alone,
+            "loss without them": whole.without,
+        },
+        causal=True,
+    )
+    if verdict == "yes":
+        report.lead(f"It computes with all {every} alike.")
 
 
 def add_embedding_finding(
@@ -408,7 +612,7 @@ def add_embedding_finding(
     held = sum(found.by_label[k] for k in found.keys)
     report.finding(
         f"The {whose} holds {held:.0%} of its energy at {in_words(len(found.keys), noun)}.",
-        no=f"No {noun} of the {whose} is key.",
+        no=f"No {noun} stands out in the {whose}.",
         unclear=f"Key {plural(noun)} of the {whose} are unclear.",
         holds=bool(found.keys),
         null=null,

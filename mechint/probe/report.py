@@ -236,6 +236,8 @@ class Report:
         least_n: int = 2,
         causal: bool = False,
         at_chance: bool = False,
+        gate: bool = False,
+        outputs: Sequence[str] | None = None,
     ) -> Verdict:
         """Say `yes` where it holds and `no` where it was tested and does not.
 
@@ -258,6 +260,10 @@ class Report:
                 where the probe intervened (`Probe.intervenes`).
             at_chance: whether the claim can be true of a model that answers at chance, as one
                 about its weights can.
+            gate: the null is of another statistic than the effect: it opens the question, and its
+                p-value stands among the details, not beside the effect.
+            outputs: those that the claim names, each of which the model has to answer better than
+                chance; one of all those asked when None.
 
         Returns:
             "yes", "no" or "unclear".
@@ -270,7 +276,9 @@ class Report:
             f"{self.probe.name}: no null of {unknown[0]!r}; those recorded are of "
             f"{', '.join(self.nulls)}"
         )
-        best = min(self.performance, key=lambda row: row.p_value, default=None)
+        rows = [row for row in self.performance if outputs is None or row.output in outputs]
+        which = min if outputs is None else max
+        best = which(rows, key=lambda row: row.p_value, default=None)
         skill = None if at_chance else best
         draft = Finding(
             yes,
@@ -295,6 +303,11 @@ class Report:
         nulls = [self.nulls[name] for name in tested]
         unclear = unclear or f"Unclear: {self.probe.question.rstrip('.')}"
         judged = judge(draft, no, nulls, reason, unclear)
+        if gate and judged.p_value is not None:
+            weakest = max(nulls, key=lambda one: one.p_value)
+            beside = {f"{weakest.metric} against {described(weakest)}": weakest.p_text}
+            details = {**judged.details, **beside}
+            judged = replace(judged, details=details, p_value=None, null=None)
         self.findings.append(judged)
         return judged.verdict
 

@@ -640,6 +640,45 @@ class Subject:
                 subject = subject.with_model(subject.model, path=f"untrained, seed {seed}")
             yield subject
 
+    @property
+    def knows_initialization(self) -> bool:
+        """True where `untrained` draws the weights that training began from: of models of mechint's
+        own, and of those whose library or user makes them again; not of files of others.
+        """
+        known = self._provenance.get("format") in (None, "mechint", "memory", "planted")
+        made_again = not isinstance(self.model, HookedTransformer)
+        return (known or made_again) and Capability.REINITIALIZE in self.capabilities
+
+    @property
+    def control(self) -> str:
+        """The models of `controls_in_turn` in words."""
+        return "untrained models" if self.knows_initialization else REORDERED
+
+    def controls_in_turn(self, seeds: Iterable[int]) -> Iterator[Subject]:
+        """Models on which no mechanism can be, one for each of `seeds`: `untrained` where the
+        initialization is known. Elsewhere the weights of the model itself, those of each tensor in
+        random order: of an untrained model they are another draw of the same initialization,
+        whichever it was. Each is to be used before the next is asked for.
+
+        >>> from mechint.planted import modular_addition
+        >>> subject = modular_addition(5, (1,)).subject
+        >>> other = subject.with_model(subject.model, format="a file of others")
+        >>> subject.control, other.control
+        ('untrained models', 'its own weights in random order')
+        """
+        if self.knows_initialization:
+            yield from self.untrained_in_turn(seeds)
+            return
+        own = [weight.detach() for weight in self.model.parameters()]
+        model = copy.deepcopy(self.model)
+        for seed in seeds:
+            generator = torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                for to, values in zip(model.parameters(), own, strict=True):
+                    order = torch.randperm(values.numel(), generator=generator).to(values.device)
+                    to.copy_(values.flatten()[order].reshape(values.shape))
+            yield self.with_model(model, path=f"in random order, seed {seed}")
+
     def at_step(self, step: int) -> Subject:
         """The subject at another checkpoint of its run, of which it has the `series` too."""
         if step not in self.series:
@@ -663,6 +702,10 @@ class Subject:
         check_finite(self.model, self.describe())
         with untouched(self.model):
             yield
+
+
+REORDERED = "its own weights in random order"
+"""What a model of unknown initialization is compared with."""
 
 
 def _checked_position(at: Any) -> At:

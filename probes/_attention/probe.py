@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mechint import figures
 from mechint.config import setting
 from mechint.decide.null import MaxNull, sign_flips
-from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, ProbeResult, Table, Verdict
 from mechint.probes._attention import scores
 from mechint.probes._attention.scores import AttentionPatterns, MadeExamples, collect, kept_rows
@@ -77,7 +77,7 @@ class Attention(Probe):
         999, "samples of the nulls; 2/alpha of them, so that no single one decides", low=1
     )
     untrained: int = setting(
-        99, "untrained models in the null of the preference; 0 for none", low=0
+        99, "models in the null of the preference, untrained or in random order; 0 for none", low=0
     )
 
     def unmet(self, subject: Subject) -> str | None:
@@ -335,19 +335,20 @@ class Attention(Probe):
         report.metric("operand.positions", operands)
         report.metric("operand.attention", _by_name(patterns, means))
         report.metric("operand.preference", _by_name(patterns, values))
-        largest = float(np.abs(values).max())
-        if not self.untrained or unmet_need(Need.REINITIALIZE, subject):
-            report.metric("operand.largest_preference", largest)
+        if not self.untrained:
+            report.metric("operand.largest_preference", float(np.abs(values).max()))
             return
         part = subject.data[:: max(1, len(subject.data) // 256)]
+        values = scores.preference(scores.operand_means(subject, part, operands))
+        largest = float(np.abs(values).max())
         first = seed * self.untrained
         null = np.array(
             [
                 np.abs(scores.preference(scores.operand_means(model, part, operands))).max()
-                for model in subject.untrained_in_turn(range(first, first + self.untrained))
+                for model in subject.controls_in_turn(range(first, first + self.untrained))
             ]
         )
-        how = "the largest of any head in untrained models"
+        how = f"the largest of any head in {subject.control}"
         report.metric("operand.largest_preference", largest, null=null, how=how)
         allowed = max(int(OPERAND_ALPHA * (len(null) + 1)), 1)
         level = max(float(np.sort(null)[-allowed]), float(null.mean()) + self.least)
@@ -364,6 +365,7 @@ class Attention(Probe):
             for names, which in ((first, "first"), (second, "second"))
             if names
         ]
+        than = "" if subject.knows_initialization else f"compared with {subject.control}"
         said = "Heads attend to one operand each"
         if parts:
             (some, count, which), *other = parts
@@ -379,9 +381,10 @@ class Attention(Probe):
                 largest,
                 label="largest preference",
                 baseline=float(null.mean()),
-                baseline_label="untrained",
+                baseline_label="untrained" if subject.knows_initialization else "in random order",
             ),
             least=float(null.mean()) + self.least,
+            caveat=than,
             at_chance=True,
         )
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide.null import why_undecidable
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.interventions import activation_gradients, select_positions
@@ -21,7 +22,7 @@ from mechint.probe.results import Effect, ProbeResult
 from mechint.probes import spectra
 from mechint.probes.operands import axis_tokens, embedding_rows, operand_positions
 from mechint.probes.removal import EmbeddingRemoval
-from mechint.probes.spectra import PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum
+from mechint.probes.spectra import MOST, PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum, gained
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import IGNORE, rng
@@ -238,8 +239,8 @@ class ClockPizza(Probe):
 
         A clock or a pizza computes with the key frequencies of its operands' embeddings: they are
         necessary where the loss without them is nearer to that of equal logits than to the model's
-        own, and sufficient where with them alone it is nearer to its own. A table of all pairs can
-        have a clock's logits; its embeddings do not suffice.
+        own, and sufficient where they alone give back `MOST` of what it gains over equal logits. A
+        table of all pairs can have a clock's logits; its embeddings do not suffice.
         """
         metrics, keys = report.metrics, logits.keys
         symmetricity, irrelevance = (
@@ -257,20 +258,22 @@ class ClockPizza(Probe):
         spanned = next((one for one in ends if one in PUBLISHED), "")
         half = (loss + math.log(cycle.n)) / 2
         necessary = without is not None and without > half
-        sufficient = alone is not None and alone < half
+        share = math.nan if alone is None else gained(loss, alone, cycle.n)
+        sufficient = share >= MOST
         shown = bool(keys) and necessary and sufficient
-        few = report.nulls[NULL].too_few_arrangements(KeyRule().alpha)
+        few = why_undecidable([report.nulls[NULL]], KeyRule().alpha)
         answers = [one for one in report.performance if one.beats_chance]
         unclear = "Whether the model adds as a clock or as a pizza is unclear."
         reason = ""
         if keys and alone is None:
             reason = "every frequency of the logits is key, so that none is left to take away"
-        elif few and not keys:
-            reason = few
+        elif few or (logits.undecided and not keys):
+            reason = few or logits.undecided
         elif keys and answers and necessary and not sufficient and measured != "neither":
             reason = (
                 f"key frequencies {named(keys, 5)} are necessary, not sufficient: loss "
-                f"{without:.2g} nats without them, {alone:.2g} with them alone"
+                f"{without:.2g} nats without them, {alone:.2g} with them alone, {share:.0%} of "
+                "what it gains"
             )
         elif answers and shown and measured == "both":
             reason = "symmetric gradients speak for a pizza, irrelevant distances for a clock"
@@ -289,7 +292,9 @@ class ClockPizza(Probe):
         mechanism = measured if shown and measured in PUBLISHED else "neither"
         report.metric("mechanism", mechanism)
         details = {
-            "gradient symmetricity": metrics["gradient_symmetricity"],
+            "gradient symmetricity as published, of the logit itself": metrics[
+                "gradient_symmetricity"
+            ],
             "distance irrelevance": metrics["distance_irrelevance"],
             **{f"published {name}": "{}, {}".format(*one) for name, one in PUBLISHED.items()},
             "95% interval of the symmetricity": f"{low:.3f} to {high:.3f}",
@@ -304,6 +309,8 @@ class ClockPizza(Probe):
             unclear=unclear,
             holds=mechanism != "neither",
             null=NULL,
+            gate=True,
+            outputs=[cycle.output],
             effect=Effect(
                 symmetricity,
                 label="gradient symmetricity",

@@ -95,9 +95,9 @@ def _at_most(marked: Bool[Tensor, " pair"], share: float) -> Bool[Tensor, " pair
 def untrained_accuracy(
     subject: Subject, best: SiteCell, drawn: Drawn, fitting: dict[str, Any]
 ) -> float:
-    """Interchange accuracy of the same search in a model with initial weights."""
+    """Interchange accuracy of the same search in a model of `Subject.controls_in_turn`."""
     assert subject.task is not None
-    initial = subject.untrained(fitting["seed"])
+    initial = next(subject.controls_in_turn([fitting["seed"]]))
     train, test = (SwapSite(initial, part, *best.place) for part in (drawn.train, drawn.test))
     subspace, _ = fit(train, subject.task, best.dimension, **fitting)
     return mean(interchange_accuracy(initial, test, subspace))

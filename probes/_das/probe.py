@@ -13,7 +13,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.errors import counted
 from mechint.interventions import Site
-from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult, Table
 from mechint.probes._das import controls
 from mechint.probes._das._swap import SwapSite, mean
@@ -238,9 +238,7 @@ class DAS(Probe):
         arbitrary = [
             controls.arbitrary_accuracy(subject, variable, best, drawn, one) for one in seeds
         ]
-        untrained: list[float] = []
-        if unmet_need(Need.REINITIALIZE, subject) is None:
-            untrained = [controls.untrained_accuracy(subject, best, drawn, one) for one in seeds]
+        untrained = [controls.untrained_accuracy(subject, best, drawn, one) for one in seeds]
         readers = controls.reader_split(subject, test, best.subspace)
         accuracies, pairs = zip(*arbitrary, strict=True)
         return Alignment(
@@ -271,7 +269,7 @@ class DAS(Probe):
         pairs = len(one.drawn.test) if examples is None else examples // 2
         for name, found, control, its_pairs in (
             ("arbitrary", one.arbitrary, "arbitrary labels", min(pairs, one.arbitrary_pairs)),
-            ("untrained", one.untrained, "untrained models", pairs),
+            ("untrained", one.untrained, report.subject.control, pairs),
         ):
             if not found:
                 continue

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float
+from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
@@ -24,6 +25,7 @@ from mechint.probes.spectra import (
     Cycle,
     KeyRule,
     Spectrum,
+    WholeSpectrum,
     add_embedding_finding,
     add_logits_finding,
 )
@@ -125,7 +127,7 @@ class Fourier(Probe):
         }
         shown: dict[str, Spectrum] = {}
         if logits:
-            add_logits(report, cycles, logits)
+            add_logits(report, cycles, logits, self.rule, seed)
             shown["logits"] = next(iter(logits.values()))
         if order is not None:
             rows = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
@@ -163,7 +165,7 @@ class Fourier(Probe):
             return
         others = [k for k in harmonics.labels if k not in key]
         removals = Removals(report, edited, harmonics, self.removal_samples, seed)
-        removals.add(key, others, key, self.removal_examples)
+        key = removals.add(key, others, key, self.removal_examples, self.least_rise)
         if not key:
             return
         doubled = second_harmonics(n, keys)
@@ -206,7 +208,13 @@ def add_embedding(report: Report, spectrum: Spectrum, harmonics: Harmonics) -> N
     add_embedding_finding(report, spectrum, harmonics, "frequency", "embedding", name)
 
 
-def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:
+def add_logits(
+    report: Report,
+    cycles: Sequence[Cycle],
+    logits: Mapping[str, Spectrum],
+    rule: KeyRule,
+    seed: int,
+) -> None:
     """Cosines of each output's logits, and the finding on their key frequencies."""
     of = {
         "key_frequencies": lambda one: one.keys,
@@ -228,7 +236,25 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
         return
     (one,) = logits.values()
     report.metric("frequencies", " ".join(map(str, one.keys)) or "none")
-    add_logits_finding(report, one, "frequency", one.keys)
+    whole = None
+    if one.undecided:
+        without = removing(report.subject, cycles[0])
+        whole = WholeSpectrum.of(report.subject, cycles[0], one, rule, seed, without)
+    add_logits_finding(report, one, "frequency", one.keys, whole)
+
+
+def removing(subject: Subject, cycle: Cycle) -> Callable[[Sequence[Any]], Tensor] | None:
+    """Function of frequencies that gives the logits with these taken out of the embedding; None
+    where operands and answers are of other groups, or the embedding cannot be edited.
+    """
+    order = spectra.value_tokens(subject)
+    if order is None or len(order) != cycle.n:
+        return None
+    edited = EmbeddingRemoval.of(subject, *own_orders(subject, order))
+    if edited is None:
+        return None
+    rows = Harmonics(cyclic(cycle.n)).rows
+    return lambda labels: edited.logits(rows(labels)[None])[0]
 
 
 def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:
@@ -265,10 +291,11 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
     )
     test = MaxNull(np.array([*z.values()]), null[:, None])
     p_values = dict(zip(z, test.p_values, strict=True))
+    learned = {row.output for row in report.performance if row.beats_chance}
     found = {
         output: one.keys
         for output, one in tested.items()
-        if one.keys and p_values[output] <= alpha * (1 + 1e-9)
+        if one.keys and p_values[output] <= alpha * (1 + 1e-9) and output in learned
     }
     verdict = report.finding(
         f"{len(found)} of {counted(len(tested), 'output')} use frequencies in their logits.",
@@ -279,7 +306,9 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
         details={
             **{output: ", ".join(map(str, keys)) for output, keys in found.items()},
             **({"too few classes": named(too_few)} if too_few else {}),
+            "answered better than chance": f"{len(learned)} of {len(logits)}",
         },
+        outputs=list(found) or None,
     )
     if verdict == "yes":
         report.lead(f"It computes {len(found)} of {len(logits)} outputs with frequencies.")

@@ -53,12 +53,13 @@ class Norms(Probe):
         Need.TASK,
         Need.RESIDUAL,
         Need.ATTENTION,
-        Need.REINITIALIZE,
     )
     lead_rank: ClassVar[int] = 5
     level: ClassVar[float] = 0.005
 
-    null_models: int = setting(199, "untrained models of the null", low=19)
+    null_models: int = setting(
+        199, "untrained models of the null, or models in random order", low=19
+    )
     null_examples: int = setting(128, "examples that they look at, drawn at random", low=2)
 
     def unmet(self, subject: Subject) -> str | None:
@@ -90,9 +91,12 @@ class Norms(Probe):
         report.update({f"norms.{name}": mean(values) for name, values in shown.items()})
         few = sample_examples(subject, self.null_examples, rng("norms examples", seed))
         observed, untrained = ratios(few), untrained_means(few, self.null_models, seed)
+        known = subject.knows_initialization
+        beside = "untrained" if known else "in random order"
+        of_control = f"{'those' if known else 'that'} of {subject.control}"
         for name in last_layer(found):
             samples, own = untrained[name], mean(observed[name])
-            unclear = f"Whether the norms of {name} differ from untrained ones is unclear."
+            unclear = f"Whether the norms of {name} differ from {of_control} is unclear."
             if not np.isfinite([own, *samples]).all():
                 report.unclear(unclear, f"the input of {name} is zero at every position")
                 continue
@@ -102,17 +106,17 @@ class Norms(Probe):
                 metric,
                 abs(own - center) / spread,
                 null=np.abs(samples - center) / spread,
-                how="the same architecture with initial weights, in standard deviations",
+                how=f"{subject.control}, in standard deviations",
             )
             positions = few.data.own_positions()
             given = np.isfinite(observed[name]).sum()
             n = observed[name].size if positions is None else int(positions.sum())
             verdict = report.finding(
-                f"The norm ratio of {name} differs from that of untrained models.",
-                no=f"The norm ratio of {name} lies within those of untrained models.",
+                f"The norm ratio of {name} differs from that of {subject.control}.",
+                no=f"The norm ratio of {name} is like that of {subject.control}.",
                 unclear=unclear,
                 null=metric,
-                effect=Effect(own, "", "output over input norm", center, "untrained"),
+                effect=Effect(own, "", "output over input norm", center, beside),
                 least=-1.0,
                 details={"positions with an input": f"{given} of {n}"},
                 n=len(few.data),
@@ -240,9 +244,9 @@ def mean(values: Float[np.ndarray, "example pos"]) -> float:
 def untrained_means(
     subject: Subject, n_models: int, seed: int
 ) -> dict[str, Float[np.ndarray, " model"]]:
-    """Sublayer → mean ratios of `n_models` models with initial weights on the subject's data."""
+    """Sublayer → mean ratios of `n_models` models of `controls_in_turn` on the subject's data."""
     first = int(rng("norms null", seed).integers(1 << 31))
     centered = reads_centered(subject)
-    models = subject.untrained_in_turn(range(first, first + n_models))
+    models = subject.controls_in_turn(range(first, first + n_models))
     each = [ratios(model, centered) for model in models]
     return {name: np.array([mean(one[name]) for one in each]) for name in sublayers(subject)}

@@ -22,7 +22,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes import spectra
 from mechint.probes.operands import embedding_rows, own_orders
-from mechint.probes.spectra import PERMUTED_CLASSES, Cycle, KeyRule, Spectrum
+from mechint.probes.spectra import MOST, PERMUTED_CLASSES, Cycle, KeyRule, Spectrum, gained
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import rng
@@ -134,7 +134,7 @@ class ProgressMeasures(Probe):
             amplitudes = np.sqrt(Harmonics(cyclic(len(order))).energies(rows))
             report.metric("embedding.gini", gini(amplitudes))
         beside = self._other_sets(report, logits, spectrum, keys, seed)
-        self._add_finding(report, spectrum, keys, beside, len(logits.values))
+        self._add_finding(report, cycle, spectrum, keys, beside, len(logits.values))
         self._draw(report, keys, beside)
         return report.result()
 
@@ -142,12 +142,14 @@ class ProgressMeasures(Probe):
         self, subject: Subject, cycle: Cycle, spectrum: Spectrum, seed: int
     ) -> Sequence[Any]:
         """The key frequencies of the last checkpoint of the subject's run, by `spectrum` where that
-        is its own.
+        is its own, that carry some of its loss.
         """
         step, last = subject.provenance["checkpoint"].get("step"), max(subject.series, default=None)
         if step is None or last is None or step == last:
-            return spectrum.keys
-        return spectra.cycle_spectrum(subject.at_step(last), cycle, self.rule, seed).keys
+            return carrying(CycleLogits.of(subject, cycle), spectrum.keys)
+        last_one = subject.at_step(last)
+        found = spectra.cycle_spectrum(last_one, cycle, self.rule, seed)
+        return carrying(CycleLogits.of(last_one, cycle), found.keys)
 
     def _other_sets(
         self,
@@ -178,7 +180,13 @@ class ProgressMeasures(Probe):
         return float(np.mean(samples["excluded_loss.all"]))
 
     def _add_finding(
-        self, report: Report, spectrum: Spectrum, keys: Sequence[Any], beside: float | None, n: int
+        self,
+        report: Report,
+        cycle: Cycle,
+        spectrum: Spectrum,
+        keys: Sequence[Any],
+        beside: float | None,
+        n: int,
     ) -> None:
         metrics = report.metrics
         full, restricted, excluded = (
@@ -187,21 +195,30 @@ class ProgressMeasures(Probe):
         largest = max((spectrum.by_label[k] for k in keys), default=spectrum.observed)
         tested = replace(spectrum, observed=largest).test("largest_cosine", PERMUTED_CLASSES)
         report.metric("largest_cosine", largest, null=tested)
+        unclear = "Key frequencies of the logits are unclear."
+        if not keys and spectrum.undecided:
+            report.unclear(unclear, spectrum.undecided)
+            return
         bare = metrics["restricted_loss_without_mean.all"]
+        share = gained(full, restricted, cycle.n)
+        report.metric("carried", share, unit="share of what the loss is below that of equal logits")
+        some, one = in_words(len(keys), "frequency").capitalize(), len(keys) == 1
+        part = "" if share >= MOST else " part of"
         verdict = report.finding(
-            f"{in_words(len(keys), 'frequency').capitalize()} "
-            f"carr{'ies' if len(keys) == 1 else 'y'} the loss: restricted {restricted:.2g}, "
-            f"excluded {excluded:.2g} nats.",
-            no="The logits use none of these frequencies." if keys else "No frequency is key.",
-            unclear="Key frequencies of the logits are unclear.",
-            holds=bool(keys) and set(keys) <= set(spectrum.keys),
+            f"{some} carr{'ies' if one else 'y'}{part} the loss: {min(share, 1):.0%} of its gain.",
+            no="The logits use none of these frequencies."
+            if keys
+            else "No frequency stands out in the logits.",
+            unclear=unclear,
+            holds=bool(keys) and set(keys) <= set(spectrum.keys) and share > 0,
             null="largest_cosine",
+            gate=True,
             effect=Effect(
                 excluded - full,
                 "nats",
                 "loss added by excluding them",
                 None if beside is None else beside - full,
-                "as many others",
+                f"{len(keys)} others",
             ),
             details={
                 "loss": full,
@@ -209,11 +226,13 @@ class ProgressMeasures(Probe):
                 "restricted loss without the mean logits": bare,
                 "excluded loss": excluded,
                 "trigonometric share": metrics["trigonometric_share"],
+                "frequencies that stand out": f"{len(spectrum.keys)} of {len(spectrum.labels)}",
             },
             caveat=f"with the mean logits kept; {bare:.2g} nats without" if self.keep_bias else "",
             n=n,
+            outputs=[cycle.output],
         )
-        if verdict == "yes":
+        if verdict == "yes" and share >= MOST:
             report.lead(f"Its loss rests on {in_words(len(keys), 'frequency')}: {named(keys)}.")
 
     def _draw(self, report: Report, keys: Sequence[Any], beside: float | None) -> None:
@@ -252,6 +271,10 @@ class ProgressMeasures(Probe):
                 ),
             ),
         )
+
+
+LEAST_RISE = 0.1
+"""Rise of the loss, as a share of it, from which a frequency carries some of it."""
 
 
 # --- losses ---------------------------------------------------------------------------------------
@@ -293,6 +316,15 @@ class CycleLogits:
         waves = torch.cat([angles.cos(), angles.sin()[:, 2 * k != n]], 1)  # Nyquist has no sine
         basis = torch.linalg.qr(waves - waves.mean(0))[0]
         return basis @ (basis.T @ (self.values - self.values.mean(0)))
+
+
+def carrying(logits: CycleLogits, keys: Sequence[Any]) -> Sequence[Any]:
+    """Those of `keys` without which alone the loss rises by `LEAST_RISE`; all, where it does for
+    none.
+    """
+    full = loss(logits.values, logits.exponents)
+    rises = {k: loss(logits.values - logits.projected([k]), logits.exponents) - full for k in keys}
+    return [k for k in keys if rises[k] > LEAST_RISE * full] or keys
 
 
 def measure_losses(

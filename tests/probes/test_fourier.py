@@ -32,7 +32,7 @@ def test_planted_frequencies_are_recovered_exactly(p: int, frequencies: tuple[in
     logits, embedding, needed = result.findings[:3]
     assert (logits.verdict, embedding.verdict, needed.verdict) == ("yes",) * 3
     assert logits.p_value == 0.002 and logits.effect is not None and not logits.causal
-    assert logits.effect.value == pytest.approx(metrics["logits.explained"])
+    assert logits.effect.value == pytest.approx(metrics["logits.largest_cosine"])
     assert needed.causal and needed.effect is not None
     others = needed.effect.baseline  # of a noisy plant's other frequencies, which do no good
     assert others is not None and others < 0.1 and abs(others) < needed.effect.value / 20

@@ -32,7 +32,7 @@ def test_planted_representations_are_recovered(group: str, irreps: tuple[str, ..
     assert set(metrics["representations"].split()) == set(irreps)
     logits, _, needed = result.findings
     assert logits.verdict == needed.verdict == "yes" and needed.causal
-    assert logits.effect is not None and logits.effect.value == metrics["logits.explained"]
+    assert logits.effect is not None and logits.effect.value == metrics["logits.largest_cosine"]
     for name in irreps:
         assert name in logits.headline and name in result.lead
 

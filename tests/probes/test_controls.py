@@ -1,0 +1,62 @@
+"""Nulls of files whose initialization nobody states: their own weights in random order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import mechint
+from benchmarks.nulls import P, weights_of
+from mechint import planted, probes, tasks
+from mechint.models import build
+
+
+def opened(folder: Path, kind: str, seed: int) -> mechint.Subject:
+    torch.save(weights_of(kind, seed), folder / "model.pt")
+    return mechint.load(folder / "model.pt", task=tasks.make("modular-arithmetic", p=P))
+
+
+def test_the_control_of_a_foreign_file_has_the_same_weights(tmp_path: Path) -> None:
+    subject = opened(tmp_path, "PyTorch's default", 0)
+    own = {name: weight.clone() for name, weight in subject.model.named_parameters()}
+    first, second = (
+        {name: weight.clone() for name, weight in one.model.named_parameters()}
+        for one in subject.controls_in_turn([0, 1])
+    )
+    for name, weight in own.items():
+        assert torch.equal(first[name].flatten().sort()[0], weight.flatten().sort()[0])
+        assert weight.unique().numel() < 2 or not torch.equal(first[name], weight)
+        assert weight.unique().numel() < 2 or not torch.equal(first[name], second[name])
+        assert torch.equal(weight, dict(subject.model.named_parameters())[name])
+
+
+def test_a_model_of_our_own_is_compared_with_untrained_ones() -> None:
+    subject = planted.modular_addition(5, (1,)).subject
+    (control,) = subject.controls_in_turn([7])
+    assert torch.equal(control.model.W_E, build(subject.model.config, seed=7).W_E)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["PyTorch's default", "N(0, 0.02)"])
+def test_untrained_files_of_others_prefer_no_operand_and_have_no_norms(
+    tmp_path: Path, kind: str
+) -> None:
+    """Against mechint's own initialization 18 of 20 did."""
+    yes = [
+        finding.headline
+        for seed in range(10)
+        for name in ("attention", "norms")
+        for finding in probes.run(name, opened(tmp_path, kind, seed), seed=seed).findings
+        if finding.verdict == "yes"
+    ]
+    assert len(yes) <= 2, yes
+
+
+def test_the_comparison_is_named(tmp_path: Path) -> None:
+    subject = opened(tmp_path, "N(0, 0.02)", 3)
+    result = probes.run("norms", subject, null_models=199)
+    assert all("random order" in finding.headline for finding in result.findings)
+    attention = probes.run("attention", subject, untrained=99)
+    assert "random order" in attention.null["operand.largest_preference"].how

@@ -1,0 +1,94 @@
+"""Sentences that other code refuted: each says now what an intervention or a null has shown."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mechint import planted, probes, tasks
+from mechint.subject import Subject
+
+
+def by(subject: Subject, probe: str, **settings: object):
+    return probes.run(probe, subject, **settings)
+
+
+@pytest.fixture(scope="module")
+def all_alike() -> Subject:
+    return planted.modular_addition(23, tuple(range(1, 12))).subject
+
+
+def test_a_flat_spectrum_is_said_of_logits_that_are_nothing_but_frequencies(all_alike) -> None:
+    """By hand: every cosine is the same, their squares add up to one, and without the part of the
+    logits that depends on answer − class alone nothing is answered; half of the frequencies taken
+    out of the embedding are missing in the logits.
+    """
+    result = by(all_alike, "fourier")
+    logits = result.findings[0]
+    assert logits.verdict == "yes" and logits.causal and "all 11" in logits.headline
+    assert result.lead == "It computes with all 11 frequencies alike."
+    cosines = np.array(list(result.metrics["logits.cosine"].values()))
+    assert cosines.max() < 1.2 * cosines.min() and abs(np.square(cosines).sum() - 1) < 0.01
+    values = all_alike.logits().double()
+    values = values - values.mean(1, keepdim=True)
+    answers = all_alike.targets[:, 0]
+    part = torch.zeros_like(values)
+    for difference in range(23):
+        columns = (answers + difference) % 23
+        other = (answers - difference) % 23
+        rows = torch.arange(len(values))
+        part[rows, columns] = (values[rows, columns].mean() + values[rows, other].mean()) / 2
+    without = F.cross_entropy(values - part, answers)
+    assert math.isclose(result.metrics["logits.whole_loss_without"], float(without), rel_tol=1e-6)
+    alone = F.cross_entropy(part, answers)
+    assert math.isclose(result.metrics["logits.whole_loss_alone"], float(alone), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("probe", ["clock-pizza", "progress"])
+def test_a_rule_that_cannot_say_yes_does_not_say_no(all_alike, probe: str) -> None:
+    (finding,) = by(all_alike, probe).findings
+    assert finding.verdict == "unclear" and "flat spectrum" in finding.reason
+
+
+@pytest.mark.parametrize("p", [11, 23])
+def test_a_lookup_table_of_the_same_logits_computes_with_no_frequency(p: int) -> None:
+    subject = planted.lookup_table(tasks.make("modular-arithmetic", p=p)).subject
+    result = by(subject, "fourier")
+    assert result.metrics["logits.whole_share"] > 0.99
+    assert result.findings[0].verdict == ("no" if p > 11 else "unclear")  # 10 halves of 5
+    assert result.lead == "" and by(subject, "clock-pizza").verdict == "unclear"
+
+
+@pytest.mark.parametrize("permutations", [99, 199])
+def test_too_few_permutations_leave_a_planted_clock_unclear(permutations: int) -> None:
+    subject = planted.modular_addition(13, (1, 4, 6), noise=0, seed=1).subject
+    (finding,) = by(subject, "clock-pizza", permutations=permutations).findings
+    assert finding.verdict == "unclear" and "takes 499" in finding.reason
+    assert by(subject, "clock-pizza", permutations=499).verdict == "yes"
+
+
+def test_effect_interval_and_p_of_a_row_are_of_one_statistic() -> None:
+    subject = planted.modular_addition(13, (1, 4, 6), noise=0, seed=1).subject
+    result = by(subject, "clock-pizza")
+    (finding,) = result.findings
+    low, high = (result.metrics[f"gradient_symmetricity.{end}"] for end in ("low", "high"))
+    assert finding.effect is not None and low <= finding.effect.value <= high
+    assert finding.p_value is None and finding.null is None  # of the largest cosine
+    assert any("largest_cosine" in name for name in finding.details)
+
+
+def test_a_part_of_the_loss_is_called_a_part() -> None:
+    """What one of three frequencies alone gives back of the loss is counted by hand."""
+    subject = planted.modular_addition(23, (3, 7, 10)).subject
+    part = by(subject, "progress", keys=(3,))
+    (finding,) = part.findings
+    loss, restricted = part.metrics["loss.all"], part.metrics["restricted_loss.all"]
+    share = (math.log(23) - restricted) / (math.log(23) - loss)
+    assert share < 0.9 and f"{share:.0%}" in finding.headline
+    assert "part of the loss" in finding.headline and part.lead == ""
+    whole = by(subject, "progress")
+    assert "carry the loss" in whole.findings[0].headline and whole.metrics["carried"] > 0.99
