@@ -291,26 +291,32 @@ class Account:
 
 
 def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
-    """A verdict with the share of the logits' variance, or else of the answers, that the best
-    explanation accounts for, where one stands, or nothing in it is false; else the verdict alone.
+    """A verdict with what the best explanation accounts for, where one stands, or nothing in it is
+    false; else the verdict alone.
 
     verdict: "" for the name of the program that the explanation runs.
     audits: their JSON values, best first.
     """
     for audit in audits:
-        logits, standing = audit["unaccounted"].get("logits"), audit["standing"]
-        left = audit["unaccounted"].get("accuracy") if logits is None else logits
-        if left is None or standing not in ("stands", "superfluous", "incomplete"):
+        found, standing = audit.get("accounted"), audit["standing"]
+        if found is None or standing not in ("stands", "superfluous", "unclear", "incomplete"):
             continue
-        whole = standing in ("stands", "superfluous")
-        how = "which explains" if whole else "an incomplete explanation of"
-        end = f", {how} {1 - left:.0%} of its {'answers' if logits is None else 'logits'}."
         name = str(audit["name"])
-        long = len(f"{name}{end}".split()) > MAX_WORDS
-        program = (
-            f"It runs the program {name.partition(':')[0]}" if long else name[0].upper() + name[1:]
-        )
-        return (verdict.rstrip(".") or program) + end
+        program = name[0].upper() + name[1:]
+        share = f"{found['share']:.0%} of its {found['of']}"
+        least = f" (at least {found['at_least']:.0%})"
+        if found["verb"] == "keeps":
+            end = f", which keeps {share} {found['how']}"
+        elif standing == "stands":
+            end = f", which explains {share}"
+        else:
+            end = f", an {standing} explanation of {share}"
+            end = end.replace("an superfluous", "a superfluous")
+        lead = verdict.rstrip(".") or program
+        if len(f"{lead}{end}".split()) > MAX_WORDS and not verdict:
+            lead = f"It runs the program {name.partition(':')[0]}"
+        said = f"{lead}{end}"
+        return f"{said}{least}." if len(f"{said}{least}".split()) <= MAX_WORDS else f"{said}."
     return verdict
 
 

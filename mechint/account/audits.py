@@ -39,10 +39,11 @@ def audit_text(audit: Audit, width: int = 100) -> Text:
     add(standing + (f": {audit.reason}" if audit.reason else ""), STYLES.get(audit.standing, ""))
     if len(audit.claims) > 1:
         for claim in audit.claims:
-            why = f": {claim.reason}" if claim.reason else ""
+            why = f", {claim.known}" if claim.known else ""
+            why += f": {claim.reason}" if claim.reason else ""
             add(f"  {claim.standing:<12} {claim.claim}{why}", STYLES.get(claim.standing, ""))
     for test in audit.tests:
-        if test.kind not in ("partial", "need"):
+        if test.kind not in ("partial", "need", "resolution"):
             add(_line(test), "" if test.standing in ("stands", "untested") else "yellow")
     for line in _blocks(audit):
         add(line)

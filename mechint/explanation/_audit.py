@@ -6,9 +6,10 @@ import dataclasses
 import time
 from typing import Any
 
-from mechint.explanation.checks.attention import link, route
+from mechint.explanation.checks.attention import copied, link, route
 from mechint.explanation.checks.blocks import blocks
 from mechint.explanation.checks.composed import source_tests
+from mechint.explanation.checks.finer import finer
 from mechint.explanation.checks.logits import match, terms
 from mechint.explanation.checks.parts import interchanges, necessity, refills, resample
 from mechint.explanation.claims import explanation_of
@@ -78,6 +79,7 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     tests: list[Test] = [match(bench, fits[one.name], nulls.get(one.name)) for one in reading]
     tests += refills(bench, explanation, fits, nulls)
     tests += interchanges(bench, explanation, fits, nulls)
+    tests += finer(bench, explanation.parts)
     for part in explanation.parts:
         if part.features is None or part.reads:
             tests.append(resample(bench, part))
@@ -87,5 +89,8 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     if explanation.templates is not None:
         tests += terms(bench, explanation.templates, explanation.template_spare)
     tests += [route(bench, one) for one in explanation.routes]
+    if explanation.copies:
+        sources = Sources(bench.subject, bench.judged)
+        tests += [test for one in explanation.copies for test in copied(bench, one, sources)]
     tests += [link(bench, one) for one in explanation.links]
     return judge(bench, explanation, tests)

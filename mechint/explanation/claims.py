@@ -7,28 +7,54 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explanation.explanation import Explanation
-from mechint.explanation.parts import AT, Part, Products, Route, Values
+from mechint.explanation.parts import AT, Copy, Part, Products, Route, Values
 from mechint.interventions import Site
 from mechint.subject import Subject
 from mechint.subject.components import site_of
-from mechint.task import Program
+from mechint.task import Program, rng
+
+SPREAD = 65_521
+"""Random values of a variable in the null of a part, a prime."""
 
 
-def _among(choose: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Values], Tensor]:
-    """A choice among the tokens, the last one left out where it is a marker, the same in all."""
+def structural(tokens: Int[Tensor, "n pos"]) -> Int[Tensor, " token"]:
+    """Tokens that stand equally often in every input, such as separators and markers, where others
+    do not: they are no operands.
+
+    >>> structural(torch.tensor([[9, 3, 8], [9, 5, 8]])).tolist()
+    [8, 9]
+    """
+    counts = torch.nn.functional.one_hot(tokens.cpu()).sum(1)
+    alike = ((counts == counts[0]).all(0) & (counts[0] > 0)).nonzero().flatten()
+    return alike[: 0 if len(alike) == int((counts > 0).any(0).sum()) else None]
+
+
+def operands(tokens: Int[Tensor, "n pos"]) -> Bool[Tensor, "n pos"]:
+    """Positions whose tokens vary over the inputs, in number or in kind."""
+    return ~torch.isin(tokens, structural(tokens).to(tokens.device))
+
+
+def _ranked(place: int, descending: bool) -> Callable[[Tensor, Values], Tensor]:
+    """The operand that stands at a place of their order by token number; of equal ones the first.
+
+    Where an input has fewer operands it is the last of these.
+    """
 
     def key(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
-        marked = bool((tokens[:, -1] == tokens[0, -1]).all())
-        return choose(tokens[:, :-1] if marked else tokens)
+        there = operands(tokens)
+        end = -1 if descending else int(tokens.max()) + 1
+        order = torch.where(there, tokens, end).argsort(dim=1, descending=descending, stable=True)
+        at = (there.sum(1) - 1).clamp(min=0, max=place)
+        return order.gather(1, at[:, None])[:, 0]
 
     return key
 
@@ -63,15 +89,16 @@ def _after_earlier_pair(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Ten
 
 
 KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
-    "largest token": _among(lambda tokens: tokens.argmax(1)),
-    "smallest token": _among(lambda tokens: tokens.argmin(1)),
-    "second largest token": _among(lambda tokens: tokens.argsort(1)[:, -2]),
+    "largest token": _ranked(0, descending=True),
+    "smallest token": _ranked(0, descending=False),
+    "second largest token": _ranked(1, descending=True),
     "first token": lambda tokens, values: torch.zeros_like(tokens[:, 0]),
     "previous token": lambda tokens, values: torch.full_like(tokens[:, 0], tokens.shape[1] - 2),
     "token after an earlier equal one": _after_earlier,
     "token after an earlier equal pair": _after_earlier_pair,
 }
-"""What a head may be said to attend to from the answer, in words."""
+"""What a head may be said to attend to from the answer, in words: largest and smallest are meant
+of operands, by token number."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +114,10 @@ class ClaimSite:
         if to not in KEYS:
             raise UnknownNameError.of("key", to, KEYS)
         return Route(f"attends to the {to}", self.where.layer, self.where.units, KEYS[to])
+
+    def copies(self, key: str) -> Copy:
+        """These heads bring the token at a key of `KEYS`, which is the answer."""
+        return Copy(self.attends(key))
 
     def holds(self, variable: str) -> Claimed:
         """The site holds a variable of the task's program."""
@@ -137,7 +168,7 @@ def site(text: str) -> ClaimSite:
     return ClaimSite(site_of(text))
 
 
-def parse_claim(text: str) -> Route | Claimed:
+def parse_claim(text: str) -> Route | Copy | Claimed:
     """A claim from one line: "L0H1 attends largest token", "L0 resid_post @ answer holds carry_0".
 
     >>> str(parse_claim("L0H1 attends largest token"))
@@ -146,15 +177,17 @@ def parse_claim(text: str) -> Route | Claimed:
     Raises:
         ParameterError: it is neither.
     """
-    match = re.fullmatch(r"(.+?) (attends|holds?)(?: to)?(?: the)? (.+)", text.strip())
+    match = re.fullmatch(r"(.+?) (attends|cop(?:y|ies)|holds?)(?: to)?(?: the)? (.+)", text.strip())
     if match is None:
         raise ParameterError(
-            f"claim {text!r}: expected 'L0H1 attends largest token' or "
-            "'L0 resid_post @ answer holds VARIABLE'"
+            f"claim {text!r}: expected 'L0H1 attends largest token', 'L0H1 copies largest token' "
+            "or 'L0 resid_post @ answer holds VARIABLE'"
         )
     where = site_of(match[1])
     if match[2] == "attends":
         return ClaimSite(where).attends(match[3])
+    if match[2].startswith("cop"):
+        return ClaimSite(where).copies(match[3])
     return ClaimSite(where).holds(match[3])
 
 
@@ -165,8 +198,7 @@ def explanation_of(subject: Subject, claimed: Sequence[Any]) -> Explanation:
     program = None if subject.task is None else subject.task.own_program
     if program is None:
         raise NotApplicableError(f"{subject.describe()}: its task states no program to explain by")
-    parts: list[Part] = []
-    routes: list[Route] = []
+    parts, routes, copies = list[Part](), list[Route](), list[Copy]()
     for one in claimed:
         if isinstance(one, Claimed):
             parts.append(one.part(program))
@@ -174,7 +206,47 @@ def explanation_of(subject: Subject, claimed: Sequence[Any]) -> Explanation:
             parts.append(one)
         elif isinstance(one, Route):
             routes.append(one)
+        elif isinstance(one, Copy):
+            routes.append(one.route)
+            copies.append(one)
         else:
             raise ParameterError(f"claim {one!r}: expected an Explanation, Part, Route or claim")
-    name = "; ".join([*map(str, parts), *map(str, routes)])
-    return Explanation(name, program, tuple(parts), tuple(routes))
+    name = "; ".join(map(str, [*parts, *routes, *copies]))
+    return Explanation(
+        name,
+        program,
+        tuple(parts),
+        tuple(routes),
+        spare=lambda sample: permuted(program, parts, sample),
+        notes=markers(subject) if routes else (),
+        copies=tuple(copies),
+    )
+
+
+def markers(subject: Subject) -> tuple[str, ...]:
+    """A note on the tokens that are no operands, where there are any."""
+    found = structural(subject.data.tokens).tolist()
+    names = [subject.task.vocabulary.tokens[one] for one in found] if subject.task else found
+    return (f"keys are among operands, not {', '.join(map(str, names))}",) if found else ()
+
+
+def permuted(program: Program, parts: Sequence[Part], sample: int) -> Explanation:
+    """The same parts, with a random value of the variable for all that the program computes: the
+    null of parts by one feature per value, fitted as hard.
+    """
+
+    def features(part: Part) -> Part:
+        if part.features is None or len(part.variables) != 1:
+            return part
+        n = program.variables[part.variables[0]].n_values
+        draw = rng("explain permuted", part.name, sample)
+        table = torch.from_numpy(draw.integers(0, n, SPREAD))
+        mixed = torch.from_numpy(draw.integers(1, 1 << 31, (len(program.steps), 1)))
+
+        def made(values: Values) -> Float[Tensor, "example value"]:
+            every = torch.stack([values[step.name].cpu() for step in program.steps])
+            return torch.nn.functional.one_hot(table[(every * mixed).sum(0) % SPREAD], n).double()
+
+        return replace(part, features=made)
+
+    return Explanation("spare", program, tuple(map(features, parts)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mechint.explanation.code import written
-from mechint.explanation.parts import Features, Link, Part, Route, Templates
+from mechint.explanation.parts import Copy, Features, Link, Part, Route, Templates
 from mechint.task import Program
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ class Explanation:
     alike for all blocks of one width. notes: what a reader is told besides. links: how two depths
     hang together. templates: terms of which the logits are sums, with one fitted constant each, and
     `terms` in words; template_spare: as many other terms, for the null. needs: variables each of
-    which has to have a site, for the explanation to be one of the whole program. over_sources: the
-    same program over the sources of the answer, by whose tests it is then judged.
+    which has to have a site, for the explanation to be one of the whole program. copies: routes
+    whose token is said to be the answer. over_sources: the same program over the sources of the
+    answer, by whose tests it is then judged.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Explanation:
     terms: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     over_sources: SourceProgram | None = None
+    copies: tuple[Copy, ...] = ()
 
     @property
     def inputs(self) -> list[str]:
@@ -78,7 +80,7 @@ class Explanation:
 
 def program_text(explanation: Explanation) -> str:
     """One line a variable that a part holds, with what it follows from and where it lives, one a
-    term of the logits, and one a route to a key or link.
+    term of the logits, and one a route to a key, copy or link.
     """
     if explanation.over_sources is not None:
         source = explanation.over_sources
@@ -94,4 +96,5 @@ def program_text(explanation: Explanation) -> str:
                 blocks = f", by {', '.join(part.blocks)}" if part.blocks else ""
                 lines.append(f"    at {part.site}{blocks}")
     routes = [one for one in explanation.routes if one.key is not None]
-    return "\n".join([*lines, *map(str, explanation.links), *map(str, routes)])
+    more = (*explanation.links, *routes, *explanation.copies)
+    return "\n".join([*lines, *map(str, more)])

@@ -90,6 +90,19 @@ class Route:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """A claim about a route: the answer is the token at its key, brought by its heads, so that the
+    answer moves where the key is moved.
+    """
+
+    route: Route
+
+    def __str__(self) -> str:
+        heads = ", ".join(f"L{self.route.layer}H{head}" for head in self.route.heads)
+        return f"{heads} brings the answer, the token there"
+
+
+@dataclass(frozen=True)
 class Link:
     """A claim about two depths: `heads` of `layer` write a tag at every position, by which later
     heads find the position `key`, whose token is the answer.

@@ -302,3 +302,36 @@ class Need(Test):
             "rank_p": None if self.rank is None else self.rank.p_value,
             "spare": 0 if self.rank is None else self.rank.samples,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolution(Test):
+    """What a variable is known up to: how many of its values the answers tell apart.
+
+    modulus: the number modulo which the values are known, where they are known so.
+    """
+
+    form: ClassVar[str] = "resolution"
+    told: int
+    values: int
+    modulus: int | None = None
+
+    @property
+    def value(self) -> float:
+        return float(self.told)
+
+    @property
+    def n(self) -> int:
+        return self.values
+
+    @property
+    def known(self) -> str:
+        """What the variable is known up to, in words; "" where all its values are."""
+        if self.told == self.values:
+            return ""
+        if self.modulus is not None:
+            return f"up to mod {self.modulus}"
+        return f"up to {self.told} classes of its {self.values} values"
+
+    def numbers(self) -> Mapping[str, Any]:
+        return {"told_apart": self.told, "values": self.values, "modulus": self.modulus}

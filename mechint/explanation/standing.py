@@ -10,22 +10,42 @@ from typing import Any
 from mechint.explanation.checks.logits import TERMS
 from mechint.explanation.explanation import Explanation, program_text
 from mechint.explanation.measure import Bench
-from mechint.explanation.records import Determination, Need, Share, Test
+from mechint.explanation.records import Determination, Need, Resolution, Share, Test
 from mechint.system.jsonable import to_jsonable
 
 ORDER = ("stands", "superfluous", "unclear", "incomplete", "wrong", "untested", "refused")
 """Standings of explanations, best first; their meaning: `mechint.decide.words.STANDINGS`."""
-KEPT = ("refill", "interchange", "route", "agreement", "coverage", "composed")
+KEPT = ("refill", "interchange", "route", "copied", "agreement", "coverage", "composed")
 """Tests whose shares say how much of the answers an explanation accounts for."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The standing of one claim: stands, incomplete, wrong, unclear or untested, and the reason."""
+    """The standing of one claim: stands, incomplete, wrong, unclear or untested, and the reason.
+
+    known: what its variable is known up to, in words; "" where all its values are.
+    """
 
     claim: str
     standing: str
     reason: str = ""
+    known: str = ""
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """The share that an explanation accounts for, in the words that its tests bear out.
+
+    verb: "explains" of a program that computes what is counted, "keeps" of the rest; of: what is
+    counted; how: under what, of what is kept. share, at_least: above chance, and the lower end of
+    its interval.
+    """
+
+    verb: str
+    of: str
+    share: float
+    at_least: float
+    how: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,16 +81,42 @@ class Audit:
         return (max if below else min)(values, default=math.nan)
 
     @property
-    def rank(self) -> tuple[int, float]:
-        """Place in a list of audits: standing first, then what is left of logits and accuracy."""
+    def rank(self) -> tuple[int, bool, float]:
+        """Place in a list of audits: standing first, then programs that compute what is counted,
+        then what is left of logits and accuracy.
+        """
         left = {"logits": 1.0, "accuracy": 1.0, **self.unaccounted}
-        return ORDER.index(self.standing), left["logits"] + left["accuracy"]
+        computes = self.accounted is not None and self.accounted.verb == "explains"
+        return ORDER.index(self.standing), not computes, left["logits"] + left["accuracy"]
+
+    @property
+    def accounted(self) -> Accounted | None:
+        """The share that a headline may name; None where nothing was measured."""
+        logits = [t for t in self.tests if isinstance(t, Determination) and t.kind == "match"]
+        logits = [t for t in logits if t.decision.verdict != "untested"]
+        if logits:
+            worst = min(logits, key=lambda one: one.value)
+            return Accounted("explains", "logits", worst.value, worst.found.low)
+        shares = [t for t in self.tests if isinstance(t, Share) and t.of and not math.isnan(t.kept)]
+        for kinds, verb, how in (
+            (("copied", "agreement", "coverage", "composed"), "explains", ""),
+            (("interchange",), "keeps", "under interchange of"),
+            (("route",), "keeps", "with this attention alone"),
+        ):
+            if not any(one.kind in kinds for one in shares):
+                continue
+            also = ("route",) if verb == "explains" else ()
+            worst = min((t for t in shares if t.kind in (*kinds, *also)), key=lambda one: one.kept)
+            named = ", ".join(dict.fromkeys(n for p in self.explanation.parts for n in p.variables))
+            how = f"{how} {named}" if verb == "keeps" and kinds == ("interchange",) else how
+            return Accounted(verb, "answers", worst.kept, max(worst.kept_at_least, 0.0), how)
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         return {
             "family": self.explanation.family,
-            "name": self.explanation.name,
+            "name": str(self.explanation.name),
             "standing": self.standing,
             "reason": self.reason,
             "program": "\n".join([program_text(self.explanation), *self._attention()]),
@@ -86,6 +132,7 @@ class Audit:
             "n": self.n,
             "unaccounted": self.unaccounted,
             "unaccounted_at_most": self.at_most,
+            "accounted": None if self.accounted is None else vars(self.accounted),
             "missing": list(self.missing),
             "notes": list(self.explanation.notes),
             "superfluous": list(self.superfluous),
@@ -128,7 +175,8 @@ def claims_of(explanation: Explanation) -> list[str]:
     """What an explanation claims: its parts, routes to a key, links, and terms."""
     routes = [str(one) for one in explanation.routes if one.key is not None]
     terms = [TERMS] if explanation.templates is not None else []
-    return [*map(str, explanation.parts), *routes, *map(str, explanation.links), *terms]
+    more = [*map(str, explanation.copies), *map(str, explanation.links)]
+    return [*map(str, explanation.parts), *routes, *more, *terms]
 
 
 def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
@@ -137,16 +185,20 @@ def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
     A block that is not needed speaks against the explanation, not against its part.
     """
     own = [one for one in tests if claim in one.of]
+    finer = [one for one in own if isinstance(one, Resolution)]
+    known = next((one.known for one in finer), "")
+    own = [one for one in own if not isinstance(one, Resolution)]
     idle = {one.target for one in needless(own)}
     own = [one for one in own if not isinstance(one, Need)]
     own = [one for one in own if not one.refutes or one.decision.verdict == "no"]
     own = [one for one in own if not (one.kind == "partial" and one.target in idle)]
-    for name in ("wrong", "incomplete", "unclear"):
-        for one in own:
+    finer = [one for one in finer if one.decision.verdict == "untested"]
+    for name, tests in (("wrong", own), ("incomplete", own), ("untested", finer), ("unclear", own)):
+        for one in tests:
             if one.standing == name:
-                return Standing(claim, name, one.reason)
+                return Standing(claim, name, one.reason, known)
     if any(one.standing == "stands" for one in own):
-        return Standing(claim, "stands")
+        return Standing(claim, "stands", "", known)
     untested = [one.reason for one in own if one.standing == "untested"]
     return Standing(claim, "untested", next(iter(untested), "no test of it could fail"))
 

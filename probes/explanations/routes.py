@@ -1,4 +1,4 @@
-"""Routes and copies: heads that attend to one key, and answers read off it."""
+"""Routes and copies: heads that attend to one key, and answers that are the token there."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from typing import ClassVar
 
 import torch
 
-from mechint.explanation import Explanation, Family, Part, Route
-from mechint.explanation.claims import KEYS, one_hot
+from mechint.explanation import Explanation, Family, Route
+from mechint.explanation.claims import KEYS, markers
 from mechint.explanation.measure import Bench
-from mechint.interventions import Site
+from mechint.explanation.parts import Copy
 from mechint.subject import Subject
 
 MIN_MASS = 0.5
 """Mean attention on a key from which a head is said to attend to it."""
-MAX_VALUES = 128
+COPIED = 0.5
+"""Share of the model's answers that have to be the token at a key, for a copy to be proposed."""
 
 
 class Routes(Family):
-    """Do heads attend from the answer to one key, whose token the answer is read from?"""
+    """Do heads attend from the answer to one key, and is the token there the answer?
+
+    The answer is said to be copied where it mostly is the token there; the audit moves the key.
+    """
 
     name: ClassVar[str] = "routes"
 
     def applies(self, subject: Subject) -> bool:
+        needed = {f"blocks.0.attn.hook_{name}" for name in ("pattern", "z", "v")}
         return (
-            "blocks.0.attn.hook_pattern" in subject.hooks
+            needed <= subject.hooks
             and subject.data.tokens.shape[1] >= 4
             and subject.data.lengths is None
         )
@@ -35,25 +40,28 @@ class Routes(Family):
         at = bench.subject.answer_positions[bench.fitted]
         if not bool((at == tokens.shape[1] - 1).all()):
             return
-        routes: list[Route] = []
+        seen = set[tuple[int, tuple[int, ...]]]()
+        answers = bench.own_logits[bench.fitted].argmax(1)
         for layer in range(bench.subject.n_layers):
             pattern = bench.subject.activation(f"blocks.{layer}.attn.hook_pattern", "answer")
             pattern = pattern[bench.fitted]  # (example, head, key)
             for words, key in KEYS.items():
                 keys = key(tokens, values)
                 heads = tuple((mean_mass(pattern, keys) >= MIN_MASS).nonzero().flatten().tolist())
-                if heads and not any(r.layer == layer and r.heads == heads for r in routes):
-                    routes.append(Route(f"attends to the {words}", layer, heads, key))
-        names = [name for name in bench.program.answers[-1] if name is not None]
-        if not routes or len(names) != 1:
-            return
-        n_values = bench.program.variables[names[0]].n_values
-        parts: tuple[Part, ...] = ()
-        if n_values <= MAX_VALUES:
-            site = Site(f"blocks.{bench.subject.n_layers - 1}.hook_resid_post", "answer")
-            parts = (Part(names[0], site, (names[0],), one_hot(names[0], n_values), reads=True),)
-        for route in routes:
-            yield Explanation(f"copy: {route}", bench.program, parts, (route,), self.name)
+                if not heads or (layer, heads) in seen:
+                    continue
+                seen.add((layer, heads))
+                route = Route(f"attends to the {words}", layer, heads, key)
+                there = tokens.gather(1, keys[:, None])[:, 0].cpu()
+                copies = bool((there == answers).double().mean() >= COPIED)
+                yield Explanation(
+                    f"{'copy: ' * copies}{route}",
+                    bench.program,
+                    routes=(route,),
+                    family=self.name,
+                    notes=markers(bench.subject),
+                    copies=(Copy(route),) if copies else (),
+                )
 
 
 def mean_mass(pattern: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:

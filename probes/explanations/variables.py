@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from mechint.explanation import Audit, Explanation, Family, Part
-from mechint.explanation.claims import one_hot
+from mechint.explanation.checks.finer import resolution, told_apart
+from mechint.explanation.claims import one_hot, permuted
 from mechint.explanation.measure import Bench
-from mechint.explanation.parts import Values
 from mechint.interventions import Site
 from mechint.interventions.sites import Position
 from mechint.subject import Subject
-from mechint.task import Step, rng
+from mechint.task import Step
 
 MAX_VALUES, MAX_VARIABLES = 64, 12
 """Values of a variable, and variables, that are searched at most."""
@@ -28,8 +24,6 @@ SPARE = 2.0
 """Standard errors of a share of the searched pairs above that share."""
 MIN_CHANGED, MIN_PAIRS = 16, 64
 """Pairs whose answer changes, and pairs in all, on which a variable is searched at least."""
-SPREAD = 65_521
-"""Random values of a variable in the null, a prime."""
 MAX_POSITIONS = 8
 """Positions up to which every one is searched, and not the answer alone."""
 
@@ -77,6 +71,9 @@ class Variables(Family):
         """The site of each variable that has one, and a note for each that has none."""
         inner, parts, notes = bench.inner(), list[Part](), list[str]()
         for name in names:
+            if name not in bench.answers and (told := only_the_answer(inner, name)):
+                notes.append(f"{name}: {told}")
+                continue
             scores = list(searched(inner, name))
             if (held := chosen(scores, FOUND * inner.accuracy)) is not None:
                 parts.append(held)
@@ -91,10 +88,22 @@ class Variables(Family):
             bench.program,
             tuple(parts),
             family=self.name,
-            spare=lambda sample: permuted(bench, parts, sample),
+            spare=lambda sample: permuted(bench.program, parts, sample),
             notes=tuple(notes),
             needs=needed(bench),
         )
+
+
+def only_the_answer(bench: Bench, name: str) -> str:
+    """The reason for which the answers tell no more of a variable than themselves; "" where they
+    do.
+    """
+    step = bench.program.variables[name]
+    part = Part(
+        name, Site("blocks.0.hook_resid_post", "answer"), (name,), one_hot(name, step.n_values)
+    )
+    found = resolution(bench, part, told_apart(bench, name))
+    return found.decision.reason
 
 
 @dataclass(frozen=True)
@@ -139,9 +148,9 @@ def is_derived(step: Step) -> bool:
 
 
 def candidates(bench: Bench, name: str) -> Iterator[Part]:
-    """Parts that may hold a variable: layer by layer heads, whole, then the residual stream by one
-    feature per value, or, of one token, the MLP, whole; at the answer first, and at every position
-    where there are few.
+    """Parts that may hold a variable: layer by layer heads, whole, all heads together by one feature
+    per value, then the residual stream by the same, or, of one token, the MLP, whole; at the answer
+    first, and at every position where there are few.
     """
     subject, step = bench.subject, bench.program.variables[name]
     ctx = subject.data.tokens.shape[1]
@@ -152,6 +161,8 @@ def candidates(bench: Bench, name: str) -> Iterator[Part]:
             for head in range(subject.model_description.n_heads or 0):
                 for place in places:
                     yield Part(name, Site.of("head", layer, place, (head,)), (name,))
+            if is_derived(step) or (subject.model_description.n_heads or 0) > 1:
+                yield Part(name, Site.of("attention", layer, "answer"), (name,), features)
         for place in places:
             if is_derived(step):
                 yield Part(name, Site(f"blocks.{layer}.hook_resid_post", place), (name,), features)
@@ -178,23 +189,3 @@ def searched(bench: Bench, name: str) -> Iterator[Score]:
         )
         right = bench.right(bench.logits(base, [edit]), bench.labels(new))
         yield Score(part, float(right[changed].double().mean()), int(changed.sum()))
-
-
-def permuted(bench: Bench, parts: list[Part], sample: int) -> Explanation:
-    """The same parts, with a random value of the variable for all that the program computes."""
-
-    def features(part: Part) -> Part:
-        if part.features is None:
-            return part
-        n = bench.program.variables[part.name].n_values
-        draw = rng("explain permuted", part.name, sample)
-        table = torch.from_numpy(draw.integers(0, n, SPREAD))
-        mixed = torch.from_numpy(draw.integers(1, 1 << 31, (len(bench.program.steps), 1)))
-
-        def made(values: Values) -> Float[Tensor, "example value"]:
-            every = torch.stack([values[step.name].cpu() for step in bench.program.steps])
-            return torch.nn.functional.one_hot(table[(every * mixed).sum(0) % SPREAD], n).double()
-
-        return replace(part, features=made)
-
-    return Explanation("spare", bench.program, tuple(map(features, parts)))

@@ -6,15 +6,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.decide import Bound
-from mechint.explanation.measure import Bench, moved_tag
-from mechint.explanation.parts import Link, Route
+from mechint.decide import Bound, Evidence, Skill
+from mechint.explanation.claims import operands
+from mechint.explanation.measure import Bench, constant, counted_share, moved_tag
+from mechint.explanation.parts import Copy, Link, Route
 from mechint.explanation.records import Share
+from mechint.explanation.sources import Sources, moved_key
 from mechint.interventions import Replace, Site
 from mechint.task import rng
 
 MOVED, MOVED_NULL = Bound(0.8), Bound(0.05, "below")
 """Share of answers that have to follow a tag that is moved, and that may follow a wrong one."""
+FOLLOWS, STAYS = Bound(0.75), Bound(0.1, "below")
+"""Share of answers that have to become the token of a moved key, and that may stay."""
 
 
 def route(bench: Bench, claim: Route) -> Share:
@@ -60,6 +64,36 @@ def link(bench: Bench, claim: Link) -> Share:
         null=null,
         null_bound=MOVED_NULL,
     )
+
+
+def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:
+    """The share of the model's answers that are the token at the key; and where the heads are made
+    to attend to another operand, of those that become its token, beside those that stay.
+    """
+    tokens, at = sources.tokens, bench.at_answer(bench.judged)
+    assert claim.route.key is not None
+    keys = claim.route.key(tokens, at).cpu()
+    there = tokens.gather(1, keys[:, None])[:, 0]
+    skill = Skill(1.0, constant(sources.own[:, None]), len(tokens))
+    found = counted_share(there == sources.own)
+    heads = [f"L{claim.route.layer}H{head}" for head in claim.route.heads]
+    moved = moved_key(
+        sources, heads, keys, operands(tokens), lambda at: tokens.gather(1, at[:, None])[:, 0]
+    )
+    of = (str(claim),)
+    return [
+        Share.judged("copied", "the token at the key", of, found, skill),
+        Share.judged(
+            "moved key",
+            ", ".join(heads),
+            of,
+            Evidence.share(moved.hits, moved.n),
+            skill,
+            bound=FOLLOWS,
+            null=Evidence.share(moved.null_hits or 0, moved.null_n),
+            null_bound=STAYS,
+        ),
+    ]
 
 
 def other_keys(bench: Bench, keys: Int[Tensor, " n"], at: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
