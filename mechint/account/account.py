@@ -303,8 +303,8 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
             continue
         name = str(audit["name"])
         program = name[0].upper() + name[1:]
-        share = f"{found['share']:.0%} of its {found['of']}"
-        least = f" (at least {found['at_least']:.0%})"
+        least = f"(≥{found['at_least']:.0%}) "
+        share = f"{found['share']:.0%} {least}of its {found['of']}"
         if found["verb"] == "keeps":
             end = f", which keeps {share} {found['how']}"
         elif standing == "stands":
@@ -313,10 +313,10 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
             end = f", an {standing} explanation of {share}"
             end = end.replace("an superfluous", "a superfluous")
         lead = verdict.rstrip(".") or program
-        if len(f"{lead}{end}".split()) > MAX_WORDS and not verdict:
+        if len(f"{lead}{end}".split()) > MAX_WORDS + 1 and not verdict:
             lead = f"It runs the program {name.partition(':')[0]}"
-        said = f"{lead}{end}"
-        return f"{said}{least}." if len(f"{said}{least}".split()) <= MAX_WORDS else f"{said}."
+        said = f"{lead}{end}."
+        return said if len(said.split()) <= MAX_WORDS else said.replace(least, "")
     return verdict
 
 

@@ -29,6 +29,7 @@ NEEDED = {
     "standing": str,
     "program": str,
     "unaccounted": dict,
+    "accounted": dict | None,
     "tests": list,
     "missing": list,
     "notes": list,
@@ -122,7 +123,11 @@ def kept_audits(
 
 
 def _is_whole(audit: Any) -> bool:
-    shares = audit["unaccounted"].values()
+    shares = [*audit["unaccounted"].values()]
+    if (named := audit["accounted"]) is not None:
+        shares += [named["share"], named["at_least"]]
+        if not all(isinstance(named[name], str) for name in ("verb", "of", "how")):
+            return False
     return all(isinstance(audit[name], kind) for name, kind in NEEDED.items()) and all(
         isinstance(one, int | float) for one in shares
     )

@@ -148,9 +148,9 @@ def is_derived(step: Step) -> bool:
 
 
 def candidates(bench: Bench, name: str) -> Iterator[Part]:
-    """Parts that may hold a variable: layer by layer heads, whole, all heads together by one feature
-    per value, then the residual stream by the same, or, of one token, the MLP, whole; at the answer
-    first, and at every position where there are few.
+    """Parts that may hold a variable: layer by layer heads, whole, all heads together by one
+    feature per value, then the residual stream by the same, or, of one token, the MLP, whole; at
+    the answer first, and at every position where there are few.
     """
     subject, step = bench.subject, bench.program.variables[name]
     ctx = subject.data.tokens.shape[1]

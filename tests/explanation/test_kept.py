@@ -32,6 +32,7 @@ AUDIT = {
     "program": "x",
     "parts": [],
     "unaccounted": {"logits": 0.001, "accuracy": 0.0},
+    "accounted": {"verb": "explains", "of": "logits", "share": 0.999, "at_least": 0.99, "how": ""},
     "tests": [],
     "missing": [],
     "superfluous": [],

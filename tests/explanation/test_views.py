@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -14,8 +15,10 @@ from mechint import planted, registry
 from mechint.account import explained
 from mechint.account.analysis import analyze
 from mechint.cli import main
+from mechint.decide import Evidence
 from mechint.explanation import Audit, Explanation, Part, explain
 from mechint.explanation.explanation import program_text
+from mechint.explanation.records import Determination
 from mechint.explanation.table import steps_lines
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
@@ -30,15 +33,21 @@ def addition() -> Subject:
 
 
 def audited(standing: str, logits: float | None) -> Audit:
-    left = {} if logits is None else {"logits": logits, "accuracy": 0.0}
-    return Audit(Explanation("e", addition().task.own_program), standing, unaccounted=left)  # type: ignore[union-attr, arg-type]
+    errors = np.full(400, logits or 0.0)
+    found = Evidence.determination(errors, np.ones(400))
+    match = Determination.judged("match", "answer", ("answer",), found)
+    tests = () if logits is None else (match,)
+    return Audit(Explanation("e", addition().task.own_program), standing, tests)  # type: ignore[union-attr, arg-type]
 
 
 @pytest.mark.parametrize(
     ("audits", "ending"),
     [
-        ([audited("stands", 0.034)], ", which explains 97% of its logits."),
-        ([audited("incomplete", 0.2)], ", an incomplete explanation of 80% of its logits."),
+        ([audited("stands", 0.034)], ", which explains 97% (≥97%) of its logits."),
+        (
+            [audited("incomplete", 0.2)],
+            ", an incomplete explanation of 80% (≥80%) of its logits.",
+        ),
         ([audited("wrong", 0.2)], "."),
         ([audited("refused", None), audited("wrong", 0.1)], "."),
         ([], "."),
@@ -56,7 +65,7 @@ def test_the_verdict_of_an_account_says_what_the_audit_left() -> None:
     audits = explain(subject, family="frequencies")
     found = account.explained(audits)
     share = 1 - audits[0].unaccounted["logits"]
-    assert found.verdict == f"{account.verdict[:-1]}, which explains {share:.0%} of its logits."
+    assert f"{account.verdict[:-1]}, which explains {share:.0%} (≥" in found.verdict
     assert len(found.verdict.split()) <= 15
     control = subject.untrained(0)
     silent = analyze(control, "fourier")
@@ -138,7 +147,7 @@ def test_the_verdict_and_the_report_of_a_run_begin_with_the_audits_that_it_keeps
     best = made["audits"][0]
     assert best["standing"] in ("stands", "superfluous", "incomplete")
     assert verdict() == explained(plain, [best]) != plain
-    assert f"{1 - best['unaccounted']['logits']:.0%} of its logits." in verdict()
+    assert f"explains {1 - best['unaccounted']['logits']:.0%} (≥" in verdict()
     shown = page.read_text()
     assert shown.index('<section id="explanation">') < shown.index('id="fourier"')
     assert all(f"x token 0{end}" in shown for end in (":", "")) and best["name"] in shown
@@ -158,9 +167,9 @@ def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
     account = analyze(subject)
     best = explain(subject)[0]
     assert account.leading is None and best.standing == "stands" and "largest token" in str(best)
-    share = 1 - best.unaccounted["logits"]
+    share = 1 - best.unaccounted["accuracy"]
     name = best.explanation.name.lower()
-    assert account.verdict.lower() == f"{name}, which explains {share:.0%} of its logits."
+    assert account.verdict.lower().startswith(f"{name}, which explains {share:.0%}")
     (told,) = json.loads(
         CliRunner().invoke(main, ["analyze", str(MODELS / "maximum.pt"), "--json"]).stdout
     )["accounts"]
@@ -169,9 +178,20 @@ def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
 
 @pytest.mark.full
 def test_a_long_program_is_named_shortly() -> None:
+    name = f"copy: L0H0 {' '.join(['far'] * 12)}"
+    found = replace(
+        audited("stands", 0.1),
+        explanation=Explanation(name, audited("stands", 0.1).explanation.program),
+    )
+    told = explained("", [found.to_dict()])
+    assert told == "It runs the program copy, which explains 90% (≥90%) of its logits."
+
+
+@pytest.mark.full
+def test_a_variable_that_only_names_the_answer_is_not_explained() -> None:
+    """Of the sum at the last layer of the example the answers tell the digit, and no more."""
     account = analyze(mechint.load(MODELS / "digits.pt"))
-    assert account.verdict.startswith("It runs the program ripple, which explains 9")
-    assert len(account.verdict.split()) <= 15
+    assert "sum_0" not in account.verdict
 
 
 def test_an_explanation_joins_only_the_lead_of_its_own_mechanism() -> None:
