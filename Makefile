@@ -113,8 +113,8 @@ gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept 
 	$(BIN)/python docs/site/measure.py probes
 	$(BIN)/python docs/site/measure.py examples
 
-notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/
-	$(BIN)/python -W error docs/site/notebooks.py examples/*.py --out notebooks
+notebooks: $(STAMP)  ## the examples, as notebooks too, in notebooks/
+	$(BIN)/python -W error -m mechint examples notebooks --force
 
 studies: $(STAMP)  ## the five papers at size laptop (about two hours on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop --yes || true; done

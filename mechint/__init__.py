@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.probe.results import Table as Table
     from mechint.run_table import Runs as Runs
     from mechint.run_table import runs as runs
+    from mechint.shipped import example as example
     from mechint.studies import Study as Study
     from mechint.studies import reproduce as reproduce
     from mechint.subject import Subject as Subject
@@ -75,6 +76,7 @@ _MODULES = {
     "mechint.run_table": "runs Runs",
     "mechint.studies": "reproduce Study",
     "mechint.calibration": "calibrate",
+    "mechint.shipped": "example",
     "mechint.subject": "Subject",
     "mechint.task": (
         "Task FiniteTask GeneratedTask Batch Output Program Step Variable "

@@ -6,18 +6,17 @@ Presets are replaced by smaller ones, so that scripts that train take seconds.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from mechint.registry import TASKS
+from mechint.shipped import write_notebooks
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 Run = Callable[..., dict[str, Any]]
@@ -101,19 +100,8 @@ ABOVE_CHANCE = 0.08
 """Accuracy by which a control may exceed chance: what few held-out examples scatter."""
 
 
-@pytest.fixture(scope="module")
-def notebooks() -> ModuleType:
-    path = EXAMPLES.parent / "docs" / "site" / "notebooks.py"
-    spec = importlib.util.spec_from_file_location("notebooks", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["notebooks"] = module  # its dataclass asks for it
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notebooks: ModuleType) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the notebook of a script in the fresh folder where it lies, with small presets; the names
     that it leaves.
     """
@@ -123,7 +111,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notebooks: ModuleType) 
     def call(name: str, *arguments: str) -> dict[str, Any]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", [name, *arguments])
-        (made,) = notebooks.write_notebooks([EXAMPLES / f"{name}.py"], tmp_path)
+        (made,) = write_notebooks([EXAMPLES / f"{name}.py"], tmp_path)
         names: dict[str, Any] = {"__name__": "__main__"}
         for cell in json.loads(made.read_text())["cells"]:
             if cell["cell_type"] == "code":
@@ -335,8 +323,8 @@ def test_the_transformer_lens_tutorial_finds_the_induction_head(run: Run) -> Non
 
 
 @pytest.mark.full
-def test_jupyter_runs_a_notebook_in_its_own_folder(tmp_path: Path, notebooks: ModuleType) -> None:
-    (made,) = notebooks.write_notebooks([EXAMPLES / "circuits.py"], tmp_path / "notebooks")
+def test_jupyter_runs_a_notebook_in_its_own_folder(tmp_path: Path) -> None:
+    (made,) = write_notebooks([EXAMPLES / "circuits.py"], tmp_path / "notebooks")
     command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--stdout"]
     done = subprocess.run([*command, str(made)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -32,7 +32,7 @@ LAYERS = [
     ["explanation"],
     ["registry.plugins", "system.parallel", "account"],
     ["training", "report", "run_table"],
-    ["testing", "sweeps", "calibration", "demo"],
+    ["testing", "sweeps", "calibration", "demo", "shipped"],
     ["cli", "__main__", "__init__"],
 ]
 """Parts of mechint from the bottom up: each imports those of its own line and of the lines above

@@ -22,8 +22,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from notebooks import cells_of, notebook  # the file beside this one
-
 from mechint import figures
 from mechint.account import Account
 from mechint.account.analysis import analyze
@@ -34,6 +32,7 @@ from mechint.figures.steps import on_one_scale
 from mechint.probe.results import Figure, Finding, ProbeResult, Table
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, Section, page_of, section_of
+from mechint.shipped import cells_of, notebook
 from mechint.system.files import make_directory, read_json, write_text
 from mechint.system.jsonable import to_jsonable
 from mechint.system.progress import counting, print_line

@@ -16,6 +16,7 @@ from mechint.cli import (
     calibrate,
     checkpoint,
     demo,
+    examples,
     explain,
     gallery,
     list,
@@ -23,10 +24,11 @@ from mechint.cli import (
     sweep,
     train,
 )
-from mechint.cli.common import CliGroup, examples
+from mechint.cli.common import CliGroup
+from mechint.cli.common import examples as shown
 
 SECTIONS = {
-    "Begin": (demo.demo, list.tasks, list.probes),
+    "Begin": (demo.demo, examples.examples, list.tasks, list.probes),
     "Train": (train.train, sweep.sweep),
     "Analyze": (analyze.analyze, explain.explain, checkpoint.checkpoint),
     "Papers, calibration, pages": (reproduce.reproduce, calibrate.calibrate, gallery.gallery),
@@ -37,7 +39,7 @@ SECTIONS = {
 @click.group(
     "mechint",
     cls=CliGroup,
-    epilog=examples(
+    epilog=shown(
         "mechint train modular-arithmetic --preset fast --out runs/add",
         "mechint analyze runs/add --probe fourier --out report.html",
         "mechint analyze runs/add --probe fourier --over-steps --csv steps.csv",

@@ -145,7 +145,8 @@ class Forwarder:
             try:
                 self._open[run, name] = LOGGERS[name](run, config, known)
             except ImportError as error:
-                advice = f"pip install 'mechint[{name}]'"
+                package = f"mechint[{name}]" if name == "tensorboard" else name
+                advice = f"pip install '{package}'"
                 raise RunError(f"{name}: {name} is not installed; {advice}") from error
         return self._open[run, name]
 

@@ -1,0 +1,63 @@
+"""The examples that are installed, and the page of the package."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import mechint
+from mechint.cli import main
+from mechint.errors import UnknownNameError
+from mechint.shipped import copy_examples
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_examples_are_copied_once_and_never_over_others(tmp_path: Path) -> None:
+    out = tmp_path / "examples"
+    written = copy_examples(out)
+    names = {path.relative_to(out).as_posix() for path in written}
+    assert {"README.md", "circuits.py", "circuits.ipynb", "models/clock.pt"} <= names
+    assert all(path.is_file() for path in written) and sum("models/" in one for one in names) == 5
+    assert copy_examples(out) == written  # the same files: nothing to refuse
+    (out / "circuits.py").write_text("mine")
+    (out / "models" / "clock.pt").unlink()
+    done = CliRunner().invoke(main, ["examples", str(out)])
+    assert done.exit_code == 2 and (out / "circuits.py").read_text() == "mine"
+    assert not (out / "models" / "clock.pt").exists()
+    done = CliRunner().invoke(main, ["examples", str(out), "--force"])
+    assert done.exit_code == 0 and "5 models" in done.output
+    assert (out / "circuits.py").read_text() != "mine"
+
+
+def test_shipped_models_open_by_name() -> None:
+    subject = mechint.load(mechint.example("clock.pt"))
+    assert subject.accuracy() == {"answer": 1.0}
+    with pytest.raises(UnknownNameError, match=r"clock\.pt"):
+        mechint.example("clok.pt")
+
+
+def test_the_page_of_the_package_has_no_relative_link() -> None:
+    pytest.importorskip("hatchling", reason="`make release-check` installs what builds the package")
+    page = runpy.run_path(str(ROOT / "package_page.py"))["page"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    alone, hosted = page(text, None, "v1"), page(text, "https://example.org/mechint", "v1")
+    for made in (alone, hosted):
+        targets = re.findall(r"\]\(([^)]*)\)", made)
+        assert all(target.startswith(("https://", "#")) for target in targets)
+        assert "<img" not in made and "docs/faq.md" in made
+    assert "(https://example.org/mechint/blob/v1/docs/faq.md)" in hosted
+    assert "](https://example.org/mechint/raw/v1/docs/answer-light.svg)" in hosted
+
+
+def test_versions_and_markers_agree() -> None:
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {mechint.__version__}\n" in cited
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
+    for package in build["build"]["targets"]["wheel"]["packages"]:
+        assert (ROOT / package / "py.typed").is_file(), package
