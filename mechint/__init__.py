@@ -18,6 +18,7 @@ from mechint.system.packages import BESIDE, find_beside
 if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.account import Account as Account
     from mechint.account.analysis import analyze as analyze
+    from mechint.account.card import save_pretrained as save_pretrained
     from mechint.calibration import calibrate as calibrate
     from mechint.checkpoints import Checkpoint as Checkpoint
     from mechint.checkpoints import load as load
@@ -70,6 +71,7 @@ __version__ = "0.2.0"
 _MODULES = {
     "mechint.account": "Account",
     "mechint.account.analysis": "analyze",
+    "mechint.account.card": "save_pretrained",
     "mechint.explanation": "audit explain Audit Explanation",
     "mechint.checkpoints": "load load_checkpoint Checkpoint",
     "mechint.training": "train Run",

@@ -28,6 +28,7 @@ from mechint.checkpoints.mapping import (
     mapping_beside,
 )
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
+from mechint.checkpoints.save import FORMAT
 from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, DataError, MechintError, ParameterError, counted
@@ -41,6 +42,8 @@ from mechint.subject import Subject
 from mechint.system.files import read_json
 from mechint.task import Task
 
+PRETRAINED = "model.safetensors"
+"""Weights in a folder of `Subject.save_pretrained`, and in one of Hugging Face's."""
 NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")
 """Names of the checkpoint in a directory; the first that is there is read."""
 
@@ -320,6 +323,8 @@ def _locate(path: Path) -> tuple[Path, dict[int, Path]]:
             return path / name, steps
     if steps:
         return list(steps.values())[-1], steps
+    if (pretrained := in_pretrained(path)) is not None:
+        return pretrained, {}
     runs = sorted(entry.name for entry in path.glob("seed-*") if entry.is_dir())
     if runs:
         raise CheckpointError(
@@ -327,6 +332,21 @@ def _locate(path: Path) -> tuple[Path, dict[int, Path]]:
             f"{', '.join(runs[:12])}{', …' if len(runs) > 12 else ''}"
         )
     return path, {}
+
+
+def in_pretrained(path: Path) -> Path | None:
+    """The file of weights in a folder of `Subject.save_pretrained`; None where it is none."""
+    file = path / PRETRAINED
+    return file if file.is_file() and _stated(path).get("format") == FORMAT else None
+
+
+def _stated(path: Path) -> Mapping[str, Any]:
+    """The configuration in a directory; empty where there is none, or it is damaged."""
+    try:
+        given = read_json(path / "config.json", CheckpointError)
+    except CheckpointError:
+        return {}
+    return given if isinstance(given, Mapping) else {}
 
 
 def _is_dir(path: Path) -> bool:
@@ -417,11 +437,7 @@ def format_names() -> list[str]:
 
 def _beside_huggingface(path: Path) -> bool:
     """Return whether the configuration beside the file is that of a Hugging Face model."""
-    try:
-        given = read_json(path.with_name("config.json"), CheckpointError)
-    except CheckpointError:  # damaged, so nobody's
-        return False
-    return isinstance(given, Mapping) and "model_type" in given
+    return "model_type" in _stated(path.parent)
 
 
 def _summary(content: Any) -> str:

@@ -214,7 +214,7 @@ def find_entries(path: Path) -> list[Entry]:
         if not path.exists():
             raise CheckpointError(f"{path}: there is no such file or directory")
         if path.is_file() or (path / CONFIG).is_file():
-            return [Entry(path, path.name)]
+            return [Entry(_model_in(path), path.name)]
         found = sorted(path.rglob(CONFIG), key=lambda file: natural(str(file)))
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}") from error
@@ -226,10 +226,17 @@ def find_entries(path: Path) -> list[Entry]:
         if models := [
             place for place, said in names.items() if isinstance(said, dict) and mark in said
         ]:
-            return [Entry(model, str(model.relative_to(path))) for model in models]
+            return [Entry(_model_in(model), str(model.relative_to(path))) for model in models]
     if any((path / name).exists() for name in ("model.pt", "ckpt.safetensors")) or found:
         return [Entry(path, path.name)]
     raise CheckpointError(f"{path}: holds neither a run nor a checkpoint; expected config.json")
+
+
+def _model_in(place: Path) -> Path:
+    """The file of weights in a folder of `Subject.save_pretrained`; other places as they are."""
+    from mechint.checkpoints.open import in_pretrained
+
+    return in_pretrained(place) or place
 
 
 def natural(text: str) -> list[Any]:

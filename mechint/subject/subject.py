@@ -690,6 +690,16 @@ class Subject:
         model.load_state_dict(dict(self.series[step]()))
         return self._replace(model=model, provenance={**self._provenance, "step": step})
 
+    def save_pretrained(
+        self, out: str | PurePath, account: Any = None, *, force: bool = False
+    ) -> Any:
+        """Write the model as a folder with a card that is its account, and return the folder: see
+        `mechint.account.card.save_pretrained`.
+        """
+        import mechint
+
+        return mechint.save_pretrained(self, out, account, force=force)
+
     @contextlib.contextmanager
     def untouched(self) -> Generator[None]:
         """Evaluation mode inside; mode, gradients, hooks and RNG state as before afterwards, after
