@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,27 @@ def pointer_doubling(noise: float, seed: int) -> Planted:
 def induction(noise: float, seed: int) -> Planted:
     """A previous-token head and an induction head."""
     return induction_head(10, 5, noise=noise, rotation_seed=seed, seed=seed)
+
+
+def prompted_induction(noise: float, seed: int) -> Planted:
+    """The same with pairs of prompts for its data: a list, its beginning again, and what followed
+    it; the other prompt has another token there, so that the induction head alone moves the answer.
+    """
+    from mechint.prompts import Prompts
+
+    plant = induction(noise, seed)
+    draw, rows = np.random.default_rng(seed), []
+    for _ in range(24):
+        *piece, other = draw.permutation(10)[:6].tolist()
+        place = int(draw.integers(1, 4))
+        again = piece[:place]
+        changed = [*piece[:place], other, *piece[place + 1 :]]
+        both = {"prompt": [*changed, *again], "answer": other}
+        rows.append({"prompt": [*piece, *again], "answer": piece[place], "counterfactual": both})
+    model, task = plant.subject.model, plant.subject.task
+    assert task is not None
+    made = Prompts.of(rows, None, task.d_vocab, task.n_ctx)
+    return replace(plant, subject=Subject(model, made))
 
 
 def harmonics(noise: float, seed: int) -> Planted:

@@ -34,8 +34,6 @@ COPYING_EXAMPLES = 12
 """Further ones on which it is asked to repeat."""
 LANGUAGE_LEAST = 0.4
 """Least score by which a head of a language model is of a kind: many attend a little to all."""
-OPENING = "begins_with_bos"
-"""The property of prompts that says whether each of them begins with BOS."""
 
 
 # --- patterns -------------------------------------------------------------------------------------
@@ -318,16 +316,11 @@ def repeated_tokens(
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
     pool, n = np.setdiff1d(tokens[inside], tokens[0, :first]), int(lengths.max()) - first
     if is_language(subject):
-        shape, opening = subject.model_description, int(getattr(subject.task, OPENING, False))
-        first = min(first, opening)  # what its tokenizer puts before every text
-        whole = shape.d_vocab is not None and not isinstance(subject.model, WrappedModule)
-        pool = np.arange(shape.d_vocab) if whole else pool  # what a module cannot have is not known
-        special = np.array([*getattr(subject.task, "special_ids", ())], dtype=np.int64)
-        pool = np.setdiff1d(pool, np.concatenate([tokens[0, :first], tokens[~inside], special]))
-        n = (shape.n_ctx or 2 * LANGUAGE_PIECE) - first
-        if min(n // 2, len(pool)) >= LANGUAGE_PIECE:
-            rows = _language_rows(pool, seed, n_language)
-            return np.concatenate([np.repeat(tokens[:1, :first], len(rows), 0), rows], 1)
+        rows = language_repeats(subject, seed, n_language)
+        if rows is not None:
+            return rows
+        first, pool = min(first, _opening(subject)), _language_pool(subject)
+        n = (subject.model_description.n_ctx or 2 * LANGUAGE_PIECE) - first
         n = min(MADE_LENGTH, n)
     low, high = max(MIN_PIECE, n // 4), min(len(pool), 3 * n // 4)
     if high <= low:
@@ -347,15 +340,43 @@ def batch_of(subject: Subject, tokens: Int[np.ndarray, "example pos"]) -> Batch:
     return Batch(torch.from_numpy(tokens), targets).to(subject.data.tokens.device)
 
 
-def _language_rows(
-    pool: Int[np.ndarray, " token"], seed: int, n: int
-) -> Int[np.ndarray, "made pos"]:
-    """Pieces of some fifty tokens, of different lengths, repeated to twice fifty."""
-    draw = rng("attention repeated tokens", seed)
-    spread = LANGUAGE_PIECE // 7
+def _opening(subject: Subject) -> int:
+    """Tokens that the tokenizer puts before every text."""
+    return int(getattr(subject.task, "begins_with_bos", False))
+
+
+def _language_pool(subject: Subject) -> Int[np.ndarray, " token"]:
+    """Tokens of the vocabulary that may be drawn: no special ones, nor what begins every text or
+    fills the shorter ones; of a module whose vocabulary is not known those of its examples.
+    """
+    data, shape = subject.data, subject.model_description
+    tokens = data.tokens.cpu().numpy()
+    own = data.own_positions()
+    inside = np.ones(tokens.shape, bool) if own is None else own.cpu().numpy()
+    if shape.d_vocab is None or isinstance(subject.model, WrappedModule):
+        return np.setdiff1d(tokens[inside], tokens[:1, : _opening(subject)])
+    special = np.array([*getattr(subject.task, "special_ids", ())], dtype=np.int64)
+    outside = (tokens[:1, : _opening(subject)].ravel(), tokens[~inside], special)
+    return np.setdiff1d(np.arange(shape.d_vocab), np.concatenate(outside))
+
+
+def language_repeats(
+    subject: Subject, seed: int, n: int = LANGUAGE_EXAMPLES
+) -> Int[np.ndarray, "made pos"] | None:
+    """(made, pos) pieces of some fifty random tokens of the vocabulary, of different lengths,
+    repeated to twice fifty, behind what begins every text; None where the model reads fewer.
+    """
+    shape, first = subject.model_description, _opening(subject)
+    opening = subject.data.tokens[:1, :first].cpu().numpy()
+    pool = _language_pool(subject)
+    positions = (shape.n_ctx or 2 * LANGUAGE_PIECE) - first
+    if min(positions // 2, len(pool)) < LANGUAGE_PIECE:
+        return None
+    draw, spread = rng("attention repeated tokens", seed), LANGUAGE_PIECE // 7
     pieces = np.linspace(LANGUAGE_PIECE - spread, min(LANGUAGE_PIECE + spread, len(pool)), n)
     rows = [draw.choice(pool, int(piece), replace=False) for piece in pieces]
-    return np.stack([np.resize(row, 2 * LANGUAGE_PIECE) for row in rows]).astype(np.int64)
+    made = np.stack([np.resize(row, 2 * LANGUAGE_PIECE) for row in rows]).astype(np.int64)
+    return np.concatenate([np.repeat(opening, n, 0), made], 1)
 
 
 # --- copying --------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Heads that move the answer of pairs of prompts: `mechint.probes._heads.probe`."""

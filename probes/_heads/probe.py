@@ -1,0 +1,463 @@
+"""The heads probe: which heads move the answer of pairs of prompts, and by what way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from mechint import figures
+from mechint.config import setting
+from mechint.decide.null import least_signs, sign_flips
+from mechint.errors import percent
+from mechint.interventions.suffix import Head
+from mechint.probe import Need, Probe, Report
+from mechint.probe.results import Effect, Figure, ProbeResult, Table
+from mechint.subject.counterfactuals import answered, choose_variable, draw
+from mechint.system.progress import counting_within
+from probes._heads.measures import MARKS, PairRuns, induction_scores, random_heads
+from probes.words import listed, token_texts
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+    from mechint.subject import Subject
+
+SENDERS = 40
+"""Heads of largest first-order effect whose way through queries is measured."""
+CANDIDATES, LEADING = 10, 6
+"""Heads that are held against a wrong source, and at most so many that lead together."""
+MOST, ALONE, WITHOUT = 0.5, 0.8, 0.2
+"""Shares of the difference: what a set that moves most of it moves; what heads by which the model
+answers keep alone, and what is left without them."""
+LOOKS, INDUCTION = 0.3, 0.4
+"""Mean attention to a mark from which a head attends to it, and score of an induction head."""
+WAY = 0.5
+"""Share of a head's own effect from which a way, straight or through queries, is its way."""
+RANDOM_SETS = 19
+
+
+@dataclass
+class HeadNumbers:
+    """What was measured of one head, as shares of the difference: moved, with half its 95%
+    interval; moved by a wrong source; p-values of either test; direct; through the queries of
+    direct ones; marks (mark, attention) from the answer and from the token that differs; score for
+    induction.
+    """
+
+    head: Head
+    moved: float
+    half: float
+    wrong: float = np.nan
+    p_values: tuple[float, float] = (1.0, 1.0)
+    direct: float = 0.0
+    through: float = 0.0
+    marks: dict[str, tuple[str, float]] = field(default_factory=dict)
+    induction: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """L0H1."""
+        return "L{}H{}".format(*self.head)
+
+    @property
+    def is_direct(self) -> bool:
+        """True where it writes at least half of what it moves straight to the logits."""
+        return self.direct * np.sign(self.moved) >= WAY * abs(self.moved)
+
+    def role(self, readers: Sequence[str]) -> str:
+        """What it does in the field's words, as far as the numbers carry; "" where they do not."""
+        mark, weight = self.marks.get("answer", ("", 0.0))
+        at_changed, there = self.marks.get("changed", ("", 0.0))
+        looks = mark if weight >= LOOKS else ""
+        if self.is_direct:
+            if looks == "answer":
+                said = "writes the answer" if self.moved > 0 else "writes against the answer"
+                kind = "mover" if self.moved > 0 else "negative mover"
+                return f"{said} that it attends to: a {kind}"
+            if looks == "other":
+                said = "against the other answer" if self.moved > 0 else "the other answer"
+                return f"writes {said}, which it attends to"
+            return "writes straight to the logits" + (" against the answer" * (self.moved < 0))
+        if self.through * np.sign(self.moved) >= WAY * abs(self.moved) and readers:
+            return f"tells {listed(readers)} where to look"
+        if self.induction >= INDUCTION and at_changed == "after" and there >= LOOKS:
+            return "is an induction head"
+        if at_changed == "equal" and there >= LOOKS:
+            return "attends to the earlier equal token"
+        return ""
+
+
+@dataclass(frozen=True)
+class Heads(Probe):
+    r"""Which heads move the answers of pairs of prompts, and by what way?
+
+    The output of each head is taken from the other prompt of the pair, from the first token that
+    differs on, and moves a share of the logit difference. Attribution chooses the heads that are
+    patched exactly and is not reported. Null: signs of the pairs' effects, family-wise over the
+    heads patched, and another pair's prompt. Of the heads that stand: what they attend to, what
+    they write straight to the logits, and what they move through queries of those that do.
+    """
+
+    name: ClassVar[str] = "heads"
+    topic: ClassVar[str] = "layers and components"
+    source: ClassVar[str] = (
+        "Wang et al. 2022, Interpretability in the Wild; Nanda 2023, Attribution Patching"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need.VARIABLES,
+        Need.ANSWERS,
+        Need.ATTENTION,
+        Need.RESUME,
+    )
+    quick: ClassVar[bool] = True
+    lead_rank: ClassVar[int] = 65
+    intervenes: ClassVar[bool] = True
+
+    best: int = setting(100, "heads that are patched exactly, by first-order effect", low=1)
+    pairs: int = setting(256, "pairs, at most", low=2)
+    only_correct: bool = setting(True, "only pairs that the model answers correctly")
+    null_samples: int = setting(9999, "draws of the signs under the null", low=1)
+
+    def unmet(self, subject: Subject) -> str | None:
+        task, config = subject.task, getattr(subject.model, "config", None)
+        variable = choose_variable(task, None) if task is not None else None
+        if task is None or variable is None or not variable.is_example:
+            return "its task states no pairs of prompts"
+        if config is None or not config.reads_back_only:
+            return "its model reads later tokens"
+        return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        trial = Trial(
+            "induction head on pairs of prompts",
+            library.prompted_induction,
+            library.untrained(library.prompted_induction),
+            library.misses(
+                lambda result: list(result.metrics.get("reported", ())),
+                lambda plant: [library.head("induction")(plant)],
+            ),
+            "heads missed or made up",
+            control_settings={"only_correct": False},
+        )
+        return Calibration((trial,), {"null_samples": 999, "only_correct": False})
+
+    # --- measuring --------------------------------------------------------------------------------
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        assert subject.task is not None
+        variable, report = choose_variable(subject.task, None), Report(self, subject)
+
+        def drawn(only_correct: bool, seed: int) -> Any:
+            wanted = {"relation": "minimal", "least": 2}
+            return draw(subject, variable, self.pairs, seed, only_correct=only_correct, **wanted)
+
+        right = float(answered(subject, drawn(False, seed + 1)).double().mean())
+        report.update({"answered": right})
+        if right <= 0.5:
+            report.unclear(
+                "Heads that move answers that are mostly wrong are not asked for.",
+                f"the model answers {percent(right)} of pairs drawn without selection",
+            )
+            return report.result()
+        runs = PairRuns.of(subject, drawn(self.only_correct, seed))
+        n_units = int(runs.units.max()) + 1
+        report.update({"pairs": n_units, "difference": runs.span})
+        if n_units < least_signs(self.significance):
+            report.unclear(
+                "Heads that move the answer cannot be told.",
+                f"{n_units} pairs, where at least {least_signs(self.significance)} are needed",
+            )
+            return report.result()
+        exact = self._exact(runs)
+        numbers = self._tested(runs, exact, seed)
+        reported = [one for one in numbers if max(one.p_values) <= self.significance]
+        self._ways(subject, runs, reported, seed)
+        self._record(report, subject, runs, exact, reported)
+        self._say(report, runs, reported, numbers, seed)
+        return report.result()
+
+    def _exact(self, runs: PairRuns) -> dict[Head, Float[np.ndarray, " pair"]]:
+        """Head → what it moves, pair by pair; of the heads of largest first-order effect."""
+        order = np.argsort(-np.abs(runs.first_order), axis=None)[: self.best]
+        chosen = [divmod(int(index), runs.n_heads) for index in order]
+        found = {}
+        with counting_within("heads") as count:
+            for done, head in enumerate(chosen):
+                count(done, len(chosen))
+                found[head] = runs.moved([head])
+        return found
+
+    def _tested(
+        self, runs: PairRuns, exact: Mapping[Head, Float[np.ndarray, " pair"]], seed: int
+    ) -> list[HeadNumbers]:
+        """The heads that move most, either way, each held against no effect and a wrong source."""
+        heads = list(exact)
+        effects = np.stack([runs.by_unit(exact[head]) for head in heads])
+        every = sign_flips(np.concatenate([effects, -effects]), self.null_samples, seed).p_values
+        p_values = dict(zip(heads, every.reshape(2, -1).min(0), strict=True))
+        top = sorted(heads, key=lambda head: -abs(float(exact[head].mean())))[:CANDIDATES]
+        numbers = [HeadNumbers(head, *runs.interval(exact[head])) for head in top]
+        gains = []
+        for one in numbers:
+            wrong = runs.moved([one.head], wrong=True)
+            there = ~np.isnan(wrong)
+            gain = np.full(int(runs.units.max()) + 1, np.nan)
+            if there.any():
+                one.wrong = float(wrong[there].mean())
+                difference = (exact[one.head] - wrong)[there] * np.sign(one.moved)
+                for unit in np.unique(runs.units[there]):
+                    gain[unit] = difference[runs.units[there] == unit].mean()
+            gains.append(gain)
+        test = sign_flips(np.stack(gains), self.null_samples, seed + 1)
+        self.__dict__["_test"] = test
+        for index, one in enumerate(numbers):
+            one.p_values = float(p_values[one.head]), float(test.p_values[index])
+        return numbers
+
+    def _ways(
+        self, subject: Subject, runs: PairRuns, reported: Sequence[HeadNumbers], seed: int
+    ) -> None:
+        """Fill in what the reported heads attend to, and their ways to the answer."""
+        if not reported:
+            return
+        induction = induction_scores(subject, seed)
+        for one in reported:
+            one.direct = float(runs.direct[one.head])
+            one.induction = 0.0 if induction is None else float(induction[one.head])
+            for query, marks in runs.attention.items():
+                seen = {mark: float(value[one.head]) for mark, value in marks.items()}
+                best = max(seen, key=lambda mark: seen[mark])
+                one.marks[query] = best, seen[best]
+        readers = [one.head for one in reported if one.is_direct]
+        for one in reported:
+            if not one.is_direct and readers:
+                one.through = runs.through_queries(one.head, readers)
+
+    # --- report -----------------------------------------------------------------------------------
+    def _record(
+        self,
+        report: Report,
+        subject: Subject,
+        runs: PairRuns,
+        exact: Mapping[Head, Float[np.ndarray, " pair"]],
+        reported: Sequence[HeadNumbers],
+    ) -> None:
+        report.update(
+            {
+                "patched": len(exact),
+                "heads": runs.n_layers * runs.n_heads,
+                "reported": [one.name for one in reported],
+            }
+        )
+        matrix = np.full((runs.n_layers, runs.n_heads), np.nan)
+        for head, values in exact.items():
+            matrix[head] = values.mean()
+        report.array("moved", matrix, unit="share of the logit difference")
+        report.table("heads", _table(reported))
+        untested = matrix.size - len(exact)
+        report.figure(
+            "heads",
+            figures.heatmap(
+                matrix,
+                x=[f"H{head}" for head in range(runs.n_heads)],
+                y=[f"L{layer}" for layer in range(runs.n_layers)],
+                title="What each head moves of the answer",
+                x_title="head",
+                y_title="layer",
+                z_title="logit difference moved (share)",
+                diverging=True,
+                annotate=False,
+                caption=(
+                    "Share of the logit difference that each head alone takes along from the other "
+                    "prompt of the pair."
+                    + (f" The {untested} empty cells are untested." if untested else "")
+                ),
+            ),
+        )
+        if reported:
+            report.figure("attention", _attention(subject, reported))
+        report.hero("heads")
+
+    def _say(
+        self,
+        report: Report,
+        runs: PairRuns,
+        reported: Sequence[HeadNumbers],
+        numbers: Sequence[HeadNumbers],
+        seed: int,
+    ) -> None:
+        test = self.__dict__.pop("_test")
+        how = "own and another pair's prompt change places at random, pair by pair"
+        for index, one in enumerate(numbers):
+            report.metric(
+                f"{one.name}.above_wrong_source",
+                float(test.mean[index]),
+                null=test.null(f"{one.name}.above_wrong_source", index, how),
+                unit="share of the logit difference",
+            )
+        first = f"{numbers[0].name}.above_wrong_source"
+        leads = self._leading(runs, reported)
+        together = runs.interval(runs.moved([one.head for one in leads])) if leads else (0.0, 0.0)
+        names = listed(one.name for one in leads)
+        enough = bool(leads) and together[0] - together[1] >= MOST
+        report.update({"leading": [one.name for one in leads], "together": together[0]})
+        verb = "moves" if len(leads) == 1 else "move"
+        verdict = report.finding(
+            f"{names} {verb} most of the difference." if leads else "",
+            no="No few heads move most of the difference.",
+            holds=enough,
+            null=[f"{one.name}.above_wrong_source" for one in leads] or first,
+            effect=Effect(
+                together[0], "of the logit difference", "moved together", 0.0, "no patch"
+            ),
+            details={
+                "± 95%": together[1],
+                "pairs": report.metrics["pairs"],
+                "right by pair": report.metrics["answered"],
+                "heads patched exactly": report.metrics["patched"],
+                "of": report.metrics["heads"],
+            },
+            caveat=""
+            if report.metrics["patched"] == report.metrics["heads"]
+            else "of those tested",
+            n=report.metrics["pairs"],
+            least_n=least_signs(self.significance),
+            causal=True,
+        )
+        by_these = verdict == "yes" and self._answers_by(report, runs, reported, seed)
+        if by_these:
+            report.lead(f"It answers by {_short([one.name for one in reported])}.")
+        elif verdict == "yes":
+            report.lead(f"{names} {verb} most of the difference.")
+        readers = [one.name for one in reported if one.is_direct]
+        for one in reported:
+            self._say_of(report, one, readers)
+
+    def _say_of(self, report: Report, one: HeadNumbers, readers: Sequence[str]) -> None:
+        """One head: what it does, where numbers carry a word of the field, and what it moves."""
+        later = [name for name in readers if int(name[1:].split("H")[0]) > one.head[0]]
+        role = one.role(_few(later))
+        does = role or f"moves {percent(one.moved)} of the difference"
+        report.finding(
+            f"{one.name} {does}.",
+            no=f"{one.name} moves no more than another pair's prompt does.",
+            null=f"{one.name}.above_wrong_source",
+            effect=Effect(
+                one.moved, "of the logit difference", "moved", one.wrong, "another pair's prompt"
+            ),
+            least=-1e9 if one.moved < 0 else 0.0,
+            details={
+                "± 95%": one.half,
+                "straight to the logits": one.direct,
+                f"through the queries of {listed(_few(later)) or 'none'}": one.through,
+                "induction score": one.induction,
+                **{
+                    f"attends from the {'answer' if query == 'answer' else 'token that differs'} "
+                    f"to {MARKS[mark]}": weight
+                    for query, (mark, weight) in one.marks.items()
+                },
+            },
+            n=report.metrics["pairs"],
+            least_n=least_signs(self.significance),
+            causal=True,
+        )
+
+    def _leading(self, runs: PairRuns, reported: Sequence[HeadNumbers]) -> list[HeadNumbers]:
+        """The fewest heads of largest effect that move most of the difference together, with every
+        other whose interval reaches the last of them.
+        """
+        positive = [one for one in reported if one.moved > 0]
+        for n in range(1, min(len(positive), LEADING) + 1):
+            mean, half = runs.interval(runs.moved([one.head for one in positive[:n]]))
+            if mean - half >= MOST:
+                last = positive[n - 1]
+                return [
+                    one
+                    for i, one in enumerate(positive)
+                    if i < n or one.moved + one.half >= last.moved - last.half
+                ]
+        return []
+
+    def _answers_by(
+        self, report: Report, runs: PairRuns, reported: Sequence[HeadNumbers], seed: int
+    ) -> bool:
+        """Return whether the reported heads alone keep the difference, nothing is kept without
+        them, and as many random heads do not keep it.
+        """
+        heads = [one.head for one in reported]
+        every = [(layer, head) for layer in range(runs.n_layers) for head in range(runs.n_heads)]
+
+        def kept(own: Sequence[Head]) -> float:
+            """Share kept where all other heads are taken from the other prompt."""
+            return 1 - float(runs.moved([head for head in every if head not in own]).mean())
+
+        alone, without = kept(heads), 1 - float(runs.moved(heads).mean())
+        report.update({"kept_by_these_alone": alone, "kept_without_these": without})
+        if alone < ALONE or without > WITHOUT:
+            return False
+        others = [head for head in every if head not in heads]
+        if len(others) < len(heads):
+            return False
+        rivals = [kept(one) for one in random_heads(others, len(heads), RANDOM_SETS, seed)]
+        report.update({"kept_by_random_heads": max(rivals)})
+        return max(rivals) < ALONE
+
+
+def _few(names: Sequence[str], most: int = 3) -> list[str]:
+    return list(names[:most])
+
+
+def _short(names: Sequence[str], most: int = 6) -> str:
+    return listed(names) if len(names) <= most else f"{len(names)} heads, led by {names[0]}"
+
+
+def _table(reported: Sequence[HeadNumbers]) -> Table:
+    """A row per head that stands."""
+    columns: dict[str, list[Any]] = {
+        "head": [one.name for one in reported],
+        "moved": [one.moved for one in reported],
+        "± 95%": [one.half for one in reported],
+        "wrong source": [one.wrong for one in reported],
+        "direct": [one.direct for one in reported],
+        "through queries": [one.through for one in reported],
+        "induction score": [one.induction for one in reported],
+    }
+    for query, said in (("answer", "from the answer"), ("changed", "from the token that differs")):
+        columns[f"{said}, attends to"] = [
+            MARKS[one.marks[query][0]] if query in one.marks else "" for one in reported
+        ]
+        columns[f"{said}, attention"] = [
+            one.marks[query][1] if query in one.marks else np.nan for one in reported
+        ]
+    shares = ("moved", "± 95%", "wrong source", "direct", "through queries")
+    return Table(
+        columns,
+        "One row per head that moves more than another pair's prompt does; shares of the logit "
+        "difference.",
+        dict.fromkeys(shares, "share of the logit difference"),
+    )
+
+
+def _attention(subject: Subject, reported: Sequence[HeadNumbers]) -> Figure:
+    """Patterns of the reported heads on the first prompt."""
+    example = subject.data[:1]
+    hooks = [f"blocks.{one.head[0]}.attn.hook_pattern" for one in reported]
+    found = subject.activations(list(dict.fromkeys(hooks)), None, example)
+    end = int(subject.answer_positions[0]) + 1
+    patterns = [
+        found[hook][0, one.head[1], :end, :end] for hook, one in zip(hooks, reported, strict=True)
+    ]
+    tokens = token_texts(subject, example.tokens[0, :end].tolist())
+    return figures.attention(
+        [one.name for one in reported],
+        {"the first prompt": tokens},
+        {"the first prompt": np.stack([one.cpu().numpy() for one in patterns])},
+        title="Attention of the heads that move the answer",
+        caption="Where they look on the first prompt.",
+    )
