@@ -315,7 +315,7 @@ def next_commands(
         commands.append(opening.command(verb="explain"))
     elif len(opened.series) > 1:
         commands.append(f"mechint analyze {place} --over-steps")
-    elif opened.task is not None:
+    elif opened.task is not None and opening.data is None:
         commands.append(opening.command("--probe ablation,circuits"))
     return commands
 

@@ -119,6 +119,17 @@ class Graph:
             for group in self._groups_of(receiver)
         )
 
+    @property
+    def n_edges(self) -> int:
+        """The number of edges of one group of positions, without listing them."""
+        config, before, total = self.config, len(self.embeddings), 0
+        for _ in range(config.depth):
+            total += 3 * config.n_heads * before
+            before += config.n_heads
+            if not config.attn_only:
+                total, before = total + before, before + 1
+        return total + before
+
     def _groups_of(self, receiver: Node) -> Sequence[int]:
         """The groups at which `receiver` can reach an answer."""
         last = receiver.layer == self.config.depth - 1 and receiver.kind in ("q", "mlp")

@@ -51,6 +51,8 @@ share of the score that components which are not named may carry together.
 LEAST_GAP = 0.05
 """Share of the score by which all edges have to raise it above that of none."""
 
+MOST_EDGES = 60_000
+"""Edges of a graph that is searched: GPT-2's 32,000, not the 127,000 of thirty blocks."""
 LARGEST_FLOOR = 0.05
 """The largest p-value floor of an exact test, of a graph with few circuits, that decides."""
 
@@ -113,6 +115,12 @@ class Circuits(Probe):
     def unmet(self, subject: Subject) -> str | None:
         if getattr(subject.model.config, "read_layers", None) is not None:
             return "its output groups leave after different layers, so no one node is its logits"
+        edges = Graph(subject.model.config).n_edges
+        if edges > MOST_EDGES:
+            return (
+                f"its graph has {edges:,} edges, where at most {MOST_EDGES:,} are searched; the "
+                "probe heads asks which heads move the answer of pairs of prompts"
+            )
         return None
 
     @classmethod

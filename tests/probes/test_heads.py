@@ -1,0 +1,73 @@
+"""Heads that move the answer of pairs of prompts: planted ones are found with the field's names,
+and nothing is said of what was not tested.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import probes
+from mechint.account import account_of
+from mechint.errors import NotApplicableError
+from mechint.planted import induction_head, library
+from mechint.prompts import Prompts
+from mechint.subject import Subject
+from tests.prompts.mixed import mixed
+
+
+def test_a_planted_head_is_named_with_what_it_does() -> None:
+    plant = library.prompted_induction(0.0, 3)
+    layer, head = plant.truth["heads"]["induction"]
+    result = probes.run("heads", plant.subject, null_samples=999)
+    name = f"L{layer}H{head}"
+    assert result.metrics["reported"] == [name] == result.metrics["leading"]
+    assert result.metrics["kept_by_these_alone"] == pytest.approx(1)
+    assert result.metrics["kept_without_these"] == pytest.approx(0, abs=1e-6)
+    assert result.lead == f"It answers by {name}."
+    assert account_of(plant.subject, {"heads": result}).verdict == result.lead
+    row = {key: column[0] for key, column in result.tables["heads"].columns.items()}
+    assert row["moved"] == pytest.approx(1) and row["direct"] == pytest.approx(1)
+    assert row["from the answer, attends to"] == "the answer's token"
+
+
+def test_heads_that_were_not_patched_are_untested() -> None:
+    plant = library.prompted_induction(0.0, 3)
+    result = probes.run("heads", plant.subject, best=2, null_samples=999)
+    moved = result.arrays["moved"]
+    assert np.isfinite(moved).sum() == 2
+    assert "untested" in result.figures["heads"].caption
+    assert result.findings[0].caveat == "of those tested"
+
+
+def test_few_pairs_decide_nothing(tmp_path: Path) -> None:
+    result = probes.run("heads", mixed(tmp_path, (6,), pairs=4), null_samples=999)
+    assert result.verdict == "unclear" and not result.lead
+
+
+def test_it_asks_for_pairs_of_prompts() -> None:
+    with pytest.raises(NotApplicableError, match="no pairs of prompts"):
+        probes.run("heads", induction_head(n=6, length=4).subject)
+
+
+def test_shuffled_answers_are_not_explained(tmp_path: Path) -> None:
+    """Answers dealt at random over the pairs of a planted model: it is at chance, and unclear."""
+    plant = library.prompted_induction(0.0, 3)
+    task = plant.subject.task
+    assert isinstance(task, Prompts)
+    rows = []
+    generator = np.random.default_rng(0)
+    for base, other in list(task.pairs)[::2]:
+        one, two = (list(task.prompts[index].tokens) for index in (base, other))
+        a, b = generator.permutation(10)[:2].tolist()
+        rows.append({"prompt": one, "answer": a, "counterfactual": {"prompt": two, "answer": b}})
+    file = tmp_path / "shuffled.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    subject = Subject(plant.subject.model, Prompts(path=str(file), vocab_size=10))
+    result = probes.run("heads", subject, only_correct=False, null_samples=999)
+    assert result.verdict != "yes"
+    assert torch.isfinite(subject.logits()).all()
