@@ -246,7 +246,7 @@ def test_made_up_inputs_hold_tokens_that_the_model_can_have(subject: Subject) ->
     assert made is not None and not np.isin(made, filler).any()
 
     hooks = {"blocks.0.hook_resid_pre": "blocks.0.hook_resid_pre"}
-    wrapped = mechint.wrap(subject.model, hooks, n_layers=2, n_ctx=12, d_vocab=400)
+    wrapped = mechint.wrap(subject.model, hooks, n_ctx=6, d_vocab=400)
     made = repeated_tokens(subject.with_model(wrapped), patterns, 0)
     assert made is not None
     assert set(np.unique(made)) <= set(subject.data.tokens[own(subject)].tolist())
