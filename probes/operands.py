@@ -53,6 +53,25 @@ def axis_tokens(subject: Subject) -> tuple[list[int], list[int]] | None:
     return tokens[:, 0, positions[0]].tolist(), tokens[0, :, positions[1]].tolist()
 
 
+def places_of(subject: Subject, tokens: Sequence[int]) -> tuple[list[int], list[int]] | None:
+    """The places of `tokens` along both axes of the grid; None where an axis lacks one. Where the
+    second operand has tokens of its own, they are those of the first, moved on.
+
+    >>> from mechint.planted import modular_addition
+    >>> places_of(modular_addition(5, (1,)).subject, [3, 0])
+    ([3, 0], [3, 0])
+    """
+    axes = axis_tokens(subject)
+    if axes is None:
+        return None
+    left, right = axes
+    if not {*left} & {*right}:
+        right = [token - right[0] + left[0] for token in right]
+    if not {*tokens} <= {*left} & {*right}:
+        return None
+    return [left.index(token) for token in tokens], [right.index(token) for token in tokens]
+
+
 def element_places(subject: Subject) -> Int[Tensor, " element"]:
     """The place on either axis of the grid of each element of the group that acts on operands and
     answer: a task may number its tokens otherwise than the elements (hidden-addition). The order of
@@ -70,7 +89,7 @@ def element_places(subject: Subject) -> Int[Tensor, " element"]:
         raise DataError(f"{subject.describe()}: it has no two operands with a position each")
     left, right = tokens
     symmetry, elements = task.symmetry, left
-    if symmetry is not None and symmetry.group == task.outputs[0].group and left == right:
+    if symmetry is not None and task.outputs[0].group in (symmetry.group, None) and left == right:
         elements = list(symmetry.tokens) if {*symmetry.tokens} == {*left} else left
     place = {token: i for i, token in enumerate(left)}
     return torch.tensor([place[token] for token in elements], device=subject.device)

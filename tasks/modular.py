@@ -21,6 +21,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,
     "subtract": lambda x, y: x - y,
     "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x * y,  # y is inverted first
     "x^2+y^2": lambda x, y: x * x + y * y,
     "x^2+xy+y^2": lambda x, y: x * x + x * y + y * y,
 }
@@ -28,20 +29,22 @@ TITLES = {
     "add": "Addition",
     "subtract": "Subtraction",
     "multiply": "Multiplication",
+    "divide": "Division",
     "x^2+y^2": "x² + y²",
     "x^2+xy+y^2": "x² + xy + y²",
 }
-SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*"}
+SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 
 
 @dataclass(frozen=True)
 class ModularArithmetic(TwoOperandTask):
-    """Addition, subtraction, multiplication, x²+y² or x²+xy+y² modulo p, or a p×p table of the
-    caller's.
+    """Addition, subtraction, multiplication, division, x²+y² or x²+xy+y² modulo p, or a p×p table
+    of the caller's.
 
-    Tokens 0 … p-1 are the residues; ``=`` is the last token. The symmetry is Z/p on the residues;
-    for multiplication by a prime p it is the cyclic group of order p-1 on the non-zero residues, in
-    the order of their discrete logarithms.
+    Tokens 0 … p-1 are the residues; ``=`` is the last token, before it the operation's where it has
+    one. The symmetry is Z/p on the residues; for multiplication and division modulo a prime p it is
+    the cyclic group of order p-1 on the non-zero residues, in the order of their discrete
+    logarithms. No divisor is 0, and with ``zero=False`` no operand is.
 
     >>> task = ModularArithmetic(p=7)
     >>> task.text(task.inputs()[12]), task.label_inputs(task.inputs()[12:13])[0, -1].tolist()
@@ -102,6 +105,8 @@ class ModularArithmetic(TwoOperandTask):
     table: tuple[tuple[int, ...], ...] | None = setting(
         None, "p rows of p answers 0 … p-1, in place of the operation", low=0, high=1023
     )
+    zero: bool = setting(True, "whether 0 is an operand of multiplication and a dividend")
+    operation_token: bool = setting(False, "a token of the operation between the operands")
     separate_vocabulary: bool = setting(False, "the second operand has tokens of its own, p … 2p-1")
 
     @property
@@ -112,6 +117,11 @@ class ModularArithmetic(TwoOperandTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        product = self.operation in ("multiply", "divide") and self.table is None
+        if self.operation == "divide" and product and _powers_of_primitive_root(self.p) is None:
+            self.reject("p", "an odd prime, so that what is not 0 divides")
+        if not self.zero and not product:
+            self.reject("zero", "true but for products and quotients")
         if self.table is None:
             return
         if len(self.table) != self.p or any(len(row) != self.p for row in self.table):
@@ -127,6 +137,15 @@ class ModularArithmetic(TwoOperandTask):
         return self.p
 
     @property
+    def operand_values(self) -> tuple[range, range]:
+        divides = self.operation == "divide" and self.table is None
+        return range(int(not self.zero), self.p), range(int(divides or not self.zero), self.p)
+
+    @property
+    def infix(self) -> bool:
+        return self.operation_token
+
+    @property
     def second(self) -> int:
         return self.p if self.separate_vocabulary else 0
 
@@ -137,8 +156,10 @@ class ModularArithmetic(TwoOperandTask):
     def _answers(self) -> Tensor:
         if self.table is not None:
             return torch.tensor(self.table)[..., None]
-        values = torch.arange(self.p)
-        return (OPERATIONS[self.operation](values[:, None], values) % self.p)[..., None]
+        x = y = torch.arange(self.p)
+        if self.operation == "divide":
+            y = torch.tensor([0, *(pow(one, -1, self.p) for one in range(1, self.p))])
+        return (OPERATIONS[self.operation](x[:, None], y) % self.p)[..., None]
 
     @property
     def _is_addition(self) -> bool:
@@ -147,6 +168,8 @@ class ModularArithmetic(TwoOperandTask):
     def plain(self, x: int, y: int) -> list[int]:
         if self.table is not None:
             return [self.table[x][y]]
+        if self.operation == "divide":
+            return [next(z for z in range(self.p) if z * y % self.p == x)]
         steps = {"add": [x, y], "subtract": [x] + [self.p - 1] * y, "multiply": [x] * y}
         squares = [x] * x + [y] * y
         return [
@@ -174,7 +197,7 @@ class ModularArithmetic(TwoOperandTask):
                 DataError
             ):  # a table that is not a group's has no symmetry, and is welcome all the same
                 return None
-        if self.operation != "multiply":
+        if self.operation not in ("multiply", "divide"):
             return Symmetry(named.cyclic(self.p), tuple(range(self.p)))
         powers = _powers_of_primitive_root(self.p)
         return Symmetry(named.cyclic(self.p - 1), powers) if powers else None

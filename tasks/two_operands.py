@@ -8,6 +8,7 @@ is special to it.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,10 +73,9 @@ class TwoOperandTask(FiniteTask):
                     f"train_fraction={self.train_fraction:g} leaves"
                 ),
             )
-        if round(self.train_fraction * self.n_values**2) < 1:
-            self.reject(
-                "train_fraction", f"enough to train on at least one of the {self.n_values**2} pairs"
-            )
+        pairs = math.prod(self.grid)
+        if round(self.train_fraction * pairs) < 1:
+            self.reject("train_fraction", f"enough to train on at least one of the {pairs} pairs")
 
     # --- what a family says -----------------------------------------------------------------------
     @property
@@ -90,6 +90,16 @@ class TwoOperandTask(FiniteTask):
     @abc.abstractmethod
     def plain(self, x: int, y: int) -> list[int]:
         """The true answers to one pair of tokens, by the plainest possible computation."""
+
+    @property
+    def operand_values(self) -> tuple[range, range]:
+        """The values that each operand takes."""
+        return range(self.n_values), range(self.n_values)
+
+    @property
+    def infix(self) -> bool:
+        """True where a token of the operation stands between the operands."""
+        return False
 
     @property
     def value_names(self) -> Sequence[str]:
@@ -122,17 +132,17 @@ class TwoOperandTask(FiniteTask):
     @property
     def vocabulary(self) -> Vocabulary:
         names = list(self.value_names)
-        return Vocabulary(
-            tuple(names + [f"{name}′" for name in names[: self.second]] + ["="] * self.equals)
-        )
+        signs = [self.symbol] * self.infix + ["="] * self.equals
+        return Vocabulary((*names, *(f"{name}′" for name in names[: self.second]), *signs))
 
     @property
     def n_ctx(self) -> int:
-        return 2 + self.equals
+        return 2 + self.infix + self.equals
 
     @property
     def grid(self) -> tuple[int, int]:
-        return (self.n_values, self.n_values)
+        first, second = self.operand_values
+        return len(first), len(second)
 
     @property
     def fractions(self) -> tuple[float, float]:
@@ -140,29 +150,41 @@ class TwoOperandTask(FiniteTask):
 
     @cached_property
     def shuffle(self) -> Int[Tensor, " pair"] | None:
-        """(n_values²,) the pair whose answer each pair is given; None when the labels are true."""
+        """(pair,) the pair whose answer each pair is given; None when the labels are true."""
         if self.labels == "true":
             return None
         return torch.from_numpy(
-            rng("labels", self.name, self.label_seed).permutation(self.n_values**2)
+            rng("labels", self.name, self.label_seed).permutation(math.prod(self.grid))
         )
 
     @cached_property
     def answers(self) -> Int[Tensor, "x y output"]:
         """(x, y, output) the answers as labeled, shuffled or not."""
         true = self._answers()
-        return true if self.shuffle is None else true.flatten(0, 1)[self.shuffle].view_as(true)
+        if self.shuffle is None:
+            return true
+        x, y = (part.flatten() for part in self._pairs())
+        shuffled = true.clone()
+        shuffled[x, y] = true[x, y][self.shuffle]
+        return shuffled
+
+    def _pairs(self) -> tuple[Int[Tensor, "x y"], Int[Tensor, "x y"]]:
+        """The values of both operands over the grid."""
+        x, y = torch.meshgrid(*(torch.tensor(one) for one in self.operand_values), indexing="ij")
+        return x, y
 
     def inputs(self) -> Int[Tensor, "n pos"]:
-        n = self.n_values
-        x, y = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
-        columns = [x, y + self.second] + [torch.full_like(x, self.d_vocab - 1)] * self.equals
-        return torch.stack(columns, -1).flatten(0, 1)
+        x, y = self._pairs()
+        sign = [torch.full_like(x, self.d_vocab - 1 - self.equals)] * self.infix
+        equals = [torch.full_like(x, self.d_vocab - 1)] * self.equals
+        return torch.stack([x, *sign, y + self.second, *equals], -1).flatten(0, 1)
+
+    def operands_of(self, tokens: Int[Tensor, "batch pos"]) -> tuple[Tensor, Tensor]:
+        """The values (batch,) of both operands of inputs."""
+        return tokens[:, 0], tokens[:, 1 + self.infix] - self.second
 
     def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
-        return self._targets(
-            self.answers.to(tokens.device)[tokens[:, 0], tokens[:, 1] - self.second]
-        )
+        return self._targets(self.answers.to(tokens.device)[self.operands_of(tokens)])
 
     def _targets(self, answers: Tensor) -> Tensor:
         """(batch, output) answers as targets (batch, pos, output), read at the last position."""
@@ -171,9 +193,11 @@ class TwoOperandTask(FiniteTask):
         return targets
 
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        x, y = int(tokens[0]), int(tokens[1]) - self.second
+        x, y = int(tokens[0]), int(tokens[1 + self.infix]) - self.second
         if self.shuffle is not None:
-            x, y = divmod(int(self.shuffle[x * self.n_values + y]), self.n_values)
+            (first, second), width = self.operand_values, self.grid[1]
+            row, column = divmod(int(self.shuffle[first.index(x) * width + second.index(y)]), width)
+            x, y = first[row], second[column]
         answers = self.plain(x, y)
         return [[IGNORE] * len(answers)] * (self.n_ctx - 1) + [answers]
 
@@ -189,13 +213,12 @@ class TwoOperandTask(FiniteTask):
         return {program.name: program for program in (table, *rivals)}
 
     def _operand(self, position: int, name: str) -> Step:
-        start = position * self.second
         return Step(
             name,
             self.n_values,
-            lambda tokens: self.ranks.to(tokens.device)[tokens[:, position] - start],
+            lambda tokens: self.ranks.to(tokens.device)[self.operands_of(tokens)[position]],
             description=f"value of the {('first', 'second')[position]} operand",
-            positions=(position,),
+            positions=(position * (1 + self.infix),),
         )
 
     def _answer(self, index: int) -> Step:
@@ -209,13 +232,16 @@ class TwoOperandTask(FiniteTask):
             """The second operand alone where that can give the answer, else the first; the next
             value up that does, in cyclic order.
             """
-            x, y = tokens[:, 0], tokens[:, 1] - self.second
-            table = self.answers[..., index].to(tokens.device)
+            x, y = self.operands_of(tokens)
+            table = self.answers[..., index].clone()
+            taken = torch.zeros_like(table, dtype=torch.bool)
+            taken[tuple(self._pairs())] = True
+            table = table.where(taken, IGNORE).to(tokens.device)
             first, found_first = _next_hit(table.T[y] == values[:, None], x)
             second, found_second = _next_hit(table[x] == values[:, None], y)
-            result = tokens.clone()
+            result, place = tokens.clone(), 1 + self.infix
             result[:, 0] = first.where(found_first & ~found_second, tokens[:, 0])
-            result[:, 1] = (second + self.second).where(found_second, tokens[:, 1])
+            result[:, place] = (second + self.second).where(found_second, tokens[:, place])
             return result
 
         description = f"what the model answers as {output.name!r}"
@@ -234,7 +260,7 @@ class TwoOperandTask(FiniteTask):
 
     @cached_property
     def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
-        answers = self.answers.flatten(0, 1)
+        answers = self.answers[tuple(self._pairs())].flatten(0, 1)
         return {
             output.name: Chance.of(answers[:, index]) for index, output in enumerate(self.outputs)
         }
@@ -244,11 +270,13 @@ class TwoOperandTask(FiniteTask):
 
     def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
         words = self.vocabulary.decode(tokens).split(" ")
+        if self.infix:
+            return " ".join(words)
         return " ".join(words[:1] + [self.symbol] * bool(self.symbol) + words[1:])
 
     def tokens_of(self, text: str) -> list[int]:
         words = text.split(" ")
-        if self.symbol:
+        if self.symbol and not self.infix:
             if len(words) < 2 or words[1] != self.symbol:
                 raise DataError(f"text {text!r}: expected {self.symbol!r} after the first operand")
             del words[1]

@@ -20,7 +20,7 @@ from mechint.interventions import activation_gradients, select_positions
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes import spectra
-from mechint.probes.operands import axis_tokens, embedding_rows, operand_positions
+from mechint.probes.operands import axis_tokens, embedding_rows, operand_positions, places_of
 from mechint.probes.removal import EmbeddingRemoval
 from mechint.probes.spectra import MOST, PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum, gained
 from mechint.probes.words import in_words, named
@@ -29,6 +29,9 @@ from mechint.task import IGNORE, rng
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
+
+Axes = tuple[list[int], list[int]]
+"""Where on each axis of the grid the elements of a group stand, in the order of their exponents."""
 
 PUBLISHED = {"clock": (0.33, 0.85), "pizza": (0.99, 0.17)}
 """Gradient symmetricity and distance irrelevance of the paper's models A (pizza) and B (clock)."""
@@ -74,11 +77,13 @@ class ClockPizza(Probe):
         grid = subject.task.grid  # type: ignore[union-attr]
         if len(cycles) != 1 or order is None or cycles[0].n != len(order) or len(grid) != 2:
             return "it is not a sum of two operands in a cyclic group"
-        if len(order) < 5 or max(order) >= min(grid):
+        if len(order) < 5:
             return f"its cyclic group has {len(order)} elements; expected at least 5"
         if operand_positions(subject) is None:
             return "its operands have no positions of their own"
-        if answer_sign(subject.grid(cycles[0].exponents(subject)).cpu().numpy(), order) is None:
+        if (axes := places_of(subject, order)) is None:
+            return "its inputs are not all pairs of its cyclic group's elements"
+        if sum_sign(subject, cycles[0], axes) is None:
             return "its answer is neither the sum nor the difference of the operands"
         return None
 
@@ -113,14 +118,16 @@ class ClockPizza(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         (cycle,), order = spectra.cycles(subject), spectra.value_tokens(subject)
         assert order is not None
+        axes = places_of(subject, order)
+        assert axes is not None
         rule, report = KeyRule(permutations=self.permutations), Report(self, subject)
         logits = spectra.cycle_spectrum(subject, cycle, rule, seed)
         report.metric("key_frequencies", logits.keys)
         report.metric(NULL, logits.observed, null=logits.test(NULL, PERMUTED_CLASSES))
-        self._add_symmetricity(report, cycle, order, seed)
-        self._add_irrelevance(report, cycle, order)
+        self._add_symmetricity(report, cycle, axes, seed)
+        self._add_irrelevance(report, cycle, axes)
         self._add_circles(report, order, logits)
-        loss, alone, without = key_losses(subject, cycle, order, logits)
+        loss, alone, without = key_losses(subject, cycle, axes, logits)
         report.metric("loss", loss, unit="nats")
         if alone is not None:
             report.metric("loss.key_frequencies_alone", alone, unit="nats")
@@ -129,14 +136,15 @@ class ClockPizza(Probe):
         report.hero("symmetricity")
         return report.result()
 
-    def _add_symmetricity(self, report: Report, cycle: Cycle, order: list[int], seed: int) -> None:
+    def _add_symmetricity(self, report: Report, cycle: Cycle, axes: Axes, seed: int) -> None:
         """As published, of the logit itself; and of the logit less the mean over the classes, which
         no softmax sees, with its 95% interval over triples (bootstrap).
         """
         subject = report.subject
         draw = rng("clock-pizza triples", seed)
-        pairs = np.array(order)[draw.integers(len(order), size=(self.triples, 2))]
-        examples = pairs[:, 0] * subject.task.grid[1] + pairs[:, 1]  # type: ignore[union-attr]
+        x, y = draw.integers(cycle.n, size=(self.triples, 2)).T
+        width = subject.task.grid[1]  # type: ignore[union-attr]
+        examples = np.array(axes[0])[x] * width + np.array(axes[1])[y]
         classes = draw.integers(cycle.n, size=self.triples)
         raw, centered = gradient_cosines(subject, examples, classes, cycle.columns(subject))
         draw = rng("clock-pizza interval", seed)
@@ -161,20 +169,20 @@ class ClockPizza(Probe):
             ),
         )
 
-    def _add_irrelevance(self, report: Report, cycle: Cycle, order: list[int]) -> None:
+    def _add_irrelevance(self, report: Report, cycle: Cycle, axes: Axes) -> None:
         """Of the right logit and of the largest wrong one, as published; of these less the mean
         over the classes; and how large the effect of the distance is.
         """
         subject = report.subject
         exponents = cycle.exponents(subject).cpu().numpy()
-        sign = answer_sign(subject.grid(torch.from_numpy(exponents)).numpy(), order)
+        sign = sum_sign(subject, cycle, axes)
         assert sign is not None
         logits = subject.logits()[:, cycle.columns(subject)].double().cpu().numpy()
         right = np.eye(cycle.n, dtype=bool)[exponents]
         grid = subject.task.grid  # type: ignore[union-attr]
 
         def distances(values: Array) -> Array:
-            return by_distance(values.reshape(grid), order, sign)
+            return by_distance(values.reshape(grid)[np.ix_(*axes)], list(range(cycle.n)), sign)
 
         for ending, of in (("", logits), (".centered", logits - logits.mean(1, keepdims=True))):
             wrong = np.where(right, -np.inf, of).max(1)
@@ -355,19 +363,26 @@ def between(symmetricity: float, irrelevance: float) -> str:
     return "nearer a clock than a pizza" if along < 0.5 else "nearer a pizza than a clock"
 
 
+def sum_sign(subject: Subject, cycle: Cycle, axes: Axes) -> int | None:
+    """`answer_sign` of the exponents of the subject's answers."""
+    exponents = subject.grid(cycle.exponents(subject)).cpu().numpy()
+    return answer_sign(exponents[np.ix_(*axes)], list(range(cycle.n)))
+
+
 def key_losses(
-    subject: Subject, cycle: Cycle, order: list[int], logits: Spectrum
+    subject: Subject, cycle: Cycle, places: Axes, logits: Spectrum
 ) -> tuple[float, float | None, float | None]:
     """The loss of the cycle's output, nats; with the key frequencies alone in the operands'
     embeddings, and without them, None where none is key or all are.
 
-    order: where on either axis of the grid the operands stand, by exponent.
+    places: where on both axes of the grid the operands stand, by exponent.
     """
     targets = torch.full_like(subject.targets, IGNORE)
     targets[:, cycle.index] = subject.targets[:, cycle.index]
     axes = axis_tokens(subject)
     assert axes is not None
-    edited = EmbeddingRemoval.of(subject, *([axis[place] for place in order] for axis in axes))
+    both = zip(axes, places, strict=True)
+    edited = EmbeddingRemoval.of(subject, *([axis[i] for i in some] for axis, some in both))
     assert edited is not None  # `ClockPizza.unmet` asks for hook_embed
     loss = edited.loss(np.empty((0, cycle.n)), targets)
     others = [k for k in logits.labels if k not in logits.keys]

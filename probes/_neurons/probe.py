@@ -22,7 +22,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes import removal
 from mechint.probes._clock_pizza import probe as clock_pizza
-from mechint.probes.operands import by_element
+from mechint.probes.operands import axis_tokens, by_element
 from mechint.probes.spectra import Array, permuted
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
@@ -354,10 +354,19 @@ def group_of(subject: Subject) -> FiniteGroup | None:
         return None
     if task.outputs[0].group is not None:
         return task.outputs[0].group
-    symmetry = task.symmetry
-    if symmetry is None or list(symmetry.tokens) != list(range(len(symmetry.tokens))):
+    symmetry, axes = task.symmetry, axis_tokens(subject)
+    if symmetry is None or axes is None or any({*symmetry.tokens} != {*axis} for axis in axes):
         return None
     return symmetry.group
+
+
+def classes_of(subject: Subject, group: FiniteGroup) -> list[int]:
+    """The class of the answer that each element of the group is."""
+    task = subject.task
+    assert task is not None
+    if task.outputs[0].group is not None or task.symmetry is None:
+        return list(range(group.order))
+    return list(task.symmetry.tokens)
 
 
 def answer_sign(subject: Subject, group: FiniteGroup) -> int | None:
@@ -365,9 +374,12 @@ def answer_sign(subject: Subject, group: FiniteGroup) -> int | None:
     their difference, the second from the first, None elsewhere.
     """
     targets = by_element(subject, subject.targets[:, 0]).cpu().numpy()
-    if targets.min() < 0 or targets.max() >= group.order:  # no answer, or none in the group
+    classes = classes_of(subject, group)
+    if not {*targets.flatten().tolist()} <= {*classes}:  # no answer, or none in the group
         return None
-    exponents = group.logarithms[targets]
+    element = np.zeros(max(classes) + 1, dtype=np.int64)
+    element[classes] = np.arange(len(classes))
+    exponents = group.logarithms[element[targets]]
     if exponents[group.identity, group.identity] != 0:  # moved on by a constant
         return None
     return clock_pizza.answer_sign(exponents, np.argsort(group.logarithms).tolist())
@@ -383,7 +395,7 @@ def output_weights(
     config = getattr(model, "config", None)
     if getattr(model, "W_U", None) is None or getattr(config, "normalization_type", None):
         return None
-    weights: Tensor = model.W_U.detach().double()[:, : group.order]
+    weights: Tensor = model.W_U.detach().double()[:, classes_of(subject, group)]
     name = f"blocks.{subject.n_layers - 1}.mlp.W_out"
     written = dict(model.named_parameters()).get(name)
     return (weights if written is None else written.detach().double() @ weights).cpu().numpy()
