@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
 
 from mechint import figures
 from mechint.probe import Need, Probe, Report
@@ -66,6 +67,8 @@ class Lens(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
+        if subject.margins is not None:
+            return self._by_pair(subject)
         points, readout = residual_hooks(subject.n_layers, subject.hooks), Readout(subject)
         right, losses = ({name: list[np.ndarray]() for name in points} for _ in range(2))
         for part, found in subject.stream(list(points.values()), at="answer"):
@@ -76,18 +79,8 @@ class Lens(Probe):
                 right[name].append(read[:, ACCURACY] == 1)
                 losses[name].append(read[:, LOSS])
         accuracy = {name: float(np.concatenate(parts).mean()) for name, parts in right.items()}
-        report, final = Report(self, subject), accuracy[list(points)[-1]]
-        outputs = report.performance
-        chance = float(np.average([one.chance for one in outputs], weights=[o.n for o in outputs]))
-        n = len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
-        p_value = min(1.0, *(one.p_value * one.outputs for one in outputs))
-        how = "the best constant answer, binomial over distinct examples"
-        std = math.sqrt(chance * (1 - chance) / n)
-        null = Null("lens.final_accuracy", final, chance, std, p_value, how)
-        enough = min(chance + ENOUGH * (final - chance), final)
-        ready = next(name for name, value in accuracy.items() if value >= enough)
-        report.metric("lens.final_accuracy", final, null=null)
-        report.metric("lens.ready_after", ready)
+        report = Report(self, subject)
+        read = self._read(report, accuracy)
         columns = {"after": list(points), "accuracy": list(accuracy.values())}
         columns["loss"] = [float(np.concatenate(parts).mean()) for parts in losses.values()]
         report.table("lens", columns, "the logit lens at every depth", {"loss": "nats"})
@@ -106,8 +99,101 @@ class Lens(Probe):
             ),
         )
         report.hero("lens")
+        self._say(report, f"The answer can be read after {read[0]}.", accuracy, read)
+        return report.result()
+
+    def _by_pair(self, subject: Subject) -> ProbeResult:
+        """The lens where each answer is held against the other of its pair: their difference and
+        the answer's rank among all tokens, by depth.
+        """
+        assert subject.task is not None
+        wrong = subject.task.wrong_answers(subject.data.tokens)
+        assert wrong is not None
+        points, readout = residual_hooks(subject.n_layers, subject.hooks), Readout(subject)
+        wrong, own = wrong[subject.answer_examples], subject.targets[:, :1]
+        asked = (wrong != IGNORE).any(-1) & (own[:, 0] != IGNORE)
+        margins, ranks = ({name: list[np.ndarray]() for name in points} for _ in range(2))
+        matrix, bias = readout.matrix.float(), readout.bias.float()
+        for part, found in subject.stream(list(points.values()), at="answer"):
+            rows = asked[part]
+            rivals, answers = wrong[part][rows], own[part][rows]
+            for name, hook in points.items():
+                x = found[hook][rows]
+                logits = x.float() @ matrix / readout.scale(x.double()).float() + bias
+                right = logits.gather(-1, answers.clamp_min(0))
+                other = logits.gather(-1, rivals.clamp_min(0))
+                best = other.masked_fill(rivals == IGNORE, -torch.inf).amax(-1)
+                margins[name].append((right[:, 0] - best).double().cpu().numpy())
+                ranks[name].append((logits > right).sum(-1).cpu().numpy())
+        report = Report(self, subject)
+        joined = {name: np.concatenate(parts) for name, parts in margins.items()}
+        accuracy = {name: float((values > 0).mean()) for name, values in joined.items()}
+        read = self._read(report, accuracy)
+        columns: dict[str, list[Any]] = {
+            "after": list(points),
+            "right by pair": list(accuracy.values()),
+            "difference": [float(values.mean()) for values in joined.values()],
+            "rank": [float(np.concatenate(parts).mean()) for parts in ranks.values()],
+            "first choice": [float((np.concatenate(p) == 0).mean()) for p in ranks.values()],
+        }
+        caption = "the logit lens at every depth; rank 0 is the first choice, means over answers"
+        report.table("lens", columns, caption, {"difference": "nats"})
+        for name, y_title, caption, log in (
+            ("difference", "right answer above the other's (nats)", "Mean difference", False),
+            ("rank", "rank of the right answer", "Mean rank of the answer", True),
+        ):
+            values = columns[name] if not log else [value + 1 for value in columns[name]]
+            report.figure(
+                name,
+                figures.lines(
+                    list(points),
+                    {name: values},
+                    title=f"Logit lens: {name} after each layer",
+                    x_title="depth",
+                    y_title=y_title + ", from 1" * log,
+                    y_log=log,
+                    caption=f"{caption} when the residual stream is unembedded there; where it "
+                    "jumps, the answer is written.",
+                ),
+            )
+        report.hero("difference")
+        at = columns["after"].index(read[0])
+        more = {"difference there": columns["difference"][at], "rank there": columns["rank"][at]}
+        said = f"The right answer is above the other after {read[0]}."
+        self._say(report, said, accuracy, read, more)
+        return report.result()
+
+    def _read(self, report: Report, accuracy: dict[str, float]) -> tuple[str, float, int]:
+        """Record the accuracy at the end with its null; the depth after which it is there, chance,
+        and the number of distinct examples.
+        """
+        final, subject = accuracy[list(accuracy)[-1]], report.subject
+        outputs = report.performance
+        chance = float(np.average([one.chance for one in outputs], weights=[o.n for o in outputs]))
+        n = len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
+        p_value = min(1.0, *(one.p_value * one.outputs for one in outputs))
+        rival = "the best constant answer" if subject.margins is None else "a coin"
+        how = f"{rival}, binomial over distinct examples"
+        std = math.sqrt(chance * (1 - chance) / n)
+        null = Null("lens.final_accuracy", final, chance, std, p_value, how)
+        enough = min(chance + ENOUGH * (final - chance), final)
+        ready = next(name for name, value in accuracy.items() if value >= enough)
+        report.metric("lens.final_accuracy", final, null=null)
+        report.metric("lens.ready_after", ready)
+        return ready, chance, n
+
+    def _say(
+        self,
+        report: Report,
+        headline: str,
+        accuracy: dict[str, float],
+        read: tuple[str, float, int],
+        more: dict[str, float] | None = None,
+    ) -> None:
+        ready, chance, n = read
+        final = accuracy[list(accuracy)[-1]]
         report.finding(
-            f"The answer can be read after {ready}.",
+            headline,
             no="The answer cannot be read at any depth.",
             null="lens.final_accuracy",
             effect=Effect(final, "", "accuracy at the end", chance, "chance"),
@@ -116,7 +202,7 @@ class Lens(Probe):
                 f"accuracy after {ready}": accuracy[ready],
                 "accuracy at the end": final,
                 "chance": chance,
+                **(more or {}),
             },
             n=n,
         )
-        return report.result()

@@ -123,3 +123,20 @@ def test_what_is_read_of_each_forward_is_what_its_logits_give(
 
     assert torch.allclose(recorded.under(sites, first), recorded.under(sites)[..., 0])
     assert max(sizes) < len(sites)
+
+
+def test_the_lens_shows_difference_and_rank_by_depth(tmp_path: Path) -> None:
+    """Before attention nothing of the prompt is at its end; afterwards the model's own numbers."""
+    subject = asked(tmp_path)
+    result = probes.run("lens", subject)
+    columns = result.tables["lens"].columns
+    margins, logits = subject.margins, subject.logits()
+    assert margins is not None
+    assert columns["after"] == ["embedding", "L0 attention"]
+    assert columns["difference"] == pytest.approx([0, float(margins.mean())], abs=1e-6)
+    places = (-logits).argsort(-1).tolist()
+    targets = subject.targets[:, 0].tolist()
+    ranks = [row.index(target) for row, target in zip(places, targets, strict=True)]
+    assert columns["rank"][-1] == pytest.approx(sum(ranks) / len(ranks))
+    assert columns["right by pair"] == [0, 1] and columns["first choice"] == [0, 0]
+    assert result.metrics["lens.ready_after"] == "L0 attention"
