@@ -12,9 +12,6 @@ from studies.rows import read_rows
 from studies.study import FRESH, SIZES
 from tests.marks import full_where
 
-OWN = ("half-learned",)
-"""A study of ours, whose first runs are of fresh seeds."""
-
 
 @pytest.mark.parametrize("size", full_where({"full"}, SIZES))
 @pytest.mark.parametrize("name", sorted(STUDIES))
@@ -49,8 +46,7 @@ def test_fresh_runs_are_of_seeds_that_no_smaller_size_has_trained(name: str) -> 
     kept = Path("results") / name / "laptop" / "rows.jsonl.gz"
     seen = {row["seed"] for row in read_rows(kept)}
     assert all(seed >= FRESH for seed in fresh)
-    if name not in OWN:
-        assert not fresh & (seen | {one.labels["seed"] for one in study.plan("laptop")})
+    assert not fresh & (seen | {one.labels["seed"] for one in study.plan("laptop")})
 
 
 def test_languages_and_orders_of_capacity_are_the_seeds_own() -> None:

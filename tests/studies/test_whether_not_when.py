@@ -78,6 +78,6 @@ def test_the_widest_runs_of_sums_alone_are_those_of_the_half_learned_study() -> 
     from mechint.studies.half_learned.plan import plan as other
 
     ours = {one.name: one.spec for one in plan("fresh")}
-    shared = [one for one in other("laptop") if one.labels["arm"] == ALONE]
+    shared = [one for one in other("fresh") if one.labels["arm"] == ALONE]
     assert shared and all(ours[one.name] == one.spec for one in shared)
     assert SOLVED == 0.9
