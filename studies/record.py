@@ -1,9 +1,11 @@
 """Keep the results of studies in the repository: ``python -m studies.record runs/*-laptop``.
 
 results/STUDY/SIZE/rows.jsonl.gz   a row of numbers a run
+results/STUDY/SIZE/kept.jsonl.gz   rows of earlier runs that no plan trains again
 results/STUDY/SIZE/study.json      when, how long, by which code
 results/STUDY/criteria.json        commits that fixed the criteria; the criteria replaced so far
-results/STUDY/SIZE/claims.json, results/STUDY/page.json, results/README.md   made from these
+results/STUDY/SIZE/claims.json, results/STUDY/page.json, results/README.md   made from these, and
+results/STUDY/figure.svg of a study of ours
 
 Everything but rows, study.json and criteria.json is made again from them by ``python -m
 studies.record`` alone, so that a changed criterion costs no training.
@@ -21,17 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import RunError
-from mechint.probe.results import Claim
+from mechint.probe.results import Claim, Figure
 from mechint.registry import STUDIES
-from mechint.report import PAGE
+from mechint.report import PAGE, Page
 from mechint.studies.claims import NOT_RUN, VERDICTS
 from mechint.studies.page import Outcome, best, counts, experiments, standing, study_page
-from mechint.studies.rows import read_rows
+from mechint.studies.rows import Rows, read_rows
 from mechint.studies.runner import CLAIMS, KIND, ROWS, claims_text, facts, judge
 from mechint.studies.study import SIZES, Study
 from mechint.system.files import make_directory, read_json, write_text
 
-CRITERIA = "criteria.json"
+CRITERIA, PICTURE, KEPT = "criteria.json", "figure.svg", "kept.jsonl.gz"
 MANY = 4
 """Claims of one reason for which they are not run that share a line."""
 
@@ -67,6 +69,8 @@ def record(
         for size, outcome in sizes.items():
             write_text(results / name / size / CLAIMS, claims_text(outcome.claims))
         page = study_page(STUDIES[name](), sizes, history(results / name))
+        for figure in hero(page):
+            figure.save(results / name / PICTURE)
         told = [read_json(results / name / size / KIND).get("origins", []) for size in sizes]
         provenance = {**page.provenance, "origins": [one for some in told for one in some]}
         page = dataclasses.replace(page, provenance=provenance)
@@ -82,6 +86,11 @@ def record(
     return results / "README.md"
 
 
+def hero(page: Page) -> list[Figure]:
+    """The first figure of a page that opens with one, as a study of ours does."""
+    return list(page.sections[0].figures.values())[:1]
+
+
 def outcomes(name: str, results: Path) -> dict[str, Outcome]:
     """The outcomes kept of a study, by size, judged anew."""
     study: Study = STUDIES[name]()
@@ -92,8 +101,9 @@ def outcomes(name: str, results: Path) -> dict[str, Outcome]:
         if not (place / ROWS).exists():
             continue
         rows, kind = read_rows(place / ROWS), read_json(place / KIND)
+        done, rows = len(rows), Rows([*rows, *read_rows(place / KEPT)])
         claims = [_with_commit(claim, fixed) for claim in judge(study, rows, size)]
-        found[size] = Outcome(rows, claims, facts(kind, len(rows), kind.get("planned", len(rows))))
+        found[size] = Outcome(rows, claims, facts(kind, done, kind.get("planned", done)))
     return found
 
 
