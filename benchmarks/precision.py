@@ -1,6 +1,6 @@
 """Training in bfloat16 against float32: do the same seeds generalize, when, and to which mechanism?
 
-    python -m benchmarks.precision            # trains what is missing, writes the result of this processor
+    python -m benchmarks.precision            # trains, and writes the result of this processor
 
 Seeds 0 … 7 of the preset `fast` (addition mod 29, one layer, 64 wide), each in both precisions. The
 criteria were committed before a model was trained:

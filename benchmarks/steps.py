@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from benchmarks.peers.process import NONE
 from benchmarks.timing import BenchSettings, Row, missing, paired, timer, versus
-from benchmarks.workloads import STEPS, Workload, listops
+from benchmarks.workloads import ADDITION, IN_BF16, STEPS, Workload, listops
 
 WARM_UP, MODELS = 12, 16
 """Steps before the timing, and models of the ensemble."""
@@ -21,6 +23,11 @@ def rows(bench: BenchSettings) -> Iterator[Row]:
     """The rows of training steps."""
     for workload in STEPS:
         yield against_peer(bench, workload)
+    if torch.cpu._is_avx512_bf16_supported():
+        yield against_peer(bench, IN_BF16)
+        yield against_float32(bench)
+    else:
+        yield missing(f"step, {IN_BF16.name}", None, IN_BF16.target, "no AVX512_BF16 here")
     yield against_one_by_one(bench)
 
 
@@ -41,6 +48,17 @@ def against_peer(bench: BenchSettings, workload: Workload) -> Row:
     )
     peer.ask(drop=workload.name)
     return versus(name, measured, workload.target, against="TransformerLens 3.9 HookedTransformer")
+
+
+def against_float32(bench: BenchSettings) -> Row:
+    """A step of the same model in bfloat16 and in float32, both ours."""
+    sides = [workload.ensemble() for workload in (IN_BF16, ADDITION)]
+    for ensemble in sides:
+        for _ in range(WARM_UP):
+            ensemble.advance()
+    turn = 1 if bench.quick else ADDITION.turn
+    measured = paired(*(timer(one.advance, turn) for one in sides), bench.repeats(5))
+    return versus("step, addition-113 in bf16", measured, 1.5, against="ours in float32")
 
 
 def against_one_by_one(bench: BenchSettings) -> Row:

@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -42,11 +42,13 @@ class Workload:
     turn: int
     parameters: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
+    precision: str = "float32"
 
     def ensemble(self, seeds: Iterable[int] = (0,), device: str = "cpu") -> Ensemble:
         """Models of these seeds, each with its own data, at step 0."""
         task = TASKS[self.task].from_dict(self.parameters)
-        runs = [Run(spec(task, self.model, TRAIN, seed=seed)) for seed in seeds]
+        train = {**TRAIN, "precision": self.precision}
+        runs = [Run(spec(task, self.model, train, seed=seed)) for seed in seeds]
         return Ensemble(runs, torch.device(device))
 
     def peer_shape(self, device: str = "cpu") -> dict[str, Any]:
@@ -78,6 +80,7 @@ class Workload:
             **places,
             "batch": batch,
             "device": device,
+            "precision": self.precision,
         }
 
 
@@ -102,4 +105,6 @@ REMAINDERS = Workload(
     {"p": 113, "validation_fraction": 0.0},
     {"dropout": 0.0, "use_bias": True},
 )
+IN_BF16 = replace(ADDITION, name="addition-113 in bf16, the peer's too", precision="bf16")
+"""On processors that multiply bfloat16; see docs/many-models.md."""
 STEPS = (ADDITION, REMAINDERS, listops(48, 3, 2.3), listops(128, 3, 2.3))

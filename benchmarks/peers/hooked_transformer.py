@@ -38,6 +38,7 @@ def stepper(shape: dict[str, Any]) -> tuple[Callable[[], None], int]:
     import transformer_lens
 
     batch, read, device = shape.pop("batch"), shape.pop("read"), shape.get("device", "cpu")
+    bf16 = shape.pop("precision", "float32") == "bf16"
     model = transformer_lens.HookedTransformer(
         transformer_lens.HookedTransformerConfig(**shape, seed=0)
     )
@@ -47,7 +48,8 @@ def stepper(shape: dict[str, Any]) -> tuple[Callable[[], None], int]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1.0, betas=(0.9, 0.98))
 
     def step() -> None:
-        loss = F.cross_entropy(model(tokens)[:, places].flatten(0, 1), targets)
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bf16):
+            loss = F.cross_entropy(model(tokens)[:, places].flatten(0, 1), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
