@@ -245,29 +245,35 @@ class LogitSums:
 
 
 def sum_logits(
-    subject: Subject, answers: Int[Tensor, " row"], columns: Sequence[int]
-) -> LogitSums | None:
-    """Sums over the rows whose answer is an element (0 … n-1; -1 leaves a row out), a chunk at a
-    time; None where some element is no answer, which then has no mean to compare.
+    subject: Subject, answers: Sequence[Int[Tensor, " row"]], columns: Sequence[int]
+) -> list[LogitSums | None]:
+    """For each of `answers` the sums over the rows whose answer is an element (0 … n-1; -1 leaves a
+    row out); None where some element is no answer, which then has no mean to compare.
 
     columns: those of the elements' logits.
+    Cost: one forward over the subject's data for all, a chunk at a time.
     """
     n, device = len(columns), subject.device
-    counts = torch.bincount(answers[answers >= 0], minlength=n)
-    if not bool((counts > 0).all()):
-        return None
-    sums, squares = torch.zeros(n, n, dtype=torch.float64, device=device), 0.0
     of_elements = torch.tensor(columns, device=device)
+    sums = torch.zeros(len(answers), n, n, dtype=torch.float64, device=device)
+    squares = [0.0] * len(answers)
     for part, found in subject.stream([LOGITS], at="answer"):
-        on = answers[part] >= 0
-        logits = found[LOGITS][on][:, of_elements].double()
+        logits = found[LOGITS][:, of_elements].double()
         logits = logits - logits.mean(1, keepdim=True)
-        sums.index_add_(0, answers[part][on], logits)
-        squares += float(logits.square().sum())
-    rows = int(counts.sum())
-    mean = sums.sum(0) / rows
-    centered = sums - counts[:, None] * mean
-    return LogitSums(centered.cpu().numpy(), rows, squares - rows * float(mean.square().sum()))
+        for i, one in enumerate(answers):
+            on = one[part] >= 0
+            own = logits[on]
+            sums[i].index_add_(0, one[part][on], own)
+            squares[i] += float(own.square().sum())
+    made: list[LogitSums | None] = []
+    for one, summed, square in zip(answers, sums, squares, strict=True):
+        counts = torch.bincount(one[one >= 0], minlength=n)
+        rows = int(counts.sum())
+        mean = summed.sum(0) / max(rows, 1)
+        centered = (summed - counts[:, None] * mean).cpu().numpy()
+        whole = LogitSums(centered, rows, square - rows * float(mean.square().sum()))
+        made.append(whole if bool((counts > 0).all()) else None)
+    return made
 
 
 def unmemorized(subject: Subject, output: int) -> tuple[str, Bool[Tensor, " row"]] | None:
@@ -278,11 +284,7 @@ def unmemorized(subject: Subject, output: int) -> tuple[str, Bool[Tensor, " row"
     if not isinstance(subject.task, FiniteTask):
         return None
     if subject.split is None:
-        right = [
-            subject.correct(found[LOGITS], subject.targets[part])[:, output]
-            for part, found in subject.stream([LOGITS], at="answer")
-        ]
-        return "inputs answered wrong", ~torch.cat(right)
+        return "inputs answered wrong", ~subject.correct()[:, output]
     held_out = torch.ones(len(subject.data), dtype=torch.bool, device=subject.device)
     held_out[subject.split["train"].to(subject.device)] = False
     return "held-out inputs", held_out[subject.answer_examples]
@@ -301,11 +303,12 @@ def logit_spectrum(
     of `unmemorized`, too: of memorized pairs some components stand out because of the random
     weights they were learned with.
     """
-    whole = sum_logits(subject, answers, columns)
+    some = [answers] if rest is None else [answers, answers.where(rest[1], -1)]
+    whole, *others = sum_logits(subject, some, columns)
     assert whole is not None  # every element is an answer
     found = cosine_spectrum(harmonics, whole, rule, seed)
-    unseen = rest and sum_logits(subject, answers.where(rest[1], -1), columns)
-    if not rest or unseen is None:
+    unseen = next(iter(others), None)
+    if rest is None or unseen is None:
         return found
     own = dataclasses.replace(cosine_spectrum(harmonics, unseen, rule, seed), where=rest[0])
     keys = [key for key in found.keys if key in own.keys]
@@ -498,7 +501,7 @@ class WholeSpectrum:
         targets = exponents[exponents >= 0]
         losses = [float(F.cross_entropy(values, targets)) for values in (own, part, own - part)]
         harmonics, draw = cycle.harmonics, rng("whole spectrum", seed)
-        sums = sum_logits(subject, exponents, columns)
+        (sums,) = sum_logits(subject, [exponents], columns)
         assert sums is not None
         norms = np.sqrt(max(sums.squares, 1e-24) * sums.rows * (harmonics.characters**2).sum(1))
         orders = permuted(draw, rule.permutations, cycle.n)

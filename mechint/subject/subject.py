@@ -358,12 +358,20 @@ class Subject:
         logits: Float[Tensor, "row d_vocab_out"] | None = None,
         targets: Int[Tensor, "row output"] | None = None,
     ) -> Bool[Tensor, "row output"]:
-        """Return whether the arg-max class of every output is the target."""
-        slices = self._answered_task.output_slices
+        """Return whether the arg-max class of every output is the target; of the subject's own logits
+        it is cached, and takes one forward however large these are.
+        """
+        if logits is None and targets is None:
+            return self._current_cache().get("correct", self._correct_by_chunk)
+        columns = self._answered_task.output_slices.values()
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
-        said = [logits[..., part].argmax(-1) for part in slices.values()]
+        said = [logits[..., part].argmax(-1) for part in columns]
         return torch.stack(said, -1) == targets
+
+    def _correct_by_chunk(self) -> Bool[Tensor, "row output"]:
+        targets, parts = self.targets, self.stream([LOGITS], at="answer")
+        return torch.cat([self.correct(found[LOGITS], targets[rows]) for rows, found in parts])
 
     @cached_property
     def margins(self) -> Float[Tensor, " row"] | None:
