@@ -358,8 +358,9 @@ class Subject:
         logits: Float[Tensor, "row d_vocab_out"] | None = None,
         targets: Int[Tensor, "row output"] | None = None,
     ) -> Bool[Tensor, "row output"]:
-        """Return whether the arg-max class of every output is the target; of the subject's own logits
-        it is cached, and takes one forward however large these are.
+        """Return whether the arg-max class of every output is the target.
+
+        What is asked of the subject's own logits is cached; its cost is one forward.
         """
         if logits is None and targets is None:
             return self._current_cache().get("correct", self._correct_by_chunk)
