@@ -14,7 +14,7 @@ from mechint.errors import DataError, counted
 from mechint.system.files import parse_json, read_bytes
 
 ENDINGS = (".txt", ".jsonl")
-OPTIONAL = {"answer", "counterfactual", "at"}
+OPTIONAL = {"answer", "counterfactual", "at", "variables"}
 """What a prompt may have beside itself."""
 
 
@@ -23,7 +23,8 @@ class Example:
     """One prompt or text: its tokens, the token that is asked for after it (None of a text, whose
     own tokens are, and of a prompt that is `open` until the model's own answer is taken), the
     number of its line or item, the answer with a space before it where that is one token too (None
-    where it is not), and the position that answers, the last one when None.
+    where it is not), the position that answers, the last one when None, and the values of its
+    causal variables by name.
     """
 
     tokens: tuple[int, ...]
@@ -32,6 +33,7 @@ class Example:
     spaced: int | None = None
     at: int | None = None
     open: bool = False
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 class PromptReader:
@@ -82,7 +84,7 @@ class PromptReader:
         if names != {"text"} and not ({"prompt"} <= names <= {"prompt", *OPTIONAL}):
             raise DataError(
                 f'{self.where}: expected an object with "text", or with "prompt" and, where they '
-                'are known, "answer", "at" and "counterfactual"'
+                'are known, "answer", "at", "variables" and "counterfactual"'
             )
         if "text" in row:
             tokens = self.encode(row["text"], "text")
@@ -96,7 +98,7 @@ class PromptReader:
         other = row["counterfactual"]
         if self.examples[base].open:
             raise DataError(f'{self.where}: a prompt with a counterfactual needs an "answer"')
-        if not isinstance(other, Mapping) or set(other) != {"prompt", "answer"}:
+        if not isinstance(other, Mapping) or set(other) - {"variables"} != {"prompt", "answer"}:
             raise DataError(
                 f'{self.where}: counterfactual: expected an object with "prompt" and "answer"'
             )
@@ -138,7 +140,8 @@ class PromptReader:
             )
         at = None if at is None else at % len(tokens)
         if "answer" not in row:
-            return Example(tuple(tokens), None, number, at=at, open=True)
+            named = self._variables(row)
+            return Example(tuple(tokens), None, number, at=at, open=True, variables=named)
         if isinstance(answer, str) and isinstance(prompt, str):
             after = self._after(prompt, tokens, answer)
             if not (answer[:1].isspace() or prompt[-1:].isspace()):
@@ -151,7 +154,19 @@ class PromptReader:
                 )
         else:
             raise DataError(f"{self.where}: answer: expected a text after a text, or a token id")
-        return Example(tuple(tokens), after, number, spaced, at)
+        return Example(tuple(tokens), after, number, spaced, at, variables=self._variables(row))
+
+    def _variables(self, row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+        """Names and values of the prompt's variables."""
+        given = row.get("variables", {})
+        plain = isinstance(given, Mapping) and all(
+            isinstance(name, str) and isinstance(value, str | int) for name, value in given.items()
+        )
+        if not plain:
+            raise DataError(f"{self.where}: variables: expected names and values, texts or numbers")
+        if "prompt" in given:
+            raise DataError(f'{self.where}: variables: "prompt" is the prompt itself; rename it')
+        return tuple(sorted((name, str(value)) for name, value in given.items()))
 
     def _one_token(self, prompt: str, tokens: list[int], answer: str) -> int | None:
         whole = self.encode(prompt + answer, "answer")

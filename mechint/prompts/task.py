@@ -273,9 +273,11 @@ class Prompts(FiniteTask):
     # --- pairs ------------------------------------------------------------------------------------
     @property
     def variables(self) -> Mapping[str, Variable]:
-        """The prompt as a whole, where the file states counterfactuals."""
+        """The prompt as a whole, where the file states counterfactuals; and what the prompts say
+        of themselves, where each of them does.
+        """
         if not self.pairs:
-            return {}
+            return self._named_variables()
         partners: list[list[int]] = [[] for _ in self.prompts]
         for base, other in self.pairs:
             partners[base].append(other)
@@ -297,14 +299,59 @@ class Prompts(FiniteTask):
                 self._label,
                 change=change,
                 is_example=True,
-            )
+            ),
+            **self._named_variables(),
         }
+
+    def _named_variables(self) -> dict[str, Variable]:
+        """The variables that every prompt has a value of; changed to a counterfactual that has the
+        value, whose answer is then the label.
+        """
+        known = [dict(one.variables) for one in self.prompts]
+        names = [name for name in known[0] if all(name in values for values in known)]
+        partners: list[list[int]] = [[] for _ in self.prompts]
+        for base, other in self.pairs:
+            partners[base].append(other)
+        return {name: self._named(name, [one[name] for one in known], partners) for name in names}
+
+    def _named(self, name: str, said: Sequence[str], partners: Sequence[list[int]]) -> Variable:
+        words = sorted(set(said))
+        values = torch.tensor([words.index(one) for one in said])
+        table = self.inputs()
+
+        def with_value(index: int, value: int) -> int | None:
+            """The prompt itself or the first counterfactual of it that has the value."""
+            return next((i for i in (index, *partners[index]) if int(values[i]) == value), None)
+
+        def found(tokens: Tensor, wanted: Tensor) -> list[int | None]:
+            rows = zip(self._index(tokens).tolist(), wanted.tolist(), strict=True)
+            return [with_value(index, value) for index, value in rows]
+
+        def change(tokens: Tensor, wanted: Tensor) -> Tensor:
+            own = self._index(tokens).tolist()
+            rows = [i if j is None else j for i, j in zip(own, found(tokens, wanted), strict=True)]
+            return table[rows].to(tokens.device)
+
+        def label(tokens: Tensor, wanted: Tensor) -> Tensor:
+            rows = found(tokens, wanted)
+            said = [IGNORE if row is None else self.prompts[row].answer or 0 for row in rows]
+            own, answers = self.label_inputs(tokens), torch.tensor(said, device=tokens.device)
+            return answers[:, None, None].expand_as(own).where(own != IGNORE, IGNORE)
+
+        return Variable(
+            name,
+            len(words),
+            f"what the prompts say of themselves: {', '.join(words[:8])}",
+            lambda tokens: values[self._index(tokens).cpu()].to(tokens.device),
+            label,
+            change=change if self.pairs else None,
+        )
 
     def stated_pairs(self, variable: Variable) -> Counterfactuals | None:
         """The pairs of the file, both ways."""
         base, source = (list(side) for side in zip(*self.pairs, strict=True))
         every = self.examples()
-        values = torch.tensor(source)
+        values = variable.value_of(every.tokens[source])
         labels = variable.label(every.tokens[base], values)
         return Counterfactuals(variable, every[base], every[source], labels, values)
 

@@ -150,13 +150,20 @@ def answers_under(
     labels: Int[Tensor, "row output"],
 ) -> Float[Tensor, "row output"]:
     """1 where the answer with the activations replaced is the label, 0 where it is not, NaN where
-    there is none; all pairs in order, once or several times.
+    there is none; all pairs in order, once or several times. Of prompts that state pairs it is the
+    label where its logit is above that of the other answer of base and source.
     """
-    parts = []
+    parts, task = [], subject.task
+    by_pair = task is not None and task.wrong_answers(site.pairs.base) is not None
     with torch.no_grad():
         for rows in torch.arange(len(replaced), device=subject.device).split(subject.chunk):
             logits = site.logits(replaced[rows], rows % len(site.pairs))
             correct = subject.correct(logits, labels[rows])
+            if by_pair:
+                pairs, own = site.pairs[rows % len(site.pairs)], labels[rows]
+                other = torch.where(own == pairs.answers, pairs.source_answers, pairs.answers)
+                a, b = (logits.gather(-1, one.clamp_min(0)) for one in (own, other))
+                correct = torch.where(own == other, correct, a > b)
             parts.append(correct.float().masked_fill(labels[rows] == IGNORE, math.nan))
     return torch.cat(parts)
 

@@ -217,7 +217,8 @@ class Linear(Probe):
     def _variables(self, subject: Subject) -> list[Variable]:
         assert subject.task is not None
         known = subject.task.variables
-        if self.variable is None:
+        if self.variable is None:  # of prompts what they say of themselves, where they do
+            known = {name: one for name, one in known.items() if not one.is_example} or known
             answers = [one for one in known.values() if _is_answer(subject, one)]
             others = [one for one in known.values() if one not in answers]
             return [*answers, *others][: self.variables]
