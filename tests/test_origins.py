@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from mechint.registry import PROBES
 from mechint.training.origins import (
     BY_HAND,
     ROOT,
@@ -67,6 +69,14 @@ def test_words_by_hand_stay_where_a_command_writes_again(tmp_path: Path) -> None
     page.write_text(f"{page.read_text()}\n{BY_HAND}\nA remark.\n")
     write_page(page, "# Second\n")
     assert page.read_text() == f"# Second\n\n{BY_HAND}\nA remark.\n"
+
+
+def test_the_settings_of_a_kept_calibration_exist() -> None:
+    kept = json.loads((ROOT / "docs" / "calibration.json").read_text(encoding="utf-8"))
+    for name, choices in kept["settings"].items():
+        for one in choices:
+            PROBES[name].from_dict(one["plants"])
+            PROBES[name].from_dict(one["controls"])
 
 
 def test_the_tests_that_a_page_names_are_there() -> None:

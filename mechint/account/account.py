@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 MAX_EVIDENCE = 6
+MAX_TESTS = 4
+"""Tests of a program among the evidence, at most."""
 NOTHING = "No mechanism was found."
 UNDECIDED = "Nothing could be decided."
 DESCRIBES = 30
@@ -137,12 +139,32 @@ class Account:
             seen[name] = seen.get(name, 0) + 1
             numbered.append((not self._bears(name), seen[name], name, finding))
         numbered.sort(key=lambda one: one[:2])  # stable: leading probes first
-        return [(name, finding) for *_, name, finding in numbered[:MAX_EVIDENCE]]
+        found = [(name, finding) for *_, name, finding in numbered]
+        return [*self._tests, *found][:MAX_EVIDENCE]
 
     @property
     def bearing(self) -> int:
         """The number of findings among the evidence, at its beginning, that decide the verdict."""
-        return sum(self._bears(name) for name, _ in self.evidence)
+        return len(self._tests) + sum(
+            self._bears(name) for name, _ in self.evidence[len(self._tests) :]
+        )
+
+    @property
+    def program(self) -> Mapping[str, Any] | None:
+        """The audit that the verdict is from; None where it is from a probe."""
+        led = self.mechanism is not None or not self.audits
+        return None if led or self.verdict == NOTHING else self.audits[0]
+
+    @property
+    def _tests(self) -> list[tuple[str, Finding]]:
+        """The tests of the program that the verdict is from, as findings."""
+        from mechint.account.audits import lines_of
+
+        program = self.program
+        if program is None or program["standing"] not in ("stands", "superfluous"):
+            return []
+        shown = [one for one in lines_of(program) if one.standing == "stands" and one.shares]
+        return [("explanation", one.finding) for one in shown[:MAX_TESTS]]
 
     def _bears(self, name: str) -> bool:
         """Return whether the probe leads with what the model computes, as the verdict does."""

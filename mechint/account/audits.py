@@ -1,103 +1,240 @@
-"""Audits as text: a line for each claim and test."""
+"""Audits of explanations as text: what was tested in words, a line each, then what else was tried.
+
+Everything is drawn from the JSON values of audits, which a run keeps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from mechint.account import explained
 from mechint.account.terminal import MAX_WIDTH, MIN_WIDTH, wrap_line
+from mechint.probe.results import Effect, Finding
 
 if TYPE_CHECKING:
-    from mechint.explanation import Audit, Test
+    from mechint.explanation import Audit
 
 STYLES = {
     "stands": "bold green",
     "superfluous": "bold yellow",
     "unclear": "bold yellow",
     "incomplete": "bold yellow",
+    "wrong": "bold red",
 }
-INDENT = 15
+SAYS = {
+    "stands": "RUNS",
+    "superfluous": "RUNS",
+    "unclear": "MAY RUN",
+    "incomplete": "RUNS IN PART",
+    "wrong": "DOES NOT RUN",
+    "untested": "NOT TESTED",
+    "refused": "NONE",
+}
+"""Standing of an explanation → the words before its program."""
+MARKS = {"stands": "✓", "incomplete": "○", "wrong": "✗", "unclear": "–", "untested": "·"}
+"""Standing of a test → its mark."""
+LEGEND = "✓ passed   ○ not enough   ✗ wrong   – unclear   · nothing could fail"
+KINDS = {
+    "match": "{}: predicts the logits",
+    "agreement": "{}: give the answers",
+    "refill": "right from {} alone",
+    "interchange": "swap {}: the answer follows",
+    "resample": "exchange all but {}: kept",
+    "necessity": "exchange {}: the answer is lost",
+    "route": "{}, which suffices",
+    "link": "{}",
+    "copied": "{} is the answer",
+    "coverage": "has an answer for {}",
+    "composed": "{} of different inputs: followed",
+}
+"""Kind of test → what it shows where it passes, of its target."""
+UNSHOWN = ("partial", "need", "attention", "resolution")
+"""Kinds that have no line of their own."""
+APART = ("refill", "route", "link", "composed")
+"""Kinds whose tests have a line each."""
+WORDS = 46
+"""Columns of what a test shows, at most."""
 
 
-def audit_text(audit: Audit, width: int = 100) -> Text:
-    """One audit: standing, claims and tests a line each, what is unaccounted, what is missing."""
+@dataclass(frozen=True)
+class Line:
+    """One test in words, or several of one kind that came out alike.
+
+    mark, standing: of the test; words: what passing it shows; shares: what was measured, 0–1;
+    beside: what these stand against; reason: of one that does not pass. of: the claims it is
+    about; null: the largest; label: of the shares; route: of a head.
+    """
+
+    standing: str
+    words: str
+    shares: tuple[float, ...]
+    beside: str = ""
+    reason: str = ""
+    of: tuple[str, ...] = ()
+    null: float | None = None
+    label: str = "share"
+    route: bool = False
+
+    @property
+    def mark(self) -> str:
+        """The mark of its standing."""
+        return MARKS.get(self.standing, "–")
+
+    @property
+    def finding(self) -> Finding:
+        """The line as a finding, with the least of the shares beside the largest null."""
+        effect = Effect(min(self.shares), "", self.label, self.null, "others")
+        return Finding(f"{self.words[0].upper()}{self.words[1:]}.", "yes", effect)
+
+    @property
+    def numbers(self) -> str:
+        """The shares as percentages.
+
+        >>> Line("stands", "swap x or y, the answer follows", (0.995, 1.0)).numbers
+        '99.5%, 100%'
+        """
+        return ", ".join(map(share_text, self.shares))
+
+
+def share_text(share: float) -> str:
+    """A share in percent, with a decimal where it is near an end but not at it.
+
+    >>> share_text(0.9952), share_text(0.937), share_text(1.0)
+    ('99.5%', '94%', '100%')
+    """
+    near = 0 < min(abs(share), abs(1 - share)) < 0.01
+    text = f"{share:.1%}" if near else f"{share:.0%}"
+    return {"-0%": "0%", "100.0%": "100%", "0.0%": "0%", "-0.0%": "0%"}.get(text, text)
+
+
+def lines_of(audit: Mapping[str, Any]) -> list[Line]:
+    """The tests of an audit that judge its claims, those of one kind and standing in one line."""
+    grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for test in audit["tests"]:
+        if test["kind"] not in UNSHOWN:
+            own = test["target"] if test["kind"] in APART else ""
+            key = test["kind"], test["standing"], own
+            grouped.setdefault(key, []).append(test)
+    found = []
+    for (kind, standing, _), tests in grouped.items():
+        targets = [test["target"].partition(" at ")[0] for test in tests]
+        if kind == "refill":
+            targets = [one.replace(", ", " and ") for one in targets]
+        of = dict.fromkeys(claim for test in tests for claim in test["of"])
+        reasons = dict.fromkeys(test["reason"] for test in tests if test["reason"])
+        shares = [test["value"] for test in tests if isinstance(test["value"], float)]
+        kept = kind == "necessity"  # what is left of the answers
+        found.append(
+            Line(
+                standing,
+                KINDS.get(kind, f"{kind}: {{}}").format(_listed(targets)),
+                tuple(1 - one if kept else one for one in shares if one == one),
+                _beside(tests),
+                "" if standing == "stands" else next(iter(reasons), ""),
+                tuple(of),
+                max((test["null"]["value"] for test in tests if test.get("null")), default=None),
+                {"match": "R²", "necessity": "share lost"}.get(kind, "share right"),
+                kind == "route",
+            )
+        )
+    return sorted(found, key=lambda one: not one.route)
+
+
+def _listed(targets: Sequence[str]) -> str:
+    """Names of what is alike in a line: "x, y, both"."""
+    names = list(dict.fromkeys(targets))
+    return ", ".join("both" if " and " in one and len(names) > 1 else one for one in names)
+
+
+def _beside(tests: Sequence[Mapping[str, Any]]) -> str:
+    """The nulls of tests and the right answer alone, as shares."""
+    said = []
+    for name, words in (("null", "others"), ("right_answer", "the right answer alone")):
+        held = [test[name]["value"] for test in tests if test.get(name)]
+        if held:
+            said.append(f"{words} {share_text(max(held))}")
+    return ", ".join(said)
+
+
+def attention_lines(audit: Mapping[str, Any]) -> Iterator[str]:
+    """Whether attention depends on the input, a line for each test of it."""
+    for test in audit["tests"]:
+        if test["kind"] == "attention":
+            heads = test["target"].partition(" attention")[0]
+            fixed = f"{share_text(test['value'])} right with that of another input"
+            depends = {"yes": "not needed", "no": "needed"}.get(test["verdict"], "unclear")
+            yield f"attention of {heads}: {depends} ({fixed})"
+
+
+def left_text(audit: Mapping[str, Any]) -> str:
+    """What an explanation leaves unexplained, or keeps where it does not compute what is counted;
+    "" where that is not known.
+    """
+    left, found = audit["unaccounted"], audit.get("accounted")
+    if found is not None and found["verb"] != "explains":
+        return f"{found['verb']} {share_text(found['share'])} of its {found['of']} {found['how']}"
+    parts = [f"{share_text(left['logits'])} of the logits"] if "logits" in left else []
+    parts += [f"{share_text(left['accuracy'])} of the answers"] if "accuracy" in left else []
+    return f"not explained: {', '.join(parts)}" if parts else ""
+
+
+def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
+    """One audit: its program and standing, a line for each kind of test, what is not explained."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    held = audit if isinstance(audit, Mapping) else audit.to_dict()
     out = Text()
 
-    def add(text: str, style: str = "", indent: int = INDENT) -> None:
+    def add(text: str, style: str = "", indent: int = 4) -> None:
         for line, look in wrap_line(text, width, style, " " * indent):
             out.append(line.rstrip() + "\n", look or None)
 
-    add(f"program  {audit.explanation.name}", "bold", 9)
-    if audit.explanation.over_sources is not None:
-        for line in audit.explanation.over_sources.lines():
-            add(f"         {line}", "", 13)
-    standing = f"standing {audit.standing.upper()}"
-    add(standing + (f": {audit.reason}" if audit.reason else ""), STYLES.get(audit.standing, ""))
-    if len(audit.claims) > 1:
-        for claim in audit.claims:
-            why = f", {claim.known}" if claim.known else ""
-            why += f": {claim.reason}" if claim.reason else ""
-            add(f"  {claim.standing:<12} {claim.claim}{why}", STYLES.get(claim.standing, ""))
-    for test in audit.tests:
-        if test.kind not in ("partial", "need", "resolution"):
-            add(_line(test), "" if test.standing in ("stands", "untested") else "yellow")
-    for line in _blocks(audit):
-        add(line)
-    if audit.missing:
-        add(f"  {'missing':<12} {', '.join(audit.missing)}")
-    for note in audit.explanation.notes:
-        add(f"  {'note':<12} {note}")
-    if audit.unaccounted:
-        logits = audit.unaccounted.get("logits")
-        shares = [] if logits is None else [f"{logits:.1%} of the logits' variance"]
-        shares.append(f"{audit.unaccounted['accuracy']:.1%} of the answers")
-        add(f"unaccounted: {', '.join(shares)}")
-    add(f"{audit.n:,} inputs judged, as many fitted; {audit.seconds:.1f} s", "dim")
+    standing, tested = held["standing"], [one for one in held["tests"] if one["of"]]
+    passed = sum(one["standing"] == "stands" for one in tested)
+    style = STYLES.get(standing, "")
+    add(f"{SAYS[standing]}: {held['name']}", style)
+    count = f", {passed} of {len(tested)} tests passed" if tested else ""
+    add(f"audit: {standing}{count}" + (f"; {held['reason']}" if held["reason"] else ""), style)
+    if "return " in held["program"]:
+        for line in held["program"].splitlines():
+            add(f"      {line}", "", 10)
+    for claim in held["claims"]:
+        if claim.get("known"):
+            add(f"    {claim['claim']}: {claim['known']}", "", 6)
+    lines = lines_of(held)
+    wide = min(WORDS, max((len(line.words) for line in lines), default=0))
+    for line in lines:
+        look = {"wrong": "red", "stands": ""}.get(line.standing, "yellow")
+        beside = f"   ({line.beside})" if line.beside else ""
+        told = not line.reason or held["reason"].endswith(line.reason)
+        shown = f"  {line.mark} {line.words:<{wide}}  {line.numbers}{beside}"
+        shown += "" if told else f"   {line.reason}"
+        add(shown.rstrip(), look, 6)
+    for text in attention_lines(held):
+        add(f"    {text}", "", 6)
+    if held["missing"]:
+        add(f"    missing: {', '.join(held['missing'])}", "yellow", 6)
+    for note in held["notes"]:
+        add(f"    note: {note}", "", 6)
+    if left := left_text(held):
+        add(f"    {left}", "", 6)
     out.rstrip()
     return out
 
 
-def _line(test: Test) -> str:
-    """A test: its number, what it is held against, and its standing where it does not pass."""
-    if test.decision.verdict == "untested":
-        return f"  {test.kind:<12} {test.target}: untested, {test.decision.reason}"
-    unit = {"match": "R²", "necessity": "left"}.get(test.kind, "accuracy")
-    held = {"null": "null", "rival": "right answer"}
-    others = {words: getattr(test, name, None) for name, words in held.items()}
-    added = ", ".join(f"{words} {one.value:.3f}" for words, one in others.items() if one)
-    line = f"  {test.kind:<12} {test.target}   {unit} {test.value:.3f}"
-    line += f"   ({added})" if added else ""
-    if test.kind == "attention" or test.decision:
-        return line
-    return f"{line}   {test.standing.upper()}: {test.decision.reason}"
-
-
-def _blocks(audit: Audit) -> Iterator[str]:
-    """What the tests of single blocks came to, a line for each kind."""
-    changes = [one.value for one in audit.tests if one.kind == "partial"]
-    if changes:
-        said = f"R² of the predicted change {min(changes):.3f} to {max(changes):.3f}"
-        yield f"  {'one block':<12} {said}"
-    needs = [one for one in audit.tests if one.kind == "need"]
-    for standing, words in (("needless", "not needed"), ("unclear", "not shown to be needed")):
-        if named := [one.target for one in needs if one.standing == standing]:
-            yield f"  {'need':<12} {words}: {', '.join(named)}"
-
-
-def audits_text(audits: Sequence[Audit], title: str, width: int = 100) -> Text:
-    """All audits of one model, best first, under its title."""
-    out = Text(f"{title}\n", "bold")
-    name = audits[0].explanation.name
-    if (verdict := explained(name, [audits[0].to_dict()])) != name:
-        for line, _ in wrap_line(verdict[0].upper() + verdict[1:], width, "", " " * 2):
-            out.append(f"{line}\n", "bold green" if audits[0].standing == "stands" else "bold")
-    out.append("\n")
-    for audit in audits:
-        out.append_text(audit_text(audit, width))
-        out.append("\n\n")
-    out.rstrip()
+def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: int = 100) -> Text:
+    """The best audit of one model under its title, then a line for each other that was tried."""
+    best, *others = [one if isinstance(one, Mapping) else one.to_dict() for one in audits]
+    out = Text(f"{title}\n\n", "bold")
+    out.append_text(audit_text(best, width))
+    for place, one in enumerate(others):
+        why = f": {one['reason']}" if one["reason"] else ""
+        head = "also tried: " if place == 0 else " " * 12
+        text = f"{head}{one['name']}: {one['standing']}{why}"
+        for line, _ in wrap_line(text, min(max(width, MIN_WIDTH), MAX_WIDTH), "", " " * 14):
+            out.append(f"\n{line.rstrip()}", "dim")
+    told = f"{best['n']:,} inputs judged, as many fitted"
+    out.append(f"\n{LEGEND}\n{told}; words: docs/explanations.md", "dim")
     return out

@@ -145,7 +145,7 @@ def explain(
         if apart is not None:
             screen.print()
             for line in str(apart).splitlines():
-                _print(line, 15)
+                _print(line, 4)
     return 0
 
 

@@ -56,6 +56,7 @@ class Rivals:
     where: str
     checked: int
     next: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -70,8 +71,11 @@ class Rivals:
         n = self.scores[0].n if self.scores else 0
         found = f"on {n:,} {self.where} where they differ: {', '.join(shown)}"
         same = f"the same answers on all {self.checked:,} inputs"
-        lines = [f"rivals   {self.verdict}, {found if shown else same}"]
-        return "\n".join([*lines, *(f"         next: {one}" for one in self.next)])
+        told = found if shown else same
+        first = f"told apart: {self.verdict}; {told}"
+        if self.verdict == "undecided":
+            first = f"cannot tell: {', '.join(self.programs)} ({told})"
+        return "\n".join([first, *(f"would decide: {one}" for one in self.next)])
 
 
 def rivals(
@@ -118,7 +122,8 @@ def rivals(
     verdict = found[0].program if _decided(found) else "undecided"
     left = [one for one in named if verdict == "undecided"]
     next_ = [*_inputs(bench, left, rows, examples), *_variables(bench, left, parts)][:MAX_NEXT]
-    return Rivals(verdict, found, where, len(rows), tuple(next_))
+    names = tuple(one.name for one in named)
+    return Rivals(verdict, found, where, len(rows), tuple(next_), names)
 
 
 def _answers(

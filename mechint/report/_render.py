@@ -25,6 +25,7 @@ from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
 from mechint.probe.results import MARKS, Effect, Null, Table, to_jsonable
 from mechint.report.page import Page
+from mechint.report.program import columns_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
@@ -143,6 +144,7 @@ def environment() -> jinja2.Environment:
         "strip": null_strip,
         "effect": effect_text,
         "by_size": _by_size,
+        "boxes": columns_of,
     }
     made.globals |= {"asset": asset, "MARKS": MARKS}
     return made

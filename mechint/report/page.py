@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mechint.account.terminal import quality_text
@@ -49,7 +49,8 @@ class Section:
     """One part of a page; what is empty is not drawn.
 
     question: what was asked, which heads the section; verdict: "yes", "no", "unclear" or "";
-    findings: of a probe; lead: the answer in a sentence, where there are no findings; paragraphs:
+    findings: of a probe; lead: the answer in a sentence, where there are no findings; program: an
+    audit, drawn as boxes; paragraphs:
     text; code, output: of a step, and what it printed; claims: of a paper, with their verdicts;
     nulls: metrics that have a null; metrics: the other numbers; command: what makes the figures
     again; links: text → address of a page in the same folder; provenance: nested settings.
@@ -60,6 +61,7 @@ class Section:
     verdict: str = ""
     findings: Sequence[Finding] = ()
     lead: str = ""
+    program: Mapping[str, Any] = field(default_factory=dict)
     paragraphs: Sequence[str] = ()
     code: str = ""
     output: str = ""
@@ -87,7 +89,8 @@ class Page:
     """A page, in the order in which it is read.
 
     kicker: kind of page ("report", "study", "task", "probe", "example", "table"). quality: lines on
-    how well the model answers; verdict, caveat: the answer; hero: the figure beside the evidence,
+    how well the model answers; verdict, caveat: the answer; program: the audit that the verdict is
+    from, drawn as boxes; hero: the figure beside the evidence,
     (probe, finding) pairs, of which the first `bearing` decide the verdict; abstract: text in place
     of a verdict. not_asked: reason → questions.
     next_steps: commands; command: what made the page; task, probes, date: by which a gallery
@@ -101,6 +104,7 @@ class Page:
     verdict: str = ""
     caveat: str = ""
     hero: Figure | None = None
+    program: Mapping[str, Any] = field(default_factory=dict)
     evidence: Sequence[tuple[str, Finding]] = ()
     bearing: int = MAX_EVIDENCE
     abstract: str = ""
@@ -158,7 +162,8 @@ def page_of(
     )
     sections = [section_of(name, results[name], told[name]) for name in order]
     if account.audits:
-        sections.insert(0, explanation_section(account.audits, account.path))
+        drawn = explanation_section(account.audits, account.path)
+        sections.insert(0, replace(drawn, program={}) if account.program else drawn)
     kept = {"schema": SCHEMA, "accounts": [account.to_dict()]}
     data = json.dumps(kept, separators=(",", ":"))
     given = {
@@ -166,6 +171,7 @@ def page_of(
         "verdict": account.verdict,
         "caveat": account.caveat,
         "hero": account.hero,
+        "program": account.program or {},
         "evidence": account.evidence,
         "bearing": account.bearing or MAX_EVIDENCE,
         "warnings": account.warnings,
@@ -236,6 +242,7 @@ def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> 
         question="Which program does the model run, and how much of it is that?",
         verdict={"stands": "yes", "refused": "no", "wrong": "no"}.get(standing, ""),
         lead=lead,
+        program=best if best["tests"] else {},
         paragraphs=told,
         code=best["program"],
         tables=tables if best["tests"] else {},

@@ -53,7 +53,7 @@ def test_inputs_on_which_programs_differ_tell_them_apart() -> None:
 def test_programs_that_fit_alike_are_undecided_and_further_inputs_named() -> None:
     subject, _ = maximum()
     found = rivals(subject, token_at(0), token_at(1))
-    assert found.verdict == "undecided" and "undecided" in str(found)
+    assert found.verdict == "undecided" and str(found).startswith("cannot tell: number 0")
     first, second = (one.interval for one in found.scores)
     assert first[0] <= second[1] and second[0] <= first[1]
     assert found.next and subject.task is not None
@@ -96,7 +96,7 @@ def test_an_edit_without_effect_is_no_evidence() -> None:
 def test_the_command_shows_rivals_under_the_audits() -> None:
     command = ["explain", str(MODELS / "maximum.pt"), "--claim", "L0 resid_post @ answer holds max"]
     ran = CliRunner().invoke(main, command)
-    assert "rivals   undecided, the same answers on all" in ran.output
+    assert "(the same answers on all" in ran.output
     assert "max_2 (scan)" in ran.output
     made = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)["rivals"]
     assert made["verdict"] == "undecided" and len(made["next"]) == 3

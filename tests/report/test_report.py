@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mechint import figures
+from mechint import figures, planted
 from mechint.account import Account, Quality
 from mechint.errors import DataError, RunError
+from mechint.explanation import audit, site
 from mechint.probe.results import Claim, Effect, Finding, Null, ProbeResult, Table
 from mechint.report import (
     PAGE,
@@ -29,6 +30,7 @@ from mechint.report import (
     write_report,
 )
 from mechint.report._render import null_strip
+from mechint.report.program import columns_of
 
 WORDS: dict[str, Any] = {"title": "Spectrum", "x_title": "frequency", "y_title": "share (0–1)"}
 NULL = Null.sampled("share", 0.9, np.linspace(0.0, 0.2, 199), "shuffled labels")
@@ -290,3 +292,19 @@ def test_a_gallery_shows_the_answer_of_every_page(tmp_path: Path) -> None:
     (tmp_path / "out" / "carry.html").write_text("mine")
     with pytest.raises(RunError, match="--force"):
         build_gallery([study], tmp_path / "out")
+
+
+def test_a_program_is_drawn_with_each_part_and_what_is_wrong_or_missing() -> None:
+    """A true part beside a false one: each box has its own standing."""
+    subject = planted.modular_addition(13, (2, 5), rotation_seed=1).subject
+    true, false = site("L0 resid_post @ answer"), site("L0 resid_pre @ 0")
+    found = audit(subject, true.holds("answer"), false.holds("y")).to_dict()
+    columns = columns_of({**found, "missing": ["frequency 6"]})
+    boxes = {(box.title, box.where.partition(" @")[0]): box for row in columns for box in row}
+    assert boxes["answer", "L0 resid_post"].standing == "stands"
+    assert boxes["y", "L0 resid_pre"].standing == "wrong"
+    assert boxes["missing", "frequency 6"].standing == "missing"
+    where = [box.where for row in columns for box in row]
+    assert where.index("L0 resid_pre @ 0") < where.index("L0 resid_post @ answer")
+    html = render(Page("T", [], program=found), light=True)
+    assert "resid_post @ answer" in html and 'class="box stands"' in html

@@ -1,0 +1,92 @@
+"""The program of an explanation as boxes from inputs to answer, each with its tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mechint.account.audits import Line, attention_lines, lines_of, share_text
+
+DEPTHS = ("embed", "resid_pre", "attn", "resid_mid", "mlp", "resid_post")
+"""Sites of a layer in the order in which they are computed."""
+MAX_LINES = 3
+"""Tests that a box shows."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """One part of a program: where it lives, and its tests.
+
+    standing: of its claim, "missing" of what no part names, "told" of what is no claim.
+    """
+
+    title: str
+    where: str
+    standing: str
+    blocks: str = ""
+    reason: str = ""
+    lines: Sequence[Line] = ()
+
+
+def columns_of(audit: Mapping[str, Any]) -> list[list[Box]]:
+    """The boxes of an audit, given as JSON values, in columns from the inputs to the logits."""
+    claims = {one["claim"]: one for one in audit["claims"]}
+    lines = lines_of(audit)
+    placed: list[tuple[tuple[int, int], Box]] = []
+    for part in audit["parts"]:
+        name = f"{part['name']} at {part['site']}"
+        blocks = ", ".join(part["blocks"])
+        placed.append(
+            (_depth(part["site"]), _box(part["name"], part["site"], claims, name, lines, blocks))
+        )
+    for route in (*audit["routes"], *audit["links"]):
+        if route in claims:
+            heads, _, what = route.partition(" ")
+            placed.append((_depth(route), _box(heads, what, claims, route, lines)))
+    for said in attention_lines(audit):
+        heads, _, what = said.removeprefix("attention of ").partition(": ")
+        placed.append((_depth(heads), Box(heads, f"attention {what}", "told")))
+    last = max((depth for depth, _ in placed), default=(0, 0))
+    placed += [(last, Box("missing", said, "missing")) for said in audit["missing"]]
+    columns: dict[tuple[int, int], list[Box]] = {}
+    for depth, box in sorted(placed, key=lambda one: one[0]):
+        columns.setdefault(depth, []).append(box)
+    found = audit.get("accounted")
+    if found is None:
+        return list(columns.values())
+    word = {"explains": "explained", "keeps": "kept"}.get(found["verb"], found["verb"])
+    line = Line("stands", word, (found["share"],))
+    where = found["how"] or f"{share_text(1 - found['share'])} not {word}"
+    return [*columns.values(), [Box(found["of"], where, "told", lines=[line])]]
+
+
+def _box(
+    title: str,
+    where: str,
+    claims: Mapping[str, Mapping[str, str]],
+    claim: str,
+    lines: Sequence[Line],
+    blocks: str = "",
+) -> Box:
+    """The box of a claim, with the tests that are about it, those that fail first."""
+    own = sorted(
+        (one for one in lines if claim in one.of), key=lambda one: one.standing == "stands"
+    )
+    found = claims.get(claim, {"standing": "untested", "reason": ""})
+    return Box(title, where, found["standing"], blocks, found["reason"], own[:MAX_LINES])
+
+
+def _depth(site: str) -> tuple[int, int]:
+    """Layer and depth of a site or of heads.
+
+    >>> _depth("L1 resid_post @ answer"), _depth("L0H0, L0H1")
+    ((1, 5), (0, 2))
+    """
+    found = re.search(r"L(\d+)(?:H\d+| (\w+))", site)
+    if found is None:
+        return -1, 0
+    kind = found[2] or "attn"
+    order = next((i for i, one in enumerate(DEPTHS) if kind.startswith(one)), 2)
+    return int(found[1]), order
