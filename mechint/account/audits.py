@@ -47,6 +47,9 @@ KINDS = {
     "route": "{}, which suffices",
     "link": "{}",
     "copied": "{} is the answer",
+    "moved key": "move the key of {}: followed",
+    "irrelevant": "exchange {}: kept",
+    "reads": "{} suffice",
     "coverage": "has an answer for {}",
     "composed": "{} of different inputs: followed",
 }
