@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import RunError, UnknownNameError
-from mechint.system.files import read_json_lines, write_text
+from mechint.system.files import read_json, read_json_lines, write_text
 
 EVERY = 2.0
 """Seconds between two looks at the runs."""

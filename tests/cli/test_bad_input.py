@@ -22,7 +22,7 @@ from tests.cli.conftest import Command, one_line
         (["reproduce", "emergance"], "unknown study 'emergance'; did you mean 'emergence'?"),
         (
             ["reproduce", "emergence", "--size", "big"],
-            "Invalid value for '--size': 'big' is not one of 'smoke', 'laptop', 'overnight', ",
+            "Invalid value for '--size': 'big' is not one of 'smoke', 'laptop', 'fresh', ",
         ),
         (["train", "listops", "--resum"], "No such option '--resum'."),
         (
