@@ -40,13 +40,15 @@ _EXECUTING: set[str] = set()
 
 
 class _Deferred(ModuleType):
-    """A package whose body runs when a name is asked for that it does not have."""
+    """A package whose body runs when a name is asked for that it does not have, or another of its
+    modules.
+    """
 
     def __getattr__(self, name: str) -> Any:
         package = self.__name__
         if name in _LIGHT[package]:
             return getattr(importlib.import_module(f"{package}.{_LIGHT[package][name]}"), name)
-        if name.startswith("__") and name != "__all__":  # asked of every module by inspection
+        if name.startswith("__") and name not in ("__all__", "__path__"):  # asked of every module
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         self._execute()
         if type(self) is _Deferred:
@@ -61,8 +63,12 @@ class _Deferred(ModuleType):
         with _LOCK:
             if type(self) is not _Deferred or self.__name__ in _EXECUTING:
                 return  # by another thread, or asked for by the body itself
+            above = sys.modules.get(self.__name__.rpartition(".")[0])
+            if isinstance(above, _Deferred):
+                above._execute()
             spec = self.__spec__
             assert spec is not None and spec.loader is not None
+            self.__path__ = list(spec.submodule_search_locations or ())
             _EXECUTING.add(self.__name__)
             try:
                 spec.loader.exec_module(self)
@@ -100,11 +106,13 @@ def _import_deferred() -> tuple[Any, Any]:
         package.__class__ = _Deferred
     root = importlib.import_module("transformer_lens.HookedRootModule").HookedRootModule
     point = importlib.import_module("transformer_lens.hook_points").HookPoint
-    # a module that stays an attribute would hide what the body binds, as the class HookedRootModule
+    # a module that stays an attribute would hide what the body binds (a class, HookedRootModule),
+    # and without a path any other module is looked for only after the body has run
     for package in map(sys.modules.__getitem__, _LIGHT):
         if type(package) is _Deferred:
             for own in [key for key in vars(package) if f"{package.__name__}.{key}" in sys.modules]:
                 delattr(package, own)
+            del package.__path__
     return root, point
 
 

@@ -125,13 +125,13 @@ class Recorder:
     def embedded(
         self,
         tokens: Int[Tensor, "example pos"],
-        positions: int | Int[Tensor, " example"],
+        positions: Positions,
         tables: Float[Tensor, "table d_vocab d_model"],
     ) -> Float[Tensor, "table example d_vocab_out"] | None:
         """Logits at one position of each example with each of `tables` in place of the embedding;
         None for a model that is not computed there alone.
         """
-        if not supports(self.model):
+        if positions is None or not supports(self.model):
             return None
         check_positions(LOGITS, positions, tokens.shape[1])
         parts = []

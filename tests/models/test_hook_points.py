@@ -28,6 +28,12 @@ for module in list(sys.modules.values()):  # as inspection does
     getattr(module, "__wrapped__", None)
 assert "pandas" not in sys.modules
 """
+MODULE = """
+from transformer_lens.config import TransformerBridgeConfig  # runs the package's own body first
+assert type(sys.modules["transformer_lens"]) is type(sys)
+import transformer_lens.utilities.hf_utils
+assert type(sys.modules["transformer_lens.utilities"]) is type(sys)
+"""
 THEIRS = """
 import sys
 import transformer_lens
@@ -43,7 +49,11 @@ def run(script: str, folder: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("first", [OURS, THEIRS], ids=["ours first", "TransformerLens first"])
+@pytest.mark.parametrize(
+    "first",
+    [OURS, OURS + MODULE, THEIRS],
+    ids=["ours first", "a module of it then", "TransformerLens first"],
+)
 def test_classes_are_those_of_transformer_lens(first: str, tmp_path: Path) -> None:
     run(first + SAME, tmp_path)
 
