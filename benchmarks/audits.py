@@ -14,15 +14,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+import mechint
+from benchmarks.far_sum import FarSum
 from mechint import planted
 from mechint.decide.intervals import wilson
-from mechint.explanation import Audit, Explanation, audit, explain
+from mechint.explanation import Audit, Explanation, Part, audit, explain, head
+from mechint.explanation.claims import one_hot
 from mechint.explanation.measure import Bench
+from mechint.interventions import Site
 from mechint.planted.assembly import Planted
 from mechint.planted.library import induction, lookup, product, shuffled
 from mechint.planted.trained import memorizing, sums_by_heart
+from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.task import Program, Step
 from probes.explanations.representations import Frequencies, Setting, spectrum
 
 FAMILIES = ("frequencies", "representations", "bilinear")
@@ -151,6 +158,129 @@ def wrong(kept: int, added: int, pizza: bool) -> Callable[[int], tuple[bool, Aud
     return run
 
 
+# --- false claims ---------------------------------------------------------------------------------
+FALSE = 0.5
+"""Of the seeds, the share on which each kind of false claim is made: 50 of 100."""
+LAST = Site("blocks.0.hook_resid_post", "answer")
+
+
+def stands_not(make: Callable[[int], Audit]) -> Callable[[int], tuple[bool, Audit]]:
+    """A false claim may be wrong, incomplete, unclear, untested or superfluous, and not stand."""
+
+    def run(seed: int) -> tuple[bool, Audit]:
+        found = make(seed)
+        return found.standing != "stands", found
+
+    return run
+
+
+def meaningless(seed: int, n: int) -> Step:
+    """A bit that a random linear function of the tokens draws, on which no answer depends."""
+    weights = torch.from_numpy(np.random.default_rng(seed).integers(1, 97, n))
+    return Step("bit", 2, lambda tokens, *_: (tokens[:, :n].cpu() * weights).sum(1) % 97 % 2)
+
+
+def refined(seed: int) -> Audit:
+    """The answer and a meaningless bit as one variable, at the last stream of a plant."""
+    subject = addition(seed, NOISE, seed % 2 == 1).subject
+    x, y, answer = subject.task.own_program.steps  # type: ignore[union-attr]
+    bit = meaningless(seed, 2)
+    tag = Step(
+        "tag",
+        2 * P,
+        lambda tokens, x, y: 2 * ((x + y) % P) + bit.compute(tokens),
+        (x.name, y.name),
+    )
+    read = Step(answer.name, P, lambda tokens, tag: tag // 2, ("tag",))
+    program = Program("refined", (x, y, tag, read), ((answer.name,),))
+    part = Part("tag", LAST, ("tag",), one_hot("tag", 2 * P))
+    return audit(subject, Explanation("refined", program, (part,)))
+
+
+def vacuous(seed: int) -> Audit:
+    """A meaningless bit at a random site, beside the answer at the last stream."""
+    subject = addition(seed, NOISE, seed % 2 == 1).subject
+    x, y, answer = subject.task.own_program.steps  # type: ignore[union-attr]
+    program = Program("vacuous", (x, y, meaningless(seed, 2), answer), ((answer.name,),))
+    draw = np.random.default_rng(seed)
+    hook = str(draw.choice(["blocks.0.hook_resid_pre", "blocks.0.hook_resid_mid", LAST.hook]))
+    false = Part("bit", Site(hook, "answer"), ("bit",), one_hot("bit", 2))
+    true = Part(answer.name, LAST, (answer.name,), one_hot(answer.name, P))
+    return audit(subject, Explanation("vacuous", program, (false, true)))
+
+
+def table(seed: int, scaled: bool) -> Subject:
+    """A lookup table of the sum of two ends, the classes of its logits scaled at random."""
+    subject = planted.lookup_table(FarSum(n=5), rotation_seed=seed, seed=seed).subject
+    if scaled:
+        scale = 1 + 0.4 * torch.randn(5, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            dict(subject.model.named_parameters())["unembed.W_U"].mul_(scale.clamp(min=0.3))
+    return subject
+
+
+def no_copy(seed: int) -> Audit:
+    """A head of the table is said to copy the token at its own position, or at any key."""
+    draw, subject = np.random.default_rng(seed), table(seed, False)
+    heads = {0: "first token", 2: "previous token"}
+    head_, key = list(heads.items())[seed // 2 % 2] if seed % 2 else (0, "largest token")
+    head_ = head_ if seed % 2 else int(draw.integers(4))
+    return audit(subject, head(0, head_).copies(key), examples=625)
+
+
+def needless(seed: int) -> Audit:
+    """The planted frequencies at the answer, and up to four others in the inputs alone."""
+    plant, draw = addition(seed, NOISE, False), np.random.default_rng(seed + 1)
+    keys = [str(key) for key in plant.truth["frequencies"]]
+    rest = [str(key) for key in range(1, (P + 1) // 2) if str(key) not in keys]
+    more = draw.permutation(rest)[: 1 + seed % 4].tolist()
+    setting, family = Setting.of(plant.subject), Frequencies()
+    assert setting is not None
+    program = plant.subject.task.own_program  # type: ignore[union-attr]
+    assert program is not None
+    family.read(Bench.of(plant.subject, program))
+    return audit(plant.subject, family.make(setting, keys, [*keys, *more], "claimed"))
+
+
+def unneeded(seed: int) -> Audit:
+    """A head that carries one operand of a table is said to carry the other, or one between."""
+    subject, draw = table(seed, False), np.random.default_rng(seed)
+    name, true = ("a", 0) if seed % 2 else ("b", 3)
+    place = int(draw.choice([one for one in range(4) if one != true]))
+    return audit(subject, Part(name, Site.of("head", 0, "answer", (place,)), (name,)), examples=625)
+
+
+def scaled(seed: int) -> Audit:
+    """A table that is explained by anything but heads that carry its operands."""
+    found = explain(table(seed, True), family="routes", examples=625)
+    copies = [one for one in found if one.explanation.copies]
+    return next((one for one in copies if one.standing == "stands"), found[0])
+
+
+def told(make: Callable[[int], Audit]) -> Callable[[int], tuple[bool, Audit]]:
+    """No headline of the table says that a program explains its answers or logits."""
+
+    def run(seed: int) -> tuple[bool, Audit]:
+        found = make(seed)
+        said = found.accounted is not None and found.accounted.verb == "explains"
+        return not (found.standing == "stands" and said), found
+
+    return run
+
+
+BARELY = (5, 10, 20, 35, 50)
+"""Steps of training after which no program may stand."""
+
+
+def barely_trained(seed: int) -> Audit:
+    """A model after 5 to 50 steps: the sum of two ends, or the largest of a list."""
+    task = FarSum() if seed % 2 else TASKS["max-of-list"](n=8, length=4)
+    steps = BARELY[seed // 2 % len(BARELY)]
+    model = {"n_layers": 1 + seed // 10 % 2, "d_model": 64, "n_heads": 2}
+    run = mechint.train(task, model, {"steps": steps, "lr": 3e-3, "seed": seed})
+    return explain(run[0].subject(), seed=seed, examples=1500)[0]
+
+
 ONLY = "modular-arithmetic"
 TRUE: dict[str, Callable[[int], Subject]] = {
     "untrained": lambda seed: addition(seed, 0.0, False).subject.untrained(seed),
@@ -196,6 +326,17 @@ TRIALS: tuple[Trial, ...] = (
         Trial(f"claimed of a {kind}, one too many: named as superfluous", wrong(3, 1, pizza), 0.5)
         for kind, pizza in KINDS.items()
     ),
+)
+
+
+TRIALS += (
+    Trial("false: a refined variable", stands_not(refined), FALSE),
+    Trial("false: a part that changes nothing", stands_not(vacuous), FALSE),
+    Trial("false: a copy that is none", stands_not(no_copy), FALSE),
+    Trial("false: needless frequencies in the inputs", stands_not(needless), FALSE),
+    Trial("false: heads that do not carry it", stands_not(unneeded), FALSE),
+    Trial("false: scaled lookup tables are not explained", told(scaled), FALSE),
+    Trial("after 5 to 50 steps: no program stands", stands_not(barely_trained), 0.2),
 )
 
 

@@ -160,25 +160,27 @@ def need(lost: float, ratio: float | None = None, spare: int = 12, reached: int 
 
 
 @pytest.mark.parametrize(
-    ("found", "standing"),
+    ("lost", "given", "standing"),
     [
-        (need(0.0, 5.0), "stands"),
-        (need(0.0, 5.0, spare=9), "stands"),
-        (need(0.0, 5.0, spare=8), "unclear"),  # p = 1/9 at best
-        (need(0.0, 5.0, spare=2), "unclear"),  # p = 1/3 at best: passed once
-        (need(0.0, 0.9, reached=1), "needless"),
-        (need(0.0, 0.9), "needless"),  # no larger than the largest spare one
-        (need(0.0, 1.0), "unclear"),
-        (need(0.1, 0.9, reached=3), "stands"),  # no larger, yet answers are lost without it
-        (need(0.1), "stands"),
-        (need(0.0), "unclear"),  # no spare block, and no answer lost
-        (need(0.004, 0.9), "unclear"),
-        (need(0.006), "unclear"),
-        (need(0.03), "stands"),
+        (0.0, {"ratio": 5.0}, "stands"),
+        (0.0, {"ratio": 5.0, "spare": 9}, "stands"),
+        (0.0, {"ratio": 5.0, "spare": 8}, "unclear"),  # p = 1/9 at best
+        (0.0, {"ratio": 5.0, "spare": 2}, "unclear"),  # p = 1/3 at best: passed once
+        (0.0, {"ratio": 0.9, "reached": 1}, "needless"),
+        (0.0, {"ratio": 0.9}, "needless"),  # no larger than the largest spare one
+        (0.0, {"ratio": 1.0}, "unclear"),
+        (0.1, {"ratio": 0.9, "reached": 3}, "stands"),  # no larger, yet answers are lost without it
+        (0.1, {}, "stands"),
+        (0.0, {}, "unclear"),  # no spare block, and no answer lost
+        (0.004, {"ratio": 0.9}, "unclear"),
+        (0.006, {}, "unclear"),
+        (0.03, {}, "stands"),
     ],
 )
-def test_a_block_is_needed_by_rank_or_by_loss(found: Need, standing: str) -> None:
-    assert found.standing == standing
+def test_a_block_is_needed_by_rank_or_by_loss(
+    lost: float, given: dict[str, Any], standing: str
+) -> None:
+    assert need(lost, **given).standing == standing
 
 
 # --- exchanges ------------------------------------------------------------------------------------
