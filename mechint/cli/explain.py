@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         "mechint explain runs/add",
         "mechint explain model.pt --task modular-arithmetic --set p=59 --family frequencies",
         "mechint explain runs/max --claim 'L0H0 attends largest token'",
+        "mechint explain smollm2 --data p.jsonl --claim 'L17H4 attends token after an earlier "
+        "equal one'",
         "mechint explain runs/digits --claim 'L0 resid_post @ answer holds carry_0'",
         "mechint explain runs/digits --claim my_claims.py:Carry",
         "mechint explain runs/add --python add.py",
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 @click.argument("path", type=click.Path(path_type=Path))
 @foreign_options
 @mapping_option
+@path_option("--data", help="Prompts, of which a claim about a head is audited: .txt or .jsonl.")
 @plugin_option
 @click.option("--family", metavar="NAME", help="The family that proposes; all that apply.")
 @click.option(
@@ -73,6 +76,7 @@ def explain(
     settings: tuple[str, ...],
     device: str,
     mapping: Path | None,
+    data: Path | None,
     family: str | None,
     claimed: tuple[str, ...],
     n: int,
@@ -99,7 +103,7 @@ def explain(
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     if over_steps:
         given = {"--claim": claimed, "--python": out, "--task": task, "--set": settings}
-        given["--mapping"] = mapping
+        given |= {"--mapping": mapping, "--data": data}
         if idle := [name for name, value in given.items() if value]:
             raise ParameterError(f"{idle[0]}: is for one model; leave out --over-steps")
         return _over_steps(path, family, seed, which, n, as_json)
@@ -114,7 +118,9 @@ def explain(
         from mechint.explanation import explain as propose
         from mechint.explanation.claims import parse_claim
 
-        opening = Opening(path, task, settings, device, mapping=mapping, seed=seed, answer=which)
+        opening = Opening(
+            path, task, settings, device, data, mapping=mapping, seed=seed, answer=which
+        )
         opened = opening.load()
         subject = opening.subject(opened)
         if claimed:

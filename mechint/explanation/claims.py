@@ -20,7 +20,7 @@ from mechint.explanation.parts import AT, Copy, Part, Products, Route, Values
 from mechint.interventions import Site
 from mechint.subject import Subject
 from mechint.subject.components import site_of
-from mechint.task import Program, rng
+from mechint.task import Program, Step, Task, rng
 
 SPREAD = 65_521
 """Random values of a variable in the null of a part, a prime."""
@@ -73,6 +73,12 @@ def matches(tokens: Int[Tensor, "n pos"], values: Values, length: int) -> Bool[T
     return found & (at >= length - 1)[:, None]
 
 
+def _previous(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
+    """The key before the answer's position, which is the last one where the values do not say."""
+    last = torch.full_like(tokens[:, 0], tokens.shape[1] - 1)
+    return (values.get(AT, last).to(tokens.device) - 1).clamp(min=0)
+
+
 def _after_earlier(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
     """The key after the latest earlier occurrence of the last token; the first where none is."""
     places = torch.arange(tokens.shape[1], device=tokens.device)
@@ -93,7 +99,7 @@ KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
     "smallest token": _ranked(0, descending=False),
     "second largest token": _ranked(1, descending=True),
     "first token": lambda tokens, values: torch.zeros_like(tokens[:, 0]),
-    "previous token": lambda tokens, values: torch.full_like(tokens[:, 0], tokens.shape[1] - 2),
+    "previous token": _previous,
     "token after an earlier equal one": _after_earlier,
     "token after an earlier equal pair": _after_earlier_pair,
 }
@@ -196,6 +202,8 @@ def explanation_of(subject: Subject, claimed: Sequence[Any]) -> Explanation:
     if len(claimed) == 1 and isinstance(claimed[0], Explanation):
         return claimed[0]
     program = None if subject.task is None else subject.task.own_program
+    if program is None and subject.task is not None and _of_heads_alone(claimed):
+        program = _no_program(subject.task)
     if program is None:
         raise NotApplicableError(f"{subject.describe()}: its task states no program to explain by")
     parts, routes, copies = list[Part](), list[Route](), list[Copy]()
@@ -221,6 +229,17 @@ def explanation_of(subject: Subject, claimed: Sequence[Any]) -> Explanation:
         notes=markers(subject) if routes else (),
         copies=tuple(copies),
     )
+
+
+def _of_heads_alone(claimed: Sequence[Any]) -> bool:
+    """Return whether all claims say what heads attend to or copy, which needs no program."""
+    return all(isinstance(one, Route | Copy) for one in claimed)
+
+
+def _no_program(task: Task) -> Program:
+    """A program of a task that states none, such as prompts: it answers nothing."""
+    step = Step("first token", task.d_vocab, lambda tokens: tokens[:, 0])
+    return Program("no program", (step,), ((None,) * len(task.outputs),) * task.n_answers)
 
 
 def markers(subject: Subject) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def induction(noise: float, seed: int) -> Planted:
     return induction_head(10, 5, noise=noise, rotation_seed=seed, seed=seed)
 
 
-def prompted_induction(noise: float, seed: int) -> Planted:
+def prompted_induction(noise: float, seed: int, pairs: int = 24) -> Planted:
     """The same with pairs of prompts for its data: a list, its beginning again, and what followed
     it; the other prompt has another token there, so that the induction head alone moves the answer.
     """
@@ -83,7 +83,7 @@ def prompted_induction(noise: float, seed: int) -> Planted:
 
     plant = induction(noise, seed)
     draw, rows = np.random.default_rng(seed), []
-    for _ in range(24):
+    for _ in range(pairs):
         *piece, other = draw.permutation(10)[:6].tolist()
         place = int(draw.integers(1, 4))
         again = piece[:place]

@@ -14,6 +14,8 @@ import torch
 import probes
 from mechint.account import account_of
 from mechint.errors import NotApplicableError
+from mechint.explanation import audit
+from mechint.explanation.claims import parse_claim
 from mechint.planted import induction_head, library
 from mechint.prompts import Prompts
 from mechint.subject import Subject
@@ -71,3 +73,17 @@ def test_shuffled_answers_are_not_explained(tmp_path: Path) -> None:
     result = probes.run("heads", subject, only_correct=False, null_samples=999)
     assert result.verdict != "yes"
     assert torch.isfinite(subject.logits()).all()
+
+
+def test_a_claim_about_a_head_is_audited_on_prompts() -> None:
+    """The planted head attends to what followed the earlier equal token; an idle one does not, and
+    the planted one does not attend to the first token.
+    """
+    plant = library.prompted_induction(0.0, 3, pairs=80)
+    layer, head = plant.truth["heads"]["induction"]
+    said = {"token after an earlier equal one": "stands", "first token": "wrong"}
+    for key, standing in said.items():
+        claim = parse_claim(f"L{layer}H{head} attends {key}")
+        assert audit(plant.subject, claim).standing == standing
+    idle = parse_claim(f"L{layer}H{(head + 1) % 3} attends token after an earlier equal one")
+    assert audit(plant.subject, idle).standing == "wrong"
