@@ -24,6 +24,7 @@ from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
 from mechint.probe.results import MARKS, Effect, Null, Table, to_jsonable
+from mechint.report.claims import claim_strip, reason_of
 from mechint.report.page import Page
 from mechint.report.program import columns_of
 
@@ -145,6 +146,8 @@ def environment() -> jinja2.Environment:
         "effect": effect_text,
         "by_size": _by_size,
         "boxes": columns_of,
+        "claim_strip": claim_strip,
+        "reason": reason_of,
     }
     made.globals |= {"asset": asset, "MARKS": MARKS}
     return made

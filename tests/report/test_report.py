@@ -30,6 +30,7 @@ from mechint.report import (
     write_report,
 )
 from mechint.report._render import null_strip
+from mechint.report.claims import claim_strip
 from mechint.report.program import columns_of
 
 WORDS: dict[str, Any] = {"title": "Spectrum", "x_title": "frequency", "y_title": "share (0–1)"}
@@ -308,3 +309,20 @@ def test_a_program_is_drawn_with_each_part_and_what_is_wrong_or_missing() -> Non
     assert where.index("L0 resid_pre @ 0") < where.index("L0 resid_post @ answer")
     html = render(Page("T", [], program=found), light=True)
     assert "resid_post @ answer" in html and 'class="box stands"' in html
+
+
+def test_a_claim_is_drawn_where_it_lies_of_its_bar() -> None:
+    """Inside: the dot stands right of the bar's line, on the shaded part; outside: left of it."""
+
+    def places(value: float) -> tuple[float, float]:
+        criterion = "a share above 0.4; control: some"
+        interval = value - 0.1, value + 0.1
+        drawn = claim_strip(
+            Claim("s", "a", "", criterion=criterion, value=value, interval=interval)
+        )
+        dot, line = (re.search(f'{name}="([0-9.]+)"', drawn) for name in ("cx", "x1"))
+        assert dot and line
+        return float(dot[1]), float(line[1])
+
+    assert places(0.7)[0] > places(0.7)[1] and places(0.1)[0] < places(0.1)[1]
+    assert claim_strip(Claim("s", "a", "")) == ""
