@@ -149,16 +149,15 @@ def test_a_comparison_says_both_verdicts_first() -> None:
     assert "PIZZA" in first and "CLOCK" in second and len(rest) < 20
 
 
-def test_nothing_is_run_where_a_named_probe_does_not_apply(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def ran(*_: object) -> None:
-        pytest.fail("a probe was run")
-
-    monkeypatch.setattr(PROBES["norms"], "measure", ran)
+def test_a_named_probe_that_does_not_apply_is_not_asked() -> None:
+    """It costs one line, and nothing where no other was named."""
     subject = planted.modular_addition(13, (2, 5)).subject
+    made = mechint.analyze(subject, "norms", "irreps", settings={"norms": {"null_models": 19}})
+    assert list(made.results) == ["norms"]
+    (reason,) = (why for why, names in made.not_asked.items() if "irreps" in names)
+    assert reason == PROBES["irreps"].from_dict({}).applicable(subject)
     with pytest.raises(NotApplicableError, match="irreps"):
-        mechint.analyze(subject, "norms", "irreps")
+        mechint.analyze(subject, "irreps")
 
 
 @pytest.mark.full

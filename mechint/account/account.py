@@ -107,7 +107,7 @@ class Account:
     results: probe → result, in the order in which they were measured. assumed: field → value that
     the model's file does not state. warnings: what must be read
     before the numbers. next: commands that would tell more. audits: of explanations, as JSON
-    values, best first.
+    values, best first. refused: probes that were named and do not apply → why.
     """
 
     title: str
@@ -122,6 +122,7 @@ class Account:
     warnings: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
     audits: tuple[Mapping[str, Any], ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
     # --- findings ---------------------------------------------------------------------------------
     def findings(self, *verdicts: str) -> list[tuple[str, Finding]]:
@@ -183,8 +184,10 @@ class Account:
 
     @property
     def not_asked(self) -> dict[str, list[str]]:
-        """Reason → the questions that cannot arise for this subject because of it."""
+        """Reason → the probes, and the questions of others, that it keeps from this subject."""
         grouped: dict[str, list[str]] = {}
+        for name, reason in self.refused.items():
+            grouped.setdefault(reason, []).append(name)
         for result in self.results.values():
             for question, reason in result.not_asked:
                 grouped.setdefault(reason, []).append(question)

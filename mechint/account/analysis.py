@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mechint.account import Account, account_of
@@ -25,7 +26,8 @@ def analyze(
         settings: probe → its settings.
 
     Raises:
-        NotApplicableError: a probe that was named does not apply; none was run then.
+        NotApplicableError: none of the probes that were named applies. One that does not, among
+            others, is not asked, and the account says why.
 
     >>> from mechint import planted
     >>> account = analyze(planted.modular_addition(13, (2, 5)).subject, "norms")
@@ -36,13 +38,16 @@ def analyze(
         import mechint
 
         subject = mechint.load(subject)
-    for name in probes:
-        PROBES[name].from_dict(settings.get(name, {})).require_applicable(subject)
+    made = {name: PROBES[name].from_dict(settings.get(name, {})) for name in probes}
+    refused = {name: why for name, one in made.items() if (why := one.applicable(subject))}
+    if made and len(refused) == len(made):
+        next(iter(made.values())).require_applicable(subject)
+    probes = tuple(name for name in probes if name not in refused)
     results, errors = run_all(subject, probes, settings, seed=seed)
     for error in errors:
         if probes or not isinstance(error, NotApplicableError):
             raise error
-    account = account_of(subject, results)
+    account = replace(account_of(subject, results), refused=refused)
     audits = () if probes else audits_where_nothing_leads(account, subject, seed)
     return account.explained(audits) if audits else account
 

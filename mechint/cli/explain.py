@@ -109,9 +109,10 @@ def explain(
         return _over_steps(path, family, seed, which, n, as_json)
     if out is not None:
         from mechint.explanation.code import MARK
-        from mechint.report.outputs import refuse_foreign
+        from mechint.report.outputs import check_writable
 
-        refuse_foreign(out, force=force, mark=MARK.encode(), kind="a program that mechint wrote")
+        kind = "a program that mechint wrote"
+        check_writable(out, force=force, mark=MARK.encode(), kind=kind)
     with spinner(f"explaining {path}"):
         from mechint.account import title_of
         from mechint.explanation import audit
@@ -137,8 +138,6 @@ def explain(
             keep_audits(path, opened.path, subject, audits, seed=seed, examples=n)
         except RunError as error:
             print_error(f"warning: the audits are not kept in the run: {error}")
-    if out is not None:
-        _write(out, subject, found[0], seed, n)
     if as_json:
         shown = None if apart is None else apart.to_dict()
         print_json({"schema": 2, "path": str(path), "audits": audits, "rivals": shown})
@@ -152,6 +151,8 @@ def explain(
             screen.print()
             for line in str(apart).splitlines():
                 _print(line, 4)
+    if out is not None:  # last: what was measured is said even where the file cannot be written
+        _write(out, subject, found[0], seed, n)
     return 0
 
 
@@ -220,7 +221,7 @@ def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:
         raise ParameterError(f"--claim {text}: there is no such file")
     try:
         names = runpy.run_path(file)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ParameterError(f"--claim {file}: {type(error).__name__}: {error}") from error
     known = {key: one for key, one in names.items() if callable(one) and key[:1] != "_"}
     if name not in known:
@@ -234,6 +235,8 @@ def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:
         made = known[name](subject)
     except MechintError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ParameterError(f"--claim {text}: {type(error).__name__}: {error}") from error
+    if made is None or (isinstance(made, list | tuple) and not made):
+        raise ParameterError(f"--claim {text}: it gives no claim")
     return list(made) if isinstance(made, list | tuple) else [made]

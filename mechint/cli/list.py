@@ -146,6 +146,7 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
         "variables": {
             key: variable.description for key, variable in list(task.variables.items())[:8]
         },
+        "programs": {key: one.description for key, one in task.programs.items()},
         "controls": {control.name: control.description for control in task.controls},
         "chance": {
             key: f"accuracy {chance.accuracy:.4g}, loss {chance.loss:.4g}"

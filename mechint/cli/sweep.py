@@ -147,6 +147,10 @@ def sweep(what: str, **given: Any) -> int:
     place = Path(what)
     planned_here, searched = (place / PLAN_FILE).is_file(), (place / SEARCH_FILE).is_file()
     _check_options(what, planned_here or searched, given)
+    if searched or planned_here:
+        from mechint.sweeps.directory import load_plugins
+
+        load_plugins(place)
     if searched:
         if not given["resume"] and given["trials"] is None:
             return show_search(place, request["as_json"])
@@ -254,6 +258,7 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     """Run what is not finished; the exit status."""
     from mechint.models import find_device
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
+    from mechint.sweeps.directory import keep_plugins
     from mechint.training.loggers import forwarding
     from mechint.training.plan import check_memory
 
@@ -263,6 +268,7 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     if request["executor"] == "local":
         check_memory(specs, find_device(request["device"]))
     keep_plan(groups, out)
+    keep_plugins(out)
     keep_probes(out, request["probes"])
     rows: Rows = []
     with (
@@ -428,18 +434,24 @@ def run_search_command(
     """
     from mechint.models import find_device
     from mechint.sweeps import keep_probes
+    from mechint.sweeps.directory import keep_plugins
     from mechint.sweeps.search import keep_search, read_search, run_search, trials
     from mechint.training.loggers import forwarding
     from mechint.training.plan import check_memory
 
     if search is not None:
+        search = dataclasses.replace(search, trials=n_trials or TRIALS)
         ends = {space.name: space.ends[-1] for space in search.spaces}
         check_memory(search.specs(0, ends, out), find_device(request["device"]))
         keep_search(search, out)
     else:
         search = read_search(out)
+        if n_trials is not None:
+            search = dataclasses.replace(search, trials=n_trials)
+            keep_search(search, out)
+    keep_plugins(out)
     keep_probes(out, request["probes"], wait=False)
-    wanted = n_trials or max(TRIALS, len(trials(out)))
+    wanted = max(search.trials, len(trials(out)))
 
     def trial_places() -> list[Path]:
         return sorted(file.parent for file in out.glob("trial=*/**/config.json"))
@@ -474,6 +486,8 @@ def show_search(out: Path, as_json: bool, printed: bool = False) -> int:
             f"{search.objective} {best['value']:.6g}; "
             f"mechint train {search.task}{settings}"
         )
+    elif rows:
+        print_error(f"{out}: no trial has ended with a value yet; --resume goes on")
     return 0 if done or not rows else 2
 
 

@@ -12,13 +12,15 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from mechint.decide.null import MIN_PRINTED_P, Null
-from mechint.errors import ParameterError
+from mechint.errors import ParameterError, RunError
 from mechint.figures.figure import Figure
+from mechint.system.files import write_text
 from mechint.system.jsonable import (
     decode_array,
     encode_array,
@@ -203,6 +205,30 @@ class Table:
         import pandas as pd
 
         return pd.DataFrame(dict(self.columns))
+
+    def save(self, path: str | Path) -> None:
+        """Write the table by the ending of `path`: ``.csv``, or ``.tex``, a tabular of LaTeX with
+        units and caption.
+
+        Raises:
+            RunError: another ending, or a file that cannot be written.
+
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp()) / "heads.tex"
+        >>> Table({"head": ["L0H1"], "score": [0.25]}, "One head", {"score": "nats"}).save(place)
+        >>> [line for line in place.read_text().splitlines() if "L0H1" in line]
+        ['L0H1 & 0.25 \\\\\\\\']
+        """
+        path = Path(path)
+        if path.suffix not in (".csv", ".tex"):
+            raise RunError(f"{path}: ending {path.suffix!r}: expected .csv or .tex")
+        named = {name: f"{name} ({unit})" for name, unit in self.units.items()}
+        frame = self.to_frame().rename(columns=named)
+        if path.suffix == ".csv":
+            write_text(path, frame.to_csv(index=False))
+        else:
+            options = {"index": False, "escape": True, "float_format": "%.4g"}
+            write_text(path, frame.to_latex(caption=self.caption or None, **options))
 
     def __len__(self) -> int:
         """The number of rows."""

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +58,11 @@ def load_plugin(text: str) -> str:
         raise ParameterError(f"{where}: {name} is no Task, Probe or Family of explanations")
     if not isinstance(registered, str) or not registered:
         raise ParameterError(f"{where}: {name} has no class attribute `name`")
+    if not re.fullmatch(r"[\w.+-]{1,60}", registered):
+        raise ParameterError(
+            f"{where}: {name} is called {registered[:60]!r}; expected letters, digits, - and . "
+            "alone, at most 60"
+        )
     if reason := unfinished(kind, settings=base is not Family):
         raise ParameterError(f"{where}: {reason}")
     bases[base].add(registered, f"{module.__name__}:{name}")

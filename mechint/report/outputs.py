@@ -13,11 +13,18 @@ MARK = b'<meta name="generator" content="mechint">'
 """Stands in the head of every page of ours."""
 
 
-def check_writable(path: str | Path, *, force: bool = False) -> None:
+def check_writable(
+    path: str | Path,
+    *,
+    force: bool = False,
+    mark: bytes = MARK,
+    kind: str = "a page of mechint's",
+) -> None:
     """Find out now whether `path` will take a page, before hours of work; leaves nothing behind.
 
     Args:
-        force: a file that is not a page of mechint's may be replaced.
+        force: a file that is not a page of mechint's may be replaced; mark, kind: of
+            `refuse_foreign`.
 
     Raises:
         RunError: it is a directory, it or its directory cannot be written, or it is a file that
@@ -26,16 +33,18 @@ def check_writable(path: str | Path, *, force: bool = False) -> None:
     path = Path(path)
     if path.is_dir():
         raise RunError(f"{path}: cannot be written: it is a directory, expected a file")
-    parent = path.resolve().parent
-    while not parent.exists():
-        parent = parent.parent
     try:
+        parent = path.resolve().parent
+        while not parent.exists():
+            parent = parent.parent
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(13, "permission denied")
         if not path.exists() or path.is_file():
             with tempfile.TemporaryFile(dir=parent):
                 pass
-        refuse_foreign(path, force=force)
+        refuse_foreign(path, force=force, mark=mark, kind=kind)
+    except RuntimeError as error:  # a circle of links
+        raise RunError(f"{path}: cannot be written: {error}") from error
     except OSError as error:
         raise write_error(path, error) from error
 

@@ -2,6 +2,7 @@
 
     DIR/sweep.json              the plan; another plan is refused
     DIR/probes.json             the probes that measure its runs
+    DIR/plugins.json            the user's own tasks and probes, run again for their user alone
     DIR/seed=3,d_model=16/      a run directory each
 
 Rows are read from the runs themselves, and a run has one writer, so that any number of workers and
@@ -18,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError, RunError, UnknownNameError, counted
+from mechint.registry.plugins import given_plugins, load_plugin
 from mechint.run_table import Entry, Measurement, measure
 from mechint.sweeps.planning import Group, Row
 from mechint.system.files import make_directory, parse_json, read_bytes, write_text
+from mechint.system.kept import is_signed, signed
 from mechint.system.locks import BusyError, is_locked, locked
 from mechint.system.parallel import interruptible, run_jobs, tell
 
-PLAN, PROBES_FILE = "sweep.json", "probes.json"
+PLAN, PROBES_FILE, PLUGINS_FILE = "sweep.json", "probes.json", "plugins.json"
 
 
 # --- its plan -------------------------------------------------------------------------------------
@@ -57,10 +60,43 @@ def read_plan(out: Path) -> list[Group]:
 
 
 def _from_json(entries: Any) -> list[Group]:
-    return [
+    groups = [
         Group(one["name"], one["task"], tuple(one["settings"]), tuple(one["runs"]))
         for one in entries
     ]
+    if not all(isinstance(one["settings"], list) for one in entries):
+        raise TypeError("settings are no list")
+    for one in groups:
+        texts = (one.name, one.task, *one.settings)
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a name or a setting is no text")
+        if not all(isinstance(run, dict) for run in one.runs):
+            raise TypeError("a run is no mapping of settings")
+    return groups
+
+
+def keep_plugins(out: Path) -> None:
+    """Keep which plug-ins this process was given, for `load_plugins` when the sweep goes on."""
+    if given := given_plugins():
+        write_text(out / PLUGINS_FILE, json.dumps(signed({"plugins": given}), indent=1))
+
+
+def load_plugins(out: Path) -> None:
+    """Register the plug-ins that this user started the sweep in `out` with, unless some were given.
+
+    Raises:
+        RunError: somebody else kept them there: their files are not run.
+    """
+    if given_plugins() or not (out / PLUGINS_FILE).is_file():
+        return
+    said = parse_json(read_bytes(out / PLUGINS_FILE), out / PLUGINS_FILE)
+    if not is_signed(said):
+        raise RunError(
+            f"{out / PLUGINS_FILE}: was not written by you, and its files are not run; give yours "
+            "with --plugin"
+        )
+    for text in said["plugins"]:
+        load_plugin(text)
 
 
 # --- its runs -------------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ class Search:
     settings: ``name=value`` of every run; spaces: of the settings that are searched; over: name →
     values that every trial trains a run each for, the objective being their mean; objective: a
     metric of the last evaluation ("test.accuracy"), or PROBE.METRIC of a probe; at_once: trials
-    that are asked for and trained together.
+    that are asked for and trained together; trials: how many in all, which a later command may
+    raise.
     """
 
     task: str
@@ -118,8 +119,13 @@ class Search:
     sampler: str = "tpe"
     seed: int = 0
     at_once: int = 8
+    trials: int = field(default=20, compare=False)
 
     def __post_init__(self) -> None:
+        counts = {"at_once": self.at_once, "trials": self.trials, "seed": self.seed + 1}
+        for name, value in counts.items():
+            if value < 1:
+                raise ParameterError(f"search: {name}: expected a number from 1 on, a seed from 0")
         if self.sampler not in SAMPLERS:
             raise ParameterError(f"--sampler {self.sampler}: expected {' or '.join(SAMPLERS)}")
         first = self.objective.partition(".")[0]
@@ -155,8 +161,12 @@ def keep_search(search: Search, out: Path) -> None:
     file = make_directory(out) / SEARCH
     text = json.dumps(dataclasses.asdict(search), indent=1)
     if file.exists():
-        if json.dumps(dataclasses.asdict(read_search(out)), indent=1) != text:
+        there = read_search(out)
+        kept = json.dumps(dataclasses.asdict(dataclasses.replace(there, trials=search.trials)))
+        if json.loads(kept) != json.loads(text):
             raise RunError(f"{out}: holds another search; choose another --out")
+        if there.trials != search.trials:
+            write_text(file, text)
     elif any(path.name != ".lock" and not path.name.endswith(".part") for path in out.iterdir()):
         raise RunError(f"{out}: holds something else; choose an empty directory for the search")
     else:
@@ -174,9 +184,24 @@ def read_search(out: Path) -> Search:
 
 
 def trials(out: Path) -> list[Row]:
-    """One row per trial of the search in `out`: id, parameters, status, value."""
-    with _study(read_search(out), out) as study:
-        return [_row(trial) for trial in study.trials]
+    """One row per trial of the search in `out`: id, parameters, status, value; nothing is written.
+
+    Raises:
+        RunError: the search or its study is damaged.
+    """
+    search, file = read_search(out), out / STUDY
+    if not file.is_file():
+        return []
+    try:
+        with _study(search, out) as study:
+            rows = [_row(trial) for trial in study.trials]
+        if not all(isinstance(row["value"], int | float | None) for row in rows):
+            raise ValueError("a value is no number")
+    except RunError:
+        raise
+    except Exception as error:  # of what was edited SQLite and Optuna raise nearly anything
+        raise _damaged(file, error) from error
+    return rows
 
 
 def run_search(
@@ -352,7 +377,7 @@ def _study(search: Search, out: Path) -> Iterator[Any]:
         raise _damaged(file, error) from error
     try:
         yield study
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         raise _damaged(file, error) from error
     finally:
         storage.remove_session()

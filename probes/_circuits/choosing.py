@@ -48,26 +48,34 @@ def variable_setting() -> Any:
     return setting(None, "causal variable in which source and base differ; none: the whole answer")
 
 
-def ablation_setting(replaced: str) -> Any:
+def ablation_setting(replaced: str, more: str = "") -> Any:
     """The setting `ablation`: by what it is that `replaced` names is replaced."""
     return setting(
         None,
-        f"what {replaced}; counterfactual where a variable is named, else mean",
+        f"what {replaced}; counterfactual where a variable is named{more}, else mean",
         choices=ABLATIONS,
     )
 
 
 def stand_in(
-    probe: Probe, subject: Subject, ablation: str | None, variable: str | None
+    probe: Probe,
+    subject: Subject,
+    ablation: str | None,
+    variable: str | None,
+    *,
+    given_pairs: bool = False,
 ) -> tuple[Ablation, Variable | None]:
     """The stand-in for what is left out, and the variable that sources differ in, by the settings
     of a probe.
+
+    given_pairs: pairs that the data state are taken unasked.
 
     Raises:
         ParameterError: a variable with no counterfactual, or a counterfactual of a task that names
             no variable.
     """
-    chosen = cast("Ablation", ablation or ("mean" if variable is None else "counterfactual"))
+    paired = variable is not None or (given_pairs and bool(getattr(subject.task, "pairs", ())))
+    chosen = cast("Ablation", ablation or ("counterfactual" if paired else "mean"))
     assert subject.task is not None
     if chosen != "counterfactual":
         if variable is not None:

@@ -158,7 +158,7 @@ class Circuits(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        ablation, variable = stand_in(self, subject, self.ablation, self.variable)
+        ablation, variable = stand_in(self, subject, self.ablation, self.variable, given_pairs=True)
         wanted = self.pairs + self.held_out
         # the examples that are searched on are half of all, at most
         few = 2 * self.pairs

@@ -160,6 +160,18 @@ def test_the_workers_of_a_sweep_have_them(
     assert len(list(Path("S").glob("*/probes/table/embedding-norms-*.json"))) == 2
     assert given_plugins() == [f"{own}/own_parity.py:Parity", f"{own}/own_norms.py:EmbeddingNorms"]
 
+    TASKS.remove("parity")  # another command, which is given none
+    PROBES.remove("embedding-norms")
+    monkeypatch.setenv(PLUGINS, "[]")
+    again = mechint("sweep", "S", "--resume")
+    assert again.exit_code == 0 and "parity" in TASKS, again.output
+    TASKS.remove("parity")
+    monkeypatch.setenv(PLUGINS, "[]")
+    kept = Path("S/plugins.json")
+    kept.write_text(kept.read_text().replace('"hmac": "', '"hmac": "0'))
+    assert "was not written by you" in one_line(mechint("sweep", "S", "--resume"))
+    assert "parity" not in TASKS
+
     (own / "here" / "own_parity.py").touch()  # the file that was named counts, not this one
     again = mechint(*swept, *plugins, "--out", "T")
     assert [line.split()[1] for line in again.stdout.splitlines()] == ["finished"] * 2

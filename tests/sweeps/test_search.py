@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from mechint.cli import main
-from mechint.errors import ParameterError, RunError, UnknownNameError
+from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError
 from mechint.run_table import Entry, Measurement
 from mechint.sweeps import keep_probes
-from mechint.sweeps.search import Search, Space, keep_search, run_search, trials
+from mechint.sweeps.search import Search, Space, keep_search, read_search, run_search, trials
 from tests.sweeps.conftest import SMALL, TASK
 
 pytest.importorskip("optuna")
@@ -264,13 +264,36 @@ def test_a_damaged_study_is_refused_in_one_line(tmp_path: Path, content: bytes) 
         assert trials(tmp_path / "s") == []
 
 
+@pytest.mark.full
+def test_a_search_keeps_how_many_trials_were_asked_for(tmp_path: Path) -> None:
+    out, run = tmp_path / "s", CliRunner().invoke
+    settings = [part for text in SETTINGS for part in ("--set", text)]
+    first = ["sweep", TASK, *settings, "--search", "lr=1e-3,1e-2", "--trials", "1"]
+    assert run(main, [*first, "--out", str(out)]).exit_code == 0
+    again = run(main, ["sweep", str(out), "--resume"])
+    assert again.exit_code == 0 and len(trials(out)) == read_search(out).trials == 1
+    assert run(main, ["sweep", str(out), "--trials", "2"]).exit_code == 0
+    assert len(trials(out)) == read_search(out).trials == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("at_once", 0), ("trials", -1), ("seed", -1), ("seed", "x")]
+)
+def test_a_damaged_search_is_refused_in_one_line(tmp_path: Path, field: str, value: object) -> None:
+    search_in(tmp_path / "s")
+    said = json.loads((tmp_path / "s" / "search.json").read_text())
+    (tmp_path / "s" / "search.json").write_text(json.dumps({**said, field: value}))
+    with pytest.raises(MechintError):
+        trials(tmp_path / "s")
+
+
 def test_without_optuna_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "optuna", None)
     search_in(tmp_path / "s")
     with pytest.raises(RunError, match=r"pip install 'mechint\[search\]'"):
-        trials(tmp_path / "s")
+        list(run_search(tmp_path / "s", 1))
 
 
 def test_a_wrong_objective_is_refused_before_anything_is_trained_or_kept(
@@ -292,7 +315,6 @@ def test_a_search_lies_in_its_own_directory_whatever_its_name_holds(tmp_path: Pa
         assert trials(tmp_path / name) == []
     ((trial,),) = run_search(tmp_path / "lr?a", 1)
     assert [rows_of(tmp_path / name) for name in names[1:]] == [[]] * (len(names) - 1)
-    assert all((tmp_path / name / "search.db").is_file() for name in names)
     assert {path.name for path in tmp_path.iterdir()} == set(names)
     (tmp_path / "lr?a").rename(tmp_path / "moved")
     assert trials(tmp_path / "moved") == [trial]
