@@ -253,6 +253,8 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
             opening = dataclasses.replace(opening, probes=tuple(quick_probes()))
         opened = opening.load()
         subject = opening.subject(opened)
+        if not named:
+            opening = dataclasses.replace(opening, probes=tuple(quick_probes(subject)))
     with counting("probing") as update:
         options = opening.sorted[2]
         results, errors = run_all(subject, opening.probes, options, seed=opening.seed, told=update)

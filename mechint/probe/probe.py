@@ -292,7 +292,7 @@ def run_all(
         names: of probes; all quick ones when there are none.
         settings: probe → its settings; told: called before each one.
     """
-    names = names or quick_probes()
+    names = names or quick_probes(subject)
     made = {name: PROBES[name].from_dict(settings.get(name, {})) for name in names}
     results: dict[str, ProbeResult] = {}
     errors: list[MechintError] = []
@@ -317,8 +317,18 @@ def _failure(name: str, kind: type, error: Exception) -> MechintError:
     return MechintError(f"probe {name} failed: {place}{type(error).__name__}: {error}")
 
 
-def quick_probes() -> list[str]:
-    """Names of the probes that say `quick`, plug-ins included; one that is broken warns."""
+LANGUAGE = ("heads", "lens", "attention")
+"""Quick probes of a language model with pairs: others read its tokens as numbers or all of them."""
+
+
+def quick_probes(subject: Subject | None = None) -> list[str]:
+    """Names of the probes that say `quick`, plug-ins included; one that is broken warns. Of a
+    `subject` that the probe heads applies to, a language model with pairs, the built-in ones among
+    LANGUAGE.
+    """
+    if subject is not None and PROBES["heads"].from_dict({}).applicable(subject) is None:
+        others = [name for name in quick_probes() if name not in PROBES.builtins]
+        return [*LANGUAGE, *others]
     names: list[str] = []
     for name in PROBES:
         try:

@@ -176,12 +176,16 @@ def position_null(
     null, observed = np.zeros((samples, heads)), np.zeros(heads)
     for query in np.nonzero(hit.any((0, 2)))[0]:
         rows = attention[:, :, query].astype(np.float64)  # (example, head, key)
-        product = np.einsum("nhj,nk->hjk", rows, hit[:, query].astype(np.float64))
+        counted = np.nonzero(hit[:, query].any(0))[0]  # few of the keys, in any example
+        product = np.einsum("nhj,nk->hjk", rows, hit[:, query, counted].astype(np.float64))
         free = query + 1 if causal else ctx
         order = np.tile(keys, (samples, 1))
         order[:, :free] = generator.permuted(order[:, :free], axis=1)
-        observed += product[:, keys, keys].sum(-1)
-        null += product[:, keys, order].sum(-1).T
+        taken = np.empty_like(order)
+        np.put_along_axis(taken, order, np.broadcast_to(keys, order.shape), axis=1)
+        every = np.arange(len(counted))
+        observed += product[:, counted, every].sum(-1)
+        null += product[:, taken[:, counted], every].sum(-1).T
     return observed / asked, null / asked
 
 
