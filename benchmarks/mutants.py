@@ -286,13 +286,18 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/decide/chance.py",
         "chance of the largest single output",
-        "if asked.all():",
-        "if asked.all() and answers.shape[1] < 2:",
+        "return float(counts.max() / len(answers))",
+        "return max(np.unique(c, return_counts=True)[1].max() / len(c) for c in answers.T)",
     ),
 )
 """(file, the change in words, text, its replacement)."""
 
-EQUIVALENT: dict[str, str] = {}
+EQUIVALENT: dict[str, str] = {
+    "module: RESAMPLES = 400 → 400 × 0.5": "precision of an interval",
+    "module: RESAMPLES = 400 → 400 × 1.5": "precision of an interval",
+    "module: MAX_CONSTANTS = 512 → 512 × 0.5": "cost, where outputs are not asked",
+    "module: MAX_CONSTANTS = 512 → 512 × 1.5": "cost, where outputs are not asked",
+}
 """The change of a mutant that no test can kill → the reason."""
 
 

@@ -52,6 +52,7 @@ KINDS = {
     "reads": "{} suffice",
     "coverage": "has an answer for {}",
     "composed": "{} of different inputs: followed",
+    "beyond": "{}: read beyond the answer",
 }
 """Kind of test → what it shows where it passes, of its target."""
 UNSHOWN = ("partial", "need", "attention", "resolution")

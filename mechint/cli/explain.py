@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     "claimed",
     multiple=True,
     metavar="CLAIM",
-    help="A claim of yours, or FILE.py:NAME of a function that takes the subject; may be repeated.",
+    help="A claim of yours, or FILE.py:NAME of a function that takes the subject; each is judged.",
 )
 @count_option(
     "--examples", "n", help="Inputs, half of them fitted and half judged.", low=64, default=3000
@@ -125,8 +125,10 @@ def explain(
         opened = opening.load()
         subject = opening.subject(opened)
         if claimed:
-            parts = [part for text in claimed for part in _claims(text, subject, parse_claim)]
-            found = [audit(subject, *parts, seed=seed, examples=n)]
+            found = [
+                audit(subject, *_claims(text, subject, parse_claim), seed=seed, examples=n)
+                for text in claimed
+            ]
         else:
             found = propose(subject, family=family, seed=seed, examples=n)
         apart = _rivals(subject, found[0], seed, n)

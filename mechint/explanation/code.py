@@ -241,7 +241,11 @@ def _header(bench: Bench, explanation: Explanation, program: Program) -> str:
     """The fixed text at the top, and what the file is of as literals: names of files and claims
     may hold anything, quotes and code included.
     """
+    read = any(part.reads for part in explanation.parts)
     made_of = {
+        "made": "tables of the program, and weights that were fitted to the model's logits"
+        if read
+        else "the task's own program, whose variables an audit located: no number of the model",
         "checkpoint": bench.subject.provenance["checkpoint"].get("path", ""),
         "explanation": explanation.name,
         "program of the variables": program.name,

@@ -99,7 +99,7 @@ def explain(
     names = [family] if family is not None else list(EXPLANATIONS)
     names.sort(key=lambda name: not EXPLANATIONS[name].needs_program)
     found: list[Audit] = []
-    serves, reasons = False, list[str]()
+    tried, unserved, reasons = list[str](), list[str](), list[str]()
 
     def audited(explanation: Explanation) -> Audit:
         begun = time.perf_counter()
@@ -115,8 +115,9 @@ def explain(
         if not applies:
             if family is not None:
                 raise ParameterError(f"family {name} does not apply to {subject.describe()}")
+            unserved.append(name)
             continue
-        serves = True
+        tried.append(name)
         try:
             proposals = list(made.propose(bench))
         except NoProgramError as error:
@@ -138,14 +139,24 @@ def explain(
                     break
     found.sort(key=lambda one: one.rank)
     if not found or found[0].standing in ("wrong", "untested"):
-        reason = "no program was found" if serves else "no family serves such a model and task"
-        reason = "; ".join([reason, *reasons])
+        reason = "; ".join([_in_vain(tried, unserved, found), *reasons])
         first = _refused(bench, reason, start)
-        if serves and few:
+        if tried and few:
             reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
             first = dataclasses.replace(first, standing="untested", reason=reason)
         found.insert(0, first)
     return found
+
+
+def _in_vain(tried: Sequence[str], unserved: Sequence[str], found: Sequence[Audit]) -> str:
+    """The families that were tried without a program, the nearest one, and what to do next."""
+    if not tried:
+        return f"no family serves such a model and task: {', '.join(unserved)} do not"
+    said = f"no program was found by {', '.join(tried)}"
+    if found:
+        nearest = max(found, key=lambda one: -one.unaccounted.get("accuracy", 1.0))
+        said += f"; the nearest, {nearest.explanation.name}, is {nearest.standing}"
+    return f"{said}; a claim of yours is judged by --claim"
 
 
 def _smaller(bench: Bench, family: Family, found: Audit) -> Sequence[Explanation]:

@@ -11,6 +11,7 @@ from mechint.explanation import Audit, Explanation, Family, Part
 from mechint.explanation.checks.finer import resolution, told_apart
 from mechint.explanation.claims import one_hot, permuted
 from mechint.explanation.measure import Bench
+from mechint.explanation.propose import NoProgramError
 from mechint.interventions import Site
 from mechint.interventions.sites import Position
 from mechint.subject import Subject
@@ -56,6 +57,8 @@ class Variables(Family):
         copied, missing = self._found(bench, tokens[:MAX_VARIABLES])
         if copied:
             yield self._of(bench, [*copied, *parts], [*notes, *missing])
+        elif all(part.name in answers for part in parts):
+            raise NoProgramError("; ".join([*notes, *missing]) or "no variable has a site")
 
     def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
         """The explanation without the parts that hold the answers: a site that gave these on the

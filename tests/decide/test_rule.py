@@ -84,6 +84,9 @@ def test_the_chance_gate_is_the_binomial_tail() -> None:
         asked = Skill(accuracy, chance, n, questions=1000)
         assert asked.beats_chance == (1000 * tail <= CHANCE_LEVEL)
     assert not Skill(0.0, 0.0, 50).beats_chance
+    for p_value, beaten in ((0.0006, True), (0.0009, True), (0.0011, False), (0.002, False)):
+        assert Skill(0.9, 0.1, 100, p_value=p_value).beats_chance == beaten
+    assert not Skill(0.1, 0.2, 100, p_value=1e-9).beats_chance
     given = Skill(0.9, 0.1, 100, p_value=0.5)
     assert not given.beats_chance and "not shown to answer better" in given.reason
 
@@ -140,6 +143,8 @@ def test_the_best_constant_is_one_answer_to_all_outputs() -> None:
     answers = np.array([[0, -1], [0, 1], [-1, 1], [1, 0], [-1, -1]])
     assert best_constant(answers) == 3 / 4
     assert best_constant(np.array([[-1], [-1]])) == 0.0
+    mostly = np.array([[0, -1], [0, -1], [0, -1], [0, 2], [1, 2]])
+    assert best_constant(mostly) == 4 / 5
     wide = draw.integers(0, 2, (500, 29))
     assert best_constant(wide) < 0.01
 
@@ -164,9 +169,22 @@ def test_a_difference_is_taken_on_the_same_resamples() -> None:
     assert difference.value == pytest.approx(0.01)
     assert difference.interval == pytest.approx((0.01, 0.01))
     assert one.high - one.low > 0.05
+    half = one.times(0.5)
+    assert half.interval == pytest.approx((one.low / 2, one.high / 2))
+    assert Evidence(value=2.0, n=3).times(0.5).value == 1.0
+    nothing = Evidence.determination(np.zeros(0), np.zeros(0))
+    assert math.isnan(nothing.value) and nothing.n == 0
     nothing = Evidence.ratio(np.zeros(0))
     assert math.isnan(nothing.value) and nothing.n == 0
     assert math.isnan(Evidence.ratio(np.ones(3), np.zeros(3)).value)
+
+
+def test_evidence_in_words_and_as_json() -> None:
+    found, plain = Evidence.share(9, 10), Evidence(value=0.25, n=4)
+    drawn = Evidence.ratio(np.array([0.1] * 10))
+    assert [str(one) for one in (found, plain)] == ["0.900 (0.596 to 0.982)", "0.25"]
+    assert str(drawn) == "0.100 (0.100 to 0.100)"
+    assert found.to_dict()["hits"] == 9 and "hits" not in drawn.to_dict()
 
 
 # --- nulls ----------------------------------------------------------------------------------------

@@ -299,7 +299,7 @@ def test_the_command_prints_and_gives_json(tmp_path: Path) -> None:
     assert {"match", "refill", "interchange", "necessity"} <= kinds
     claim = "L0 resid_post @ answer holds answer"
     ran = CliRunner().invoke(main, ["explain", path, "--claim", claim])
-    assert "STANDS" in ran.output and max(map(len, ran.output.splitlines())) <= 160
+    assert "answer at L0 resid_post" in ran.output and max(map(len, ran.output.splitlines())) <= 160
 
 
 def test_every_family_has_a_question() -> None:
