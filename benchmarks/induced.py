@@ -12,11 +12,12 @@ head the planted keys.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import mechint
+from benchmarks.programs import ASKED, EXAMPLES
 from mechint.config import ModelConfig
 from mechint.decide.intervals import wilson
+from mechint.explanation._audit import audit_on
 from mechint.explanation.functions import Fitting, Function
+from mechint.explanation.measure import Bench
 from mechint.explanation.rules import Rule
-from mechint.explanation.source_program import SourceProgram, standing_of
+from mechint.explanation.source_program import SourceProgram
 from mechint.explanation.sources import Sources
+from mechint.models.forward import Forward
+from mechint.models.rows import RowLayout
 from mechint.models.transformer import HookedTransformer
+from mechint.prompts import Prompts
 from mechint.registry import FUNCTIONS
 from mechint.subject import Subject
-from mechint.task import Batch, rng
-from probes.explanations.induced import Refusal, Search, induce
+from mechint.task import Program, rng
+from probes.explanations.induced import Refusal, Search, explanation_of, induce
 
 INPUTS = 1200
 """Distinct prompts of a model, half of them judged."""
+BATCH = 128
+"""Examples a step."""
 PLANTS, TRAINED = 100, 36
-MEMORIZED, FRESH, UNTRAINED, SHUFFLED = 50, 50, 60, 30
-FORCED_RULES, FORCED_FUNCTIONS, BROKEN = 120, 120, 30
+MEMORIZED, UNTRAINED, SHUFFLED = 24, 64, 24
+FORCED_RULES, FORCED_FUNCTIONS, BROKEN, POOL = 150, 150, 40, 30
 DIFFERENT = 0.05
 """Share of inputs on which a forced rule has other keys among the operands, and brings another
 value, than the one that was found; a rule below it is the same one in other words."""
@@ -60,31 +70,42 @@ class Made:
 
 
 def subject_of(model: HookedTransformer, tokens: Tensor) -> Subject:
-    """A model on distinct prompts, asked at the last position."""
+    """A model on distinct prompts, asked at the last position for its own answers."""
     tokens = torch.unique(tokens, dim=0)
     order = torch.from_numpy(rng("calibration order").permutation(len(tokens)))[:INPUTS]
-    tokens = tokens[order]
-    return Subject(model, None, data=Batch(tokens, tokens[..., None]))
+    task = Prompts.of(
+        [{"prompt": row} for row in tokens[order].tolist()],
+        None,
+        model.config.d_vocab,
+        None,
+        n_classes=model.config.d_vocab_out,
+    )
+    task.take_answers(model)
+    return Subject(model, task)
 
 
-def halves(subject: Subject) -> tuple[Sources, Sources]:
-    """The half that is searched on, and the half that judges."""
-    half = len(subject.data) // 2
-    rows = torch.arange(len(subject.data))
-    return Sources(subject, rows[:half]), Sources(subject, rows[half:])
+def bench_of(subject: Subject) -> Bench:
+    """The halves that are searched on and that judge, of a model that answers itself."""
+    return Bench.of(subject, Program("none", (), ()), examples=INPUTS)
 
 
 def judge(
     subject: Subject, forced: dict[str, Rule] | None = None, function: Function | None = None
 ) -> tuple[str, str, SourceProgram | None]:
     """Standing, reason and program of a model, with rules or a function in place of those found."""
-    fitted, judged = halves(subject)
-    found = induce(fitted, forced)
+    bench = bench_of(subject)
+    found = induce(Sources(subject, bench.fitted), forced)
     if isinstance(found, Refusal):
         return "refused", found.reason, None
     if function is not None:
-        found = SourceProgram(**{**vars(found), "function": function})
-    return *standing_of(found.checks(judged)), found
+        found = dataclasses.replace(found, function=function)
+    audit = audit_on(bench, explanation_of(found, bench))
+    return audit.standing, audit.reason, found
+
+
+def fitted_half(subject: Subject) -> Sources:
+    """The half that is searched on."""
+    return Sources(subject, bench_of(subject).fitted)
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -95,24 +116,38 @@ def config_of(vocab: int, ctx: int, classes: int, **more: Any) -> ModelConfig:
 
 
 def train(
-    config: ModelConfig, x: Tensor, y: Tensor, steps: int, seed: int, lr: float = 4e-3,
-    decay: float = 0.1,
-) -> HookedTransformer:  # fmt: skip
-    """A model trained with AdamW on x, answered at the last position with y."""
-    model = HookedTransformer(config, seed=seed)
-    draw = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay)
+    config: ModelConfig, data: list[tuple[Tensor, Tensor]], steps: int, seeds: list[int],
+    lr: float = 4e-3, decay: float = 0.1,
+) -> list[HookedTransformer]:  # fmt: skip
+    """Models of one configuration, trained side by side with AdamW, each on its own x, answered at
+    the last position with y.
+    """
+    models = [HookedTransformer(config, seed=seed) for seed in seeds]
+    weights = {
+        name: torch.stack([dict(one.named_parameters())[name].detach() for one in models])
+        for name, _ in models[0].named_parameters()
+    }
+    for weight in weights.values():
+        weight.requires_grad_(True)
+    draw = torch.Generator().manual_seed(seeds[0])
+    optimizer = torch.optim.AdamW(weights.values(), lr=lr, weight_decay=decay)
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = lr * min(1, (step + 1) / 30) * (1 - 0.9 * step / steps)
-        rows = torch.randint(len(x), (min(256, len(x)),), generator=draw)
-        loss = torch.nn.functional.cross_entropy(model(x[rows])[:, -1], y[rows])
+        rows = [torch.randint(len(x), (BATCH,), generator=draw) for x, _ in data]
+        x = torch.stack([x[r] for (x, _), r in zip(data, rows, strict=True)])
+        y = torch.stack([y[r] for (_, y), r in zip(data, rows, strict=True)])
+        logits = Forward(weights, config).logits(RowLayout.dense(x))[:, :, -1]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten()) * len(data)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    for weight in model.parameters():
-        weight.requires_grad_(False)
-    return model
+    for index, one in enumerate(models):
+        with torch.no_grad():
+            for name, weight in one.named_parameters():
+                weight.copy_(weights[name][index])
+                weight.requires_grad_(False)
+    return models
 
 
 def prompts(vocab: int, ctx: int, n: int, seed: int, end: bool = True) -> Tensor:
@@ -140,15 +175,17 @@ KNOWN: dict[str, tuple[int, int, int, Callable[[Tensor], Tensor], dict[str, Any]
 
 def trained(n: int, seed: int = 0) -> Iterator[tuple[str, Made]]:
     """Models trained on a known rule, of those that learn it."""
-    names = list(KNOWN)
-    for number in range(n):
-        name = names[number % len(names)]
-        vocab, ctx, classes, truth, more = KNOWN[name]
-        x = prompts(vocab, ctx, 6000, seed + number)
+    for place, (name, (vocab, ctx, classes, truth, more)) in enumerate(KNOWN.items()):
+        seeds = [seed + 100 * place + i for i in range(len(range(place, n, len(KNOWN))))]
+        if not seeds:
+            continue
+        x = [prompts(vocab, ctx, 6000, one) for one in seeds]
         config = config_of(vocab + 1, ctx + 1, classes, **more)
-        model = train(config, x[:4500], truth(x[:4500]), 1000, seed + number)
-        if accuracy(model, x[4500:], truth(x[4500:])) >= 0.99:
-            yield name, Made(subject_of(model, x), truth)
+        pairs = [(one[:4500], truth(one[:4500])) for one in x]
+        models = train(config, pairs, 1000, seeds)
+        for model, one in zip(models, x, strict=True):
+            if accuracy(model, one[4500:], truth(one[4500:])) >= 0.99:
+                yield name, Made(subject_of(model, one), truth)
 
 
 def plant(seed: int) -> tuple[str, Made]:
@@ -165,6 +202,8 @@ def plant(seed: int) -> tuple[str, Made]:
     if two and draw.random() < 0.4:
         kinds[0] = str(draw.choice(["largest", "smallest"]))
     function = str(draw.choice(["sum", "max", "equal", "less"])) if two else "copy"
+    if kinds[0] != "position" and function in ("max", "less"):
+        function = "sum"  # the largest is never below another
     classes = 2 if function in ("equal", "less") else n
     token, place, size, mark, out = 0, n, n + ctx + 1, n + ctx + 2, n + ctx + 3
     width = out + len(kinds) * n + classes
@@ -204,7 +243,7 @@ def plant(seed: int) -> tuple[str, Made]:
             model.unembed.W_U[out : out + n] = 15.0 * torch.eye(n)
         noise = torch.Generator().manual_seed(seed)
         for weight in model.parameters():
-            weight += 0.02 * torch.randn(weight.shape, generator=noise)
+            weight += 0.01 * torch.randn(weight.shape, generator=noise)
             weight.requires_grad_(False)
     names = {
         f"L0H{i}": f"position {places[i]}" if kind == "position" else f"the {kind} token"
@@ -237,36 +276,54 @@ TABLES: dict[str, Callable[[int, int, int], int]] = {
 
 
 # --- controls -------------------------------------------------------------------------------------
+SHAPES = ((6, 4, 500), (16, 3, 400), (4, 5, 600), (10, 4, 400))
+"""Vocabulary, positions and prompts of models that know answers by rote."""
+
+
 def memorized(n: int, seed: int = 0) -> Iterator[tuple[str, Made]]:
     """Models that know random answers to a few hundred prompts by rote, asked about these."""
-    for number in range(n):
-        vocab, ctx, count = ((6, 4, 500), (16, 3, 400), (4, 5, 600), (10, 4, 400))[number % 4]
-        x = torch.unique(prompts(vocab, ctx, count, seed + number), dim=0)
-        y = torch.from_numpy(rng("rote", seed + number).integers(0, vocab, len(x)))
+    for place, (vocab, ctx, count) in enumerate(SHAPES):
+        seeds = [seed + 100 * place + i for i in range(len(range(place, n, len(SHAPES))))]
+        if not seeds:
+            continue
+        x = [torch.unique(prompts(vocab, ctx, count, one), dim=0) for one in seeds]
+        answers = [
+            torch.from_numpy(rng("rote", s).integers(0, vocab, len(one)))
+            for s, one in zip(seeds, x, strict=True)
+        ]
         config = config_of(vocab + 1, ctx + 1, vocab, d_model=64, d_mlp=256)
-        model = train(config, x, y, 700, seed + number, lr=6e-3, decay=0.0)
-        yield f"memorized, accuracy {accuracy(model, x, y):.2f}", Made(subject_of(model, x))
+        models = train(config, list(zip(x, answers, strict=True)), 900, seeds, 6e-3, 0.0)
+        for model, one, y in zip(models, x, answers, strict=True):
+            known = accuracy(model, one, y)
+            yield f"memorized, accuracy {known:.2f}", Made(subject_of(model, one))
 
 
-def fresh(n: int, seed: int = 500) -> Iterator[tuple[str, Made]]:
-    """The same kind of model, asked about prompts that it has not seen."""
-    for number, (_, made) in enumerate(memorized(n, seed)):
-        vocab, ctx = ((6, 4), (16, 3), (4, 5), (10, 4))[number % 4]
-        x = prompts(vocab, ctx, 4000, 7000 + number)
+def fresh(known: list[tuple[str, Made]]) -> Iterator[tuple[str, Made]]:
+    """The same models, asked about prompts that they have not seen."""
+    for number, (_, made) in enumerate(known):
+        config = made.subject.model.config
+        x = prompts(config.d_vocab - 1, config.n_ctx - 1, 4000, 7000 + number)
         yield "memorized, asked about others", Made(subject_of(made.subject.model, x))
 
 
-def shuffled(n: int, seed: int = 900) -> Iterator[tuple[str, Made]]:
+def shuffled(n: int, seed: int = 9000) -> Iterator[tuple[str, Made]]:
     """Models trained until they are sure on the permuted answers of a rule."""
-    for number in range(n):
-        vocab, ctx, classes, truth, more = KNOWN[list(KNOWN)[number % len(KNOWN)]]
-        x = torch.unique(prompts(vocab, ctx, 700, seed + number), dim=0)
-        y = truth(x)[torch.from_numpy(rng("shuffled", seed + number).permutation(len(x)))]
-        config = config_of(
-            vocab + 1, ctx + 1, classes, **{**more, "d_model": 64, "d_mlp": 256, "attn_only": False}
-        )
-        model = train(config, x, y, 600, seed + number, lr=6e-3, decay=0.0)
-        yield f"shuffled, accuracy {accuracy(model, x, y):.2f}", Made(subject_of(model, x))
+    for place, (vocab, ctx, classes, truth, more) in enumerate(KNOWN.values()):
+        seeds = [seed + 100 * place + i for i in range(len(range(place, n, len(KNOWN))))]
+        if not seeds:
+            continue
+        x = [torch.unique(prompts(vocab, ctx, 700, one), dim=0) for one in seeds]
+        order = [
+            torch.from_numpy(rng("shuffled", s).permutation(len(one)))
+            for s, one in zip(seeds, x, strict=True)
+        ]
+        y = [truth(one)[o] for one, o in zip(x, order, strict=True)]
+        more = {**more, "d_model": 64, "d_mlp": 256, "attn_only": False}
+        config = config_of(vocab + 1, ctx + 1, classes, **more)
+        models = train(config, list(zip(x, y, strict=True)), 900, seeds, 6e-3, 0.0)
+        for model, one, labels in zip(models, x, y, strict=True):
+            known = accuracy(model, one, labels)
+            yield f"shuffled, accuracy {known:.2f}", Made(subject_of(model, one))
 
 
 def untrained(n: int) -> Iterator[tuple[str, Made]]:
@@ -318,7 +375,7 @@ def forced_rules(
     """True models of which every head that matters is said to follow a rule drawn at random."""
     for number in range(n):
         name, made = pool[number % len(pool)]
-        search, draw = Search(halves(made.subject)[0]), rng("forced rule", number)
+        search, draw = Search(fitted_half(made.subject)), rng("forced rule", number)
         rest = search.irrelevant()
         true = search.rules([h for h in search.sources.heads if h not in rest])
         forced = {head: false_rule(search, rule, draw) for head, rule in true.items()}
@@ -328,7 +385,7 @@ def forced_rules(
 
 def one_forced(pool: list[tuple[str, Made]], n: int) -> Iterator[tuple[str, Made, dict[str, Rule]]]:
     """True models of which one head of several is said to follow a false rule."""
-    several = [one for one in pool if len(one[1].keys or "12") > 1]
+    several = [one for one in pool if one[1].subject.model_description.n_heads != 1]
     for number, (name, made, forced) in enumerate(forced_rules(several, n)):
         head = list(forced)[number % len(forced)]
         yield f"one false rule: {name}", made, {head: forced[head]}
@@ -340,7 +397,7 @@ def forced_functions(pool: list[tuple[str, Made]], n: int) -> Iterator[tuple[str
     """
     for number in range(n):
         name, made = pool[number % len(pool)]
-        fitted, _ = halves(made.subject)
+        fitted = fitted_half(made.subject)
         found = induce(fitted)
         if isinstance(found, Refusal):
             continue
@@ -369,7 +426,7 @@ def plants(n: int) -> tuple[list[str], list[tuple[str, Made]]]:
         tokens = made.subject.data.tokens
         at = torch.full((len(tokens),), tokens.shape[1] - 1)
         same = float((program.answer(tokens, at) == made.truth(tokens)).double().mean())
-        library = {rule.name: rule for rule in Search(halves(made.subject)[0]).library}
+        library = {rule.name: rule for rule in Search(fitted_half(made.subject)).library}
         wrong = {
             head: name
             for head, name in made.keys.items()
@@ -381,87 +438,111 @@ def plants(n: int) -> tuple[list[str], list[tuple[str, Made]]]:
     return misses, made_
 
 
+def shipped() -> list[tuple[str, Made]]:
+    """Models of the examples, asked by prompts."""
+    found = []
+    for name in ("examples/maximum", "examples/induction", "examples/digits"):
+        asked = [one for one in ASKED if one.name == name][-1]  # of digits the units
+        draw = np.random.default_rng(0)
+        rows = [{"prompt": [int(x) for x in asked.draw(draw)]} for _ in range(3 * INPUTS)]
+        subject = mechint.load(EXAMPLES / Path(asked.file).name, data=rows)
+        found.append((name, Made(subject)))
+    return found
+
+
+@dataclass
+class Table:
+    """What came of each kind of control."""
+
+    rows: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    false: list[str] = field(default_factory=list[str])
+
+    def note(self, kind: str, name: str, found: tuple[str, str, SourceProgram | None]) -> None:
+        """Count one control."""
+        standing, _, program = found
+        counts = self.rows.setdefault(kind, Counter())
+        counts[standing] += 1
+        if program is not None:
+            counts["reached the audit"] += 1
+            if standing == "stands":
+                said = "; ".join([*program.lines(), *program.said_of_heads()])
+                self.false.append(f"{kind}: {name}: {said}")
+                print("STANDS", self.false[-1], flush=True)
+
+
+def judge_trained(n: int) -> dict[str, int]:
+    """Standings of models that were trained on a known rule; "false" of those that stand and do not
+    give its answers.
+    """
+    found = Counter[str]()
+    for name, made in trained(n):
+        standing, reason, program = judge(made.subject)
+        if standing == "stands":
+            assert program is not None and made.truth is not None
+            tokens = made.subject.data.tokens
+            at = torch.full((len(tokens),), tokens.shape[1] - 1)
+            same = float((program.answer(tokens, at) == made.truth(tokens)).double().mean())
+            standing = standing if same >= FOUND else "false"
+        found[standing] += 1
+        if standing != "stands":
+            print("trained:", name, standing, reason[:100], flush=True)
+    return dict(found)
+
+
+PARTS = ("plants", "trained", "rote", "shuffled", "untrained", "rules", "functions")
+
+
 def main() -> None:
-    """Print the table and write it."""
+    """Print the table, and put it into a file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the models, for a try")
-    parser.add_argument("--only-true", action="store_true", help="plants and trained truth alone")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--part", choices=PARTS, action="append", help="all when none is named")
     given = parser.parse_args()
     torch.set_num_threads(1)
-
-    def some(count: int) -> int:
-        return max(1, round(count * given.scale))
-
-    start, rows = time.process_time(), dict[str, Counter[str]]()
-    false: list[str] = []
-
-    def note(kind: str, name: str, found: tuple[str, str, SourceProgram | None]) -> None:
-        standing, _, program = found
-        counts = rows.setdefault(kind, Counter())
-        counts[standing] += 1
-        counts["reached the audit"] += program is not None
-        if standing == "stands":
-            assert program is not None
-            false.append(f"{kind}: {name}: {program.lines()} {program.said_of_heads()}")
-            print("STANDS", false[-1], flush=True)
-
-    misses, planted = plants(some(PLANTS))
-    print(
-        f"plants: {len(planted) - len(misses)} of {len(planted)}", *misses, sep="\n  ", flush=True
-    )
-    known, truths = list(trained(some(TRAINED))), Counter[str]()
-    for name, made in known:
-        standing, reason, program = judge(made.subject)
-        truths[standing] += 1
-        if standing != "stands":
-            print("trained truth:", name, standing, reason[:100], flush=True)
-            continue
-        assert program is not None and made.truth is not None
-        tokens = made.subject.data.tokens
-        at = torch.full((len(tokens),), tokens.shape[1] - 1)
-        same = float((program.answer(tokens, at) == made.truth(tokens)).double().mean())
-        if same < FOUND:
-            print("trained truth: FALSE", name, same, program.lines(), flush=True)
-            truths["false"] += 1
-    print("trained truth", dict(truths), flush=True)
-    if given.only_true:
-        return
-    single: list[tuple[str, Callable[[], Iterator[tuple[str, Made]]]]] = [
-        ("memorized, asked about what it knows", lambda: memorized(some(MEMORIZED))),
-        ("memorized, asked about others", lambda: fresh(some(FRESH))),
-        ("shuffled answers", lambda: shuffled(some(SHUFFLED))),
-        ("untrained", lambda: untrained(some(UNTRAINED))),
-    ]
-    for kind, make in single:
-        for name, made in make():
-            note(kind, name, judge(made.subject))
-        print(kind, dict(rows.get(kind, {})), flush=True)
-    pool = [*planted[:30], *known]
-    for name, made, forced in forced_rules(pool, some(FORCED_RULES)):
-        note("false rules on every head", name, judge(made.subject, forced))
-    for name, made, forced in one_forced(pool, some(BROKEN)):
-        note("a false rule on one head of several", name, judge(made.subject, forced))
-    for name, made, function in forced_functions(pool, some(FORCED_FUNCTIONS)):
-        note("a wrong function of the right rules", name, judge(made.subject, None, function))
-    total = sum(sum(c[s] for s in c if s != "reached the audit") for c in rows.values())
-    reached = sum(c["reached the audit"] for c in rows.values())
-    for kind, counts in rows.items():
-        print(f"{kind}: {dict(counts)}")
-    high = wilson(len(false), total)[1]
-    print(
-        f"{len(false)} of {total} controls stand (at most {high:.1%}); {reached} reached the audit"
-    )
-    print(f"{time.process_time() - start:.0f} s of processor time")
-    if given.out:
-        made_ = {
-            "plants": {"n": len(planted), "found": len(planted) - len(misses), "misses": misses},
-            "trained": dict(truths),
-            "controls": {kind: dict(counts) for kind, counts in rows.items()},
-            "false": false,
-            "seconds": round(time.process_time() - start),
-        }
-        given.out.write_text(json.dumps(made_, indent=1) + "\n")
+    parts, start, table = given.part or PARTS, time.process_time(), Table()
+    made: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    if "plants" in parts:
+        misses, planted = plants(PLANTS)
+        made["plants"] = {"n": len(planted), "found": len(planted) - len(misses), "misses": misses}
+        print(made["plants"], flush=True)
+    if "trained" in parts:
+        made["trained"] = judge_trained(TRAINED)
+        print("trained truth", made["trained"], flush=True)
+    if "rote" in parts:
+        rote = list(memorized(MEMORIZED))
+        for name, one in rote:
+            table.note("random answers known by rote, asked about these", name, judge(one.subject))
+        for name, one in fresh(rote):
+            table.note("the same, asked about other prompts", name, judge(one.subject))
+    for part, models in (("shuffled", shuffled), ("untrained", untrained)):
+        if part in parts:
+            number = {"shuffled": SHUFFLED, "untrained": UNTRAINED}[part]
+            for name, one in models(number):
+                table.note(part, name, judge(one.subject))
+    pool = [*(plant(seed) for seed in range(POOL)), *shipped()]
+    if "rules" in parts:
+        for name, one, rules in forced_rules(pool, FORCED_RULES):
+            table.note("false rules on every head", name, judge(one.subject, rules))
+        for name, one, rules in one_forced(pool, BROKEN):
+            table.note("a false rule on one head of several", name, judge(one.subject, rules))
+    if "functions" in parts:
+        for name, one, function in forced_functions(pool, FORCED_FUNCTIONS):
+            kind = "a wrong function of the right rules"
+            table.note(kind, name, judge(one.subject, None, function))
+    made["controls"] = made.get("controls", {}) | {k: dict(c) for k, c in table.rows.items()}
+    made["false"] = [
+        one for one in made.get("false", []) if one.partition(":")[0] not in table.rows
+    ] + table.false
+    made["seconds"] = made.get("seconds", 0) + round(time.process_time() - start)
+    counts = list(made["controls"].values())
+    total = sum(n for one in counts for name, n in one.items() if name != "reached the audit")
+    reached = sum(one.get("reached the audit", 0) for one in counts)
+    for kind, one in made["controls"].items():
+        print(f"{kind}: {one}")
+    high = wilson(len(made["false"]), total)[1]
+    print(f"{len(made['false'])} of {total} controls stand (at most {high:.1%} with 95%); "
+          f"{reached} reached the audit; {made['seconds']} s of processor time")  # fmt: skip
+    given.out.write_text(json.dumps(made, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from mechint.account import Account, account_of
 from mechint.errors import NotApplicableError
 from mechint.explanation import Audit, explain
 from mechint.probe import run_all
-from mechint.registry import PROBES
+from mechint.prompts import Prompts
+from mechint.registry import EXPLANATIONS, PROBES
 from mechint.subject import Subject
 
 
@@ -54,9 +55,19 @@ def analyze(
 
 def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) -> Sequence[Audit]:
     """Explanations of a model about which no probe that was run names a mechanism, best first; none
-    where one does, or where the task states no program of one answer.
+    where one does, or where the task states no program of one answer and is not prompts to a model
+    that is small enough for a program of its own.
     """
     task = subject.task
     if account.mechanism is not None or not account.results or subject.answer == "all":
         return ()
-    return () if task is None or task.own_program is None else explain(subject, seed=seed)
+    if task is None or (task.own_program is None and not _small(subject)):
+        return ()
+    return explain(subject, seed=seed)
+
+
+def _small(subject: Subject) -> bool:
+    """Return whether a family that needs no program of a task serves prompts to this model."""
+    families = [EXPLANATIONS[name] for name in EXPLANATIONS]
+    asked = [one() for one in families if not one.needs_program]
+    return isinstance(subject.task, Prompts) and any(one.applies(subject) for one in asked)

@@ -41,14 +41,26 @@ if TYPE_CHECKING:
         "mechint explain runs/digits --claim my_claims.py:Carry",
         "mechint explain runs/add --python add.py",
         "mechint explain runs/digits --answer 2",
+        "mechint explain model.pt --data prompts.jsonl --python program.py",
+        "mechint explain model.pt --sample prompts.py:draw",
         "mechint explain runs/add --over-steps",
     ),
 )
 @click.argument("path", type=click.Path(path_type=Path))
 @foreign_options
 @mapping_option
-@path_option("--data", help="Prompts, of which a claim about a head is audited: .txt or .jsonl.")
 @plugin_option
+@path_option(
+    "--data",
+    help="Prompts, .txt or .jsonl: the model's own answers to them are explained, or a claim about "
+    "a head is audited.",
+)
+@click.option(
+    "--sample",
+    metavar="FILE.py:NAME",
+    help="A function that gives prompts in place of --data: of their number, and of a numpy "
+    "Generator where it takes two.",
+)
 @click.option("--family", metavar="NAME", help="The family that proposes; all that apply.")
 @click.option(
     "--claim",
@@ -77,6 +89,7 @@ def explain(
     device: str,
     mapping: Path | None,
     data: Path | None,
+    sample: str | None,
     family: str | None,
     claimed: tuple[str, ...],
     n: int,
@@ -98,12 +111,15 @@ def explain(
         raise UnknownNameError.of("family of explanations", family, EXPLANATIONS)
     if family is not None and claimed:
         raise ParameterError("--family and --claim: expected one of them")
+    if data is not None and sample is not None:
+        raise ParameterError("--data and --sample: expected one of them")
     which = answer_of(answer)
     if which == "all":
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     if over_steps:
         given = {"--claim": claimed, "--python": out, "--task": task, "--set": settings}
-        given |= {"--mapping": mapping, "--data": data}
+        given |= {"--data": data, "--sample": sample}
+        given["--mapping"] = mapping
         if idle := [name for name, value in given.items() if value]:
             raise ParameterError(f"{idle[0]}: is for one model; leave out --over-steps")
         return _over_steps(path, family, seed, which, n, as_json)
@@ -119,8 +135,9 @@ def explain(
         from mechint.explanation import explain as propose
         from mechint.explanation.claims import parse_claim
 
+        prompts = data if sample is None else _sampled(sample, n, seed)
         opening = Opening(
-            path, task, settings, device, data, mapping=mapping, seed=seed, answer=which
+            path, task, settings, device, prompts, mapping=mapping, seed=seed, answer=which
         )
         opened = opening.load()
         subject = opening.subject(opened)
@@ -133,7 +150,7 @@ def explain(
             found = propose(subject, family=family, seed=seed, examples=n)
         apart = _rivals(subject, found[0], seed, n)
     audits = [one.to_dict() for one in found]
-    if opened.path != path and not claimed and family is None:
+    if opened.path != path and not claimed and family is None and prompts is None:
         from mechint.explanation.kept import keep_audits
 
         try:
@@ -217,24 +234,14 @@ def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:
     file, _, name = text.rpartition(":")
     if not file.endswith(".py"):
         return [parse_claim(text)]
-    import runpy
-
-    if not Path(file).is_file():
-        raise ParameterError(f"--claim {text}: there is no such file")
-    try:
-        names = runpy.run_path(file)
-    except (Exception, SystemExit) as error:
-        raise ParameterError(f"--claim {file}: {type(error).__name__}: {error}") from error
-    known = {key: one for key, one in names.items() if callable(one) and key[:1] != "_"}
-    if name not in known:
-        raise UnknownNameError(f"--claim {file}: {UnknownNameError.of('function', name, known)}")
-    if isinstance(known[name], type):
+    found = _function("--claim", file, name)
+    if isinstance(found, type):
         raise ParameterError(
             f"--claim {text}: {name} is a class; expected a function that takes the subject and "
             "gives a claim, a Part, a Route, an Explanation, or a list of claims"
         )
     try:
-        made = known[name](subject)
+        made = found(subject)
     except MechintError:
         raise
     except (Exception, SystemExit) as error:
@@ -242,3 +249,38 @@ def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:
     if made is None or (isinstance(made, list | tuple) and not made):
         raise ParameterError(f"--claim {text}: it gives no claim")
     return list(made) if isinstance(made, list | tuple) else [made]
+
+
+def _sampled(text: str, n: int, seed: int) -> list[Any]:
+    """The prompts that the function of ``--sample`` gives, as `mechint.load` takes them."""
+    import inspect
+
+    import numpy as np
+
+    file, _, name = text.rpartition(":")
+    if not file.endswith(".py"):
+        raise ParameterError(f"--sample {text}: expected FILE.py:NAME")
+    draw = _function("--sample", file, name)
+    try:
+        several = len(inspect.signature(draw).parameters) > 1
+        made = draw(n, np.random.default_rng(seed)) if several else draw(n)
+        rows = made.tolist() if hasattr(made, "tolist") else list(made)
+    except (Exception, SystemExit) as error:
+        raise ParameterError(f"--sample {text}: {type(error).__name__}: {error}") from error
+    return [row if isinstance(row, dict) else {"prompt": row} for row in rows]
+
+
+def _function(option: str, file: str, name: str) -> Any:
+    """A function of a Python file, by its name."""
+    import runpy
+
+    if not Path(file).is_file():
+        raise ParameterError(f"{option} {file}:{name}: there is no such file")
+    try:
+        names = runpy.run_path(file)
+    except (Exception, SystemExit) as error:
+        raise ParameterError(f"{option} {file}: {type(error).__name__}: {error}") from error
+    known = {key: one for key, one in names.items() if callable(one) and key[:1] != "_"}
+    if name not in known:
+        raise UnknownNameError(f"{option} {file}: {UnknownNameError.of('function', name, known)}")
+    return known[name]

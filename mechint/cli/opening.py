@@ -33,7 +33,7 @@ class Opening:
     task: str | None = None
     settings: Sequence[str] = ()
     device: str = "cpu"
-    data: Path | None = None
+    data: Path | Sequence[Any] | None = None
     mapping: Path | None = None
     seed: int = 0
     answer: Which | None = None

@@ -68,9 +68,11 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         return Audit(explanation, "refused", accuracy=accuracy, chance=chance, reason=reason, n=n)
     if explanation.over_sources is not None:
         sources = Sources(bench.subject, bench.judged)
-        return judge(
-            bench, explanation, source_tests(sources, explanation.over_sources, bench.seed)
-        )
+        program = explanation.over_sources
+        found = judge(bench, explanation, source_tests(sources, program, bench.seed))
+        unknown = next(iter(program.ambiguous.values()), "")
+        untested = found.standing in ("untested", "superfluous") and unknown
+        return dataclasses.replace(found, reason=unknown) if untested else found
     fits = {part.name: bench.fit(part) for part in explanation.parts if part.features is not None}
     spare = explanation.spare(0) if explanation.spare is not None else None
     others = spare.parts if spare is not None else ()

@@ -8,6 +8,7 @@ the smallest of those that fit as well as any.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -68,7 +69,12 @@ class Function:
 
     def uses(self, variable: Variable) -> bool:
         """Return whether the expression names a variable."""
-        return variable.name in self.python
+        return named(variable.name).search(self.python) is not None
+
+
+def named(variable: str) -> re.Pattern[str]:
+    """The name of a variable in an expression, and not within a longer one."""
+    return re.compile(rf"(?<!\w){re.escape(variable)}(?!\w)")
 
 
 @dataclass(frozen=True)

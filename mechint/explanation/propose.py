@@ -138,7 +138,10 @@ def explain(
                 if found[-1].standing == "stands":
                     break
     found.sort(key=lambda one: one.rank)
-    if not found or found[0].standing in ("wrong", "untested"):
+    best = found[0] if found else None
+    if best is not None and best.standing == "untested" and best.explanation.over_sources:
+        return found  # it says which prompts would tell
+    if best is None or best.standing in ("wrong", "untested"):
         reason = "; ".join([_in_vain(tried, unserved, found), *reasons])
         first = _refused(bench, reason, start)
         if tried and few:

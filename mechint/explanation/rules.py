@@ -123,8 +123,9 @@ class Rule:
     where the rule says nothing. kind: "token", the keys hold one token, which is the value; "bag",
     the value counts the operands among them. shift: how far behind its key the value stands, as a
     later layer's head may bring a token that an earlier one put there. fixed: the keys depend on
-    no input. weights: log-weights of tokens by which a bag is read; "own": whatever weights of its
-    own the head gives these keys, so that each is a variable.
+    no input. place: they are a place told by marks, which a position says as well where it is the
+    same in all inputs. weights: log-weights of tokens by which a bag is read; "own": whatever
+    weights of its own the head gives these keys, so that each is a variable.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Rule:
     kind: Literal["token", "bag"] = "token"
     shift: int = 0
     fixed: bool = False
+    place: bool = False
     weights: Float[Tensor, " d_vocab"] | Literal["own"] | None = dataclasses.field(
         default=None, compare=False
     )
@@ -169,6 +171,11 @@ class Rule:
 
     def __str__(self) -> str:
         return self.name
+
+
+def is_constant(keys: Bool[Tensor, "example pos"]) -> bool:
+    """Return whether keys are the same in all inputs."""
+    return bool((keys == keys[0]).all())
 
 
 def count_tokens(
@@ -229,8 +236,8 @@ def by_match(inputs: Inputs) -> Iterator[Rule]:
         yield Rule(words, f"t[{own}{more}]", partial(_named, plus, None))
         words = f"the position that the first token names{more}"
         yield Rule(words, f"t[t[0]{more}]", partial(_named, plus, 0))
-    yield Rule("the first operand", f"{ops}[0]", partial(_first, inputs))
-    yield Rule("the last operand", f"{ops}[-1]", partial(_latest, inputs))
+    yield Rule("the first operand", f"{ops}[0]", partial(_first, inputs), place=True)
+    yield Rule("the last operand", f"{ops}[-1]", partial(_latest, inputs), place=True)
 
 
 def by_mark(inputs: Inputs) -> Iterator[Rule]:
@@ -240,7 +247,7 @@ def by_mark(inputs: Inputs) -> Iterator[Rule]:
             python = _last(f"t[i - {by}] == {mark}" if by > 0 else f"t[i + 1] == {mark}", 1, 0)
             if by < 0:
                 python = _last(f"t[i + 1] == {mark}", 0, 1)
-            yield Rule(f"the token {words} {mark}", python, partial(_beside, mark, by))
+            yield Rule(f"the token {words} {mark}", python, partial(_beside, mark, by), place=True)
 
 
 def by_token(inputs: Inputs) -> Iterator[Rule]:
@@ -430,12 +437,14 @@ def weighted_tokens(inputs: Inputs, pattern: Float[Tensor, "example pos"]) -> Ru
 class Equal:
     """A rule with the same keys as another one on all inputs: its name, and how to tell them apart.
 
-    by: what prompts that do would have ("other lengths"); example: one of these.
+    by: what prompts that do would have ("other lengths"); example: one of these. differs: one of
+    the two depends on the input and the other does not, so that these prompts tell nothing of it.
     """
 
     name: str
     by: str
     example: tuple[int, ...]
+    differs: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} (prompts of {self.by} would tell: {list(self.example)})"
@@ -461,7 +470,9 @@ def _told(rule: Rule, other: Rule, changed: Iterable[tuple[str, Tensor, Tensor]]
         differ = (rule.keys(tokens, at) != other.keys(tokens, at)).any(1)
         if bool(differ.any()):
             row = int(differ.int().argmax())
-            return Equal(other.name, words, tuple(tokens[row, : int(at[row]) + 1].tolist()))
+            example = tuple(tokens[row, : int(at[row]) + 1].tolist())
+            alike = rule.fixed == other.fixed or rule.place or other.place
+            return Equal(other.name, words, example, not alike)
     return None
 
 

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.explanation.functions import Function, Variable
+from mechint.explanation.functions import Function, Variable, named
 from mechint.explanation.parts import AT, Part, Route
-from mechint.explanation.rules import NOTHING, Equal, Inputs, Rule
+from mechint.explanation.rules import NOTHING, Equal, Inputs, Rule, is_constant
 from mechint.explanation.sources import EMBEDDING, Group, Sources, Values
 from mechint.interventions import Site
 from mechint.task import Program, Step
@@ -27,6 +27,8 @@ SURE, ABOVE_UNIFORM = 0.50, 0.5
 """Mean probability of the model's own answer, and nats above a uniform one, at least."""
 MAX_CONSTANT = 0.97
 """Share of inputs with the same answer from which there is nothing to explain."""
+MAX_TITLE = 60
+"""Letters of an answer up to which variables are written out in a title."""
 MAX_GROUPS, MAX_VARIABLES = 4, 6
 """Groups of sources and variables of a program, at most."""
 
@@ -61,6 +63,26 @@ class SourceProgram:
     ) -> Int[Tensor, " example"]:
         """The answers of the program; -1 where it says nothing."""
         return self.function.compute(self.values(tokens, at))
+
+    @property
+    def ambiguous(self) -> dict[str, str]:
+        """Head → the reason for which the prompts tell nothing of its rule."""
+        found = dict[str, str]()
+        for head, rule in self.heads.items():
+            for one in self.equal.get(rule.name, ()):
+                if one.differs:
+                    found[head] = (
+                        f"{rule.name} and {one.name} are the same on all prompts; give {one.by}"
+                    )
+        return found
+
+    @property
+    def ambiguous_claims(self) -> set[str]:
+        """The routes of these heads, and the parts that they bring."""
+        heads = self.ambiguous
+        groups = [i for i, one in enumerate(self.groups) if heads.keys() & set(one.sources)]
+        parts = {claim for i in groups for claim in self.part_claims(i)}
+        return parts | set(self.route_claims(list(heads)))
 
     def part_claims(self, index: int | None = None) -> tuple[str, ...]:
         """The parts of one group, or of all, as an audit names them."""
@@ -145,10 +167,11 @@ class SourceProgram:
         text, several = self.function.python, [v for vs in self.variables for v in vs]
         used = [one for one in several if self.function.uses(one)]
         if self.function.votes:
-            return f"the answer of most votes by {', '.join(one.python for one in used)}"
+            return f"the largest sum of votes of {', '.join(one.name for one in used)}"
+        short = text
         for one in used:
-            text = text.replace(one.name, one.python) if len(one.python) < 60 else text
-        return f"answer = {text}"
+            short = named(one.name).sub(lambda _, one=one: one.python, short)
+        return f"answer = {short if len(short) <= MAX_TITLE else text}"
 
     @property
     def alone(self) -> bool:
@@ -163,7 +186,7 @@ class SourceProgram:
         return [
             head
             for head, rule in self.heads.items()
-            if rule.fixed or (rule.kind == "bag" and _constant(rule.keys(tokens, at)))
+            if rule.fixed or (rule.kind == "bag" and is_constant(rule.keys(tokens, at)))
         ]
 
     # --- text -------------------------------------------------------------------------------------
@@ -285,10 +308,6 @@ if __name__ == "__main__":
     for line in sys.stdin:
         print(answer([int(x) for x in line.split()]))
 """
-
-
-def _constant(keys: Tensor) -> bool:
-    return bool((keys == keys[0]).all())
 
 
 def pattern_of(sources: Sources, head: str, rule: Rule) -> Float[Tensor, "example pos"]:

@@ -513,7 +513,7 @@ def routed(
 def reads(sources: Sources, keys: Mapping[str, Bool[Tensor, "example pos"]]) -> Measured:
     """Own answers kept when heads attend, jointly, to the named keys alone, by weights of their own
     that are made to sum to what all do; the null: to all other keys alone, alike where they have no
-    weights for these.
+    weights for these; None where there are no others.
     """
     alike = sources.visible.float()
 
@@ -534,7 +534,8 @@ def reads(sources: Sources, keys: Mapping[str, Bool[Tensor, "example pos"]]) -> 
         == sources.own
         for named in (True, False)
     )
-    return Measured.of(hit, sources.own, null)
+    others = torch.stack([(sources.visible & ~mask).any(1) for mask in keys.values()]).any(0)
+    return Measured.of(hit, sources.own, null[others] if bool(others.any()) else None)
 
 
 def moved_key(

@@ -28,6 +28,7 @@ from mechint.explanation.rules import (
     Rule,
     count_tokens,
     equal_rules,
+    is_constant,
     read_positions,
     rules_for,
     weighted_tokens,
@@ -238,10 +239,20 @@ class Search:
         """Every rule for these inputs."""
         return rules_for(self.inputs)
 
+    @cached_property
+    def _tried(self) -> list[Rule]:
+        """The rules that a head may follow: of a place that all inputs share the position alone."""
+        few = self.few
+        return [
+            rule
+            for rule in self.library
+            if not (rule.place and is_constant(rule.keys(few.tokens, few.at)))
+        ]
+
     def _candidates(self, head: str) -> list[Rule]:
         """Rules of a head, best first."""
         few, own = self.few, self.few.pattern(head)
-        rules = [*self.library, *self._fitted_rules(head)]
+        rules = [*self._tried, *self._fitted_rules(head)]
         near: list[tuple[float, Rule]] = []
         for rule in rules:
             pattern = pattern_of(few, head, rule)

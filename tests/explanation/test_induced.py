@@ -149,11 +149,21 @@ def test_a_copy_with_its_end_and_backwards() -> None:
 def test_prompts_of_one_length_do_not_tell_a_position_from_a_match() -> None:
     prompts = draws(1500, lambda draw: copying(draw, 8))
     _, found = explained(ZOO / "unique_copy-2l1h64d3lr01drop", prompts)
-    assert found.standing == "superfluous"  # the route is untested
-    note = next(one for one in found.explanation.notes if "position 5" in one)
-    assert "other lengths" in note
-    route = next(one for one in found.claims if "attends" in one.claim)
-    assert route.standing == "untested"
+    assert found.standing == "untested"
+    assert "position 5" in found.reason and "other lengths" in found.reason
+    assert {one.standing for one in found.claims} == {"untested"}
+
+
+def test_sorted_lists_do_not_tell_the_largest_from_the_first() -> None:
+    """The model looks for the largest number; on falling lists that is position 0."""
+    prompts = draws(1500, lambda draw: sorted(draw.permutation(16)[:4].tolist(), reverse=True))
+    _, found = explained(SHIPPED / "maximum.pt", prompts)
+    assert found.standing == "untested"
+    assert {"position 0", "the largest token", "another order"} <= {
+        words
+        for words in ("position 0", "the largest token", "another order")
+        if words in found.reason
+    }
 
 
 @published

@@ -6,7 +6,8 @@ there. A test that follows from coverage can only refute.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -65,7 +66,17 @@ def source_tests(sources: Sources, program: SourceProgram, seed: int = 0) -> lis
             found.append(share("composed", f"combinations {words}", (), part, TOLD))
     same = resampled(sources, groups, program.rest, seed)
     found.append(share("resample", "all groups", parts, same, refutes=True, null=None))
-    return found + moved_keys(sources, program, seed)
+    found += moved_keys(sources, program, seed)
+    unknown = program.ambiguous_claims
+    return [of_clear_claims(test, unknown) for test in found] if unknown else found
+
+
+def of_clear_claims(test: Share, unknown: Collection[str]) -> Share:
+    """The test of the claims that are not among those of which the prompts tell nothing; where no
+    other is left it can only refute.
+    """
+    clear = tuple(claim for claim in test.of if claim not in unknown)
+    return replace(test, of=clear) if clear else replace(test, refutes=True)
 
 
 def share(
@@ -124,17 +135,18 @@ def attention(sources: Sources, program: SourceProgram, seed: int) -> list[Share
     read = [head for head in fixed if heads[head].fixed]
     if read:
         masks = {head: heads[head].keys(sources.tokens, sources.at) for head in read}
+        # what a head of layer 0 brings from a key is that token's
+        first = [
+            i
+            for i, one in enumerate(program.groups)
+            if all(s in read and s[1] == "0" for s in one.sources)
+        ]
+        parts = (claim for i in first for claim in program.part_claims(i))
+        claims, measured = (*program.route_claims(read), *parts), reads(sources, masks)
         every = len(read) == len(heads)  # else the others may keep the answer
-        found.append(
-            share(
-                "reads",
-                ", ".join(read),
-                program.route_claims(read),
-                reads(sources, masks),
-                refutes=not every,
-                null=NULL if every else None,
-            )
-        )
+        silent = not every or measured.null_hits is None
+        null = NULL if every else None
+        found.append(share("reads", ", ".join(read), claims, measured, refutes=silent, null=null))
     return found
 
 

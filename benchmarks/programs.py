@@ -1,0 +1,280 @@
+"""The programs of small models: `mechint explain --family induced` over the examples and a folder
+of models that others trained, each asked by prompts or by the data of its task alone.
+
+    python -m benchmarks.programs CHECKPOINTS --out docs
+
+The page is written as ``programs-of-models.md``. Models that are not in the folder are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.explanations import PUBLISHED, Model
+from mechint.errors import MechintError, first_line
+from mechint.system.files import write_text
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "models"
+N = 3000
+"""Prompts of a model, at most."""
+LONGEST = 90
+"""Letters of a program or reason in the table."""
+
+Draw = Callable[[np.random.Generator], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model and the prompts that it is asked by; published: what its authors say that it does."""
+
+    file: str
+    prompts: str
+    draw: Draw
+    published: str
+
+    @property
+    def name(self) -> str:
+        """The file without its ending."""
+        return self.file.removesuffix(".pt")
+
+
+def _numbers(draw: np.random.Generator, n: int) -> list[int]:
+    return draw.permutation(150)[:n].tolist()
+
+
+def _bits(draw: np.random.Generator, n: int) -> list[int]:
+    return (draw.random(n) < draw.random()).astype(int).tolist()
+
+
+def _sort(draw: np.random.Generator, done: int = 0) -> list[int]:
+    values = _numbers(draw, 8)
+    return [150, *values, 151, *sorted(values)[:done]]
+
+
+def _copy(draw: np.random.Generator, length: int = 0, backwards: bool = False) -> list[int]:
+    values = _numbers(draw, length or int(draw.integers(6, 11)))
+    done = values[::-1] if backwards else values
+    return [150, *values, 151, *done[: 12 - len(values)]]
+
+
+def _interleaved(draw: np.random.Generator) -> list[int]:
+    columns = [_bits(draw, 5) for _ in range(3)]
+    return [2, *(bit for row in zip(*columns, strict=True) for bit in row), 3]
+
+
+def _count(draw: np.random.Generator, done: int = 0) -> list[int]:
+    first, last = sorted(draw.permutation(140)[:2].tolist())
+    last = max(last, first + done)
+    return [150, first, last, 151, *range(first, first + done)]
+
+
+def _puzzle(draw: np.random.Generator) -> list[int]:
+    row = [11] * 11
+    row[0], row[10] = 10, 12
+    row[1:10:2] = draw.integers(0, draw.integers(1, 11), 5).tolist()
+    return row
+
+
+def _digits(draw: np.random.Generator, place: int) -> list[int]:
+    a, b = draw.integers(0, 50, 2).tolist()
+    tens = [(a + b) // 10] if place else []
+    return [a // 10, a % 10, 10, b // 10, b % 10, 11, *tens]
+
+
+def _repeats(draw: np.random.Generator) -> list[int]:
+    row, segment = draw.integers(0, 20, 24), draw.permutation(20)[:8]
+    n = int(draw.integers(2, 7))
+    start = int(draw.integers(0, 24 - 8 - n))
+    row[start : start + 8] = segment
+    row[24 - n :] = segment[:n]
+    return row.tolist()
+
+
+def _four(draw: np.random.Generator) -> list[int]:
+    return draw.integers(0, 16, 4).tolist()
+
+
+def _pair(draw: np.random.Generator) -> list[int]:
+    return [*draw.integers(0, 29, 2).tolist(), 29]
+
+
+ZOO = "decompiling_transformers (2602.08857)"
+ASKED: tuple[Asked, ...] = (
+    Asked("examples/maximum.pt", "four numbers", _four, "shipped"),
+    Asked("examples/induction.pt", "tokens with a repeat", _repeats, "shipped"),
+    Asked("examples/digits.pt", "ab+cd=, tens", lambda d: _digits(d, 0), "shipped"),
+    Asked("examples/digits.pt", "ab+cd=, units", lambda d: _digits(d, 1), "shipped"),
+    Asked("examples/clock.pt", "x, y, =", _pair, "shipped"),
+    Asked(
+        "mapping/max_of_list_other_names.pt", "five numbers between marks", _puzzle,
+        "April puzzle: one head at the maximum, three that fire at 8, 9 and 6 or more",
+    ),
+    Asked("hf-zoo/sort-1l1h256d3lr01drop", "eight numbers, first answer", _sort, f"sort; {ZOO}"),
+    Asked(
+        "hf-zoo/sort-1l1h256d3lr01drop", "eight numbers, fourth answer", lambda d: _sort(d, 3),
+        f"sort; {ZOO}",
+    ),
+    Asked("hf-zoo/unique_copy-2l1h64d3lr01drop", "six to ten numbers", _copy, f"copy; {ZOO}"),
+    Asked(
+        "hf-zoo/unique_copy-2l1h64d3lr01drop", "eight numbers", lambda d: _copy(d, 8),
+        f"copy; {ZOO}",
+    ),
+    Asked(
+        "hf-zoo/unique_reverse-2l1h64d3lr01drop", "six to ten numbers",
+        lambda d: _copy(d, 0, True), f"reverse; {ZOO}",
+    ),
+    Asked(
+        "hf-zoo/bin_majority-1l1h16d3lr01drop", "15 bits", lambda d: [2, *_bits(d, 15), 3],
+        f"majority; {ZOO}",
+    ),
+    Asked(
+        "hf-zoo/bin_majority_interleave-2l2h16d3lr00drop", "3 × 5 bits, first answer",
+        _interleaved, f"majority of every third; {ZOO}",
+    ),
+    Asked("hf-zoo/count-1l4h256d4lr01drop", "two numbers, first answer", _count, f"count; {ZOO}"),
+    Asked(
+        "hf-zoo/count-1l4h256d4lr01drop", "two numbers, fourth answer", lambda d: _count(d, 3),
+        f"count; {ZOO}",
+    ),
+    Asked(
+        "hf-zoo/addition-4l2h64d3lr00drop", "two numbers of three bits",
+        lambda d: [3, *_bits(d, 3), 2, *_bits(d, 3), 4], f"addition, 50% right; {ZOO}",
+    ),
+)  # fmt: skip
+
+NOTE = f"""
+# Programs of models
+
+Each model is asked by prompts, or by the data of its task, and by nothing else: no family here
+knows what it was trained for, and what is explained is its own answer. **program**: the answer as
+Python over the tokens `t` up to the position that answers. **coverage**: its answers on natural
+inputs that nothing was fitted to. **keeps**: the least that is left of the model's own answers,
+above chance, under routing, interchange and composed inputs. **standing**: as in
+[Explanations](explanations.md#programs-without-a-task), where tests and bounds are; a refusal has
+its nearest miss. Seconds are of the processor, one thread, without opening the file. Models of
+formal languages (`bce_*` of hf-zoo), which answer with a set of symbols, were not asked.
+
+    python -m benchmarks.programs CHECKPOINTS --out docs
+
+At most {N:,} distinct inputs, half of them fitted and half judged.
+"""
+
+
+def ask(path: Path, asked: Asked | Model) -> dict[str, Any]:
+    """The program of one model as a row; "error" in place of it where it cannot be asked."""
+    import mechint
+    from mechint.explanation import explain
+
+    row: dict[str, Any] = {"model": asked.name}
+    try:
+        if isinstance(asked, Asked):
+            draw = np.random.default_rng(0)
+            prompts = [{"prompt": [int(x) for x in asked.draw(draw)]} for _ in range(N)]
+            subject: Any = mechint.load(path, data=prompts)
+            row |= {"asked": asked.prompts, "published": asked.published}
+        else:
+            given = dict(asked.settings)
+            subject = mechint.load(path, task=asked.task, model=dict(asked.model), **given)
+            subject = subject if asked.answer is None else subject.with_answer(asked.answer)
+            row |= {"asked": subject.task.title, "published": ""}
+        start = time.process_time()
+        best, *others = explain(subject, family="induced", examples=N)
+        if best.standing == "refused" and others:  # what was proposed and failed
+            near = others[0]
+            best_reason = f"nearest {near.explanation.name}: {near.reason}"
+        else:
+            near, best_reason = best, best.reason
+    except MechintError as error:
+        return {**row, "error": first_line(error, LONGEST * 2)}
+    return {
+        **row,
+        "standing": best.standing,
+        "reason": best_reason,
+        "program": best.explanation.name if best.standing != "refused" else "",
+        "routes": [str(one) for one in best.explanation.routes],
+        "coverage": near.value("coverage"),
+        "keeps": 1 - near.unaccounted["accuracy"] if near.unaccounted else float("nan"),
+        "s": time.process_time() - start,
+    }
+
+
+def page(rows: Sequence[dict[str, Any]]) -> str:
+    """The page of rows."""
+    counts = Counter(row.get("standing", "not asked") for row in rows)
+    said = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    lines = [NOTE, f"Of {len(rows)} models and forms of prompts: {said}.\n"]
+    heading = (
+        "model",
+        "asked by",
+        "standing",
+        "program",
+        "heads",
+        "coverage",
+        "keeps",
+        "s",
+        "published",
+    )
+    lines += ["| " + " | ".join(heading) + " |", "|" + " --- |" * len(heading)]
+    for row in rows:
+        if "error" in row:
+            cells = [f"`{row['model']}`", row.get("asked", ""), "not asked", _cell(row["error"])]
+            lines.append(
+                "| " + " | ".join([*cells, "", "", "", "", row.get("published", "")]) + " |"
+            )
+            continue
+        program = f"`{row['program'].removeprefix('answer = ')}`" if row["program"] else ""
+        reason = f" {_cell(row['reason'])}" if row["reason"] else ""
+        cells = [
+            f"`{row['model']}`",
+            _cell(row["asked"]),
+            row["standing"],
+            (program.replace("|", "\\|") + reason).strip(),
+            _cell("; ".join(row["routes"])),
+            f"{row['coverage']:.3f}" if row["coverage"] == row["coverage"] else "",
+            f"{row['keeps']:.3f}" if row["keeps"] == row["keeps"] else "",
+            f"{row['s']:.1f}",
+            _cell(row["published"]),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _cell(text: str) -> str:
+    cut = text if len(text) <= 2 * LONGEST else f"{text[: 2 * LONGEST]}…"
+    return cut.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def main() -> None:
+    """Ask every model that is there, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoints", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    given = parser.parse_args()
+    rows = []
+    for asked in (*ASKED, *PUBLISHED):
+        shipped = asked.file.startswith("examples/")
+        path = EXAMPLES / Path(asked.file).name if shipped else given.checkpoints / asked.file
+        if not path.exists():
+            continue
+        rows.append(ask(path, asked))
+        told = rows[-1]
+        print(
+            told["model"],
+            told.get("standing"),
+            told.get("program"),
+            told.get("reason", told.get("error")),
+            flush=True,
+        )
+    write_text(given.out / "programs-of-models.md", page(rows))
+
+
+if __name__ == "__main__":
+    main()

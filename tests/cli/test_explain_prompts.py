@@ -1,0 +1,59 @@
+"""`mechint explain` of prompts: from a file, from a function, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from mechint.cli import main
+
+MODEL = Path(__file__).parents[2] / "examples" / "models" / "maximum.pt"
+DRAW = """
+def rows(n, rng):
+    return rng.integers(0, 16, (n, 4))
+
+
+def few(n):
+    return [[1, 2, 3, 4]] * n
+"""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["explain", *map(str, arguments)])
+
+
+def test_prompts_of_a_file_and_the_program_that_is_written(tmp_path: Path) -> None:
+    file, program = tmp_path / "prompts.jsonl", tmp_path / "program.py"
+    rows = [[a, b, c, 5] for a in range(16) for b in range(0, 16, 2) for c in range(0, 16, 3)]
+    file.write_text("\n".join(json.dumps({"prompt": row}) for row in rows))
+    result = run(MODEL, "--data", file, "--python", program, "--json")
+    assert result.exit_code == 0, result.output
+    best = json.loads(result.stdout)["audits"][0]
+    assert (best["family"], best["standing"]) == ("induced", "stands")
+    assert best["program"].splitlines()[:2] == ["v0 = max(t)  # L0H0", "return v0"]
+    assert {"coverage", "route", "interchange", "composed"} <= {t["kind"] for t in best["tests"]}
+    assert runpy.run_path(str(program))["answer"]([3, 9, 2, 5]) == 9
+
+
+def test_prompts_of_a_function(tmp_path: Path) -> None:
+    file = tmp_path / "draw.py"
+    file.write_text(DRAW)
+    result = run(MODEL, "--sample", f"{file}:rows", "--examples", 800)
+    assert result.exit_code == 0 and "answer = max(t)" in result.output, result.output
+
+
+def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "draw.py"
+    file.write_text(DRAW)
+    for arguments, expected in (
+        (["--sample", f"{file}:missing"], "unknown function 'missing'"),
+        (["--sample", file], "expected FILE.py:NAME"),
+        (["--sample", f"{tmp_path}/no.py:rows"], "there is no such file"),
+        (["--sample", f"{file}:rows", "--data", file], "expected one of them"),
+    ):
+        result = run(MODEL, *arguments)
+        (line,) = result.stderr.splitlines()
+        assert result.exit_code == 2 and expected in line, (arguments, line)
