@@ -253,6 +253,14 @@ class Mapped:
         config = self._config(path, weights, fields)
         if getattr(config, "attn_only", False):
             assumed.pop("act_fn", None)
+        made_up = [
+            str(name)
+            for name, entry in self.given["weights"].items()
+            if isinstance(entry, Mapping) and "constant" in entry and re.search(r"\bln", str(name))
+        ]
+        if made_up:
+            why = f"the mapping writes {', '.join(made_up)}; the file has no such norm"
+            assumed["norms"] = Assumption("made up", why)
         lookup = replace(lookup, config=config, weights=weights)
         task, parameters = self._task(lookup, assumed)
         split = self._split(lookup) if task else None
@@ -632,6 +640,11 @@ def _transformer(path: Path, weights: dict[str, Tensor], fields: Mapping[str, An
     elif "n_ctx" not in fields:
         raise CheckpointError(f"{path}: has no positions; state n_ctx in the mapping")
     config = settings(ModelConfig, {**sizes, **fields}, path)
+    if config.normalization_type in ("LN", "RMS") and "ln_final.w" not in weights:
+        raise CheckpointError(
+            f"{path}: has no final norm (ln_final.w), and none is made up; a module without one, "
+            "or with norms after its layers, is given by mechint.wrap (docs/pytorch-layers.md)"
+        )
     fill_zeros(config, weights)
     return config
 
