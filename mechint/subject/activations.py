@@ -134,11 +134,12 @@ class Recorder:
         if positions is None or not supports(self.model):
             return None
         check_positions(LOGITS, positions, tokens.shape[1])
-        parts = []
+        parts = list[Tensor]()
         for part in slices(len(tokens), self.chunk):
             own, at_once = tokens[part], max(1, self.chunk // max(1, len(tokens[part])))
+            where = positions if isinstance(positions, int) else positions[part]
             found = [
-                forward_embedded(self.model, own, _of(positions, part), tables[some])
+                forward_embedded(self.model, own, where, tables[some])
                 for some in slices(len(tables), at_once)
             ]
             parts.append(torch.cat(found))

@@ -21,7 +21,7 @@ import operator
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import EllipsisType
 from typing import Any, Literal, NoReturn
 
@@ -699,9 +699,7 @@ class Subject:
         model.load_state_dict(dict(self.series[step]()))
         return self._replace(model=model, provenance={**self._provenance, "step": step})
 
-    def save_pretrained(
-        self, out: str | PurePath, account: Any = None, *, force: bool = False
-    ) -> Any:
+    def save_pretrained(self, out: str | Path, account: Any = None, *, force: bool = False) -> Path:
         """Write the model as a folder with a card that is its account, and return the folder: see
         `mechint.account.card.save_pretrained`.
         """
