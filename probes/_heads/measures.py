@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.interventions.suffix import Head, SuffixRuns
+from mechint.probes._attention import scores
 from mechint.subject import Subject
 from mechint.subject.pairs import Pairs
 from mechint.task import rng
-from probes._attention import scores
 
 MARKS = {
     "answer": "the answer's token",

@@ -16,10 +16,10 @@ from mechint.errors import percent
 from mechint.interventions.suffix import Head
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, ProbeResult, Table
+from mechint.probes._heads.measures import MARKS, PairRuns, induction_scores, random_heads
+from mechint.probes.words import listed, token_texts
 from mechint.subject.counterfactuals import answered, choose_variable, draw
 from mechint.system.progress import counting_within
-from probes._heads.measures import MARKS, PairRuns, induction_scores, random_heads
-from probes.words import listed, token_texts
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
