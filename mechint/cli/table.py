@@ -170,6 +170,40 @@ def _title(rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
     return f"{count}{of}" + (f": {paths[0].name}" if len(paths) == 1 else "")
 
 
+def curves_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> list[str]:
+    """A line for each number over the steps of one run: a row of blocks, its ends, the steps.
+
+    >>> rows = [{"step": n, "test.accuracy": n / 4} for n in range(5)]
+    >>> curves_text(rows, ["step", "test.accuracy"], 60)
+    ['test.accuracy  ▁▂▄▆█  0 to 1', '               step 0 to 4']
+    """
+    from mechint.account.terminal import sparkline
+    from mechint.report._render import show
+    from mechint.run_table.entries import is_number
+
+    held = {
+        name: [row.get(name) for row in rows]
+        for name in columns
+        if name != "step"
+        and all(row.get(name) is None or is_number(row.get(name)) for row in rows)
+        and sum(is_number(row.get(name)) for row in rows) > 1
+    }
+    lines, first = list[str](), max(map(len, held), default=0)
+    room = max(8, width - first - 26)
+    at = [round(i * (len(rows) - 1) / max(1, room - 1)) for i in range(min(room, len(rows)))]
+    at = list(range(len(rows))) if len(rows) <= room else at
+    for name, values in held.items():
+        seen = [value for value in values if value is not None]
+        least = min(seen)
+        drawn = sparkline([0.0 if values[i] is None else values[i] - min(0.0, least) for i in at])
+        shown = "".join(" " if values[i] is None else drawn[k] for k, i in enumerate(at))
+        lines.append(f"{name:<{first}}  {shown}  {show(seen[0])} to {show(seen[-1])}")
+    if lines:
+        ends = f"step {rows[0].get('step')} to {rows[-1].get('step')}"
+        lines.append(f"{'':<{first}}  {ends}")
+    return lines
+
+
 def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     """The table on the terminal: what each probe says of the models, then a row of each with name,
     what differs, accuracy, and each probe's main numbers.
@@ -181,6 +215,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
         MAX_SETTINGS,
         kept_note,
         main_columns,
+        over_steps,
         settings_of,
         text_columns,
         verdict_of_table,
@@ -195,12 +230,22 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
             *main_columns(rows, name, limit=3),
         ]
     columns = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
+    if steps := over_steps(rows):  # what is the same at every step says nothing
+        columns = [
+            name
+            for name in columns
+            if name not in ("name", "status") or len({row.get(name) for row in rows}) > 1
+        ]
     cells = {name: [one_line(show(row.get(name))) for row in rows] for name in columns}
     out = console()
     if verdict := verdict_of_table(rows, probes):
         out.print(f"{verdict}\n", style="bold", markup=False, highlight=False)
     if note := kept_note(rows):
         out.print(f"{note}\n", markup=False, highlight=False)
+    if steps and len({row.get("path") for row in rows}) == 1:
+        for line in curves_text(rows, columns, out.width):
+            out.print(line, markup=False, highlight=False)
+        out.print()
     # on a terminal a name breaks at its dots, and what does not fit is left to --csv
     heads = {name: name.split(".") if out.is_terminal else [name] for name in columns}
     widths = {name: max(map(len, [*cells[name], *heads[name]])) for name in columns}
