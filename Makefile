@@ -106,7 +106,7 @@ docs: $(STAMP)  ## the documentation as a site of pages, in site/; a warning sto
 	@echo "site/index.html; python -m http.server --directory site serves it with search"
 
 gallery: $(STAMP)  ## the five studies, examples, tasks and probes as pages, in gallery/
-	$(BIN)/python -W error -m mechint gallery build results --out gallery
+	$(BIN)/python -W error docs/site/measure.py gallery --out gallery
 
 gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept in results/ (half an hour)
 	$(BIN)/python docs/site/measure.py tasks

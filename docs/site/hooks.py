@@ -17,9 +17,10 @@ from mkdocs.structure.files import File, Files
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
+import measure  # noqa: E402  (beside this file)
 import pages  # noqa: E402  (beside this file)
 
-from mechint.report import build_gallery, find_pages  # noqa: E402
+from mechint.report import build_gallery  # noqa: E402
 from mechint.training.origins import older  # noqa: E402
 
 OUTPUT = "<!-- output -->"
@@ -109,7 +110,9 @@ def _as_mathml(found: re.Match[str]) -> str:
 def on_post_build(config: Any) -> None:
     """Build the gallery's pages, which takes minutes, where GALLERY is set."""
     if os.environ.get("GALLERY"):
-        build_gallery(find_pages([pages.ROOT / "results"]), Path(config.site_dir) / "gallery")
+        build_gallery(
+            measure.gallery_pages(pages.ROOT / "results"), Path(config.site_dir) / "gallery"
+        )
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

@@ -3,7 +3,8 @@
 ``python docs/site/measure.py tasks`` trains a small model per task at its preset "fast" under
 ``runs/gallery/`` (one that was stopped goes on) and accounts for it; ``... probes`` points every
 probe at a planted mechanism and at a control; ``... examples`` runs the scripts of ``examples/``.
-Names after it choose among them.
+Names after it choose among them. ``... gallery`` builds the gallery of what is kept; tasks and
+examples that were not measured have pages without a model.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import dataclasses
 import inspect
 import io
 import json
+import math
 import os
 import sys
 import tempfile
@@ -31,12 +33,20 @@ from mechint.errors import MechintError, ParameterError
 from mechint.figures.steps import on_one_scale
 from mechint.probe.results import Figure, Finding, ProbeResult, Table
 from mechint.registry import PROBES, TASKS
-from mechint.report import PAGE, Page, Section, page_of, section_of
+from mechint.report import (
+    PAGE,
+    Page,
+    Section,
+    build_gallery,
+    find_pages,
+    page_of,
+    section_of,
+)
 from mechint.shipped import cells_of, notebook
 from mechint.system.files import make_directory, read_json, write_text
 from mechint.system.jsonable import to_jsonable
 from mechint.system.progress import counting, print_line
-from mechint.task import Task
+from mechint.task import FiniteTask, Task
 from mechint.training import train
 from mechint.training.api import assign_run
 from mechint.training.origins import Origin, sources_of_probe
@@ -47,6 +57,7 @@ WORKED = 3
 LONGEST = 12_000
 """Characters of what a step printed that are kept."""
 CALIBRATION = Path("docs/calibration.json")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 # --- tasks ----------------------------------------------------------------------------------------
@@ -273,6 +284,64 @@ def _new(
     return drawn, findings
 
 
+# --- without a model ------------------------------------------------------------------------------
+def described_task(name: str) -> Page:
+    """The page of a task as it stands: worked examples, variables, chance, and its table of answers
+    where it has two operands.
+    """
+    task = TASKS[name]()
+    figure = answers_figure(task)
+    about = Section("The task", lead=TASKS.describe(name), tables=described(task))
+    command = f"mechint train {name} --out runs/{name}"
+    page = Page(f"Task: {task.title}", [about], hero=figure, abstract=TASKS.describe(name))
+    return dataclasses.replace(page, kicker="task", command=command, task=name)
+
+
+def answers_figure(task: Task) -> Figure | None:
+    """The answers of a finite task over its grid of two operands; None of another."""
+    if not isinstance(task, FiniteTask) or len(task.grid) != 2 or max(task.grid) > 128:
+        return None
+    answers = task.examples().targets[:, -1]
+    if answers.numel() != math.prod(task.grid):
+        return None
+    return figures.heatmap(
+        answers.reshape(task.grid).tolist(),
+        title="Answers",
+        x_title="second operand",
+        y_title="first operand",
+        z_title="answer (class)",
+        caption="The answer to every input of the task.",
+        annotate=False,
+        square=True,
+    )
+
+
+def described_example(script: Path) -> Page:
+    """The page of a script that was not run: its text and its cells, with its notebook."""
+    text = script.read_text(encoding="utf-8")
+    about, cells = cells_of(text)
+    title, _, rest = about.partition("\n\n")
+    made = json.dumps(notebook(text, f"examples/{script.name}"), indent=1) + "\n"
+    return Page(
+        title.rstrip("."),
+        [Section(cell.title, code=cell.code) for cell in cells],
+        kicker="example",
+        abstract=" ".join(rest.split()),
+        command=f"python examples/{script.name}",
+        probes=[one for one in PROBES.names() if f'"{one}"' in text or f"probes.{one}(" in text],
+        downloads={script.name: text, f"{script.stem}.ipynb": made},
+    )
+
+
+def gallery_pages(results: Path) -> list[Page]:
+    """The pages kept in `results`, and those of the tasks and examples that were not measured."""
+    tasks = [one for one in TASKS if not (results / "tasks" / one / PAGE).exists()]
+    scripts = [one for one in sorted(EXAMPLES.glob("*.py")) if "\n# %% " in one.read_text()]
+    left = [one for one in scripts if not (results / "examples" / one.stem / PAGE).exists()]
+    more = [*map(described_task, tasks), *map(described_example, left)]
+    return [*find_pages([results]), *more]
+
+
 # --- all of them ----------------------------------------------------------------------------------
 def _dated(page: Page, kicker: str, **changes: Any) -> Page:
     today = datetime.now(UTC).date().isoformat()
@@ -291,11 +360,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "probes": (probe_page, PROBES.names),
         "examples": (example_page, lambda: sorted(p.stem for p in Path("examples").glob("*.py"))),
     }
-    parser.add_argument("what", choices=list(makers))
+    parser.add_argument("what", choices=[*makers, "gallery"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--runs", type=Path, default=Path("runs/gallery"))
+    parser.add_argument("--out", type=Path, default=Path("gallery"))
     given = parser.parse_args(arguments)
+    if given.what == "gallery":
+        with counting("drawing pages") as update:
+            print_line(str(build_gallery(gallery_pages(given.results), given.out, progress=update)))
+        return
     make, all_names = makers[given.what]
     names = given.names or all_names()
     with counting(f"measuring {given.what}") as update:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mechint.errors import RunError
 from mechint.figures.static import drawing
 from mechint.probe.results import MARKS
 from mechint.registry import PROBES, TASKS
@@ -180,11 +179,10 @@ def papers() -> str:
 
 def gallery() -> str:
     """The cards of the gallery, whose pages are built beside the documentation."""
-    files = sorted((ROOT / "results").rglob(PAGE))
-    pages = []
-    for file in files:
-        with contextlib.suppress(RunError):
-            pages += find_pages([file])
+    sys.path[:0] = [str(Path(__file__).parent)]
+    from measure import gallery_pages  # beside this file
+
+    pages = gallery_pages(ROOT / "results")
     cards = cards_html(pages, "gallery/")
     return f"# Gallery\n\n{cards}\n" if pages else "# Gallery\n\nNo page is kept here yet.\n"
 
