@@ -124,6 +124,8 @@ def _save_transformer_lens(target: Path, opened: Checkpoint) -> None:
         said["normalization_type"] = config.normalization_type
     if config.normalization_type is not None:
         said["eps"] = config.eps
+    if not config.embeds_positions:
+        said |= {"positional_embedding_type": "rotary", "rotary_base": config.rotary_base}
     warnings.warn(
         f"{target}: a bare state dict does not hold "
         f"{', '.join(f'{name}={value}' for name, value in said.items())}; state them where it is "
