@@ -230,7 +230,8 @@ class Ablation(Probe):
         metrics = report.metrics
         top, needed = metrics["component"], metrics["needed"]
         fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
-        lost = f"accuracy falls by {fall:.0%}" if fall >= 0.005 else f"the loss rises by {rise:.2g}"
+        in_nats = harm.unit == "nats"
+        lost = f"the loss rises by {rise:.2g} nats" if in_nats else f"accuracy falls by {fall:.0%}"
         median = metrics["others_median"]
         details: dict[str, Any] = {
             "replaced by": {"mean": "its mean", "zero": "zero", "resample": "another example's"}[
@@ -253,7 +254,7 @@ class Ablation(Probe):
             holds=metrics["found"],
             null=harm.metric,
             effect=Effect(
-                float(metrics["loss_change"] if harm.unit == "nats" else fall),
+                float(rise if in_nats else fall),
                 harm.unit.replace("0–1", "of accuracy"),
                 "lost without it",
                 None if math.isnan(median) else median,

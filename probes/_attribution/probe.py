@@ -21,6 +21,7 @@ from mechint.probes._attribution.measures import AttributionEffects, measured
 from mechint.probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from mechint.probes._lens.readout import Readout
 from mechint.probes.ties import tied
+from mechint.probes.words import in_words, listed
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -226,8 +227,12 @@ class Attribution(Probe):
             )
         else:
             caveat = "what is written directly does not add up, as where a norm follows a layer"
+        names, share = [top, *metrics["tied"]], metrics["largest_loss"] / metrics["score"]
+        some = listed(names) if len(names) <= 3 else in_words(len(names), "component").capitalize()
+        whose = f"carry {share:.0%} of the score each" if len(names) > 1 else f"carries {share:.0%}"
+        said = whose if len(names) > 1 else f"{whose} of the score"
         verdict = report.finding(
-            f"{top} carries the score: replacing it costs {metrics['largest_loss']:.3g} nats.",
+            f"{some} {said}.",
             no="No head or MLP alone carries the score.",
             unclear="A component that carries the score cannot be told.",
             effect=Effect(
@@ -240,7 +245,7 @@ class Attribution(Probe):
             causal=True,
         )
         if verdict == "yes":
-            report.lead(f"{top} carries the answer.")
+            report.lead(f"{some} {said}.")
 
 
 def _largest(values: Float[np.ndarray, " component"], inner: Sequence[int]) -> list[int]:

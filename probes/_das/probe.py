@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -351,6 +352,11 @@ class DAS(Probe):
                 f"{examples} examples are held out, and pairs are told from chance by "
                 f"{MIN_EXAMPLES} of them: give more, a third is held out",
             )
+        if self.hook is None and verdict == "variable" and _is_tautology(report.subject, one):
+            return report.unclear(
+                f"Whether a subspace holds {name} before the last stream is unclear.",
+                f"it was found in {best.where} alone, which holds the answer of any right model",
+            )
         # what no place decodes may be held in a code that nothing decodes but the model
         or_inputs = verdict == "inputs" and self.hook is None
         held = f"{name} or its inputs" if or_inputs else name
@@ -362,7 +368,7 @@ class DAS(Probe):
         if verdict == "variable" or or_inputs:
             denied = f"Controls swap {name} as well as {best.where} does."
             if unused:
-                denied = f"{best.where} swaps {name} through directions that nothing reads."
+                denied = f"The subspace found swaps {name} through directions that nothing reads."
         return report.finding(
             f"{_subspace(best)} holds {held}.",
             no=denied,
@@ -397,8 +403,9 @@ class DAS(Probe):
             ),
             "arbitrary labels": max(one.arbitrary),
             "variance among inputs that share the value": best.input_share,
-            "value decoded from the coordinates": best.decoded,
         }
+        if math.isfinite(best.decoded):
+            details["value decoded from the coordinates"] = best.decoded
         if one.untrained:
             details["untrained model"] = max(one.untrained)
         if one.readers is not None:
@@ -429,6 +436,13 @@ def _is_answer(subject: Subject, variable: Variable) -> bool:
     rows, reads = torch.arange(len(tokens)), subject.answers.at(-1)[0][:64].cpu()
     labels = variable.label(tokens, value)[rows, reads.clamp_min(0)]
     return bool((labels == labels[0]).all())
+
+
+def _is_tautology(subject: Subject, one: Alignment) -> bool:
+    """Return True where the variable is the answer, and its place is what the unembedding reads."""
+    hook, pos = one.best.place
+    last = f"blocks.{subject.n_layers - 1}.hook_resid_post"
+    return pos is None and hook == last and _is_answer(subject, one.variable)
 
 
 def _reached(task: Task, variable: Variable, answer: int | None) -> bool:

@@ -34,6 +34,8 @@ MAX_GAP = 1.2
 is closed: on a circle it is a step like the others, on a line the longest of all."""
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
+FEWER = 0.9
+"""Dimensions of a low rank, as a share of those of Gaussian rows: fewer by less say nothing."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +154,14 @@ class Embedding(Probe):
             else f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}.",
             no=f"The {whose} has no lower rank than Gaussian rows.",
             unclear=f"Whether the {whose} has a low rank is unclear.",
+            holds=report.nulls["svd.rank_90"].observed <= FEWER * gaussian,
             null="svd.rank_90",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
             effect=Effect(
-                float(dimensions), "dimensions", baseline=gaussian, baseline_label="Gaussian rows"
+                report.nulls["svd.rank_90"].observed,
+                "dimensions",
+                baseline=gaussian,
+                baseline_label="Gaussian rows",
             ),
             details={"dimensions of half of the variance": report.metrics["svd.rank_50"]},
             at_chance=True,

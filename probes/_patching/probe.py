@@ -176,7 +176,8 @@ class Patching(Probe):
             return
         strong = min(metrics["recovered"], flips) >= MOST
         needed = metrics["left"] <= 1 - MOST
-        denied = f"No component alone carries most of {name}."
+        both = f"recovers {metrics['recovered']:.0%}, flips {flips:.0%}"
+        denied = f"No component alone carries most of {name}: {top} {both}."
         if strong:
             denied = f"{top} swaps {name}, but the model does without it."
             if needed:
@@ -192,7 +193,7 @@ class Patching(Probe):
         if metrics["opposed"]:
             details["works against it"] = metrics["opposed"]
         verdict = report.finding(
-            f"{top} carries {name}: patching it flips {flips:.0%} of answers.",
+            f"{top} carries {name}: patching it {both}.",
             no=denied,
             unclear=f"A component that carries {name} cannot be told.",
             holds=strong and needed,

@@ -61,7 +61,7 @@ def test_planted_circles_are_counted(frequencies: tuple[int, ...]) -> None:
     energy = (np.abs(np.fft.fft(rows - rows.mean(0), axis=0)) ** 2).sum(1)
     shares = {k: (energy[k] + energy[-k]) / energy.sum() for k in frequencies}
     assert metrics["cyclic.frequency_share"] == pytest.approx(shares)
-    rank, circles, parity = result.findings
+    circles, rank, parity = result.findings
     assert (rank.verdict, circles.verdict, parity.verdict) == ("yes", "yes", "no")
     assert circles.effect is not None
     assert circles.effect.value == pytest.approx(sum(shares.values()))
