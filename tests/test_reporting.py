@@ -14,10 +14,11 @@ from scipy.stats import binom
 import probes
 from mechint import figures, planted
 from mechint.config import ModelConfig
+from mechint.decide.chance import CHANCE_LEVEL
 from mechint.decide.null import COLLISION_LEVEL, samples_needed, why_undecidable
 from mechint.models.transformer import HookedTransformer
 from mechint.probe import Need, Probe
-from mechint.probe.report import CHANCE_LEVEL, Performance, Report, performance
+from mechint.probe.report import Performance, Report, performance
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -69,10 +70,10 @@ SAID: dict[str, str] = {"yes": "It is long.", "no": "It is short.", "unclear": "
         (2.0, 999, {"alpha": 1e-4}, "unclear", None, "deciding at p ≤ 0.0001 takes 9999"),
         (2.0, 19, {}, "unclear", None, "19 null samples of length give no p below 0.05"),
         (2.0, 99, {}, "yes", 0.01, ""),
-        (2.0, 999, {"n": 1}, "unclear", None, "1 examples, where at least 2 are needed"),
+        (2.0, 999, {"n": 1}, "unclear", None, "1 input, where at least 2 are needed"),
         (2.0, 999, {"n": 9, "least_n": 10}, "unclear", None, "at least 10 are needed"),
         (2.0, 999, {"n": 10, "least_n": 10}, "yes", 0.001, ""),
-        (float("nan"), 999, {}, "unclear", None, "length or its null is not finite"),
+        (float("nan"), 999, {}, "unclear", None, "the number is not defined"),
     ],
 )
 def test_verdict_of_a_finding(
@@ -199,20 +200,18 @@ def test_the_best_of_many_outputs_is_held_against_all_of_them() -> None:
     n = 400
     for outputs in (1, 29):
         tails = binom.sf(np.arange(n + 1) - 1, n, 0.5)
-        rows = [
-            Performance("a", hits / n, 0.5, n, float(tails[hits]), outputs) for hits in range(n + 1)
-        ]
+        rows = [Performance(hits / n, 0.5, n, float(tails[hits]), outputs) for hits in range(n + 1)]
         one = max(row.p_value for row in rows if row.beats_chance)
         assert CHANCE_LEVEL / 3 < 1 - (1 - one) ** outputs <= CHANCE_LEVEL
-    row = Performance("a", 1.0, 0.5, 13, 0.5**13)
-    assert row.beats_chance and not dataclasses.replace(row, outputs=29).beats_chance
+    row = Performance(1.0, 0.5, 13, 0.5**13)
+    assert row.beats_chance and not dataclasses.replace(row, questions=29).beats_chance
 
 
 def test_the_outputs_of_an_example_that_answers_them_all_are_corrected_for() -> None:
     rows = performance(planted.composition().subject.with_answer("all"))
-    assert len(rows) > 1 and {row.outputs for row in rows} == {len(rows)}
+    assert len(rows) > 1 and {row.questions for row in rows} == {len(rows)}
     barely = dataclasses.replace(rows[0], p_value=CHANCE_LEVEL)
-    assert not barely.beats_chance and dataclasses.replace(barely, outputs=1).beats_chance
+    assert not barely.beats_chance and dataclasses.replace(barely, questions=1).beats_chance
 
 
 def test_on_some_examples_chance_is_their_commonest_answer(right: Subject) -> None:

@@ -11,8 +11,8 @@ import probes
 import tasks
 from mechint import planted
 from mechint.config import ModelConfig
+from mechint.decide.chance import AT_CHANCE
 from mechint.models.transformer import HookedTransformer
-from mechint.probe.report import AT_CHANCE
 from mechint.subject import Subject
 
 

@@ -86,6 +86,9 @@ class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
         ValueError, KeyError, EOFError, …: whatever a damaged pickle breaks with.
     """
 
+    stack: list[Any]
+    append: Callable[[Any], None]  # of the base class, which is private
+
     def __init__(self, archive: zipfile.ZipFile) -> None:
         name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
         super().__init__(io.BytesIO(archive.read(name)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Report: what a probe builds its result with, and the rule that gives each finding its verdict.
+"""Report: what a probe builds its result with, by the rule that gives each finding its verdict.
 
     report = Report(self, subject)
     report.metric("share", share, null=shuffled, how="labels shuffled")
@@ -7,20 +7,21 @@
 
 A finding is "yes" only where its null is beaten at the level the probe decides at, the effect
 exceeds its least size and, for claims about the model's answers, the model beats chance. Where one
-of these cannot be told, it is "unclear" and says why.
+of these cannot be told, it is "unclear" and says why: the rule is `mechint.decide.decide`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Num, Shaped
 
-from mechint.decide.null import by_example, why_undecidable
+from mechint.decide import Bound, Claim, Decision, Evidence, Skill, decide
+from mechint.decide.null import by_example
 from mechint.probe.results import Effect, Figure, Finding, Null, ProbeResult, Table, Verdict
 from mechint.task import IGNORE
 
@@ -30,42 +31,16 @@ if TYPE_CHECKING:
     import mechint
     from mechint.subject import Subject
 
-CHANCE_LEVEL = 1e-3
-"""One-sided binomial level at which a model counts as better than the best constant answer."""
-AT_CHANCE = "the model is not shown to answer better than chance"
-
 
 @dataclass(frozen=True)
-class Performance:
+class Performance(Skill):
     """Accuracy of a model beside that of the best constant answer, for one output.
 
-    accuracy, chance: 0–1, chance as in `Subject.chance`; n: answers counted; p_value: one-sided
-    binomial against `chance`, each distinct example counted once (`by_example`); outputs: how many
-    of the task's are asked, among which the best is looked for.
+    p_value: one-sided binomial against `chance`, each distinct example counted once (`by_example`);
+    questions: how many outputs of the task are asked, among which the best is looked for.
     """
 
-    output: str
-    accuracy: float
-    chance: float
-    n: int
-    p_value: float
-    outputs: int = 1
-
-    @property
-    def beats_chance(self) -> bool:
-        """True if the model answers better than the best constant answer, at CHANCE_LEVEL over all
-        outputs (Bonferroni).
-        """
-        return self.p_value * self.outputs <= CHANCE_LEVEL
-
-    @property
-    def too_few(self) -> bool:
-        """True if even all answers right could not be told from chance."""
-        return self.chance**self.n * self.outputs > CHANCE_LEVEL
-
-    def __str__(self) -> str:
-        own = f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
-        return f"{own}, p = {self.p_value:.2g} of {CHANCE_LEVEL / self.outputs:.1g} asked for"
+    output: str = ""
 
 
 def performance(
@@ -102,37 +77,10 @@ def performance(
             hits, n = by_example(counted, example[answered[:, index]])
             p_value = float(tail(hits - 1, n, min(chance, 1.0))) if hits else 1.0
             share = float(counted.mean())
-            rows.append(Performance(output.name, share, chance, len(counted), p_value, outputs))
+            rows.append(
+                Performance(share, chance, len(counted), p_value, outputs, output=output.name)
+            )
     return tuple(rows)
-
-
-def judge(
-    draft: Finding, no: str, nulls: Sequence[Null], reason: str | None, unclear: str = ""
-) -> Finding:
-    """`draft` with its verdict: "yes" as it stands, "no" with the headline `no`, or "unclear" with
-    the headline `unclear`, for `reason` or because `nulls` cannot decide.
-
-    The p-value kept is the one that decided: the weakest where the claim stands or where a null
-    was not beaten, none where the probe's own rule or the effect denied it.
-    """
-    assert draft.alpha is not None
-    reason = reason or why_undecidable(nulls, draft.alpha)
-    if reason is not None:
-        return replace(draft, headline=unclear, verdict="unclear", reason=reason, caveat="")
-    beaten = all(null.p_value <= draft.alpha * (1 + 1e-9) for null in nulls)
-    strong = draft.effect is None or draft.effect.value > draft.least
-    weakest = max(nulls, key=lambda null: null.p_value)
-    decided = {"p_value": weakest.p_value, "null": described(weakest)}
-    if draft.verdict == "yes" and beaten and strong:
-        return replace(draft, **decided)
-    denied = replace(draft, headline=no, verdict="no", caveat="")
-    if not beaten:
-        return replace(denied, **decided)
-    if not strong:
-        assert draft.effect is not None
-        few = f"effect {draft.effect.value:.2g}, at least {draft.least:g} needed"
-        return replace(denied, reason=few)
-    return denied
 
 
 def described(null: Null) -> str:
@@ -280,36 +228,52 @@ class Report:
         which = min if outputs is None else max
         best = which(rows, key=lambda row: row.p_value, default=None)
         skill = None if at_chance else best
-        draft = Finding(
-            yes,
-            "yes" if holds else "no",
-            effect if effect is None or isinstance(effect, Effect) else Effect(float(effect)),
-            details=dict(details or {}),
-            caveat=caveat,
-            alpha=self.probe.significance if alpha is None else alpha,
-            tested=tested,
-            least=least,
-            n=n,
-            causal=causal,
-            accuracy=skill and skill.accuracy,
-            chance=skill and skill.chance,
-        )
-        reason = None if skill is None or skill.beats_chance else f"{AT_CHANCE} ({skill})"
-        if reason is not None and skill is not None and skill.too_few:
-            reason = f"{skill.n} answers are too few to tell its accuracy of {skill.accuracy:.3g} "
-            reason += f"from chance ({skill.chance:.3g})"
-        if reason is None and n is not None and n < least_n:
-            reason = f"{n} examples, where at least {least_n} are needed"
+        if effect is not None and not isinstance(effect, Effect):
+            effect = Effect(float(effect))
         nulls = [self.nulls[name] for name in tested]
-        unclear = unclear or f"Unclear: {self.probe.question.rstrip('.')}"
-        judged = judge(draft, no, nulls, reason, unclear)
-        if gate and judged.p_value is not None:
-            weakest = max(nulls, key=lambda one: one.p_value)
-            beside = {f"{weakest.metric} against {described(weakest)}": weakest.p_text}
-            details = {**judged.details, **beside}
-            judged = replace(judged, details=details, p_value=None, null=None)
-        self.findings.append(judged)
-        return judged.verdict
+        level = self.probe.significance if alpha is None else alpha
+        weakest = max(nulls, key=lambda one: one.p_value)
+        value = weakest.observed if effect is None else effect.value
+        decision = decide(
+            Evidence(value=value, n=max(least_n if n is None else n, 1)),
+            null=nulls,
+            bound=None if effect is None else Bound(least, of="value"),
+            level=level,
+            chance=skill,
+            least=least_n if n is not None else 1,
+        )
+        if decision and not holds:
+            decision = Decision("no")  # by the probe's own rule
+        beaten = all(null.p_value <= level * (1 + 1e-9) for null in nulls)
+        # the p-value that decided: of the weakest null where the claim stands, or was denied by it
+        of_null = decision.verdict == "yes" or (decision.verdict == "no" and not beaten)
+        noted = dict(details or {})
+        if of_null and gate:
+            noted[f"{weakest.metric} against {described(weakest)}"] = weakest.p_text
+        claim = Claim(yes, no, unclear or f"Unclear: {self.probe.question.rstrip('.')}")
+        by_effect = decision.verdict == "no" and beaten and decision.reason and effect is not None
+        self.findings.append(
+            Finding(
+                claim.say(decision),
+                "unclear" if decision.verdict == "untested" else decision.verdict,
+                effect,
+                p_value=weakest.p_value if of_null and not gate else None,
+                null=described(weakest) if of_null and not gate else None,
+                details=noted,
+                caveat=caveat if decision else "",
+                reason=f"effect {value:.2g}, at least {least:g} needed"
+                if by_effect
+                else decision.reason * (decision.verdict in ("unclear", "untested")),
+                alpha=level,
+                tested=tested,
+                least=least,
+                n=n,
+                causal=causal,
+                accuracy=skill and skill.accuracy,
+                chance=skill and skill.chance,
+            )
+        )
+        return self.findings[-1].verdict
 
     def unclear(self, headline: str, reason: str) -> Verdict:
         """Say that a question cannot be answered here, and why, in one line each."""

@@ -171,7 +171,7 @@ class Lens(Probe):
         outputs = report.performance
         chance = float(np.average([one.chance for one in outputs], weights=[o.n for o in outputs]))
         n = len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
-        p_value = min(1.0, *(one.p_value * one.outputs for one in outputs))
+        p_value = min(1.0, *(one.p_value * one.questions for one in outputs))
         rival = "the best constant answer" if subject.margins is None else "a coin"
         how = f"{rival}, binomial over distinct examples"
         std = math.sqrt(chance * (1 - chance) / n)

@@ -134,6 +134,51 @@ def test_a_table_of_answers_has_no_key_and_is_its_own_null() -> None:
     assert found.test("m", "").p_value == 1
 
 
+def test_a_ripple_on_a_table_of_answers_is_no_key() -> None:
+    """It exceeds every order of the classes, and not what the frequencies of noise reach."""
+    n, angle = 29, 2 * np.pi / 29 * (np.arange(29)[:, None] - np.arange(29))
+    table = np.eye(n) - 1 / n + 0.01 * np.cos(5 * angle)
+    sums = LogitSums(table, n, float((table**2).sum()))
+    found = spectra.cosine_spectrum(Harmonics(cyclic(n)), sums, KeyRule(), 0)
+    assert found.values.argmax() == 4 and found.test("m", "").p_value <= 0.002
+    assert found.keys == []
+
+
+def test_a_later_round_never_raises_the_threshold() -> None:
+    nulls = iter([np.array([2.0] * 499), np.array([5.0] * 499), np.array([0.5] * 499)])
+    values = np.array([3.0, 1.0, 0.0])
+    found = spectra.step_down(
+        Harmonics(cyclic(7)), values, np.zeros(3), 0.002, lambda keys: next(nulls)
+    )
+    assert found.keys == [1]
+
+
+def test_the_flat_level_is_of_the_weaker_quarter() -> None:
+    values = np.array([0.1] * 3 + [1.0] * 6)
+    assert spectra.flat_level(values, 0.01) == pytest.approx(
+        0.1 * np.sqrt(np.log(9 / 0.01) / np.log(4 / 3))
+    )
+
+
+def test_a_key_of_memorized_inputs_alone_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All inputs together have frequency 3, and those that were not memorized noise alone."""
+    n, angle = 13, 2 * np.pi / 13 * (np.arange(13)[:, None] - np.arange(13))
+    wave = np.cos(3 * angle)
+    noise = np.random.default_rng(0).standard_normal((n, n))
+    noise -= noise.mean(1, keepdims=True)
+    tables = iter([wave, noise, wave, wave])
+
+    def sums(*_: object) -> LogitSums:
+        table = next(tables)
+        return LogitSums(table, n, float((table**2).sum()))
+
+    monkeypatch.setattr(spectra, "sum_logits", sums)
+    rest = ("held-out inputs", torch.ones(1, dtype=torch.bool))
+    arguments = (None, Harmonics(cyclic(n)), torch.zeros(1).long(), range(n), KeyRule(), 0, rest)
+    assert spectra.logit_spectrum(*arguments).keys == []  # type: ignore[arg-type]
+    assert spectra.logit_spectrum(*arguments).keys == [3]  # type: ignore[arg-type]
+
+
 @given(n=st.integers(5, 60), seed=st.integers(0, 10**6))
 def test_the_flat_level_stands_above_noise(n: int, seed: int) -> None:
     noise = np.abs(np.random.default_rng(seed).standard_normal((200, n, 2)) @ [1, 1j])
