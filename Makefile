@@ -65,9 +65,8 @@ lint: $(STAMP)  ## ruff and pyright
 	$(MAKE) types
 
 types: $(STAMP)  ## pyright, strict on the contracts; needs node
-	mkdir -p build/typings/mechint
-	for name in tasks probes studies; do ln -sfn ../../../$$name build/typings/mechint/$$name; done
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	for name in tasks probes studies; do ln -sfn ../$$name mechint/$$name; done
+	$(BIN)/pyright --pythonpath $(BIN)/python; status=$$?; rm -f mechint/tasks mechint/probes mechint/studies; exit $$status
 
 hashed: requirements-hashed.txt  ## an environment in .venv-hashed where pip takes only files of known hash; Python 3.11 on Linux
 	$(PYTHON) -m venv .venv-hashed

@@ -343,3 +343,18 @@ def test_a_probe_says_how_to_make_a_subject_of_what_it_was_given(kind: str) -> N
     probe = PROBES["norms"]()
     with pytest.raises(ParameterError, match=r"probe norms: got .*mechint\.load\(path\) opens"):
         probe.run(given)
+
+
+def test_the_loss_is_the_mean_surprise_at_the_answer() -> None:
+    """By hand in numpy: of the model's logits, and of logits that are given."""
+    task = tasks.modular_arithmetic(p=7)
+    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
+    subject = Subject(build(ModelConfig(d_model=8, n_heads=2, **sizes), seed=2), task)
+    logits = subject.logits().double().numpy()
+    shifted = logits - logits.max(1, keepdims=True)
+    surprise = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(49), subject.targets[:, 0]]
+    assert subject.loss() == pytest.approx({"answer": surprise.mean()}, abs=1e-9)
+    twice = subject.loss(2 * subject.logits())
+    doubled = np.log(np.exp(2 * shifted).sum(1)) - 2 * shifted[np.arange(49), subject.targets[:, 0]]
+    assert twice == pytest.approx({"answer": doubled.mean()}, abs=1e-9)
+    assert abs(twice["answer"] - subject.loss()["answer"]) > 1e-4

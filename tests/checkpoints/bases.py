@@ -101,6 +101,13 @@ def rep_theory(folder: Path) -> Path:
     return folder / "model.pt"
 
 
+def one_hot(folder: Path) -> Path:
+    shapes = {"mlp.W_in": (7, P), "mlp.W_out": (P, 7), "mlp.basis": (P, P)}
+    content = {"model": _randoms(shapes), "train_loss": 2.0, "test_loss": 2.0, "epoch": 3}
+    torch.save(content, folder / "3.pth")
+    return folder / "3.pth"
+
+
 def nanogpt(folder: Path) -> Path:
     d = 4
     shapes = {"transformer.wte.weight": (9, d), "transformer.wpe.weight": (6, d)}
@@ -172,6 +179,7 @@ BASES: dict[str, Callable[[Path], Any]] = {
         pizza,
         pizza_linear,
         rep_theory,
+        one_hot,
         nanogpt,
         transformer_lens_native,
         pickled_module,
