@@ -83,8 +83,8 @@ def standing(study: Study | type[Study], claims: Sequence[Claim]) -> str:
     verdicts = {claim.id: claim.verdict for claim in claims}
     said: dict[str, list[str]] = {}
     for words, ids in study.topics.items():
-        found = {verdicts.get(id, NOT_RUN) for id in ids}
-        said.setdefault(found.pop() if len(found) == 1 else "", []).append(words)
+        found: set[str] = {verdicts.get(id, NOT_RUN) for id in ids}
+        said.setdefault(next(iter(found)) if len(found) == 1 else "", []).append(words)
     heads = {"Stands": [SUPPORTED], "Falls": [REFUTED], "Open": [INCONCLUSIVE, NOT_RUN, ""]}
     lists = {head: [one for v in kinds for one in said.get(v, ())] for head, kinds in heads.items()}
     return " ".join(f"{head}: {'; '.join(words)}." for head, words in lists.items() if words)

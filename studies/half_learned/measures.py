@@ -49,7 +49,7 @@ def factor(
     predicted: Int[np.ndarray, " example"],
     values: Int[np.ndarray, "example 3"],
     m: int,
-    parts: Mapping[str, Int[np.ndarray, _]],
+    parts: Mapping[str, Int[np.ndarray, " _"]],
     n: int = 10,
 ) -> dict[str, int]:
     """Numbers of triplets of each part with the right remainder mod m, of held-out ones on which
