@@ -1,6 +1,7 @@
-"""Write the pictures of README.md from an account: the terminal, light and dark, and its hero.
+"""Write the pictures of README.md from an account: the terminal, light and dark, its hero, and the
+report where a Chromium is on the path.
 
-python docs/site/picture.py              # docs/answer-light.svg, answer-dark.svg, answer-hero.svg
+python docs/site/picture.py    # docs/answer-light.svg, answer-dark.svg, answer-hero.svg, report.png
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 from rich._export_format import CONSOLE_SVG_FORMAT
@@ -16,6 +20,7 @@ from rich.terminal_theme import MONOKAI, TerminalTheme
 
 import mechint
 from mechint.account.terminal import account_text
+from mechint.report import page_of, write_page
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 100
@@ -49,6 +54,14 @@ def main() -> None:
         (ROOT / "docs" / f"answer-{name}.svg").write_text(svg, encoding="utf-8")
     if account.hero is not None:
         account.hero.save(ROOT / "docs" / "answer-hero.svg", width=7.2)
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        return
+    with tempfile.TemporaryDirectory() as place:
+        page = write_page(page_of(account), Path(place) / "report.html")
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=4000"]
+        shot = f"--screenshot={ROOT / 'docs' / 'report.png'}"
+        subprocess.run([browser, *options, "--window-size=1280,780", shot, str(page)], check=True)
 
 
 if __name__ == "__main__":

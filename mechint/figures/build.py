@@ -280,7 +280,7 @@ def between(
     if samples is not None:
         drawn = np.asarray(samples, dtype=np.float64)
         held += np.quantile(drawn, [0.02, 0.98]).tolist()
-        reach = max(0.02 * float(np.ptp(drawn)), 0.01 * abs(value), 1e-9)
+        reach = 0.0 if np.ptp(drawn) > 1e-3 else 0.01  # what is all alike has no bins
         ends_of = float(drawn.min()) - reach, float(drawn.max()) + reach
         density, edges = np.histogram(drawn, bins=BINS, range=ends_of)
         y = numbers([*(0.4 * density / max(density.max(), 1)).tolist(), 0.0])
