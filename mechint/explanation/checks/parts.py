@@ -19,6 +19,8 @@ from mechint.interventions import Intervention
 
 MIN_PAIRS = 128
 """Pairs of judged inputs that are exchanged, at least: few inputs are taken with several others."""
+CHANGED, MAX_ROUNDS = 400, 8
+"""Pairs whose answer an interchange changes, before no more others are taken for each; at most."""
 SETTLING_PAIRS = 100
 """Pairs of judged inputs on which variables are seen to settle the answer, at least."""
 Fits = Mapping[str, Fit]
@@ -74,16 +76,19 @@ def rounds_of(bench: Bench) -> int:
     return math.ceil(MIN_PAIRS / len(bench.judged))
 
 
-def exchanging(bench: Bench, names: Sequence[str]) -> Exchange:
+def exchanging(bench: Bench, names: Sequence[str], rounds: int | None = None) -> Exchange:
     """The variables `names` taken from other inputs, and what follows from them, counted where the
     answer changes.
     """
-    base = bench.judged.repeat(rounds_of(bench))
+    rounds = rounds_of(bench) if rounds is None else rounds
+    base = bench.judged.repeat(rounds)
     own, rows = bench.values(base), bench.sources(names, base)
     source = bench.values(rows)
     new = bench.values(base, {name: source[name] for name in names})
     labels = bench.labels(new)
     changed = (labels != bench.labels(own)).any(1).cpu()
+    if 0 < int(changed.sum()) < CHANGED and rounds < MAX_ROUNDS:
+        return exchanging(bench, names, min(2 * rounds, MAX_ROUNDS))
     return Exchange(base, rows, own, new, labels, changed)
 
 
