@@ -69,6 +69,13 @@ if TYPE_CHECKING:
     metavar="CLAIM",
     help="A claim of yours, or FILE.py:NAME of a function that takes the subject; each is judged.",
 )
+@click.option(
+    "--program",
+    "under",
+    metavar="NAME",
+    help="What claims are made under in place of the task's own program: a rival, or FILE.py:NAME "
+    "of a function from tokens to the answer.",
+)
 @count_option(
     "--examples", "n", help="Inputs, half of them fitted and half judged.", low=64, default=3000
 )
@@ -92,6 +99,7 @@ def explain(
     sample: str | None,
     family: str | None,
     claimed: tuple[str, ...],
+    under: str | None,
     n: int,
     seed: int,
     out: Path | None,
@@ -113,6 +121,8 @@ def explain(
         raise ParameterError("--family and --claim: expected one of them")
     if data is not None and sample is not None:
         raise ParameterError("--data and --sample: expected one of them")
+    if under is not None and not claimed:
+        raise ParameterError("--program: is what --claim is made under; give one")
     which = answer_of(answer)
     if which == "all":
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
@@ -142,8 +152,17 @@ def explain(
         opened = opening.load()
         subject = opening.subject(opened)
         if claimed:
+            program: Any = under
+            if under is not None and under.rpartition(":")[0].endswith(".py"):
+                program = _function("--program", *under.rsplit(":", 1))
             found = [
-                audit(subject, *_claims(text, subject, parse_claim), seed=seed, examples=n)
+                audit(
+                    subject,
+                    *_claims(text, subject, parse_claim),
+                    seed=seed,
+                    examples=n,
+                    program=program,
+                )
                 for text in claimed
             ]
         else:

@@ -20,6 +20,7 @@ from mechint.explanation.records import Test
 from mechint.explanation.sources import Sources
 from mechint.explanation.standing import Audit, judge
 from mechint.subject import Subject
+from mechint.task import Program
 
 
 def audit(
@@ -27,6 +28,7 @@ def audit(
     *claimed: Explanation | Part | Route | Any,
     seed: int = 0,
     examples: int = MAX_EXAMPLES,
+    program: Program | str | Any = None,
 ) -> Audit:
     """Audit an explanation, or the parts and routes of one, on a subject.
 
@@ -34,6 +36,8 @@ def audit(
         claimed: an Explanation; or Parts, Routes and claims of `head`, `neurons` and `site`, under
             the task's own program. Each has its own standing in `claims`.
         examples: distinct inputs, half of which are fitted and half judged.
+        program: what claims are made under in place of the task's own program: the name of a rival,
+            a Program, or plain functions (`mechint.explanation.claims.program_of`).
 
     Raises:
         NotApplicableError: the task states no program. ParameterError: a claim names nothing of the
@@ -46,7 +50,7 @@ def audit(
     'stands'
     """
     start = time.perf_counter()
-    explanation = explanation_of(subject, claimed)
+    explanation = explanation_of(subject, claimed, program)
     bench = Bench.of(subject, explanation.program, seed, examples)
     return finished(audit_on(bench, explanation), bench, start)
 

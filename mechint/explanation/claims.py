@@ -5,8 +5,9 @@ audit(subject, head(0, 1).attends("largest token"), site("L0 resid_post @ answer
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -197,11 +198,53 @@ def parse_claim(text: str) -> Route | Copy | Claimed:
     return ClaimSite(where).holds(match[3])
 
 
-def explanation_of(subject: Subject, claimed: Sequence[Any]) -> Explanation:
-    """The explanation that is claimed: itself, or one of the claims under the task's program."""
+def program_of(subject: Subject, given: Any) -> Program | None:
+    """The program that claims are made under: the task's own where None is given, a rival by its
+    name, a Program, or plain functions, the last of which gives the answer.
+
+    given: of functions one, a list, or a mapping of names. Each takes tokens (batch, pos), then the
+    values (batch,) of the functions that its other parameters name, and gives whole numbers from 0.
+
+    Raises:
+        UnknownNameError: no such rival. ParameterError: no function, or no whole numbers from 0.
+    """
+    task = subject.task
+    if task is None or given is None or isinstance(given, Program):
+        return given if task is None or given is not None else task.own_program
+    if isinstance(given, str):
+        if given not in task.programs:
+            raise UnknownNameError.of("program", given, task.programs)
+        return task.programs[given]
+    listed = [given] if callable(given) else given
+    named = listed if isinstance(listed, Mapping) else {one.__name__: one for one in listed}
+    tokens, values, steps = subject.data.tokens, dict[str, Tensor](), list[Step]()
+    for name, compute in named.items():
+        parents = tuple(inspect.signature(compute).parameters)[1:]
+        if missing := [parent for parent in parents if parent not in values]:
+            raise ParameterError(f"program: {name}: no function before it is called {missing[0]!r}")
+        found = compute(tokens, *(values[parent] for parent in parents))
+        whole = isinstance(found, Tensor) and not found.is_floating_point()
+        if not whole or found.shape != tokens.shape[:1] or int(found.min()) < 0:
+            raise ParameterError(f"program: {name}: expected whole numbers (batch,) from 0")
+        values[name] = found.long()
+        last = len(steps) + 1 == len(named)
+        size = task.outputs[0].n_classes if last else int(found.max()) + 1
+        if int(found.max()) >= size:
+            raise ParameterError(
+                f"program: {name}: gives {int(found.max())}; the answer has classes 0 to {size - 1}"
+            )
+        steps.append(Step(name, size, compute, parents))
+    answers = ((steps[-1].name,),) * task.n_answers
+    return Program("functions of one's own", tuple(steps), answers)
+
+
+def explanation_of(subject: Subject, claimed: Sequence[Any], under: Any = None) -> Explanation:
+    """The explanation that is claimed: itself, or one of the claims under a program (`program_of`),
+    which is the task's own where none is given.
+    """
     if len(claimed) == 1 and isinstance(claimed[0], Explanation):
         return claimed[0]
-    program = None if subject.task is None else subject.task.own_program
+    program = program_of(subject, under)
     if program is None and subject.task is not None and _of_heads_alone(claimed):
         program = _no_program(subject.task)
     if program is None:
