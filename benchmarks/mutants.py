@@ -299,8 +299,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "probes/spectra.py",
         "inputs answered right are those answered wrong",
-        'return "inputs answered wrong", ~torch.cat(right)',
-        'return "inputs answered wrong", torch.cat(right)',
+        'return "inputs answered wrong", ~subject.correct()',
+        'return "inputs answered wrong", subject.correct()',
     ),
     (
         "probes/spectra.py",

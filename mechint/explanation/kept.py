@@ -30,6 +30,8 @@ NEEDED = {
     "program": str,
     "unaccounted": dict,
     "accounted": dict | None,
+    "parts": list,
+    "claims": list,
     "tests": list,
     "missing": list,
     "notes": list,

@@ -31,6 +31,12 @@ AUDIT = {
     "reason": "",
     "program": "x",
     "parts": [],
+    "claims": [],
+    "unaccounted_at_most": {},
+    "accuracy": 1.0,
+    "chance": 0.1,
+    "routes": [],
+    "links": [],
     "unaccounted": {"logits": 0.001, "accuracy": 0.0},
     "accounted": {"verb": "explains", "of": "logits", "share": 0.999, "at_least": 0.99, "how": ""},
     "tests": [],
@@ -144,7 +150,7 @@ def test_a_forged_audit_is_in_no_view_and_a_trusted_one_says_so(run: Path, tmp_p
         command = ["analyze", str(run), "--probe", "norms", *more]
         told = CliRunner().invoke(main, [*command, "--json"])
         text = CliRunner().invoke(main, [*command, "--light", "--out", str(page)])
-        assert (told.exit_code, text.exit_code) == (0, 0), text.output
+        assert (told.exit_code, text.exit_code) == (0, 0), repr(text.exception)
         return told.stdout, " ".join(text.stdout.split()), page.read_text()
 
     assert all("forged sentence" in view.lower() for view in shown())
