@@ -40,7 +40,7 @@ class HalfLearned(Study):
     """Sums mod 10 of which a model has learned one factor."""
 
     name: ClassVar[str] = "half-learned"
-    title: ClassVar[str] = "Half-learned sums are worse than guesses"
+    title: ClassVar[str] = "Are half-learned sums worse than guesses?"
     paper: ClassVar[str] = "Our own study"
     summary: ClassVar[str] = (
         "Sums mod 10 are sums mod 2 and mod 5 at once. The hypothesis: a small transformer that "

@@ -11,7 +11,7 @@ from mechint.studies.study import FRESH
 from mechint.studies.whether_not_when.claims import ALONE, MIXTURE, NAMES
 
 ARMS = {MIXTURE: "beside maxima and medians", ALONE: "sums alone"}
-TITLE = "Joint training changes whether, not when"
+TITLE = "Does joint training change whether, or when?"
 
 
 def draw(rows: Rows) -> dict[str, Figure]:
@@ -33,8 +33,8 @@ def survival(panels: list[figures.Panel], rows: Rows) -> Figure:
         panels,
         title=TITLE,
         x_title="step",
-        caption="Runs that have not solved held-out sums yet. Both curves fall at the same steps; "
-        "they flatten at different heights, at the share that never gets there."
+        caption="Runs that have not solved held-out sums yet. Where both curves fall at the same "
+        "steps and flatten at different heights, joint training changes whether, and not when."
         + (" Exploratory: these runs suggested the claims." if seen else ""),
     )
 

@@ -58,7 +58,7 @@ class WhetherNotWhen(Study):
     """Sums alone and beside maxima and medians, followed until they are solved."""
 
     name: ClassVar[str] = "whether-not-when"
-    title: ClassVar[str] = "Joint training changes whether, not when"
+    title: ClassVar[str] = "Does joint training change whether, or when?"
     paper: ClassVar[str] = "Our own study"
     summary: ClassVar[str] = (
         "The hypothesis: beside maxima and medians more small models come to solve sums mod 10, "
