@@ -46,7 +46,7 @@ SLOW_lines := tests/cli
 SLOW_kills := tests/training
 SLOW_sweeps := tests/sweeps
 SLOW_presets := tests/tasks
-SLOW_probes := tests/interventions tests/probes tests/conformance tests/test_published.py
+SLOW_probes := tests/explanation tests/interventions tests/probes tests/conformance tests/test_published.py
 SLOW_studies := tests/studies tests/test_examples.py
 SLOW := checkpoints lines kills sweeps presets probes studies
 

@@ -9,7 +9,10 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)\s]+)\)")
-PICTURE = re.compile(r"<picture>.*?<img alt=\"([^\"]*)\" src=\"([^\"]*)\">.*?</picture>", re.DOTALL)
+PICTURE = re.compile(
+    r"(?:<picture>(?:(?!</picture>).)*?)?<img alt=\"([^\"]*)\" src=\"([^\"]*)\">(?:\s*</picture>)?",
+    re.DOTALL,
+)
 
 
 class PackagePage(MetadataHookInterface):

@@ -19,6 +19,7 @@ from mechint.checkpoints.content import read_plain
 from mechint.planted import truth_of
 from mechint.probe.results import ProbeResult
 from mechint.report import find_pages
+from mechint.system.kept import MARK, is_signed
 from mechint.training.trainer import Ensemble
 from tests.cli.conftest import Command, one_line
 
@@ -44,8 +45,10 @@ def test_a_run_keeps_what_probes_found_in_it(mechint: Command, tmp_path: Path) -
     out = tmp_path / "run"
     mechint("train", "modular-arithmetic", *SMALL, "--out", out)
     assert mechint("analyze", out, "--probe", "lens").exit_code == 0
-    kept = ProbeResult.from_json((out / "probes" / "lens.json").read_text())
-    assert kept.probe == "lens" and kept.figures
+    kept = json.loads((out / "probes" / "lens.json").read_text())
+    assert is_signed(kept) and kept.pop("file") == "lens.json" and kept.pop(MARK)
+    result = ProbeResult.from_dict(kept)
+    assert result.probe == "lens" and result.figures
     assert [page.title for page in find_pages([tmp_path])] == ["Addition mod 7, one layer"]
     assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
 
