@@ -417,7 +417,8 @@ UNITLESS = ("activation", "coordinate", "singular value")
 
 
 def check_figure(where: str, figure: Figure) -> None:
-    """A figure has a title, a caption, names on its axes, and a unit in brackets on one of them.
+    """A figure has a title, a caption, names on its axes, and a unit in brackets on one of them. An
+    axis with no place to name (`Axis.names` empty) measures nothing, and needs no name.
 
     Raises:
         AssertionError: with what is missing.
@@ -426,8 +427,8 @@ def check_figure(where: str, figure: Figure) -> None:
     assert figure.caption.strip(), f"{where} has no caption"
     plots = [plot for plot in figure.plots if not plot.bare]
     for axis in ("x", "y"):
-        named = all(getattr(plot, axis).title.strip() for plot in plots)
-        assert named, f"{where}: no name on its {axis} axis"
+        shown = [getattr(plot, axis) for plot in plots if getattr(plot, axis).names != []]
+        assert all(one.title.strip() for one in shown), f"{where}: no name on its {axis} axis"
     scales = [layer.scale.title for plot in plots for layer in plot.layers if layer.scale]
     titles = [*scales, *(axis.title for plot in plots for axis in (plot.x, plot.y))]
     united = not plots or any("(" in name or name in UNITLESS for name in titles)

@@ -112,7 +112,7 @@ class ClockPizza(Probe):
             ),
             trial("pizza", library.pizza, {}),
         )
-        return Calibration(trials, {"triples": 64, "permutations": 99})
+        return Calibration(trials, {"triples": 64, "permutations": 499})
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
