@@ -200,7 +200,10 @@ def test_a_clock_and_a_pizza_are_distinguished(run: Run) -> None:
     mechanism = {
         name: one.results["clock-pizza"].metrics["mechanism"] for name, one in accounts.items()
     }
-    assert mechanism["ordinary attention"] == "clock" and mechanism["lookup table"] == "neither"
+    assert mechanism["ordinary attention"] == "clock" and mechanism["lookup table"] not in (
+        "clock",
+        "pizza",
+    )
     assert mechanism["constant attention"] == "pizza"
 
 
