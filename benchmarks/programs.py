@@ -193,7 +193,8 @@ def ask(path: Path, asked: Asked | Model) -> dict[str, Any]:
         else:
             near, best_reason = best, best.reason
     except MechintError as error:
-        return {**row, "error": first_line(error, LONGEST * 2)}
+        said = first_line(error, LONGEST * 2).replace(str(path), asked.name)
+        return {**row, "error": said}
     return {
         **row,
         "standing": best.standing,
