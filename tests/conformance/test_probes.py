@@ -12,6 +12,7 @@ import pytest
 
 from mechint import planted
 from mechint.figures import Figure
+from mechint.planted.library import prompted_induction
 from mechint.probe.results import rank
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
@@ -107,6 +108,7 @@ def test_a_probe_is_calibrated(name: str, subtests: pytest.Subtests) -> None:
 def test_every_probe_applies_to_some_subject() -> None:
     plants = [*(build() for build in SUBJECTS.values()), remainders()]
     plants.append(planted.group_product("S3", ("standard",)))
+    plants.append(prompted_induction(0.0, 0))
     subjects = [plant.subject for plant in plants]
     idle = [
         name

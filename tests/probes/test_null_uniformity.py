@@ -113,6 +113,7 @@ NOT_ASKED = {
     "attribution": "the loss of an untrained model falls or rises by any part that is taken out",
     "circuits": "a circuit is chosen to beat random ones, in an untrained model too",
     "das": "a search finds more than random directions do in any model; the controls search too",
+    "heads": "pairs of prompts that an untrained model gets right are too few to be asked about",
     "lens": "its p-value is of the accuracy beside the best constant answer",
     "llc": "its p-value is of an estimate against a bound that holds at a minimum of the loss",
     "patching": "the source's activation carries the source's inputs in any model",
