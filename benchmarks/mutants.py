@@ -225,8 +225,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/checks/parts.py",
         "interchanges count where nothing changes",
-        "changed = (labels != bench.labels(own)).any(1).cpu()\n    return Exchange(",
-        "changed = torch.ones(len(base), dtype=torch.bool)\n    return Exchange(",
+        "changed = (labels != bench.labels(own)).any(1).cpu()",
+        "changed = torch.ones(len(base), dtype=torch.bool)",
     ),
     (
         "mechint/explanation/checks/parts.py",
