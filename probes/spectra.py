@@ -444,7 +444,7 @@ def gained(own: float, part: float, n: int) -> float:
     """The share of what a loss is below that of n equal logits which a part of the logits gives
     back; NaN of a loss that is not below it.
 
-    >>> gained(0.0, np.log(10) / 4, 10)
+    >>> gained(0.0, math.log(10) / 4, 10)
     0.75
     """
     chance = math.log(n)

@@ -150,7 +150,9 @@ def test_refused(mechint: Command, tmp_path: Path, arguments: list[str], text: s
 
 @pytest.mark.full
 def test_measured_as_runs_finish_and_found_by_analyze(mechint: Command, tmp_path: Path) -> None:
-    """The workers measure; the table, and `analyze` without a probe's name, read what is kept."""
+    """The workers measure; the table, and `analyze` without a probe's name, read what is kept. A
+    measurement with settings of its own gives its numbers, and no verdict of the probe.
+    """
     out = tmp_path / "sweep"
     swept = ["--over", "seed=0:2", "--over", "d_mlp=8,16", "--workers", 2, "--out", out]
     chosen = ["--probe", "progress", "--set", "progress.samples=3", "--probe", "embedding"]
@@ -164,6 +166,8 @@ def test_measured_as_runs_finish_and_found_by_analyze(mechint: Command, tmp_path
     assert shown.exit_code == 0, shown.output
     assert {file: file.stat().st_mtime_ns for file in kept} == written, "nothing measured again"
     rows, whole = pd.read_csv(table), pd.read_csv(out / "sweep.csv")
+    assert "progress.verdict" in whole and "progress.verdict" not in rows
+    whole = whole.drop(columns="progress.verdict")
     pd.testing.assert_frame_equal(rows, whole, check_like=True)
     assert len(rows) == 4 and rows["progress.loss.all"].notna().all()
     for row in rows.to_dict("records"):
