@@ -12,8 +12,16 @@ import torch
 
 from mechint.decide import Bound, Decision, Evidence, Null, Skill
 from mechint.explanation import Explanation, records
-from mechint.explanation.checks.attention import MOVED, MOVED_NULL, one_hot_keys, other_keys
+from mechint.explanation.checks.attention import (
+    FOLLOWS,
+    MOVED,
+    MOVED_NULL,
+    STAYS,
+    one_hot_keys,
+    other_keys,
+)
 from mechint.explanation.checks.blocks import Group
+from mechint.explanation.checks.finer import beyond, finer, told_apart
 from mechint.explanation.checks.logits import AGREE, match, right_answer, terms
 from mechint.explanation.checks.parts import (
     CHANGED,
@@ -102,6 +110,18 @@ def test_a_tag_that_is_moved_has_bounds_of_its_own() -> None:
         found = share(value, null=null, bound=MOVED, null_bound=MOVED_NULL)
         assert found.standing == standing, value
     assert (AGREE.value, AGREE.above_chance) == (0.9, False)
+
+
+def test_a_key_that_is_moved_has_bounds_of_its_own() -> None:
+    for value, null, standing in (
+        (0.78, 0.08, "stands"),
+        (0.75, 0.08, "unclear"),
+        (0.72, 0.08, "incomplete"),
+        (0.78, 0.10, "unclear"),
+        (0.78, 0.12, "incomplete"),
+    ):
+        found = share(value, null=null, bound=FOLLOWS, null_bound=STAYS)
+        assert found.standing == standing, (value, null)
 
 
 def test_the_interval_of_what_is_kept() -> None:
@@ -342,6 +362,57 @@ def test_other_keys_are_other_keys() -> None:
         assert not bool((other == keys).any()) and bool(((other >= 0) & (other <= 5)).all())
     hard = one_hot_keys(torch.tensor([2, 0]), torch.zeros(2, 4))
     assert hard.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
+
+
+# --- what a variable is known up to ---------------------------------------------------------------
+def reading(compute: Any) -> Program:
+    """The sum of b and what is computed of a."""
+    a = Step("a", N, lambda tokens: tokens[:, 0], positions=(0,))
+    b = Step("b", N, lambda tokens: tokens[:, 1], positions=(1,))
+    total = Step("sum", N, lambda tokens, a, b: (compute(a) + b) % N, ("a", "b"))
+    return Program("reading", (a, b, total), (("sum",),))
+
+
+@pytest.mark.parametrize(
+    ("compute", "told", "known"),
+    [
+        (lambda a: a, N, ""),
+        (lambda a: a % 3, 3, "up to mod 3"),
+        (lambda a: a // 3, 3, "up to 3 classes of its 9 values"),
+    ],
+)
+def test_a_variable_is_known_up_to_what_answers_tell(compute: Any, told: int, known: str) -> None:
+    (found,) = finer(stub(program=reading(compute)), [part("a", whole=True)])
+    assert isinstance(found, records.Resolution) and found.standing == "stands"
+    assert (found.told, found.values, found.known) == (told, N, known)
+
+
+def test_a_name_of_the_answer_is_untested_and_the_answer_itself_is_not_asked() -> None:
+    a, b, total = stub().program.steps
+    named = Step("c", N, total.compute, ("a", "b"))
+    answer = Step("sum", N, lambda tokens, c: c, ("c",))
+    bench = stub(program=Program("named", (a, b, named, answer), (("sum",),)))
+    (found,) = finer(bench, [part("c", whole=True)])
+    assert found.standing == "untested"
+    asked = [part("sum"), part("a", "b", name="both"), part("a", blocks={"1": slice(0, 2)})]
+    assert not list(finer(bench, asked))
+
+
+def test_a_site_holds_a_variable_beyond_the_answer() -> None:
+    """A site that holds the answer alone reads the variable no better than chance among inputs
+    with one answer; it can only refute.
+    """
+    bench = stub()
+    object.__setattr__(bench, "fitted", bench.judged)
+    for held, value, standing in (("a", 1.0, "stands"), ("sum", 1 / N, "wrong")):
+
+        def activation(site: Any, rows: Any, held: str = held) -> Any:
+            return torch.nn.functional.one_hot(bench.values(rows)[held], N).double()
+
+        object.__setattr__(bench, "activation", activation)
+        found = beyond(bench, part("a"), told_apart(bench, "a"), ["a"])
+        assert found.value == pytest.approx(value, abs=0.05) and found.standing == standing
+        assert found.refutes and found.skill.chance == pytest.approx(1 / N, abs=0.01)
 
 
 # --- blocks ---------------------------------------------------------------------------------------
