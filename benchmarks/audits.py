@@ -71,7 +71,7 @@ def claim(subject: Subject, keys: Sequence[str], pizza: bool) -> Explanation:
     assert setting is not None and subject.task is not None
     assert subject.task.own_program is not None
     family.read(Bench.of(subject, subject.task.own_program))
-    return family.make(setting, keys, keys, "claimed", Setting.pizza if pizza else Setting.product)
+    return family.make(setting, keys, keys, Setting.pizza if pizza else Setting.product)
 
 
 def blocks(found: Audit) -> set[str]:
@@ -241,7 +241,7 @@ def needless(seed: int) -> Audit:
     program = plant.subject.task.own_program  # type: ignore[union-attr]
     assert program is not None
     family.read(Bench.of(plant.subject, program))
-    return audit(plant.subject, family.make(setting, keys, [*keys, *more], "claimed"))
+    return audit(plant.subject, family.make(setting, keys, [*keys, *more]))
 
 
 def unneeded(seed: int) -> Audit:

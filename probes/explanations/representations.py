@@ -188,6 +188,8 @@ def key_representations(bench: Bench, setting: Setting) -> dict[str, float]:
 class _Group(Family):
     """The base of these families: keys, completion by the largest unexplained effect."""
 
+    words: ClassVar[str]
+    """The name of its explanations, before that of the keys."""
     last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
     fuller: ClassVar[Callable[[Setting, Sequence[str]], Part] | None] = None
     """The part of the last site that completing tries first."""
@@ -212,7 +214,6 @@ class _Group(Family):
         setting: Setting,
         keys: Sequence[str],
         inputs: Sequence[str],
-        words: str,
         last: Callable[[Setting, Sequence[str]], Part] | None = None,
     ) -> Explanation:
         """The explanation by `keys` at the last site and `inputs` at the operands; last: the part
@@ -252,7 +253,7 @@ class _Group(Family):
         more = f", inputs also {', '.join(added)}" if added else ""
         more += f", inputs without {', '.join(without)}" if without else ""
         more += f", {AMPLITUDE}" if DIFFERENCE in end.variables else ""
-        name = f"{words} {', '.join(keys)}{more}"
+        name = f"{self.words} {', '.join(keys)}{more}"
         return Explanation(name, program, parts, tuple(routes), self.name, spare, spare_blocks)
 
     def applies(self, subject: Subject) -> bool:
@@ -265,18 +266,17 @@ class _Group(Family):
             return None, ()
         end, inputs = found.explanation.parts[-1], list(found.explanation.parts[0].blocks)
         keys, last, fuller = list(end.blocks), self._ending(end), type(self).fuller
-        words = found.explanation.name.partition(keys[0])[0].strip()
         inner = bench.inner().under(setting.with_difference(bench.program))
         if fuller is not None and last is not fuller:
             gained = refilled(inner, fuller(setting, keys)) - refilled(inner, last(setting, keys))
             if gained >= GAIN * len(keys):  # as much as so many more keys
-                return self.make(setting, keys, inputs, words, fuller), (AMPLITUDE,)
+                return self.make(setting, keys, inputs, fuller), (AMPLITUDE,)
         held = entering(bench, found.explanation)
         more = missing_keys(inner, setting, keys, last)
         added = largest_effects(bench, setting, held)
         if not more and {*held, *added} == {*inputs}:
             return None, ()
-        made = self.make(setting, [*keys, *more], [*held, *added], words, last)
+        made = self.make(setting, [*keys, *more], [*held, *added], last)
         missing = (*more, *(name for name in added if name not in inputs))
         return made, tuple(dict.fromkeys(missing))
 
@@ -286,9 +286,9 @@ class _Group(Family):
         keys, inputs = (
             [name for name in part.blocks if name not in blocks] for part in (end, first)
         )
-        words, last = found.name.partition(next(iter(end.blocks)))[0].strip(), self._ending(end)
+        last = self._ending(end)
         kept = (inputs, list(first.blocks)) if keys else ()
-        return [self.make(setting, keys, names, words, last) for names in kept]
+        return [self.make(setting, keys, names, last) for names in kept]
 
     def _ending(self, end: Part) -> Callable[[Setting, Sequence[str]], Part]:
         """The function that made a part of the last site."""
@@ -383,6 +383,7 @@ class Frequencies(_Group):
     """Does the model add by a few Fourier frequencies of the operands?"""
 
     name: ClassVar[str] = "frequencies"
+    words: ClassVar[str] = "addition by frequencies"
     last = Setting.product
     fuller = Setting.pizza
 
@@ -393,13 +394,14 @@ class Frequencies(_Group):
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         setting, keys = self.read(bench)
         if keys:
-            yield self.make(setting, keys, keys, "addition by frequencies")
+            yield self.make(setting, keys, keys)
 
 
 class GroupProducts(_Group):
     """Do the logits read irreducible representations of the product, or bilinear products?"""
 
     name: ClassVar[str] = "representations"
+    words: ClassVar[str] = "product of representations"
     last = Setting.product
 
     def applies(self, subject: Subject) -> bool:
@@ -409,16 +411,17 @@ class GroupProducts(_Group):
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         setting, keys = self.read(bench)
         if keys:
-            yield self.make(setting, keys, keys, "product of representations")
+            yield self.make(setting, keys, keys)
 
 
 class Bilinear(GroupProducts):
     """Are the logits bilinear in the same irreducible representations of both operands?"""
 
     name: ClassVar[str] = "bilinear"
+    words: ClassVar[str] = "bilinear in representations"
     last = Setting.products
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         setting, keys = self.read(bench)
         if keys:
-            yield self.make(setting, keys, keys, "bilinear in representations")
+            yield self.make(setting, keys, keys)

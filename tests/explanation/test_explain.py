@@ -48,7 +48,7 @@ def forced(subject: Subject, keys: list[str], last: Any = Setting.product) -> Ex
     program = subject.task.own_program
     assert program is not None
     family.read(Bench.of(subject, program))
-    return family.make(setting, keys, keys, "forced", last)
+    return family.make(setting, keys, keys, last)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
@@ -114,8 +114,8 @@ def test_a_superfluous_frequency_is_named() -> None:
     family = Frequencies()
     family.read(bench)
     smaller, at_the_answer = family.without(bench, found.explanation, found.superfluous)
-    assert smaller.name == "forced 3, 8, 12"
-    assert at_the_answer.name == "forced 3, 8, 12, inputs also 5"
+    assert smaller.name == "addition by frequencies 3, 8, 12"
+    assert at_the_answer.name == "addition by frequencies 3, 8, 12, inputs also 5"
     assert audit(addition(), smaller).standing == "stands"
     assert family.without(bench, smaller, ["3", "8", "12"]) == []
 

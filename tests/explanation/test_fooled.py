@@ -120,7 +120,7 @@ def test_frequencies_that_the_inputs_alone_have_need_to_be_needed(more: list[str
     family.read(Bench.of(plant.subject, program))
     keys = ["3", "8", "12"]
     inputs = list(dict.fromkeys([*keys, *more]))
-    found = audit(plant.subject, family.make(setting, keys, inputs, "claimed"))
+    found = audit(plant.subject, family.make(setting, keys, inputs))
     assert found.standing == "superfluous" and {*found.superfluous} >= {"5", "7"}
 
 
