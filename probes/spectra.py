@@ -499,7 +499,7 @@ class WholeSpectrum:
         logits = subject.logits()
         own, part, even = _by_difference(logits, exponents, columns)
         targets = exponents[exponents >= 0]
-        losses = [float(F.cross_entropy(values, targets)) for values in (own, part, own - part)]
+        loss, alone, rest = (float(F.cross_entropy(x, targets)) for x in (own, part, own - part))
         harmonics, draw = cycle.harmonics, rng("whole spectrum", seed)
         (sums,) = sum_logits(subject, [exponents], columns)
         assert sums is not None
@@ -514,7 +514,7 @@ class WholeSpectrum:
             after = _by_difference(without(taken), exponents, columns)[2]
             left = _amplitudes(after) / np.maximum(_amplitudes(even), 1e-12)
         share = float(np.square(found.values).sum())
-        return cls(found.values, share, samples, *losses, cycle.n, removed, left)
+        return cls(found.values, share, samples, loss, alone, rest, cycle.n, removed, left)
 
     @property
     def alike(self) -> bool:

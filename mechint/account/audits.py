@@ -116,7 +116,7 @@ def share_text(share: float) -> str:
 
 def lines_of(audit: Mapping[str, Any]) -> list[Line]:
     """The tests of an audit that judge its claims, those of one kind and standing in one line."""
-    grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for test in audit["tests"]:
         if test["kind"] not in UNSHOWN:
             own = test["target"] if test["kind"] in APART else ""

@@ -195,7 +195,9 @@ def curves_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width
     for name, values in held.items():
         seen = [value for value in values if value is not None]
         least = min(seen)
-        drawn = sparkline([0.0 if values[i] is None else values[i] - min(0.0, least) for i in at])
+        drawn = sparkline(
+            [0.0 if (value := values[i]) is None else value - min(0.0, least) for i in at]
+        )
         shown = "".join(" " if values[i] is None else drawn[k] for k, i in enumerate(at))
         lines.append(f"{name:<{first}}  {shown}  {show(seen[0])} to {show(seen[-1])}")
     if lines:

@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -215,7 +215,7 @@ def program_of(subject: Subject, given: Any) -> Program | None:
         if given not in task.programs:
             raise UnknownNameError.of("program", given, task.programs)
         return task.programs[given]
-    listed = [given] if callable(given) else given
+    listed = [cast("Callable[..., Tensor]", given)] if callable(given) else given
     named = listed if isinstance(listed, Mapping) else {one.__name__: one for one in listed}
     tokens, values, steps = subject.data.tokens, dict[str, Tensor](), list[Step]()
     for name, compute in named.items():

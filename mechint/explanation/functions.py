@@ -218,7 +218,8 @@ def _affine(names: tuple[str, ...], factors: tuple[int, ...], plus: int, modulus
     expression = expression if len(terms) == 1 and " " not in expression else f"({expression})"
 
     def compute(values: Values) -> Tensor:
-        total = sum(f * values[n] for f, n in zip(factors, names, strict=True)) + plus
+        terms = (f * values[n] for f, n in zip(factors, names, strict=True))
+        total = sum(terms, torch.tensor(plus))
         return said(values, names, total % modulus)
 
     return Function(f"{expression} % {modulus}", compute, 3)

@@ -15,7 +15,7 @@ behind the prefix. Memory: heads' outputs, keys and values of the prompts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -53,8 +53,11 @@ class SuffixRuns:
         self.weights, self.config = detached_weights(model), model.config
         self.forward = Forward(self.weights, self.config)
         self.first, self.classes = first, classes
-        self.tokens, index = torch.cat([base, source]).unique(dim=0, return_inverse=True)
-        self.own, self.other = index.split(len(base))
+        unique: Any = torch.unique  # pyright: ignore
+        self.tokens: Int[Tensor, "prompt pos"]
+        index: Int[Tensor, " both"]
+        self.tokens, index = unique(torch.cat([base, source]), dim=0, return_inverse=True)
+        self.own, self.other = index[: len(base)], index[len(base) :]  # (pair,) of prompts
         self.x: list[Tensor] = []  # (prompt, n, d_model) before each block, behind the prefix
         self.z: list[Tensor] = []
         self.keys: list[tuple[Tensor, Tensor]] = []  # and values, (prompt, pos, head, d_head)
@@ -118,18 +121,18 @@ class SuffixRuns:
             by_layer.setdefault(layer, []).append(head)
         start = min(by_layer, default=self.config.depth - 1)
 
-        def replaced(layer: int, z: Tensor) -> Tensor:
+        def replaced(z: Tensor, layer: int) -> Tensor:
             z, chosen = z.clone(), by_layer[layer]
             z[:, :, chosen] = self.z[layer][other][:, :, chosen]
             return z
 
         with torch.no_grad():
             z = self.z[start][self.own]
-            z = replaced(start, z) if start in by_layer else z
+            z = replaced(z, start) if start in by_layer else z
             x = self.x[start][self.own] + self.forward.write_heads(start, z)
             x = self.forward.feed_forward(start, x)
             for layer in range(start + 1, self.config.depth):
-                edit = None if layer not in by_layer else (lambda z, at=layer: replaced(at, z))
+                edit = partial(replaced, layer=layer) if layer in by_layer else None
                 attended = self.forward.attend_behind(layer, x, self._past(layer), edit)
                 x = self.forward.feed_forward(layer, attended.x)
             return self.difference(x[:, -1])
@@ -168,7 +171,7 @@ class SuffixRuns:
             directions = directions - directions.mean(-1, keepdim=True)
         if self.config.normalization_type is not None:
             directions = directions * (x.square().mean(-1, keepdim=True) + self.config.eps).rsqrt()
-        found = []
+        found: list[Tensor] = []
         for layer, z in enumerate(self.z):
             weight = self.weights[f"blocks.{layer % self.config.n_layers}.attn.W_O"]
             change = z[self.other][:, -1] - z[self.own][:, -1]

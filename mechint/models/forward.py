@@ -255,7 +255,8 @@ class Forward:
             attending = gather_rows(x, rows.query_rows, self.stacked)
             if turned is not None:
                 index = rows.query_rows[..., None, None]
-                there = tuple(one.take_along_dim(index, 1) for one in turned)
+                cosines, sines = (one.take_along_dim(index, 1) for one in turned)
+                there = cosines, sines
         q, both = project("Q", attending, there), project("KV", x)
         if rows.table:
             k, v = both.split(n_heads, -2)

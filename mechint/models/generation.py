@@ -62,7 +62,7 @@ def generate(
     for _ in range(max_new_tokens):
         logits = model(tokens)[:, -1]
         if do_sample:
-            from transformer_lens.utilities import sample_logits  # and with it the whole package
+            from transformer_lens.utilities.logits_utils import sample_logits  # the whole package
 
             penalized = {"freq_penalty": freq_penalty, "tokens": tokens}
             new = sample_logits(logits, top_k, top_p, temperature, **penalized)

@@ -136,7 +136,7 @@ class WeightStacks:
         >>> torch.isclose(scores[0, 1, 1, 0], (a @ b).norm() / a.norm() / b.norm()).item()
         True
         """
-        from transformer_lens.utilities import composition_scores  # and with it the whole package
+        from transformer_lens.utilities.matrix import composition_scores  # and the whole package
 
         if mode not in ("Q", "K", "V"):
             raise ParameterError(f"mode={mode!r}: expected Q, K or V")

@@ -225,10 +225,12 @@ class Table:
         named = {name: f"{name} ({unit})" for name, unit in self.units.items()}
         frame = self.to_frame().rename(columns=named)
         if path.suffix == ".csv":
-            write_text(path, frame.to_csv(index=False))
+            text = frame.to_csv(index=False)  # pyright: ignore[reportUnknownMemberType]
         else:
-            options = {"index": False, "escape": True, "float_format": "%.4g"}
-            write_text(path, frame.to_latex(caption=self.caption or None, **options))
+            text = frame.to_latex(  # pyright: ignore[reportUnknownMemberType]
+                index=False, escape=True, float_format="%.4g", caption=self.caption or None
+            )
+        write_text(path, text)
 
     def __len__(self) -> int:
         """The number of rows."""

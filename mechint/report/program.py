@@ -56,7 +56,8 @@ def columns_of(audit: Mapping[str, Any]) -> list[list[Box]]:
     found = audit.get("accounted")
     if found is None:
         return list(columns.values())
-    word = {"explains": "explained", "keeps": "kept"}.get(found["verb"], found["verb"])
+    verb: str = found["verb"]
+    word = {"explains": "explained", "keeps": "kept"}.get(verb, verb)
     line = Line("stands", word, (found["share"],))
     where = found["how"] or f"{share_text(1 - found['share'])} not {word}"
     return [*columns.values(), [Box(found["of"], where, "told", lines=[line])]]

@@ -50,7 +50,7 @@ class Origin:
     def from_dict(cls, data: dict[str, Any]) -> Origin:
         """The origin that `to_dict` wrote."""
         return cls(
-            **{one.name: data[one.name] for one in fields(cls)} | {"sources": (*data["sources"],)}
+            **{**{one.name: data[one.name] for one in fields(cls)}, "sources": (*data["sources"],)}
         )
 
     def to_dict(self) -> dict[str, Any]:

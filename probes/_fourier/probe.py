@@ -395,7 +395,9 @@ def draw_spectra(report: Report, shown: Mapping[str, Spectrum]) -> None:
         )
 
 
-def draw_removals(report: Report, key: list[Any], others: list[Any], doubled: list[int]) -> None:
+def draw_removals(
+    report: Report, key: Sequence[Any], others: Sequence[Any], doubled: list[int]
+) -> None:
     """The loss without each key frequency, beside the unharmed loss and the null."""
     metrics, base = report.metrics, report.metrics["loss"]
     embedding = {

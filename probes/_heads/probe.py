@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide.null import least_signs, sign_flips
+from mechint.decide.null import SignFlips, least_signs, sign_flips
 from mechint.errors import percent
 from mechint.interventions.suffix import Head
 from mechint.probe import Need, Probe, Report
@@ -175,11 +175,11 @@ class Heads(Probe):
             )
             return report.result()
         exact = self._exact(runs)
-        numbers = self._tested(runs, exact, seed)
+        numbers, test = self._tested(runs, exact, seed)
         reported = [one for one in numbers if max(one.p_values) <= self.significance]
         self._ways(subject, runs, reported, seed)
         self._record(report, subject, runs, exact, reported)
-        self._say(report, runs, reported, numbers, seed)
+        self._say(report, runs, reported, numbers, test, seed)
         return report.result()
 
     def _exact(self, runs: PairRuns) -> dict[Head, Float[np.ndarray, " pair"]]:
@@ -195,8 +195,10 @@ class Heads(Probe):
 
     def _tested(
         self, runs: PairRuns, exact: Mapping[Head, Float[np.ndarray, " pair"]], seed: int
-    ) -> list[HeadNumbers]:
-        """The heads that move most, either way, each held against no effect and a wrong source."""
+    ) -> tuple[list[HeadNumbers], SignFlips]:
+        """The heads that move most, either way, each held against no effect and a wrong source; and
+        the test against the latter.
+        """
         heads = list(exact)
         effects = np.stack([runs.by_unit(exact[head]) for head in heads])
         every = sign_flips(np.concatenate([effects, -effects]), self.null_samples, seed).p_values
@@ -215,10 +217,9 @@ class Heads(Probe):
                     gain[unit] = difference[runs.units[there] == unit].mean()
             gains.append(gain)
         test = sign_flips(np.stack(gains), self.null_samples, seed + 1)
-        self.__dict__["_test"] = test
         for index, one in enumerate(numbers):
             one.p_values = float(p_values[one.head]), float(test.p_values[index])
-        return numbers
+        return numbers, test
 
     def _ways(
         self, subject: Subject, runs: PairRuns, reported: Sequence[HeadNumbers], seed: int
@@ -290,9 +291,9 @@ class Heads(Probe):
         runs: PairRuns,
         reported: Sequence[HeadNumbers],
         numbers: Sequence[HeadNumbers],
+        test: SignFlips,
         seed: int,
     ) -> None:
-        test = self.__dict__.pop("_test")
         how = "own and another pair's prompt change places at random, pair by pair"
         for index, one in enumerate(numbers):
             report.metric(

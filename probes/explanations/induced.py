@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -346,7 +347,7 @@ class Search:
             taken = {one.name for several in variables for one in several}
             group, several = self._group(rule, names, len(groups), taken)
             values = group.value(self.sources.tokens, self.sources.at)
-            found = [value for value in values.values() if bool((value != value[0]).any())]
+            found = tuple(one for one in values.values() if bool((one != one[0]).any()))
             if not found:
                 continue
             same = [i for i, other in enumerate(seen) if among(found, other) or among(other, found)]

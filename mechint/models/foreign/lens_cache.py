@@ -18,7 +18,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 from transformer_lens import ActivationCache
-from transformer_lens.utilities import Slice
+from transformer_lens.utilities.slice import Slice
 
 
 class NormedCache(ActivationCache):
