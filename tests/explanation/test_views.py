@@ -100,10 +100,11 @@ def test_one_line_per_checkpoint(tmp_path: Path) -> None:
     lines = ran.stdout.splitlines()
     lines, (said, *_) = lines[: lines.index("")], lines[lines.index("") + 1 :]
     assert lines[0].split()[:4] == ["step", "test", "standing", "unaccounted"]
-    assert all("refused" in line for line in lines[1:]) and len(lines) >= 3
-    assert said.startswith("No program stands at any kept step.") and "at chance" in lines[1]
+    steps = [line for line in lines[1:] if line.strip()[0].isdigit()]
+    assert all("refused" in line for line in steps) and len(steps) >= 3
+    assert said.startswith("No program stands at any kept step.") and "better than chance" in lines[1]
     rows = json.loads(CliRunner().invoke(main, ["explain", run, "--over-steps", "--json"]).stdout)
-    assert [row["explain.standing"] for row in rows["rows"]] == ["refused"] * (len(lines) - 1)
+    assert [row["explain.standing"] for row in rows["rows"]] == ["refused"] * len(steps)
     ran = CliRunner().invoke(main, ["explain", run, "--over-steps", "--python", "x.py"])
     assert ran.exit_code != 0 and "--python" in ran.output
 
@@ -219,7 +220,8 @@ def test_a_file_is_explained_where_it_is_asked(tmp_path: Path) -> None:
     command = ["analyze", path, "--probe", "fourier", "--explain", "--json"]
     (account,) = json.loads(CliRunner().invoke(main, command).stdout)["accounts"]
     share = 1 - explain(mechint.load(path))[0].unaccounted["logits"]
-    assert account["verdict"].endswith(f", which explains {share:.0%} of its logits.")
+    assert account["verdict"].endswith("of its logits.")
+    assert f", which explains {share:.0%} (≥" in account["verdict"]
     ran = CliRunner().invoke(main, [*command, "--answer", "all"])
     assert ran.exit_code != 0 and "expected a number" in ran.output
     ran = CliRunner().invoke(main, [*command, "--over-steps"])
