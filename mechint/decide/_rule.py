@@ -84,10 +84,10 @@ def decide(
         return Decision("unclear", few)
     if chance is not None and chance.reason:
         return Decision("unclear", chance.reason)
-    if math.isnan(evidence.value):
-        return Decision("unclear", "the number is not defined")
     if (reason := why_undecidable(nulls, level)) is not None:
         return Decision("unclear", reason)
+    if math.isnan(evidence.value):
+        return Decision("unclear", "the number is not defined")
     for one in nulls:
         if one.p_value > level * (1 + 1e-9):
             return Decision("no", f"{one.metric}: {one.p_text} of the null, {level:g} asked for")

@@ -102,7 +102,9 @@ def test_one_line_per_checkpoint(tmp_path: Path) -> None:
     assert lines[0].split()[:4] == ["step", "test", "standing", "unaccounted"]
     steps = [line for line in lines[1:] if line.strip()[0].isdigit()]
     assert all("refused" in line for line in steps) and len(steps) >= 3
-    assert said.startswith("No program stands at any kept step.") and "better than chance" in lines[1]
+    assert (
+        said.startswith("No program stands at any kept step.") and "better than chance" in lines[1]
+    )
     rows = json.loads(CliRunner().invoke(main, ["explain", run, "--over-steps", "--json"]).stdout)
     assert [row["explain.standing"] for row in rows["rows"]] == ["refused"] * len(steps)
     ran = CliRunner().invoke(main, ["explain", run, "--over-steps", "--python", "x.py"])

@@ -85,7 +85,7 @@ def test_components_are_patched_as_far_before_each_answer(
             site = Site.of(kind, layer, read + back, () if head is None else (head,))
             logits = logits_with(subject, base, site, cache)
             differences.append((low, float(logits[label] - logits[answer]), high))
-            right.append(int(logits.argmax()) == label)
+            right.append(bool(logits[label] > logits[answer]))
         low, patched, high = np.mean(differences, 0)
         assert n == len(right), pos
         assert recovered == pytest.approx((patched - low) / (high - low), abs=1e-6), (kind, pos)

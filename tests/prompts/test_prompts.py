@@ -178,7 +178,7 @@ def test_a_page_of_prompts(gpt2: Path, pairs: Path, tmp_path: Path) -> None:
     asked = ("--probe", "attention,lens,norms,patching", "--set", "norms.null_models=19")
     result = run(gpt2, "--data", pairs, *asked, "--out", page)
     assert result.exit_code == 0, result.output
-    assert "all 6 100.0%   chance 16.7%" in result.stdout
+    assert "chance 50.0%" in result.stdout
     text = page.read_text(encoding="utf-8")
     assert "Prompts of pairs.jsonl" in text and "capital of France is" in text
     assert f"mechint analyze {gpt2} {' '.join(asked[:2])} --data {pairs} --set" in text
