@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -112,7 +113,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", [name, *arguments])
         (made,) = write_notebooks([EXAMPLES / f"{name}.py"], tmp_path)
-        names: dict[str, Any] = {"__name__": "__main__"}
+        main = ModuleType("__main__")  # where the types of its classes are looked up
+        monkeypatch.setitem(sys.modules, "__main__", main)
+        names: dict[str, Any] = vars(main)
         for cell in json.loads(made.read_text())["cells"]:
             if cell["cell_type"] == "code":
                 exec(compile(cell["source"], made.name, "exec"), names)
@@ -269,16 +272,17 @@ def test_a_wrapped_module_in_memory_is_analyzed(run: Run) -> None:
 
 
 @pytest.mark.full
-def test_one_prompt_gives_numbers_and_six_pairs_a_verdict(run: Run) -> None:
+def test_one_prompt_and_six_pairs_give_numbers(run: Run) -> None:
     """Stands for a reader with a model of transformers: two prompts answered right are no failure,
     and logits are those of transformers, position by position.
     """
     left = run("prompts_of_your_own")
     assert left["one"].accuracy() == {"next token": 1.0}
     finding = left["patched"].findings[0]
-    assert finding.verdict == "unclear" and "too few" in finding.reason
+    assert finding.verdict == "unclear" and "needed" in finding.reason
     assert max(left["patched"].tables["components"].columns["recovered"]) > 0.5
-    assert left["account"].results["lens"].verdict == "yes"
+    lens = left["account"].results["lens"].findings[0]
+    assert lens.verdict == "unclear"  # 6 of 6 pairs, by chance 1 in 64
     assert left["gap"] < 1e-4 and left["heads"].tables
     assert left["without"].loss["next token"] > left["without"].loss_before["next token"] + 1
 
