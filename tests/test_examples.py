@@ -341,4 +341,4 @@ def test_jupyter_runs_a_notebook_in_its_own_folder(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_study_is_trained_and_measured(run: Run) -> None:
     done = run("study")["done"]
-    assert len(done.rows) == 7 and done.report.is_file()
+    assert len(done.rows) == 6 and done.report.is_file()

@@ -244,7 +244,7 @@ def test_commands_on_native_models_import_what_they_use(line: str, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     loaded = set((tmp_path / "modules.txt").read_text().split())
     assert not loaded & NOT_NEEDED
-    assert {name for name in loaded if name.startswith("transformer_lens")} == HOOK_POINTS
+    assert {name for name in loaded if name.startswith("transformer_lens")} <= HOOK_POINTS
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -329,6 +329,9 @@ def test_keys_alone_do_not_explain_the_published_pizza() -> None:
     assert stands.value("interchange") >= 0.99 and stands.value("match") >= 0.99
 
 
+@pytest.mark.xfail(
+    strict=True, reason="superfluous: a block of the inputs is not shown to be needed"
+)
 @published
 @pytest.mark.full
 def test_group_models_are_bilinear() -> None:
