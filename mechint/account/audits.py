@@ -164,7 +164,7 @@ def _beside(tests: Sequence[Mapping[str, Any]]) -> str:
 
 
 def attention_lines(audit: Mapping[str, Any]) -> Iterator[str]:
-    """Whether attention depends on the input, a line for each test of it."""
+    """Dependence of attention on the input, a line for each test of it."""
     for test in audit["tests"]:
         if test["kind"] == "attention":
             heads = test["target"].partition(" attention")[0]
@@ -174,7 +174,7 @@ def attention_lines(audit: Mapping[str, Any]) -> Iterator[str]:
 
 
 def left_text(audit: Mapping[str, Any]) -> str:
-    """What an explanation leaves unexplained, or keeps where it does not compute what is counted;
+    """Share left unexplained, or kept where the program does not compute what is counted;
     "" where that is not known.
     """
     left, found = audit["unaccounted"], audit.get("accounted")

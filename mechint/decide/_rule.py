@@ -109,7 +109,7 @@ def _held_to(bound: Bound, evidence: Evidence) -> Decision:
 
 
 def all_of(decisions: Iterable[Decision]) -> Decision:
-    """What several tests of one claim come to: "no" where one says so, else "unclear" where one
+    """Combine several tests of one claim: "no" where one says so, else "unclear" where one
     does, else "yes" where one could have failed, else "untested".
 
     >>> all_of([YES, Decision("untested", "no input")])

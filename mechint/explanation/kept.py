@@ -45,7 +45,7 @@ def file_of(run: Path, answer: Any) -> Path:
 
 
 def origin_of(subject: Subject, weights: Path, seed: int, examples: int) -> dict[str, Any]:
-    """What audits depend on, as JSON values: weights, task with its source and files, sources of
+    """Origin of audits as JSON values: weights, task with its source and files, sources of
     the families that propose, model as it was opened, answer, seed, number of inputs, version.
     """
     task = subject.task

@@ -67,7 +67,7 @@ class Test:
 
     @property
     def standing(self) -> str:
-        """What it says of its claims: stands, incomplete, wrong, unclear or untested."""
+        """Standing of its claims: stands, incomplete, wrong, unclear or untested."""
         if self.decision.verdict == "no":
             return "wrong" if self.contradicts else "incomplete"
         return "stands" if self.decision else self.decision.verdict
@@ -306,7 +306,7 @@ class Need(Test):
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution(Test):
-    """What a variable is known up to: how many of its values the answers tell apart.
+    """Resolution of a variable: how many of its values the answers tell apart.
 
     modulus: the number modulo which the values are known, where they are known so.
     """
@@ -326,7 +326,7 @@ class Resolution(Test):
 
     @property
     def known(self) -> str:
-        """What the variable is known up to, in words; "" where all its values are."""
+        """The resolution of the variable in words; "" where all its values are."""
         if self.told == self.values:
             return ""
         if self.modulus is not None:
