@@ -73,7 +73,7 @@ SAID: dict[str, str] = {"yes": "It is long.", "no": "It is short.", "unclear": "
         (2.0, 999, {"n": 1}, "unclear", None, "1 input, where at least 2 are needed"),
         (2.0, 999, {"n": 9, "least_n": 10}, "unclear", None, "at least 10 are needed"),
         (2.0, 999, {"n": 10, "least_n": 10}, "yes", 0.001, ""),
-        (float("nan"), 999, {}, "unclear", None, "the number is not defined"),
+        (float("nan"), 999, {}, "unclear", None, "not finite"),
     ],
 )
 def test_verdict_of_a_finding(

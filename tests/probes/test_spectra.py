@@ -166,11 +166,10 @@ def test_a_key_of_memorized_inputs_alone_is_none(monkeypatch: pytest.MonkeyPatch
     wave = np.cos(3 * angle)
     noise = np.random.default_rng(0).standard_normal((n, n))
     noise -= noise.mean(1, keepdims=True)
-    tables = iter([wave, noise, wave, wave])
+    tables = iter([[wave, noise], [wave, wave]])
 
-    def sums(*_: object) -> LogitSums:
-        table = next(tables)
-        return LogitSums(table, n, float((table**2).sum()))
+    def sums(*_: object) -> list[LogitSums]:
+        return [LogitSums(table, n, float((table**2).sum())) for table in next(tables)]
 
     monkeypatch.setattr(spectra, "sum_logits", sums)
     rest = ("held-out inputs", torch.ones(1, dtype=torch.bool))
