@@ -214,7 +214,7 @@ def train_many(
     if workers > 1 and (target.type != "cpu" or len(places) < len(runs)):
         raise ParameterError("train: several workers are for runs with directories, on the CPU")
     for run in runs:
-        if run.directory is not None and run.directory.check(run.spec.to_dict(), resume):
+        if run.directory is not None and run.directory.check(run.spec, resume):
             run.load()
             lacks_weights = run.status in DONE[:2] and run.directory.lacks_weights()
             if lacks_weights or os.path.lexists(run.directory.state_file):

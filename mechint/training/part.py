@@ -14,6 +14,7 @@ import torch
 from mechint.errors import MechintError, RunError
 from mechint.models.foreign.untouched import plain_arithmetic
 from mechint.training.manifest import read_manifest
+from mechint.training.plan import identifier
 from mechint.training.run import DONE, Run
 from mechint.training.run_directory import RunDirectory
 from mechint.training.schedule import Progress
@@ -64,9 +65,11 @@ def train_part(
     with as_planned(device, threads), contextlib.ExitStack() as locks:
         for run in runs:
             if run.directory is not None:
-                run.directory.check(run.spec.to_dict(), resume)
+                run.directory.check(run.spec, resume)
                 locks.enter_context(run.directory.lock())
         kept = len(directories) == len(runs)
+        if kept and all(os.path.lexists(directory.config_file) for directory in directories):
+            ensemble = identifier([one.asked_for() for one in directories])  # as it was begun
         state = _restore(runs, directories, ensemble, resume) if kept else None
         known = state["runs"] if state else [one.status() for one in directories]
         left = [run for run in runs if run.status not in DONE]
@@ -93,8 +96,7 @@ def _restore(
     is none, runs that are done stay, and the others are at the start.
     """
     there = [
-        directory.check(run.spec.to_dict(), resume)
-        for run, directory in zip(runs, directories, strict=True)
+        directory.check(run.spec, resume) for run, directory in zip(runs, directories, strict=True)
     ]
     file = directories[0].state_file
     if os.path.lexists(file):

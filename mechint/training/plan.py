@@ -12,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -82,12 +83,12 @@ def part_of(
     """The ensemble of the runs at `members`; needed: bytes of one, estimated when None."""
     if needed is None:
         needed = model_bytes(specs[members[0]])
-    return EnsemblePart(tuple(members), needed, identifier([specs[i] for i in members]))
+    return EnsemblePart(tuple(members), needed, identifier([specs[i].to_dict() for i in members]))
 
 
-def identifier(specs: Sequence[Spec]) -> str:
-    """Names an ensemble by its members' configurations, in order."""
-    text = json.dumps([spec.to_dict() for spec in specs], sort_keys=True)
+def identifier(specs: Sequence[Mapping[str, Any]]) -> str:
+    """Name of an ensemble, made of its members' configurations (`Spec.to_dict`), in order."""
+    text = json.dumps(list(specs), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -120,7 +120,7 @@ class Run:
             RunError: the directory holds another run, or a damaged one.
         """
         directory = self.directory
-        if directory is None or not directory.check(self.spec.to_dict(), resume=True):
+        if directory is None or not directory.check(self.spec, resume=True):
             return self
         known = directory.status()
         if known is not None:

@@ -20,9 +20,9 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mechint.errors import RunError
+from mechint.errors import MechintError, RunError
 from mechint.system.files import (
     clear_partial,
     make_directory,
@@ -36,6 +36,9 @@ from mechint.system.files import (
 from mechint.system.locks import locked
 from mechint.training.manifest import manifest, read_manifest
 from mechint.training.state import check_known
+
+if TYPE_CHECKING:
+    from mechint.training.run import Spec
 
 ELSEWHERE = "choose another --out, or delete the directory"
 
@@ -62,8 +65,15 @@ class RunDirectory:
             self.check_held = _not_locked
 
     # --- what the run is --------------------------------------------------------------------------
-    def check(self, spec: Mapping[str, Any], resume: bool) -> bool:
-        """Return whether the run `spec` (`Spec.to_dict`) is there already; nothing is written.
+    def asked_for(self) -> dict[str, Any]:
+        """Task, model and training of the run that is there, as they were written; RunError where
+        the file is damaged.
+        """
+        return _read_config(self.config_file)
+
+    def check(self, spec: Spec, resume: bool) -> bool:
+        """Return whether the run `spec` is there already; nothing is written. A setting that a run
+        of an earlier version does not state has its default.
 
         Raises:
             RunError: the directory holds this run and `resume` is False, or it holds another run,
@@ -78,10 +88,11 @@ class RunDirectory:
                     "another --out"
                 )
             return False
-        there, wanted = _read_config(self.config_file), json.loads(json.dumps(spec))
-        if there != wanted:
+        there, wanted = self.asked_for(), spec.to_dict()
+        if _completed(there, spec) != wanted:
             raise RunError(
-                f"{self.path}: holds another run ({_difference(there, wanted)}); "
+                f"{self.path}: holds another run "
+                f"({_difference(_completed(there, spec), wanted)}); "
                 "choose another --out"
             )
         if not resume:
@@ -236,6 +247,21 @@ def _read_config(file: Path) -> dict[str, Any]:
     if not isinstance(config["task"].get("parameters"), dict):
         raise RunError(f"{file}: damaged: expected the task's name and parameters; {ELSEWHERE}")
     return config
+
+
+def _completed(there: dict[str, Any], spec: Spec) -> dict[str, Any]:
+    """`there` with the defaults of the settings that `spec` has and it does not state."""
+    task = there["task"]
+    parts = {"model": (there["model"], spec.model), "train": (there["train"], spec.train)}
+    if task.get("name") == spec.task.name:
+        parts["parameters"] = (task["parameters"], spec.task)
+    whole = dict[str, Any]()
+    for name, (stated, settings) in parts.items():
+        whole[name] = stated
+        with contextlib.suppress(MechintError):  # of a setting that is gone, or of another range
+            whole[name] = type(settings).from_dict(stated).to_dict() | stated
+    task = {**task, "parameters": whole.pop("parameters", task["parameters"])}
+    return {**there, **whole, "task": task}
 
 
 def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from mechint.errors import RunError
+from mechint.training.plan import identifier
 from mechint.training.state import read_state
 from tests.training.conftest import files_of, stopped_at, tiny, tiny_specs
 
@@ -176,7 +177,7 @@ def test_an_interrupted_run_is_put_in_order(
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda config: config["model"].pop("d_mlp"), "model.d_mlp is not set there, 8 here"),
+        (lambda config: config["model"].pop("d_mlp"), "model.d_mlp is 32 there, 8 here"),
         (lambda config: config["model"].update(later=None), "model.later is None there, not set"),
         (lambda config: config["train"].update(lr="fast"), "train.lr is 'fast' there, 0.001 here"),
         (lambda config: config["task"].update(name="none"), "task.name is 'none' there"),
@@ -191,6 +192,27 @@ def test_another_run_is_distinguished_by_its_first_difference(
     (out / "config.json").write_text(json.dumps(config))
     with pytest.raises(RunError, match=re.escape(f"{out}: holds another run ({text}")):
         tiny(out, resume=True)
+
+
+def test_a_run_from_before_a_setting_goes_on_with_its_default(tmp_path: Path) -> None:
+    """Also where several train together, whose common name is made of their settings."""
+    out, seeds = tmp_path / "runs", (1, 2)
+    stopped_at(15, tiny_specs(out, seeds))
+    configs = [out / f"seed-{seed:04d}" / "config.json" for seed in seeds]
+    older = [json.loads(file.read_text()) for file in configs]
+    for file, config in zip(configs, older, strict=True):
+        config["model"].pop("positional_embedding_type")
+        config["train"].pop("grokfast_start")
+        file.write_text(json.dumps(config))
+    state = load((out / "seed-0001" / "state.pt").read_bytes())
+    torch.save(state | {"ensemble": identifier(older)}, out / "seed-0001" / "state.pt")
+    for file in out.glob("*/manifest.json"):
+        file.write_text(file.read_text().replace(state["ensemble"], identifier(older)))
+    (run, _) = tiny(out, seeds, resume=True)
+    (whole, _) = tiny(tmp_path / "whole", seeds)
+    assert run.status == "finished" and run.final == whole.final
+    for name, tensor in whole.subject().model.state_dict().items():
+        assert torch.equal(run.subject().model.state_dict()[name], tensor)
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "state.pt"])
