@@ -9,15 +9,16 @@
 
 `lines`, `bars`, `scatter`, `histogram` show numbers against numbers; `between` one number among
 others; `heatmap`, `image_grid`, `attention` show matrices; `graph` a flow; `stacked` has panels on
-one axis, `stepped` a slider over steps. Builders take tensors, arrays or lists, and want a title, a
-caption, and axis titles with units in brackets. A caption can be given per verdict of the finding
-that it belongs to.
+one axis, `beside` puts figures side by side, `stepped` a slider over steps. Builders take tensors,
+arrays or lists, and want a title, a caption, and axis titles with units in brackets. A caption can
+be given per verdict of the finding that it belongs to.
 """
 
 from mechint.figures._attention import Chosen, attention
 from mechint.figures.build import (
     Panel,
     bars,
+    beside,
     between,
     graph,
     heatmap,
@@ -45,6 +46,7 @@ __all__ = [
     "Scale",
     "attention",
     "bars",
+    "beside",
     "between",
     "graph",
     "heatmap",

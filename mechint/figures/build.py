@@ -312,11 +312,12 @@ def heatmap(
     limits: tuple[float, float] | None = None,
     annotate: bool | None = None,
     square: bool = False,
+    holes: str = "",
 ) -> Figure:
     """A matrix as colors, row 0 on top as matrices are printed.
 
     Args:
-        z: (rows, columns); NaN leaves a hole.
+        z: (rows, columns); NaN leaves a hole, in which `holes` is written.
         x, y: names or numbers of columns and rows, which may repeat; their indices when None.
         z_title: quantity of the color, with its unit in brackets: "attention (0–1)".
         diverging: colors symmetric about zero.
@@ -337,6 +338,10 @@ def heatmap(
     kind: Any = "diverging" if diverging else "sequential"
     scale = _scale(matrix, z_title, kind, limits)
     cells = _cells(matrix) if (matrix.size <= 80 if annotate is None else annotate) else None
+    if holes and not np.isfinite(matrix).all():
+        cells = cells or _cells(np.full_like(matrix, np.nan))
+        gaps = zip(cells, np.isfinite(matrix).tolist(), strict=True)
+        cells = [[t if there else holes for t, there in zip(*one, strict=True)] for one in gaps]
     x_names, y_names = _tick_names(x), _tick_names(y)
     layers = [Layer("matrix", z=numbers(matrix, 4), scale=scale, cells=cells)]
     axes = Axis(x_title, names=x_names), Axis(y_title, names=y_names, reverse=True)
@@ -396,6 +401,23 @@ def image_grid(
     ]
     across = columns or min(4, len(matrices))
     return _made("matrix", title, caption, shown, columns=max(across, 1))
+
+
+def beside(*figures: Figure) -> Figure:
+    """Figures side by side in one, under the first one's title, with their captions in turn; those
+    that are a sentence add theirs alone. Panels are titled, and the first one's color scale is the
+    one that is shown.
+    """
+    plots = [
+        dataclasses.replace(plot, title=plot.title or one.title)
+        for one in figures
+        for plot in one.plots
+    ]
+    first, caption = figures[0], " ".join(one.caption for one in figures)
+    if len(plots) < 2:
+        shown = next((one for one in figures if one.plots), first)
+        return dataclasses.replace(shown, caption=caption)
+    return _made(first.kind, first.title, caption, plots, columns=len(plots), size=first.size)
 
 
 def _as_dots(

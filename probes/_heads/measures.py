@@ -101,19 +101,23 @@ class PairRuns:
         return self._all(one.first_order for one in self.groups).mean(0) / self.span
 
     @cached_property
-    def direct(self) -> Float[np.ndarray, "layer head"]:
-        """Share that what each head writes at the answer moves straight at the logits."""
-        return self._all(one.direct for one in self.groups).mean(0) / self.span
+    def direct(self) -> Float[np.ndarray, "pair layer head"]:
+        """Share that what each head writes at the answer moves straight at the logits, by pair."""
+        return self._all(one.direct for one in self.groups) / self.span
 
-    def through_queries(self, sender: Head, receivers: Sequence[Head]) -> float:
+    def through_queries(
+        self, sender: Head, receivers: Sequence[Head]
+    ) -> Float[np.ndarray, " pair"]:
         """Share that `sender` moves through the queries of `receivers` at the answer alone."""
         found = (one.through_queries(sender, receivers) - one.base for one in self.groups)
-        return float(self._all(found).mean()) / self.span
+        return self._all(found) / self.span
 
     def by_unit(self, values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, " unit"]:
-        """Means over both ways of each pair."""
-        totals = np.bincount(self.units, values, minlength=self.units.max() + 1)
-        return totals / np.bincount(self.units)
+        """Means over both ways of each pair; NaN where neither has a value."""
+        there, n = ~np.isnan(values), self.units.max() + 1
+        totals = np.bincount(self.units[there], values[there], minlength=n)
+        counts = np.bincount(self.units[there], minlength=n)
+        return np.divide(totals, counts, out=np.full(n, np.nan), where=counts > 0)
 
     def interval(self, values: Float[np.ndarray, " pair"]) -> tuple[float, float]:
         """Mean and half the width of its 95% interval over the pairs of prompts."""
@@ -122,9 +126,9 @@ class PairRuns:
 
     # --- what they look at ------------------------------------------------------------------------
     @cached_property
-    def attention(self) -> dict[str, dict[str, Float[np.ndarray, "layer head"]]]:
-        """ "answer" or "changed", where the query stands → mark → mean attention to it, over the
-        pairs that have one.
+    def attention(self) -> dict[str, dict[str, Float[np.ndarray, "pair layer head"]]]:
+        """ "answer" or "changed", where the query stands → mark → attention to it, by pair; NaN of
+        pairs that do not have one.
         """
         found: dict[str, dict[str, list[np.ndarray]]] = {"answer": {}, "changed": {}}
         for group in self.groups:
@@ -136,12 +140,16 @@ class PairRuns:
                 marks = _marks(prompts, group.classes.cpu().numpy(), group.first, at)
                 each = torch.stack([one[group.own] for one in patterns], 1).cpu().numpy()
                 for mark, there in marks.items():
-                    has = there.any(1)
-                    total = np.einsum("blhp,bp->blh", each[has], there[has].astype(each.dtype))
-                    found[query].setdefault(mark, []).extend(total)
-        return {
-            query: {mark: np.mean(rows, 0) for mark, rows in marks.items() if len(rows)}
+                    total = np.einsum("blhp,bp->blh", each, there.astype(each.dtype))
+                    total[~there.any(1)] = np.nan
+                    found[query].setdefault(mark, []).append(total)
+        every = {
+            query: {mark: np.concatenate(rows) for mark, rows in marks.items()}
             for query, marks in found.items()
+        }
+        return {
+            query: {mark: rows for mark, rows in marks.items() if not np.isnan(rows).all()}
+            for query, marks in every.items()
         }
 
 
@@ -191,7 +199,7 @@ def _marks(
     return marks
 
 
-def induction_scores(subject: Subject, seed: int) -> Float[np.ndarray, "layer head"] | None:
+def induction_scores(subject: Subject, seed: int) -> Float[np.ndarray, "example layer head"] | None:
     """Mean attention to what followed an earlier equal token, of every head, on random tokens
     repeated (Olsson et al. 2022); None where the model reads too few tokens for them.
     """
@@ -200,8 +208,9 @@ def induction_scores(subject: Subject, seed: int) -> Float[np.ndarray, "layer he
         return None
     made = scores.MadeExamples(subject, rows, rows)
     hit = made.of("induction").hit  # (example, query, key)
-    total = np.einsum("nhqk,nqk->h", made.attention, hit.astype(np.float32))
-    return (total / hit.any(-1).sum()).reshape(subject.n_layers, -1)
+    total = np.einsum("nhqk,nqk->nh", made.attention, hit.astype(np.float32))
+    each = total / hit.any(-1).sum(-1)[:, None]
+    return each.reshape(len(each), subject.n_layers, -1)
 
 
 def random_heads(among: Sequence[Head], n: int, draws: int, seed: int) -> list[list[Head]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
-SENDERS = 40
-"""Heads of largest first-order effect whose way through queries is measured."""
 CANDIDATES, LEADING = 10, 6
 """Heads that are held against a wrong source, and at most so many that lead together."""
 MOST, ALONE, WITHOUT = 0.5, 0.8, 0.2
@@ -44,7 +42,9 @@ class HeadNumbers:
     """What was measured of one head, as shares of the difference: moved, with half its 95%
     interval; moved by a wrong source; p-values of either test; direct; through the queries of
     direct ones; marks (mark, attention) from the answer and from the token that differs; score for
-    induction.
+    induction. words: part of a role → the p-value of its reaching the share or the attention that
+    the word takes, family-wise over the parts of all heads; readers: heads through whose queries it
+    moves the answer, and the p-value of each.
     """
 
     head: Head
@@ -56,6 +56,8 @@ class HeadNumbers:
     through: float = 0.0
     marks: dict[str, tuple[str, float]] = field(default_factory=dict)
     induction: float = 0.0
+    words: dict[str, float] = field(default_factory=dict)
+    readers: dict[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -67,27 +69,33 @@ class HeadNumbers:
         """True where it writes at least half of what it moves straight to the logits."""
         return self.direct * np.sign(self.moved) >= WAY * abs(self.moved)
 
-    def role(self, readers: Sequence[str]) -> str:
-        """What it does in the field's words, as far as the numbers carry; "" where they do not."""
-        mark, weight = self.marks.get("answer", ("", 0.0))
-        at_changed, there = self.marks.get("changed", ("", 0.0))
-        looks = mark if weight >= LOOKS else ""
-        if self.is_direct:
-            if looks == "answer":
-                said = "writes the answer" if self.moved > 0 else "writes against the answer"
-                kind = "mover" if self.moved > 0 else "negative mover"
-                return f"{said} that it attends to: a {kind}"
-            if looks == "other":
-                said = "against the other answer" if self.moved > 0 else "the other answer"
-                return f"writes {said}, which it attends to"
-            return "writes straight to the logits" + (" against the answer" * (self.moved < 0))
-        if self.through * np.sign(self.moved) >= WAY * abs(self.moved) and readers:
-            return f"tells {listed(readers)} where to look"
-        if self.induction >= INDUCTION and at_changed == "after" and there >= LOOKS:
-            return "is an induction head"
-        if at_changed == "equal" and there >= LOOKS:
-            return "attends to the earlier equal token"
-        return ""
+    def role(self, level: float) -> tuple[str, float]:
+        """What it does in the field's words, as far as the numbers carry at this level, and the
+        p-value of the words; "" where they carry none.
+        """
+        for said, parts in self._roles(level):
+            p_value = max(self.words.get(part, 1.0) for part in parts)
+            if p_value <= level:
+                return said, p_value
+        return "", 1.0
+
+    def _roles(self, level: float) -> Iterator[tuple[str, list[str]]]:
+        """The roles in question, the most telling first, and the parts that each needs."""
+        against, changed = self.moved < 0, self.marks.get("changed", ("", 0.0))[0]
+        says = "writes against the answer" if against else "writes the answer"
+        kind = "negative mover" if against else "mover"
+        yield f"{says} that it attends to: a {kind}", ["direct", "answer: answer"]
+        says = "writes the other answer" if against else "writes against the other answer"
+        yield f"{says}, which it attends to", ["direct", "answer: other"]
+        says = "writes straight to the logits" + (" against the answer" * against)
+        yield says, ["direct"]
+        if not self.is_direct:
+            readers = [name for name, p_value in self.readers.items() if p_value <= level]
+            if readers:
+                yield f"tells {listed(_few(readers))} where to look", ["through"]
+            yield "is an induction head", ["induction", "changed: after"]
+            if changed == "equal":
+                yield "attends to the earlier equal token", ["changed: equal"]
 
 
 @dataclass(frozen=True)
@@ -227,18 +235,47 @@ class Heads(Probe):
         """Fill in what the reported heads attend to, and their ways to the answer."""
         if not reported:
             return
-        induction = induction_scores(subject, seed)
+        found = induction_scores(subject, seed)
         for one in reported:
-            one.direct = float(runs.direct[one.head])
-            one.induction = 0.0 if induction is None else float(induction[one.head])
+            at = (slice(None), *one.head)
+            one.direct = float(runs.direct[at].mean())
+            one.induction = 0.0 if found is None else float(found[at].mean())
             for query, marks in runs.attention.items():
-                seen = {mark: float(value[one.head]) for mark, value in marks.items()}
+                seen = {mark: float(np.nanmean(value[at])) for mark, value in marks.items()}
                 best = max(seen, key=lambda mark: seen[mark])
                 one.marks[query] = best, seen[best]
-        readers = [one.head for one in reported if one.is_direct]
+        readers = [one for one in reported if one.is_direct]
+        parts: dict[tuple[str, str], np.ndarray] = {}  # head, part of a role → excess, by unit
+        ways: dict[tuple[str, str], np.ndarray] = {}  # head, reader → share moved, by unit
         for one in reported:
-            if not one.is_direct and readers:
-                one.through = runs.through_queries(one.head, readers)
+            at, sign = (slice(None), *one.head), np.sign(one.moved)
+            least = WAY * runs.by_unit(runs.moved([one.head])) * sign
+            parts[one.name, "direct"] = runs.by_unit(runs.direct[at]) * sign - least
+            for query, marks in runs.attention.items():
+                for mark, value in marks.items():
+                    parts[one.name, f"{query}: {mark}"] = runs.by_unit(value[at]) - LOOKS
+            later = [other for other in readers if other.head[0] > one.head[0]]
+            if one.is_direct or not later:
+                continue
+            through = runs.through_queries(one.head, [other.head for other in later])
+            one.through = float(through.mean())
+            parts[one.name, "through"] = runs.by_unit(through) * sign - least
+            for other in later:
+                moved = runs.through_queries(one.head, [other.head])
+                ways[one.name, other.name] = runs.by_unit(moved) * sign
+        for tested, of in ((parts, "words"), (ways, "readers")):
+            if tested:
+                test = sign_flips(np.stack([*tested.values()]), self.null_samples, seed + 2)
+                order = np.argsort(-test.mean) if of == "readers" else range(len(tested))
+                held = {one.name: getattr(one, of) for one in reported}
+                for index in order:
+                    name, part = list(tested)[index]
+                    held[name][part] = float(test.p_values[index])
+        if found is not None:
+            excess = np.stack([found[(slice(None), *one.head)] - INDUCTION for one in reported])
+            test = sign_flips(excess, self.null_samples, seed + 3)
+            for one, p_value in zip(reported, test.p_values, strict=True):
+                one.words["induction"] = float(p_value)
 
     # --- report -----------------------------------------------------------------------------------
     def _record(
@@ -262,27 +299,28 @@ class Heads(Probe):
         report.array("moved", matrix, unit="share of the logit difference")
         report.table("heads", _table(reported))
         untested = matrix.size - len(exact)
-        report.figure(
-            "heads",
-            figures.heatmap(
-                matrix,
-                x=[f"H{head}" for head in range(runs.n_heads)],
-                y=[f"L{layer}" for layer in range(runs.n_layers)],
-                title="What each head moves of the answer",
-                x_title="head",
-                y_title="layer",
-                z_title="logit difference moved (share)",
-                diverging=True,
-                annotate=False,
-                caption=(
-                    "Share of the logit difference that each head alone takes along from the other "
-                    "prompt of the pair."
-                    + (f" The {untested} empty cells are untested." if untested else "")
-                ),
+        shown = figures.heatmap(
+            matrix,
+            x=[f"H{head}" for head in range(runs.n_heads)],
+            y=[f"L{layer}" for layer in range(runs.n_layers)],
+            title="What each head moves of the answer",
+            x_title="head",
+            y_title="layer",
+            z_title="logit difference moved (share)",
+            diverging=True,
+            annotate=False,
+            holes="/",
+            caption=(
+                "Share of the logit difference that each head alone takes along from the other "
+                "prompt of the pair."
+                + (f" The {untested} hatched cells are untested." if untested else "")
             ),
         )
         if reported:
-            report.figure("attention", _attention(subject, reported))
+            tokens, patterns = _patterns(subject, reported)
+            shown = figures.beside(shown, _looks(reported[0].name, tokens, patterns[0]))
+            report.figure("attention", _attention(reported, tokens, patterns))
+        report.figure("heads", shown)
         report.hero("heads")
 
     def _say(
@@ -331,19 +369,17 @@ class Heads(Probe):
             least_n=least_signs(self.significance),
             causal=True,
         )
-        by_these = verdict == "yes" and self._answers_by(report, runs, reported, seed)
+        by_these = self._answers_by(report, runs, reported, seed) if verdict == "yes" else []
         if by_these:
-            report.lead(f"It answers by {_short([one.name for one in reported])}.")
+            report.lead(f"It answers by {_short([one.name for one in by_these])}.")
         elif verdict == "yes":
             report.lead(f"{names} {verb} most of the difference.")
-        readers = [one.name for one in reported if one.is_direct]
         for one in reported:
-            self._say_of(report, one, readers)
+            self._say_of(report, one)
 
-    def _say_of(self, report: Report, one: HeadNumbers, readers: Sequence[str]) -> None:
+    def _say_of(self, report: Report, one: HeadNumbers) -> None:
         """One head: what it does, where numbers carry a word of the field, and what it moves."""
-        later = [name for name in readers if int(name[1:].split("H")[0]) > one.head[0]]
-        role = one.role(_few(later))
+        role, p_of_word = one.role(self.significance)
         does = role or f"moves {percent(one.moved)} of the difference"
         report.finding(
             f"{one.name} {does}.",
@@ -356,8 +392,9 @@ class Heads(Probe):
             details={
                 "± 95%": one.half,
                 "straight to the logits": one.direct,
-                f"through the queries of {listed(_few(later)) or 'none'}": one.through,
+                f"through the queries of {listed(one.readers) or 'none'}": one.through,
                 "induction score": one.induction,
+                **({"p of the words": p_of_word} if role else {}),
                 **{
                     f"attends from the {'answer' if query == 'answer' else 'token that differs'} "
                     f"to {MARKS[mark]}": weight
@@ -387,27 +424,41 @@ class Heads(Probe):
 
     def _answers_by(
         self, report: Report, runs: PairRuns, reported: Sequence[HeadNumbers], seed: int
-    ) -> bool:
-        """Return whether the reported heads alone keep the difference, nothing is kept without
-        them, and as many random heads do not keep it.
+    ) -> list[HeadNumbers]:
+        """The heads by which it answers: the fewest of largest effect that alone keep the
+        difference while nothing is kept without them, less those that neither needs; none where as
+        many random heads keep it, too.
         """
-        heads = [one.head for one in reported]
         every = [(layer, head) for layer in range(runs.n_layers) for head in range(runs.n_heads)]
 
-        def kept(own: Sequence[Head]) -> float:
-            """Share kept where all other heads are taken from the other prompt."""
-            return 1 - float(runs.moved([head for head in every if head not in own]).mean())
+        def kept(own: Sequence[Head]) -> tuple[float, float]:
+            """Share kept where all other heads are taken from the other prompt, and half the width
+            of its interval.
+            """
+            mean, half = runs.interval(runs.moved([head for head in every if head not in own]))
+            return 1 - mean, half
 
-        alone, without = kept(heads), 1 - float(runs.moved(heads).mean())
-        report.update({"kept_by_these_alone": alone, "kept_without_these": without})
-        if alone < ALONE or without > WITHOUT:
-            return False
+        def suffice(some: Sequence[HeadNumbers]) -> bool:
+            heads = [one.head for one in some]
+            (alone, half), (moved, wide) = kept(heads), runs.interval(runs.moved(heads))
+            return alone - half >= ALONE and 1 - moved + wide <= WITHOUT
+
+        counts = range(1, len(reported) + 1)
+        n = next((n for n in counts if suffice(reported[:n])), len(reported))
+        chosen = list(reported[:n])
+        if found := suffice(chosen):
+            for one in reversed(reported[:n]):
+                others = [other for other in chosen if other is not one]
+                chosen = others if others and suffice(others) else chosen
+        heads = [one.head for one in chosen]
+        without = 1 - float(runs.moved(heads).mean())
+        report.update({"kept_by_these_alone": kept(heads)[0], "kept_without_these": without})
         others = [head for head in every if head not in heads]
-        if len(others) < len(heads):
-            return False
-        rivals = [kept(one) for one in random_heads(others, len(heads), RANDOM_SETS, seed)]
+        if not found or len(others) < len(heads):
+            return []
+        rivals = [kept(one)[0] for one in random_heads(others, len(heads), RANDOM_SETS, seed)]
         report.update({"kept_by_random_heads": max(rivals)})
-        return max(rivals) < ALONE
+        return chosen if max(rivals) < ALONE else []
 
 
 def _few(names: Sequence[str], most: int = 3) -> list[str]:
@@ -445,8 +496,10 @@ def _table(reported: Sequence[HeadNumbers]) -> Table:
     )
 
 
-def _attention(subject: Subject, reported: Sequence[HeadNumbers]) -> Figure:
-    """Patterns of the reported heads on the first prompt."""
+def _patterns(
+    subject: Subject, reported: Sequence[HeadNumbers]
+) -> tuple[list[str], Float[np.ndarray, "head query key"]]:
+    """The tokens of the first prompt, and the patterns of the reported heads on it."""
     example = subject.data[:1]
     hooks = [f"blocks.{one.head[0]}.attn.hook_pattern" for one in reported]
     found = subject.activations(list(dict.fromkeys(hooks)), None, example)
@@ -455,10 +508,35 @@ def _attention(subject: Subject, reported: Sequence[HeadNumbers]) -> Figure:
         found[hook][0, one.head[1], :end, :end] for hook, one in zip(hooks, reported, strict=True)
     ]
     tokens = token_texts(subject, example.tokens[0, :end].tolist())
+    return tokens, np.stack([one.cpu().numpy() for one in patterns])
+
+
+def _looks(name: str, tokens: Sequence[str], pattern: Float[np.ndarray, "query key"]) -> Figure:
+    """The pattern of the head that moves most."""
+    return figures.heatmap(
+        pattern,
+        x=tokens,
+        y=tokens,
+        title=f"Attention of {name} on the first prompt (0–1)",
+        x_title="to",
+        y_title="from",
+        z_title="attention (0–1)",
+        limits=(0, 1),
+        annotate=False,
+        caption=f"Beside it, where {name} attends on the first prompt.",
+    )
+
+
+def _attention(
+    reported: Sequence[HeadNumbers],
+    tokens: Sequence[str],
+    patterns: Float[np.ndarray, "head query key"],
+) -> Figure:
+    """The view of the patterns."""
     return figures.attention(
         [one.name for one in reported],
         {"the first prompt": tokens},
-        {"the first prompt": np.stack([one.cpu().numpy() for one in patterns])},
+        {"the first prompt": patterns},
         title="Attention of the heads that move the answer",
         caption="Where they look on the first prompt.",
     )

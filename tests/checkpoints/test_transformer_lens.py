@@ -268,22 +268,22 @@ def test_snapshots_in_the_file_are_its_series(tmp_path):
 @pytest.mark.parametrize(
     ("state", "cfg", "text"),
     [
-        ({}, {"positional_embedding_type": "rotary"}, "uses positional_embedding_type='rotary'"),
+        ({}, {"positional_embedding_type": "rotary"}, "d_head=3: expected an even number"),
         ({}, {"parallel_attn_mlp": True}, "uses parallel_attn_mlp=True"),
         ({}, {"normalization_type": "LNPre", "final_rms": True}, "uses final_rms=True"),
         ({}, {"act_fn": "solu_ln"}, "act_fn='solu_ln' is not served; expected one of relu, gelu"),
-        ({}, {"normalization_type": "RMSPre"}, "normalization_type='RMSPre' is not served"),
-        (
-            {"blocks.0.mlp.W_gate": torch.ones(6, 24)},
-            {},
-            "has blocks.0.mlp.W_gate, which this model has no",
-        ),
+        ({}, {"normalization_type": "RMSPost"}, "normalization_type='RMSPost' is not served"),
+        ({"blocks.0.mlp.W_gate": torch.ones(6, 24)}, {}, "no configuration says whether they were"),
         (
             {"blocks.0.attn.rotary_sin": torch.ones(3, 3)},
-            {},
-            "has blocks.0.attn.rotary_sin, which this model has no",
+            {"normalization_type": None},
+            "table of rotations is not that of",
         ),
-        ({"blocks.0.ln1.w": torch.ones(6)}, {}, "normalization_type='RMS' is not served"),
+        (
+            {"blocks.0.ln1.w": torch.ones(6)},
+            {"normalization_type": "LN"},
+            "says normalization_type='LN', its weights are those of RMS",
+        ),
         ({"blocks.0.attn.mask": torch.eye(3, dtype=torch.bool)}, {}, "uses local attention"),
         (
             {"blocks.1.mlp.W_in": torch.ones(6, 5)},

@@ -2,9 +2,10 @@
 
 Shapes say most of the architecture. What they do not say comes from a configuration (a mapping in
 the file, or a JSON or YAML file beside it, in TransformerLens's field names) and is otherwise
-assumed and listed: ReLU, causal attention, positions added to the stream, MLPs after attention, and
-without layer norm weights LNPre where the weights show that layer norm was folded into them, no
-normalization otherwise.
+assumed and listed: ReLU (SiLU of gated MLPs), causal attention, MLPs after attention, and without
+weights of norms LNPre where the other weights show that layer norm was folded into them, no
+normalization otherwise. A table of rotations says the base of rotary positions; keys and values
+that several heads share are expanded to one for each head.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ FOLDED = Assumption(
     "the file has no layer norm weights, and its weights are centered as folding a layer norm "
     "leaves them",
 )
+GATED = Assumption("silu", "the file does not say; gated MLPs have SiLU in Llama and most others")
 EPS = Assumption(1e-5, "the file does not say; 1e-5 is TransformerLens's default")
 SCALE = Assumption(
     "sqrt(d_head)", "the file does not say what scores are divided by; TransformerLens's default"
@@ -68,23 +70,30 @@ ARCHITECTURE = Assumption(
 STATES_ARCHITECTURE = {"positional_embedding_type", "parallel_attn_mlp", "use_local_attn"}
 STATES_ARCHITECTURE |= {"attn_scores_soft_cap", "output_logits_soft_cap"}
 STATES_ARCHITECTURE |= {"scale_attn_by_inverse_layer_idx"}
+RMS = ("RMS", "RMSPre")
 """Options that change the function and no tensor."""
 
 UNSERVED = {
     "parallel_attn_mlp": (False, None),
     "use_local_attn": (False, None),
     "scale_attn_by_inverse_layer_idx": (False, None),
-    "gated_mlp": (False, None),
     "attn_scores_soft_cap": (-1.0, 0.0, None),
     "output_logits_soft_cap": (-1.0, 0.0, None),
-    "final_rms": (False, None),
     "num_experts": (None,),
-    "n_key_value_heads": (None,),
-    "positional_embedding_type": ("standard", None),
+    "positional_embedding_type": ("standard", "rotary", None),
+    "rotary_adjacent_pairs": (False, None),
+    "rotary_base_local": (None,),
+    "use_NTK_by_parts_rope": (False, None),
+    "use_yarn_rope": (False, None),
+    "use_normalization_before_and_after": (False, None),
 }
 """Options of TransformerLens that change the mathematics → the values under which mechint's is the
 same.
 """
+
+
+BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
+"""Endings of tensors that are no weights."""
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
@@ -134,6 +143,7 @@ def interpret(
         CheckpointError: the model uses what mechint's HookedTransformer does not have.
     """
     _refuse(path, state, given)
+    state = _with_all_heads(state)
     attn_only = "blocks.0.mlp.W_in" not in state
     said, assumed = stated_or_assumed(path, given, state, attn_only)
     (d_vocab, d_model), (n_heads, _, d_head) = (
@@ -152,11 +162,12 @@ def interpret(
         "attn_only": attn_only,
         "eps": given.get("eps", 1e-5),
         "attn_scale": attn_scale(given),
+        "gated_mlp": "blocks.0.mlp.W_gate" in state,
+        "use_qk_norm": "blocks.0.attn.q_norm.w" in state,
+        **_rotations(path, state, given, d_head),
     }
     config = settings(ModelConfig, {**shape, **said}, path)
-    weights = {
-        name: value for name, value in state.items() if not name.endswith((".mask", ".IGNORE"))
-    }
+    weights = {name: value for name, value in state.items() if not name.endswith(BUFFERS)}
     if missing := fill_zeros(config, weights):
         assumed["zero"] = Assumption(missing, "the file has no such parameters")
     return config, weights, assumed
@@ -169,10 +180,12 @@ def stated_or_assumed(
     of what was.
     """
     defaults = ASSUMED | ({"normalization_type": FOLDED} if _folded(state) else {})
+    if "blocks.0.mlp.W_gate" in state:
+        defaults |= {"act_fn": GATED}
     said = {name: given.get(name, item.value) for name, item in defaults.items()}
     assumed = {name: item for name, item in defaults.items() if name not in given}
     if "blocks.0.ln1.w" in state:
-        said["normalization_type"] = "LN"
+        said["normalization_type"] = "LN" if "blocks.0.ln1.b" in state else "RMS"
         assumed.pop("normalization_type", None)
     if "eps" not in given and said["normalization_type"] is not None:
         assumed["eps"] = EPS
@@ -212,10 +225,59 @@ def attn_scale(given: Mapping[str, Any]) -> float | None:
     return float(scale) if isinstance(scale, int | float) and scale > 0 else None
 
 
+def _with_all_heads(state: StateDict) -> StateDict:
+    """Keys and values that several heads share, expanded to one for each head."""
+    found = dict(state)
+    for name, value in state.items():
+        block, _, part = name.rpartition(".")
+        if part in ("_W_K", "_W_V", "_b_K", "_b_V"):
+            n_heads = len(state[f"{block}.W_Q"])
+            if len(value) == 0 or n_heads % len(value):
+                return state  # what is wrong with their shapes is said where weights are checked
+            found[f"{block}.{part[1:]}"] = value.repeat_interleave(n_heads // len(value), 0)
+            del found[name]
+    return found
+
+
+def _rotations(
+    path: Path, state: StateDict, given: Mapping[str, Any], d_head: int
+) -> dict[str, Any]:
+    """Fields of a model that rotates its queries and keys; none of one that embeds positions.
+
+    Raises:
+        CheckpointError: it rotates in another way than ours.
+    """
+    table = state.get("blocks.0.attn.rotary_sin")
+    if table is None and given.get("positional_embedding_type") != "rotary":
+        return {}
+    base = float(given.get("rotary_base", 10000))
+    width = given.get("rotary_dim") or d_head
+    if width != d_head:
+        raise CheckpointError(
+            f"{path}: uses rotary_dim={width!r} of heads {d_head} wide, which mechint's "
+            "HookedTransformer does not have"
+        )
+    if table is not None:
+        if "rotary_base" not in given and table.dim() == 2 and d_head > 2 and len(table) > 1:
+            base = float(f"{float(table[1, 1].asin()) ** (-d_head / 2):.4g}")  # of its second rate
+        place = torch.arange(len(table), dtype=torch.float64)
+        rates = base ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
+        ours = torch.outer(place, rates).sin().repeat(1, 2)
+        if table.shape != ours.shape or (table - ours).abs().max() > 1e-2:
+            raise CheckpointError(
+                f"{path}: its table of rotations is not that of rotary_base={base:g}; scaled "
+                "rotations are not served"
+            )
+    return {"positional_embedding_type": "rotary", "rotary_base": base}
+
+
 def _n_ctx(path: Path, state: StateDict, given: Mapping[str, Any]) -> int:
-    """Positions: of the position embedding, else as configured, else of the attention mask."""
-    if "pos_embed.W_pos" in state:
-        return state["pos_embed.W_pos"].shape[0]
+    """Positions: of the position embedding or the table of rotations, else as configured, else of
+    the attention mask.
+    """
+    for name in ("pos_embed.W_pos", "blocks.0.attn.rotary_sin"):
+        if name in state:
+            return state[name].shape[0]
     mask = state.get("blocks.0.attn.mask", torch.empty(0))
     if isinstance(given.get("n_ctx"), int) or mask.numel():  # version 3 keeps an empty mask
         return given.get("n_ctx") or mask.shape[-1]
@@ -229,9 +291,7 @@ def refuse_options(path: Path, given: Mapping[str, Any]) -> None:
     """CheckpointError for options that would make another function of the same weights."""
     for name, served in UNSERVED.items():
         value = given.get(name)
-        if value not in served and not (
-            name == "n_key_value_heads" and value == given.get("n_heads")
-        ):
+        if value not in served:
             raise CheckpointError(
                 f"{path}: uses {name}={value!r}, which mechint's HookedTransformer does not have"
             )
@@ -240,12 +300,28 @@ def refuse_options(path: Path, given: Mapping[str, Any]) -> None:
 def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
     """CheckpointError for what would make another function of the same weights."""
     refuse_options(path, given)
-    if given.get("normalization_type") not in ("LN", "LNPre", None) or (
-        "blocks.0.ln1.w" in state and "blocks.0.ln1.b" not in state
-    ):
+    normed, weighted = given.get("normalization_type"), "blocks.0.ln1.w" in state
+    if normed not in ("LN", "LNPre", *RMS, None):
         raise CheckpointError(
-            f"{path}: normalization_type={given.get('normalization_type', 'RMS')!r} is not "
-            "served; expected LN, LNPre or none"
+            f"{path}: normalization_type={normed!r} is not served; expected LN, LNPre, RMS, RMSPre "
+            "or none"
+        )
+    of_weights = "LN" if "blocks.0.ln1.b" in state else "RMS"
+    if weighted and normed is not None and (normed in RMS) != (of_weights == "RMS"):
+        raise CheckpointError(
+            f"{path}: its configuration says normalization_type={normed!r}, its weights are those "
+            f"of {of_weights}"
+        )
+    if given.get("final_rms") and not (normed in RMS or (weighted and of_weights == "RMS")):
+        raise CheckpointError(
+            f"{path}: uses final_rms=True, which mechint's HookedTransformer does not have beside "
+            "layer norms"
+        )
+    llama = "blocks.0.attn.rotary_sin" in state or "blocks.0.mlp.W_gate" in state
+    if llama and not weighted and "normalization_type" not in given:
+        raise CheckpointError(
+            f"{path}: has no weights of norms, and no configuration says whether they were folded; "
+            "state normalization_type in a configuration"
         )
     if "unembed.W_U" not in state:
         raise CheckpointError(f"{path}: a HookedTransformer without unembed.W_U")
@@ -253,8 +329,13 @@ def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
     foreign = ""
     if any(mask.numel() and not torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks):
         foreign = "local attention"
-    if "pos_embed.W_pos" not in state and given.get("positional_embedding_type") != "standard":
-        foreign = "rotary positions, since it has no position embedding"
+    stated = given.get("positional_embedding_type")
+    rotates = stated == "rotary" or "blocks.0.attn.rotary_sin" in state
+    if "pos_embed.W_pos" not in state and stated != "standard" and not rotates:
+        raise CheckpointError(
+            f"{path}: uses rotary positions, since it has no position embedding; expected a "
+            "configuration with positional_embedding_type and rotary_base"
+        )
     if foreign:
         raise CheckpointError(
             f"{path}: uses {foreign}, which mechint's HookedTransformer does not have"
