@@ -2,8 +2,8 @@
 
     python -m benchmarks.precision            # trains, and writes the result of this processor
 
-Seeds 0 … 15 of the preset `fast` (addition mod 29, one layer, 64 wide), each in both precisions. The
-criteria were committed before a model was trained:
+Seeds 0 … 15 of the preset `fast` (addition mod 29, one layer, 64 wide), each in both precisions.
+The criteria were committed before a model was trained:
 
     reached        of 16, with at least 99% of the held-out pairs right by step 2,000: bf16 no more
                    than two fewer than float32
@@ -12,8 +12,8 @@ criteria were committed before a model was trained:
     mechanism      what the probe clock-pizza names, seed by seed: the same in all but 4 of those
                    that reach 99% in both
 
-All three hold: bf16 is advised where the processor has it. One fails: it is warned of. Sixteen seeds
-of one small task: what holds here says nothing of another task.
+All three hold: bf16 is advised where the processor has it. One fails: it is warned of. Sixteen
+seeds of one small task: what holds here says nothing of another task.
 """
 
 from __future__ import annotations
