@@ -211,8 +211,8 @@ def _count(number: int) -> str:
     return f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.3g}M"
 
 
-def comparison_text(accounts: Sequence[Account], width: int = 100) -> Text:
-    """Several accounts side by side: verdicts first, then what differs."""
+def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "") -> Text:
+    """Several accounts side by side: verdicts first, what is `said` of both, then what differs."""
     from pathlib import PurePath
 
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
@@ -233,6 +233,8 @@ def comparison_text(accounts: Sequence[Account], width: int = 100) -> Text:
             "",
             "   ",
         )
+    if said:
+        add(said, "", "   ")
     out.append("\n")
     rows = compared_rows(accounts)
     first = min(max((len(name) for name, _ in rows), default=0), 30)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mechint.account import Account
     from mechint.checkpoints import Checkpoint
     from mechint.explanation import Audit
+    from mechint.explanation.comparison import Comparison
     from mechint.probe.results import ProbeResult
     from mechint.report import Page
     from mechint.subject import Subject
@@ -183,26 +184,50 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     first = found[0]
     if not two and (opening.path / "config.json").is_file() and first.opened.path != opening.path:
         keep(first)
+    programs = compared(found, opening.seed) if two else None
     if out is not None and (two or first.account.results):
-        problems += write(found, out, given["light"])
-    show_models([one.account for one in found], given["as_json"], given["full"])
+        problems += write(found, out, given["light"], programs)
+    show_models([one.account for one in found], given["as_json"], given["full"], programs)
     for problem in problems:
         print_error(problem)
     return 2 if problems else 0
 
 
-def show_models(accounts: Sequence[Account], as_json: bool, full: bool) -> None:
+def compared(found: Sequence[Analysis], seed: int) -> Comparison | None:
+    """The programs of two models held against each other; None where no audits of both are there.
+    Audits that were read from a run are made again, by the family of the best one.
+    """
+    if not all(one.account.audits for one in found):
+        return None
+    with spinner("comparing programs"):
+        from mechint.explanation import compare, explain
+
+        families = [one.account.audits[0]["family"] for one in found]
+        asked = [None if name in ("none", "claim") else name for name in families]
+        best = [
+            one.made[0] if one.made else explain(one.subject, family=name, seed=seed)[0]
+            for one, name in zip(found, asked, strict=True)
+        ]
+        first, second = (one.subject for one in found)
+        return compare(first, second, seed=seed, found=(best[0], best[1]))
+
+
+def show_models(
+    accounts: Sequence[Account], as_json: bool, full: bool, programs: Comparison | None = None
+) -> None:
     """Print one model, or two side by side: verdicts first, then what differs."""
     from mechint.account import accounts_json
     from mechint.account.terminal import account_text, comparison_text, full_text
 
     if as_json:
-        print_json(accounts_json(accounts))
+        shown = {} if programs is None else {"programs": programs.to_dict()}
+        print_json({**accounts_json(accounts), **shown})
         return
     screen = console()
     width = screen.width
     if len(accounts) > 1:
-        screen.print(comparison_text(accounts, width), soft_wrap=True)
+        said = "" if programs is None else str(programs)
+        screen.print(comparison_text(accounts, width, said), soft_wrap=True)
         return
     screen.print(account_text(accounts[0], width), soft_wrap=True)
     if full:
@@ -229,13 +254,16 @@ def show_ablation(opening: Opening, components: Sequence[str], as_json: bool) ->
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """One model with what its probes found, and a line for each probe that could not run."""
+    """One model with what its probes found, a line for each probe that could not run, and the
+    audits that were made now.
+    """
 
     opening: Opening
     opened: Checkpoint
     subject: Subject
     account: Account
     problems: list[str]
+    made: Sequence[Audit] = ()
 
 
 def measure(opening: Opening, *, written: bool = False, explained: bool = False) -> Analysis:
@@ -260,12 +288,12 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
         results, errors = run_all(subject, opening.probes, options, seed=opening.seed, told=update)
     account = account_of(subject, results, warnings=warnings_of(opened))
     unasked = None if named else account
-    audits = audits_of(opening, opened, subject, explained=explained, unasked=unasked)
+    audits, made = audits_of(opening, opened, subject, explained=explained, unasked=unasked)
     commands = () if named else tuple(next_commands(opening, opened, written, bool(audits)))
     account = dataclasses.replace(account, next=commands)
     account = account.explained(audits) if audits else account
     problems = [str(error) for error in errors] if named or not results else []
-    return Analysis(opening, opened, subject, account, problems)
+    return Analysis(opening, opened, subject, account, problems, made)
 
 
 def audits_of(
@@ -275,10 +303,10 @@ def audits_of(
     *,
     explained: bool,
     unasked: Account | None = None,
-) -> tuple[Mapping[str, Any], ...]:
+) -> tuple[tuple[Mapping[str, Any], ...], Sequence[Audit]]:
     """Audits of programs of one model, best first: those that its run keeps, or, where `explained`,
     new ones; where the run keeps none, those of the account `unasked`, in which nothing may lead.
-    New ones are kept.
+    New ones are kept, and stand a second time as they were made.
     """
     from mechint.explanation.kept import keep_audits, kept_audits
 
@@ -286,7 +314,7 @@ def audits_of(
     there = in_run and not explained
     place = (opening.path, opened.path, subject)
     if there and (kept := kept_audits(*place, seed=opening.seed, trusted=opening.trust_kept)):
-        return kept
+        return kept, ()
     with spinner(f"explaining {opening.path}"):
         from mechint.account.analysis import audits_where_nothing_leads
         from mechint.explanation import explain
@@ -299,7 +327,7 @@ def audits_of(
         audits = tuple(one.to_dict() for one in made)
     if in_run and audits:
         keep_audits(*place, audits, seed=opening.seed)
-    return audits
+    return audits, made
 
 
 def next_commands(
@@ -351,7 +379,9 @@ def report_page(
     return dataclasses.replace(page, sections=[*page.sections, *training_section(found.opened)])
 
 
-def write(found: Sequence[Analysis], out: Path, light: bool) -> list[str]:
+def write(
+    found: Sequence[Analysis], out: Path, light: bool, programs: Comparison | None = None
+) -> list[str]:
     """Write the report of one model or of two; a line for what went wrong, so that the findings are
     still shown.
     """
@@ -366,7 +396,8 @@ def write(found: Sequence[Analysis], out: Path, light: bool) -> list[str]:
             end.append(f"--out {shlex.quote(str(out))}")
             command = opening.command(*end, probes=opening.probes, places=places)
             accounts = [one.account for one in found]
-            write_comparison(accounts, out, command=command, light=light)
+            said = "" if programs is None else str(programs)
+            write_comparison(accounts, out, command=command, said=said, light=light)
     except RunError as error:
         return [str(error)]
     print_error(f"report written to {out}")

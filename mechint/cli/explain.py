@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +45,10 @@ if TYPE_CHECKING:
         "mechint explain model.pt --data prompts.jsonl --python program.py",
         "mechint explain model.pt --sample prompts.py:draw",
         "mechint explain runs/add --over-steps",
+        "mechint explain first.pt second.pt --data prompts.jsonl",
     ),
 )
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @foreign_options
 @mapping_option
 @plugin_option
@@ -90,7 +92,7 @@ if TYPE_CHECKING:
 @force_option
 @json_option
 def explain(
-    path: Path,
+    paths: tuple[Path, ...],
     task: str | None,
     settings: tuple[str, ...],
     device: str,
@@ -114,7 +116,11 @@ def explain(
     it, is the answer kept when a part comes from the program and the rest from another input, and
     do interchanges give its counterfactual answers? In a run of yours the audits are kept, unless
     --family or --claim is given, and `mechint analyze` puts the best one into its verdict.
+
+    Of two models each one's best explanation is audited on the other, too: do they run the same
+    program, up to the heads that run it?
     """
+    path, *others = paths
     if family is not None and family not in EXPLANATIONS:
         raise UnknownNameError.of("family of explanations", family, EXPLANATIONS)
     if family is not None and claimed:
@@ -127,6 +133,8 @@ def explain(
     if which == "all":
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     if over_steps:
+        if others:
+            raise ParameterError("--over-steps: is for one run")
         given = {"--claim": claimed, "--python": out, "--task": task, "--set": settings}
         given |= {"--data": data, "--sample": sample}
         given["--mapping"] = mapping
@@ -139,13 +147,22 @@ def explain(
 
         kind = "a program that mechint wrote"
         check_writable(out, force=force, mark=MARK.encode(), kind=kind)
+    prompts = data if sample is None else _sampled(sample, n, seed)
+    if others:
+        if len(others) > 1 or claimed or out is not None:
+            raise ParameterError("two models are compared by programs that are found: no more "
+                                 "paths, and neither --claim nor --python")  # fmt: skip
+        openings = [
+            Opening(one, task, settings, device, prompts, mapping=mapping, seed=seed, answer=which)
+            for one in paths
+        ]
+        return _compare(openings, family, n, as_json)
     with spinner(f"explaining {path}"):
         from mechint.account import title_of
         from mechint.explanation import audit
         from mechint.explanation import explain as propose
         from mechint.explanation.claims import parse_claim
 
-        prompts = data if sample is None else _sampled(sample, n, seed)
         opening = Opening(
             path, task, settings, device, prompts, mapping=mapping, seed=seed, answer=which
         )
@@ -194,22 +211,52 @@ def explain(
     return 0
 
 
+def _compare(openings: Sequence[Opening], family: str | None, n: int, as_json: bool) -> int:
+    """Print the best explanation of two models, and whether each is one of the other."""
+    with spinner("explaining both models"):
+        from mechint.explanation import compare
+
+        first, second = (opening.subject(opening.load()) for opening in openings)
+        found = compare(first, second, family=family, seed=openings[0].seed, examples=n)
+    paths = [str(one.path) for one in openings]
+    audits = [found.first, found.second]
+    if as_json:
+        shown = [one.to_dict() for one in audits]
+        print_json({"schema": 2, "paths": paths, "audits": shown, "programs": found.to_dict()})
+        return 0
+    from mechint.account.audits import audits_text
+
+    screen = console()
+    for letter, path, one in zip("AB", paths, audits, strict=True):
+        screen.print(audits_text([one], one_line(f"{letter}  {path}"), screen.width))
+        screen.print()
+    _print(str(found), 2)
+    if found.alike is not None:
+        _print(f"They give the same answer to {found.alike:.1%} of these inputs.", 2)
+    return 0
+
+
 def _over_steps(
     path: Path, family: str | None, seed: int, answer: Any, n: int, as_json: bool
 ) -> int:
     """One line per checkpoint of a run, and since when its program stands; the exit status."""
-    from mechint.explanation.table import steps_lines
+    from mechint.explanation.table import last_over_steps, last_program, steps_lines
     from mechint.run_table import runs
     from mechint.system.jsonable import to_jsonable
 
     with counting("explaining") as report:
-        table = runs(path).over_steps().explain(family, seed=seed, answer=answer, examples=n)
+        asked = {"family": family, "seed": seed, "answer": answer, "examples": n}
+        table = runs(path).over_steps().explain(**asked)
         if as_json:
-            rows = table.rows(report)
-            print_json(to_jsonable({"schema": 1, "path": str(path), "rows": rows}))
+            shown = {"schema": 1, "path": str(path), "rows": table.rows(report)}
+            print_json(
+                to_jsonable({**shown, "last_program": last_over_steps(table.entries, **asked)})
+            )
             return 0
         for line in steps_lines(table.each(report)):
             _print(line, 43 if line[:1] == " " else 2)
+        if said := last_program(last_over_steps(table.entries, **asked)):
+            _print(said, 2)
     return 0
 
 

@@ -10,6 +10,7 @@ An `Explanation` binds the variables of a program to sites by features that are 
 
 from mechint.explanation._audit import audit
 from mechint.explanation.claims import head, neurons, site
+from mechint.explanation.comparison import Comparison, carry, compare
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.parts import Part, Route
 from mechint.explanation.propose import Family, explain
@@ -19,6 +20,7 @@ from mechint.explanation.standing import Audit
 
 __all__ = [
     "Audit",
+    "Comparison",
     "Explanation",
     "Family",
     "Part",
@@ -26,6 +28,8 @@ __all__ = [
     "Route",
     "Test",
     "audit",
+    "carry",
+    "compare",
     "explain",
     "head",
     "neurons",

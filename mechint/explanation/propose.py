@@ -56,6 +56,15 @@ class Family(abc.ABC):
         """
         return None, ()
 
+    def carried(self, bench: Bench, found: Explanation) -> Explanation:
+        """The explanation of another model for the model of the bench, at sites that models with
+        the same program may differ in; as it is where there are none.
+
+        Raises:
+            NoProgramError: a variable has no site there.
+        """
+        return found
+
     def without(
         self, bench: Bench, found: Explanation, blocks: Sequence[str]
     ) -> Sequence[Explanation]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mechint.config import setting
+from mechint.explanation.comparison import STANDS, carry
 from mechint.explanation.propose import explain
 from mechint.probe import Need, Probe
 from mechint.probe.results import Finding, ProbeResult
 from mechint.subject import Subject
+
+if TYPE_CHECKING:
+    from mechint.run_table.entries import Entry
 
 VERDICTS = {"stands": "yes", "refused": "no", "wrong": "no"}
 
@@ -73,6 +77,41 @@ def steps_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{row['step']:>8,}  {test:>6}  {standing:<12} {share:>11}  {said}"
     yield ""
     yield from _since(shown)
+
+
+def last_over_steps(
+    entries: Sequence[Entry], *, family: str | None, seed: int, answer: Any, examples: int
+) -> list[dict[str, Any]]:
+    """The program of the last checkpoint of a run on each of them, up to symmetry: step, standing
+    and reason; [] where it does not stand on its own.
+    """
+
+    def opened(entry: Entry) -> Subject:
+        subject = entry.subject()
+        return subject if answer is None else subject.with_answer(answer)
+
+    run = [one for one in entries if one.path == entries[-1].path]
+    found = explain(opened(run[-1]), family=family, seed=seed, examples=examples)[0]
+    if found.standing not in STANDS:
+        return []
+    rows = list[dict[str, Any]]()
+    for entry in run:
+        one = carry(found, opened(entry), seed=seed, examples=examples)
+        step = entry.describe().get("step")
+        rows.append({"step": step, "standing": one.standing, "reason": one.reason})
+    return rows
+
+
+def last_program(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence on since when the program of the last step is that of the run; "" of none."""
+    if not rows:
+        return ""
+    first = len(rows)
+    while first and rows[first - 1]["standing"] in STANDS:
+        first -= 1
+    return (
+        f"The program of the last step, audited on each: it stands from {rows[first]['step']:,} on."
+    )
 
 
 def _since(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -36,10 +36,15 @@ def write_report(account: Account, path: str | Path, *, light: bool = False) -> 
 
 
 def write_comparison(
-    accounts: Sequence[Account], path: str | Path, *, command: str = "", light: bool = False
+    accounts: Sequence[Account],
+    path: str | Path,
+    *,
+    command: str = "",
+    said: str = "",
+    light: bool = False,
 ) -> Path:
-    """Write accounts side by side; `command` makes the page again."""
-    return write_page(comparison_page(accounts, command), path, light=light)
+    """Write accounts side by side; `command` makes the page again, and `said` is of both."""
+    return write_page(comparison_page(accounts, command, said), path, light=light)
 
 
 def write_page(page: Page, path: str | Path, *, light: bool = False) -> Path:

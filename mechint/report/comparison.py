@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
-    """The page of several accounts: verdicts first, then what differs, then each one's hero."""
+def comparison_page(accounts: Sequence[Account], command: str = "", said: str = "") -> Page:
+    """The page of several accounts: verdicts first, what is `said` of their programs, then what
+    differs, then each one's hero.
+    """
     letters = LETTERS[: len(accounts)]
     named = list(zip(letters, accounts, strict=True))
     verdicts = dict.fromkeys(one.verdict for one in accounts)
@@ -51,6 +53,7 @@ def comparison_page(accounts: Sequence[Account], command: str = "") -> Page:
         [
             Section(
                 "Side by side",
+                lead=said,
                 figures=figures,
                 tables={"both": Table(columns, "text metrics and numbers that differ")},
             ),

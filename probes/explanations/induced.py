@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -105,6 +105,11 @@ class Induced(Family):
             raise NoProgramError(found.reason)
         yield explanation_of(found, bench)
 
+    def carried(self, bench: Bench, found: Explanation) -> Explanation:
+        assert found.over_sources is not None
+        program = found.over_sources
+        return explanation_of(carried(program, Sources(bench.subject, bench.fitted)), bench)
+
 
 def explanation_of(program: SourceProgram, bench: Bench) -> Explanation:
     """The explanation by a program over sources."""
@@ -149,12 +154,43 @@ def induce(sources: Sources, forced: Mapping[str, Rule] | None = None) -> Source
     return Search(sources).program(forced or {})
 
 
+def carried(program: SourceProgram, sources: Sources) -> SourceProgram:
+    """The program of another model with the heads of this one: each head that matters has, of the
+    rules that the program has in its layer, the one nearest to its attention.
+
+    Raises:
+        NoProgramError: a variable is brought by no head that matters.
+    """
+    known: dict[str, dict[str, Rule]] = {}
+    for head, rule in program.heads.items():
+        known.setdefault(head.partition("H")[0], {})[rule.name] = rule
+    search = Search(sources, {layer: tuple(rules.values()) for layer, rules in known.items()})
+    rest = search.irrelevant()
+    served = [h for h in sources.heads if h not in rest and h.partition("H")[0] in known]
+    heads = search.rules(served) if served else {}
+    groups = list[Group]()
+    for group, variables in zip(program.groups, program.variables, strict=True):
+        names = {program.heads[one].name for one in group.sources if one in program.heads}
+        own = [EMBEDDING] if EMBEDDING in group.sources else []
+        own += [head for head, rule in heads.items() if rule.name in names]
+        if not own:
+            listed = ", ".join(one.name for one in variables)
+            raise NoProgramError(f"no head that matters attends to {', '.join(names)}: {listed}")
+        groups.append(dataclasses.replace(group, sources=tuple(own)))
+    used = {one for group in groups for one in group.sources}
+    left = tuple(one for one in sources.names if one not in used and one not in heads)
+    return dataclasses.replace(program, heads=heads, groups=tuple(groups), rest=left)
+
+
 @dataclass
 class Search:
-    """The steps of a search, on inputs that the audit does not look at."""
+    """The steps of a search, on inputs that the audit does not look at.
+
+    among: layer ("L0") → the rules that its heads may follow; all when None.
+    """
 
     sources: Sources
-    shifts: dict[str, int] = field(default_factory=dict[str, int])
+    among: Mapping[str, Sequence[Rule]] | None = None
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -253,7 +289,7 @@ class Search:
     def _candidates(self, head: str) -> list[Rule]:
         """Rules of a head, best first."""
         few, own = self.few, self.few.pattern(head)
-        rules = [*self._tried, *self._fitted_rules(head)]
+        rules = self._rules_of(head)
         near: list[tuple[float, Rule]] = []
         for rule in rules:
             pattern = pattern_of(few, head, rule)
@@ -263,7 +299,7 @@ class Search:
             far = float((own - torch.where(silent[:, None], own, pattern)).abs().sum(1).mean()) / 2
             far += OWN_WEIGHTS * (rule.weights is not None)
             near.append((far, rule))
-        near.sort(key=lambda one: one[0])
+        near = sorted(near, key=lambda one: one[0]) or [(1.0, rules[0])]
         kept: list[tuple[float, Rule]] = []
         for start in range(0, len(near), NEAR):
             for _, rule in near[start : start + NEAR]:
@@ -274,6 +310,17 @@ class Search:
         good = [rule for share, rule in kept if share >= top - TIE]
         fitted = [rule for _, rule in kept if rule.weights is not None and rule not in good]
         return [*good[:4], *fitted]
+
+    def _rules_of(self, head: str) -> list[Rule]:
+        """The rules that a head may follow."""
+        if self.among is None:
+            return [*self._tried, *self._fitted_rules(head)]
+        return [
+            weighted_tokens(self.inputs, self.sources.pattern(head))
+            if isinstance(rule.weights, Tensor)
+            else rule
+            for rule in self.among[head.partition("H")[0]]
+        ]
 
     def _fitted_rules(self, head: str) -> Iterator[Rule]:
         """Rules whose constants are those of the head."""

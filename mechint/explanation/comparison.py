@@ -1,0 +1,173 @@
+"""Two models compared by their programs: the explanation of each audited on the other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mechint.explanation._audit import audit_on, finished
+from mechint.explanation.measure import MAX_EXAMPLES, Bench
+from mechint.explanation.propose import NoProgramError, explain
+from mechint.explanation.standing import Audit
+from mechint.registry import EXPLANATIONS
+from mechint.subject import Subject
+from mechint.system.jsonable import to_jsonable
+
+STANDS = ("stands", "superfluous")
+"""Standings of an explanation that is held against another model."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models with the best explanation of each, and both explanations audited on the other.
+
+    first, second: each model's own best audit. on_second: the explanation of the first audited on
+    the second model, up to symmetry; on_first: the reverse; None of an explanation that does not
+    stand. alike: share of the same inputs to which both models give the same answer; None where
+    they were asked different ones.
+    """
+
+    first: Audit
+    second: Audit
+    on_second: Audit | None
+    on_first: Audit | None
+    alike: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """ "same" where each explanation that stands on its own model stands on the other,
+        "different" where one is refuted there, "unclear" where one is not decided, "untested" where
+        neither model has one that stands.
+        """
+        crossed = [one.standing for one in (self.on_second, self.on_first) if one is not None]
+        if not crossed:
+            return "untested"
+        if all(one in STANDS for one in crossed):
+            return "same"
+        decided = {"incomplete", "wrong", "refused"}
+        return "different" if decided & set(crossed) else "unclear"
+
+    def __str__(self) -> str:
+        """The verdict in a sentence, with the reason where the program is not the same.
+
+        The models are named A and B.
+        """
+        if self.verdict == "untested":
+            return "No program of A or B stands, so that none can be compared."
+        if self.verdict == "same":
+            (name, shown), other = next(
+                (pair, audit)
+                for pair, audit in (((("A", self.first)), self.on_second),
+                                    ((("B", self.second)), self.on_first))
+                if audit is not None
+            )  # fmt: skip
+            where = _where(shown, other)
+            if self.on_second is None or self.on_first is None:
+                other_name = "B" if name == "A" else "A"
+                return f"The program of {name} runs in {other_name} too{where}."
+            return f"A and B run the same program{where}."
+        said = []
+        for name, other, one in (("A", "B", self.on_second), ("B", "A", self.on_first)):
+            if one is not None:
+                reason = f": {one.reason}" if one.reason else ""
+                said.append(f"that of {name} on {other} is {one.standing}{reason}")
+        word = "do not run" if self.verdict == "different" else "are not shown to run"
+        return f"A and B {word} the same program; {'; '.join(said)}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        crossed = {"a_on_b": self.on_second, "b_on_a": self.on_first}
+        return {
+            "verdict": self.verdict,
+            "sentence": str(self),
+            "alike": to_jsonable(self.alike),
+            **{name: None if one is None else one.to_dict() for name, one in crossed.items()},
+        }
+
+
+def _where(own: Audit, other: Audit) -> str:
+    """The routes of the second audit where they are at other heads than those of the first."""
+    mine, theirs = (list(map(str, one.explanation.routes)) for one in (own, other))
+    return "" if sorted(mine) == sorted(theirs) else f" at other heads: {'; '.join(theirs)}"
+
+
+def carry(found: Audit, subject: Subject, *, seed: int = 0, examples: int = MAX_EXAMPLES) -> Audit:
+    """Audit the explanation of one model on another one, up to symmetry.
+
+    Nothing is chosen anew but what two models with the same program may differ in: of a program
+    over sources the heads of a layer, which may be others and more or fewer. Its rules, variables
+    and function stay, and so do votes, which are numbers of the first model.
+
+    Returns:
+        The audit on the judged half of the other model's inputs; "refused" where a variable is
+        brought by no head that matters there.
+
+    >>> import mechint
+    >>> rows = torch.cartesian_prod(*[torch.arange(16)] * 4)[::50].tolist()
+    >>> prompts = [{"prompt": row} for row in rows]
+    >>> subject = mechint.load(mechint.example("maximum.pt"), data=prompts)
+    >>> found = explain(subject)[0]
+    >>> carry(found, subject).standing, carry(found, subject.untrained(0)).standing
+    ('stands', 'refused')
+    """
+    start = time.perf_counter()
+    explanation = found.explanation
+    bench = Bench.of(subject, explanation.program, seed, examples)
+    if explanation.family in EXPLANATIONS:
+        try:
+            explanation = EXPLANATIONS[explanation.family]().carried(bench, explanation)
+        except NoProgramError as error:
+            refused = Audit(explanation, "refused", reason=str(error), n=len(bench.judged))
+            return finished(refused, bench, start)
+    return finished(audit_on(bench, explanation), bench, start)
+
+
+def compare(
+    first: Subject,
+    second: Subject,
+    *,
+    family: str | None = None,
+    seed: int = 0,
+    examples: int = MAX_EXAMPLES,
+    found: tuple[Audit, Audit] | None = None,
+) -> Comparison:
+    """Explain two models, and audit the explanation of each on the other.
+
+    Args:
+        family, seed, examples: as of `explain`. found: the best audit of each model, where they
+            were made before.
+
+    >>> import mechint
+    >>> rows = torch.cartesian_prod(*[torch.arange(16)] * 4)[::50].tolist()
+    >>> prompts = [{"prompt": row} for row in rows]
+    >>> subject = mechint.load(mechint.example("maximum.pt"), data=prompts)
+    >>> str(compare(subject, subject))
+    'A and B run the same program.'
+    """
+    subjects = (first, second)
+    if found is None:
+        made = [explain(one, family=family, seed=seed, examples=examples)[0] for one in subjects]
+        found = (made[0], made[1])
+    crossed = [
+        carry(audit, other, seed=seed, examples=examples) if audit.standing in STANDS else None
+        for audit, other in zip(found, (second, first), strict=True)
+    ]
+    return Comparison(*found, *crossed, _alike(first, second))
+
+
+def _alike(first: Subject, second: Subject) -> float | None:
+    """Share of the same inputs to which two models give the same answer."""
+    tokens = [one.data.tokens.cpu() for one in (first, second)]
+    if not torch.equal(*tokens) or first.task is None:
+        return None
+    logits = [one.logits().cpu() for one in (first, second)]
+    if logits[0].shape != logits[1].shape:
+        return None
+    answers = [
+        torch.stack([one[:, part].argmax(1) for part in first.task.output_slices.values()])
+        for one in logits
+    ]
+    return float((answers[0] == answers[1]).all(0).double().mean())
