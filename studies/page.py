@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mechint.probe.results import Claim, Table
+from mechint.errors import counted
+from mechint.probe.results import Claim, Figure, Table
 from mechint.report import Page, Section
 from mechint.studies.claims import INCONCLUSIVE, NOT_RUN, REFUTED, SUPPORTED, VERDICTS, span
 from mechint.studies.rows import Rows
@@ -33,9 +34,10 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
     claims = best(outcomes)
     last = list(outcomes.values())[-1]
     dates = span([one.facts["date"] for one in outcomes.values() if one.facts.get("date")])
-    figures = {}
+    figures: dict[str, Figure] = {}
     for outcome in outcomes.values():
         figures |= study.draw(outcome.rows)
+    hero = next(iter(figures.values()), None)
     sections = [
         Section(
             "Claims",
@@ -44,9 +46,8 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
             tables={"Verdicts": matrix(outcomes)} if claims else {},
         )
     ]
-    if figures:  # of a study of ours the figure is what there is to see
-        at = 0 if study.before else len(sections)
-        sections.insert(at, Section("Figures", figures=figures))
+    if len(figures) > 1:
+        sections.append(Section("Figures", figures=figures))
     if claims:
         sections.append(
             Section("Criteria", lead=history, tables={"Fixed before the runs": criteria(claims)})
@@ -57,7 +58,8 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
         kicker="study of ours" if study.before else "study",
         verdict=counts(claims) if claims else "",
         abstract=abstract(study, claims),
-        facts={**last.facts, "size": ", ".join(outcomes), "date": dates},
+        hero=hero,
+        facts={**last.facts, "size": ", ".join(outcomes), "date": dates, **regimes(study)},
         command=f"mechint reproduce {study.name} --size {list(outcomes)[-1]}",
         date=dates,
         provenance=manifest(),
@@ -65,20 +67,21 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
 
 
 def abstract(study: Study, claims: Sequence[Claim]) -> str:
-    """What stands and what falls; then what the paper says, or who has said it before."""
-    if study.before:
-        said = f"{study.before} {study.summary} Here: {study.here}."
-    else:
-        said = (
-            f"{study.paper}. The paper says: {study.summary} "
-            f"Here: {study.here}. The paper: {study.there}."
-        )
-    return f"{standing(study, claims)} {said}".strip()
+    """What stands and what falls, then what the paper says or the hypothesis, a line each."""
+    said = study.summary if study.before else f"The paper says: {study.summary}"
+    return "\n".join([*standing(study, claims), said])
 
 
-def standing(study: Study | type[Study], claims: Sequence[Claim]) -> str:
-    """What stands, what falls and what is open, by the study's topics; a topic whose claims differ
-    is open.
+def regimes(study: Study) -> dict[str, str]:
+    """The paper, who has said it before, and what was run there and here."""
+    told = {"paper": study.paper, "known before": study.before}
+    told |= {"runs of the paper": study.there, "runs here": study.here}
+    return {name: text for name, text in told.items() if text}
+
+
+def standing(study: Study | type[Study], claims: Sequence[Claim]) -> list[str]:
+    """What stands, what falls and what is open, a line each, by the study's topics; a topic whose
+    claims differ is open.
     """
     verdicts = {claim.id: claim.verdict for claim in claims}
     said: dict[str, list[str]] = {}
@@ -87,7 +90,7 @@ def standing(study: Study | type[Study], claims: Sequence[Claim]) -> str:
         said.setdefault(next(iter(found)) if len(found) == 1 else "", []).append(words)
     heads = {"Stands": [SUPPORTED], "Falls": [REFUTED], "Open": [INCONCLUSIVE, NOT_RUN, ""]}
     lists = {head: [one for v in kinds for one in said.get(v, ())] for head, kinds in heads.items()}
-    return " ".join(f"{head}: {'; '.join(words)}." for head, words in lists.items() if words)
+    return [f"{head}: {'; '.join(words)}." for head, words in lists.items() if words]
 
 
 def best(outcomes: Mapping[str, Outcome]) -> list[Claim]:
@@ -121,13 +124,14 @@ def experiments(claims: Sequence[Claim]) -> int:
 
 
 def counts(claims: Sequence[Claim]) -> str:
-    """The number of claims of each verdict, in words.
+    """The number of claims of each verdict that there is, in words.
 
     >>> counts([Claim("s", "a", "", verdict="refuted"), Claim("s", "b", "")])
-    '0 supported, 1 refuted, 0 inconclusive, 1 not run.'
+    'Of 2 claims: 1 refuted, 1 not run.'
     """
     found = Counter(claim.verdict for claim in claims)
-    return ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS) + "."
+    told = ", ".join(f"{found[one]} {one}" for one in VERDICTS if found[one])
+    return f"Of {counted(len(claims), 'claim')}: {told}."
 
 
 def matrix(outcomes: Mapping[str, Outcome]) -> Table:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import RunError
-from mechint.probe.results import Claim, Figure
+from mechint.probe.results import Claim
 from mechint.registry import STUDIES
-from mechint.report import PAGE, Page
+from mechint.report import PAGE
 from mechint.studies.claims import NOT_RUN, VERDICTS
 from mechint.studies.page import Outcome, best, counts, experiments, standing, study_page
 from mechint.studies.rows import Rows, read_rows
@@ -69,8 +69,8 @@ def record(
         for size, outcome in sizes.items():
             write_text(results / name / size / CLAIMS, claims_text(outcome.claims))
         page = study_page(STUDIES[name](), sizes, history(results / name))
-        for figure in hero(page):
-            figure.save(results / name / PICTURE)
+        if page.hero and STUDIES[name].before:
+            page.hero.save(results / name / PICTURE)
         told = [read_json(results / name / size / KIND).get("origins", []) for size in sizes]
         provenance = {**page.provenance, "origins": [one for some in told for one in some]}
         page = dataclasses.replace(page, provenance=provenance)
@@ -84,11 +84,6 @@ def record(
         lines = one_line_each(found, results)
         write_text(document, f"{before}{BEGIN}\n{lines}\n{END}{after}")
     return results / "README.md"
-
-
-def hero(page: Page) -> list[Figure]:
-    """The first figure of a page that opens with one, as a study of ours does."""
-    return list(page.sections[0].figures.values())[:1]
 
 
 def outcomes(name: str, results: Path) -> dict[str, Outcome]:
@@ -160,7 +155,8 @@ def one_line_each(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> 
             ours.append(
                 row(f"`{name}`, ours", "" if theirs else study.here, "", *counted_by_verdict(own))
             )
-        sentences.append(f"- **{study.title}.** {standing(study, claims)}\n")
+        title = study.title if study.title.endswith("?") else f"{study.title}."
+        sentences.append(f"- **{title}** {' '.join(standing(study, claims))}\n")
         kept = read_json(results / name / CRITERIA)
         replaced += len(kept["replaced"])
         negative += _negative(kept["replaced"])

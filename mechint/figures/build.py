@@ -19,6 +19,8 @@ LONGEST = 60
 """Characters that the names below a plot may have together before its bars lie down."""
 NEGLIGIBLE = 0.01
 """Share of a total below which values are stated in a sentence and not drawn."""
+FEW_EDGES = 16
+"""Edges of a flow whose effect is written on them."""
 FLAT = 0.05
 """Share of a color scale that a panel has to span to be drawn as colors."""
 
@@ -554,41 +556,85 @@ def graph(
     kinds: Sequence[str] | None = None,
     faint: Sequence[tuple[str, str]] = (),
     unit: str = "effect",
+    ports: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
     """A flow from node to node, without axes.
 
     Args:
-        nodes: name → (x, y), y upwards.
-        edges: (from, to, effect); the width of an edge is its effect beside the largest.
+        nodes: name → (x, y), x along the flow, y upwards.
+        edges: (from, to, effect); the width of an edge is its effect beside the largest, which is
+            written on it where there are few.
         kinds: class of each edge, shown by color and legend.
         faint: edges drawn gray behind the others, such as those outside a circuit.
+        ports: name → (x, y) of other ends of edges: the name of their node and a last word, which
+            marks them.
 
-    >>> made = graph({"a": (0, 0), "b": (0, 1)}, [("a", "b", 2.0)], title="T", caption="C")
+    >>> made = graph({"a": (0, 0), "b": (1, 0)}, [("a", "b", 2.0)], title="T", caption="C")
     >>> made.plots[0].layers[0].width
     [6.0]
     """
+    places = {**nodes, **(ports or {})}
 
-    def ends(pairs: Sequence[tuple[str, str]]) -> tuple[list[Any], list[Any]]:
-        return tuple([[nodes[a][i], nodes[b][i]] for a, b in pairs] for i in (0, 1))  # type: ignore[return-value]
+    def curves(pairs: Sequence[tuple[str, str]]) -> list[list[list[Any]]]:
+        """x and y of each edge, which bends around what stands in its way."""
+        ends = [(places[a], places[b]) for a, b in pairs]
+        drawn = [_bent(*one, any(_between(at, *one) for at in nodes.values())) for one in ends]
+        return [[one[i] for one in drawn] for i in (0, 1)]
 
     largest = max((abs(effect) for _, _, effect in edges), default=0.0) or 1.0
     layers = []
     if faint:
-        x, y = ends(faint)
+        x, y = curves(faint)
         layers.append(Layer("edges", x, y, color=NULL, width=[0.6] * len(x), legend=False))
     groups = list(kinds) if kinds is not None else [""] * len(edges)
     names = list(dict.fromkeys(groups))
     for color, name in zip(palette(len(names)), names, strict=True):
         own = [edge for edge, group in zip(edges, groups, strict=True) if group == name]
-        x, y = ends([(a, b) for a, b, _ in own])
+        x, y = curves([(a, b) for a, b, _ in own])
         width = [round(1 + 5 * abs(effect) / largest, 2) for _, _, effect in own]
         text = [f"{a} → {b}: {effect:.3g} {unit}" for a, b, effect in own]
         layers.append(Layer("edges", x, y, name, color, width=width, text=text))
+        if len(edges) <= FEW_EDGES:
+            at = [[line[len(line) // 2] for line in lines] for lines in (x, y)]
+            said = [f"{effect:.2g}" for *_, effect in own]
+            layers.append(_labels(at, said))
+    heights = [y for _, y in nodes.values()]
     x, y = zip(*nodes.values(), strict=True)
     node = Layer("points", numbers(x), numbers(y), color=COLORS[-1], text=list(nodes), labels=True)
-    panel = Plot(Axis(""), Axis(""), [*layers, dataclasses.replace(node, legend=False)], bare=True)
-    rows = len({at for _, at in nodes.values()})
-    return _made("graph", title, caption, [panel], size=max(300, 90 + 75 * rows))
+    layers.append(dataclasses.replace(node, legend=False))
+    if ports:
+        ends = [(name, name.rpartition(" ")[0]) for name in ports]
+        x, y = ([[places[a][i], places[b][i]] for a, b in ends] for i in (0, 1))
+        stubs = Layer("edges", x, y, color=COLORS[-1], width=[1.5] * len(x), legend=False)
+        layers.insert(0, stubs)
+        at = [numbers(one) for one in zip(*ports.values(), strict=True)]
+        layers.append(_labels(at, [name.rpartition(" ")[2] for name in ports]))
+    rows = 1 + max(heights) - min(heights)
+    panel = Plot(Axis(""), Axis(""), layers, bare=True)
+    return _made("graph", title, caption, [panel], size=round(min(900, 130 + 75 * rows)))
+
+
+def _labels(at: Sequence[Sequence[Any]], text: Sequence[str]) -> Layer:
+    """Texts at places, without marks."""
+    return Layer("points", *at, color="#00000000", text=text, labels=True, legend=False)
+
+
+def _between(at: tuple[float, float], a: tuple[float, float], b: tuple[float, float]) -> bool:
+    """Return whether a node lies on the straight edge from `a` to `b`."""
+    if not min(a[0], b[0]) + 0.5 < at[0] < max(a[0], b[0]) - 0.1:
+        return False
+    share = (at[0] - a[0]) / (b[0] - a[0])
+    return abs(a[1] + share * (b[1] - a[1]) - at[1]) < 0.35
+
+
+def _bent(
+    a: tuple[float, float], b: tuple[float, float], around: bool, points: int = 17
+) -> list[list[Any]]:
+    """A curve from `a` to `b` that leaves and arrives along x, and swings out where `around`."""
+    share = np.linspace(0, 1, points)
+    smooth = share**2 * (3 - 2 * share)
+    out = (1.1 if b[1] >= a[1] else -1.1) * around * 4 * smooth * (1 - smooth)
+    return [numbers(a[0] + share * (b[0] - a[0])), numbers(a[1] + smooth * (b[1] - a[1]) + out)]
 
 
 # --- shared ---------------------------------------------------------------------------------------

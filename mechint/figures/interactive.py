@@ -104,8 +104,7 @@ def _trace(layer: Layer, plot: Plot, first: bool) -> list[dict[str, Any]]:
     mode = "markers+text" if layer.labels else "markers"
     points = {**common, "type": "scatter", "mode": mode, "marker": marker}
     if layer.text is not None:
-        place = "middle right" if plot.bare else "top center"
-        points |= {"text": [_plain(text) for text in layer.text], "textposition": place}
+        points |= {"text": [_plain(text) for text in layer.text], "textposition": "top center"}
         points |= {"textfont": {"size": 10}}
         return [points]
     return [points | names]
@@ -137,7 +136,7 @@ def _edges(layer: Layer, common: Mapping[str, Any]) -> list[dict[str, Any]]:
         for place, (x, y, w) in enumerate(zip(layer.x, layer.y, widths, strict=True))
     ]
     if layer.text is not None:
-        middle = {"x": [sum(x) / 2 for x in layer.x], "y": [sum(y) / 2 for y in layer.y]}
+        middle = {"x": [x[len(x) // 2] for x in layer.x], "y": [y[len(y) // 2] for y in layer.y]}
         text = {"text": [_plain(one) for one in layer.text], "hoverinfo": "text"}
         hidden = {"marker": {"size": 12, "opacity": 0}, "showlegend": False}
         traces.append({"type": "scatter", "mode": "markers", **middle, **text, **hidden})

@@ -41,7 +41,7 @@ class Layer:
     """Marks of one series.
 
     kind: "curve", "points", "bars" (`lying`: from left to right), "matrix" or "edges". x, y: places
-    (n,); of "edges" pairs (n, 2). color: of all marks or of each. low, high: (n,) ends of a band
+    (n,); of "edges" lines (n, points). color: of all marks or each. low, high: (n,) ends of a band
     around a curve; values: (n,) numbers shown by `scale`; text: (n,) names of the points, shown on
     hover, and beside them with `labels`; width: of the line or of each edge; z: (rows, columns) of
     a matrix; cells: text in them.

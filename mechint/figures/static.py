@@ -224,9 +224,10 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
     for name, axis in (("x", plot.x), ("y", plot.y)):
         _set_axis(axes, name, axis, matrix)
     if plot.equal:
-        axes.set_aspect("equal", adjustable="box" if matrix else "datalim")
+        axes.set_aspect("equal", adjustable="box")
     if stacked:
-        axes.set_title(plot.y.title, loc="left", color=QUIET, pad=4)
+        letters = int(12 * axes.figure.get_figwidth())  # pyright: ignore[reportAttributeAccessIssue]
+        axes.set_title(textwrap.fill(plot.y.title, letters), loc="left", color=QUIET, pad=4)
         axes.set_ylabel("")
         axes.locator_params(axis="y", nbins=4) if not plot.y.log else None
     elif several and plot.title:
@@ -285,8 +286,8 @@ def _draw_layer(axes: Axes, layer: Layer, place: int, groups: int) -> None:
     elif layer.kind == "matrix":
         _draw_matrix(axes, layer)
     elif layer.kind == "edges":
-        for (x0, x1), (y0, y1), width in zip(layer.x, layer.y, layer.width, strict=True):  # type: ignore[arg-type]
-            axes.plot([x0, x1], [y0, y1], color=color, linewidth=0.75 * width, zorder=1)
+        for xs, ys, width in zip(layer.x, layer.y, layer.width, strict=True):  # type: ignore[arg-type]
+            axes.plot(xs, ys, color=color, linewidth=0.75 * width, zorder=1)
 
 
 def _draw_points(axes: Axes, layer: Layer, x: np.ndarray, y: np.ndarray) -> None:
@@ -301,13 +302,9 @@ def _draw_points(axes: Axes, layer: Layer, x: np.ndarray, y: np.ndarray) -> None
     axes.scatter(x, y, **style)
     if layer.labels and layer.text is not None:
         step = -(-len(layer.text) // 45)
-        # names of a flow's nodes stand beside its edges, others above their points
-        off, sides = (
-            ((0, 4), ("center", "baseline")) if axes.axison else ((6, 0), ("left", "center"))
-        )
-        style = {"textcoords": "offset points", "ha": sides[0], "va": sides[1], "fontsize": 7.5}
+        style = {"textcoords": "offset points", "ha": "center", "fontsize": 7.5}
         for at, on, text in list(zip(x, y, layer.text, strict=True))[::step]:
-            axes.annotate(text, (at, on), off, **style)
+            axes.annotate(text, (at, on), (0, 4), **style)
 
 
 def _draw_bars(

@@ -33,6 +33,7 @@ HEADINGS = {
     "report": "Reports",
     "example": "Examples",
     "study": "Papers, run again",
+    "study of ours": "Questions of our own",
     "task": "Tasks",
     "probe": "Probes",
     "table": "Tables of models",

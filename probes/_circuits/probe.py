@@ -203,7 +203,8 @@ class Circuits(Probe):
         report.table("edges", views.edges_table(graph, kept, effects, found.drops, names))
         report.array("effects", effects)
         report.array("circuit", kept.astype(float))
-        title = f"Circuit of {counted(int(kept.sum()), 'edge')}"
+        share = f"{int(kept.sum())} of {counted(len(kept), 'edge')}"
+        title = f"{share} keep {found.faithfulness:.0%} of the score"
         report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
         report.figure("curve", views.curve_figure(curve, int(kept.sum())))
         report.hero("circuit")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,8 @@ from mechint.probe.results import Table
 from mechint.probes._circuits.graph import Edge, Graph
 from mechint.probes._circuits.search import Curve
 
-if TYPE_CHECKING:
-    pass
-
-
+PORTS = {"q": 0.3, "k": 0.0, "v": -0.3}
+"""Input of a head → its height beside the head's own."""
 SHOWN, OTHERS = 60, 60
 """Edges of the circuit and outside of it that are drawn, those of the largest effects first."""
 
@@ -46,15 +44,22 @@ def edges_table(
 def graph_figure(
     graph: Graph, kept: np.ndarray, effects: np.ndarray, names: Sequence[str], title: str
 ) -> figures.Figure:
-    """The circuit as a flow: embeddings at the bottom, the logits on top; an edge is as wide as its
-    effect is large, and has the color of the input that it leads to.
+    """The circuit as a flow from the embeddings on the left to the logits on the right; an edge is
+    as wide as its effect is large, has the color of the input that it leads to, and ends at the
+    query, key or value of a head.
     """
     order = np.argsort(-np.abs(effects), kind="stable")
     members = [i for i in order.tolist() if kept[i]][:SHOWN]
     places = _places([graph.edges[i] for i in members], names)
+    ports = {
+        str(edge.receiver).replace(".", " "): edge.receiver
+        for edge in (graph.edges[i] for i in members)
+        if edge.receiver.kind in PORTS
+    }
 
     def ends(i: int) -> tuple[str, str]:
-        return _sender(graph.edges[i], names), graph.edges[i].receiver.component
+        receiver = graph.edges[i].receiver
+        return _sender(graph.edges[i], names), str(receiver).replace(".", " ")
 
     others = [ends(i) for i in order.tolist() if not kept[i]][:OTHERS]
     return figures.graph(
@@ -62,10 +67,16 @@ def graph_figure(
         [(*ends(i), float(effects[i])) for i in members],
         title=title,
         kinds=[f"into {graph.edges[i].receiver.kind}" for i in members],
-        faint=[pair for pair in others if places.keys() >= set(pair)],
+        faint=[pair for pair in others if {*places, *ports} >= set(pair)],
         unit="of the model's score",
+        ports={
+            name: (places[one.component][0] - 0.2, places[one.component][1] + PORTS[one.kind])
+            for name, one in ports.items()
+        },
         caption="Edges of the circuit, from what writes to the residual stream to the input that "
-        "reads it, as wide as their effect; gray: edges outside the circuit.",
+        "reads it: query (q), key (k) or value (v) of a head. As wide as their effect, which is "
+        "the share of the score that the model loses without them; gray: edges outside the "
+        "circuit.",
     )
 
 
@@ -77,18 +88,18 @@ def _sender(edge: Edge, names: Sequence[str]) -> str:
 
 
 def _places(edges: Sequence[Edge], names: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Node → where it stands; those of one row side by side, in order."""
+    """Node → where it stands; those of one depth above each other, the first on top."""
     nodes: dict[str, tuple[float, int]] = {}
     for edge in edges:
         for node in (edge.sender, edge.receiver):
             embeds = node.depth < 0
             order = (edge.group or 0) if embeds else (node.head or 0)
-            nodes[_sender(edge, names) if embeds else node.component] = (node.depth / 2, order)
+            nodes[_sender(edge, names) if embeds else node.component] = (node.depth, order)
     places: dict[str, tuple[float, float]] = {}
-    for y in sorted({depth for depth, _ in nodes.values()}):
-        row = sorted((order, name) for name, (depth, order) in nodes.items() if depth == y)
-        for i, (_, name) in enumerate(row):
-            places[name] = (i - (len(row) - 1) / 2, y)
+    for x, depth in enumerate(sorted({depth for depth, _ in nodes.values()})):
+        column = sorted((order, name) for name, (at, order) in nodes.items() if at == depth)
+        for i, (_, name) in enumerate(column):
+            places[name] = (float(x), (len(column) - 1) / 2 - i)
     return places or {"(no edge)": (0.0, 0.0)}
 
 

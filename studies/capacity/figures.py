@@ -75,10 +75,11 @@ def accuracies(rows: Rows, name: str = "accuracy") -> Figure:
             float(np.mean(of.column(name))) for of in by_width.values()
         ]
     what = {"accuracy": "held-out accuracy (0–1)", "r2": "R² of the order (at most 1)"}[name]
+    said = {"accuracy": "Accuracy on an injected comparison", "r2": "Order held by a model"}[name]
     return figures.lines(
         widths,
         series,
-        title="Language models with an injected comparison",
+        title=f"{said}, by width",
         x_title="width",
         y_title=what,
         x_log=True,
