@@ -24,9 +24,11 @@ from mechint.account import (
     verdict_of,
 )
 from mechint.account.terminal import (
+    MAX_LAYERS,
     account_text,
     comparison_text,
     full_text,
+    head_lines,
     quality_text,
     sparkline,
 )
@@ -140,6 +142,32 @@ def test_a_summary_is_a_strip_and_a_small_table() -> None:
     )
     text = account_text(account(fourier=made)).plain
     assert sparkline([0.0, 1.0, 0.5]) in text and "60%" in text
+
+
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(60, 160), st.integers(0, 99))
+def test_numbers_of_heads_are_a_table(n_layers: int, n_heads: int, width: int, seed: int) -> None:
+    """Within any width; in full every number, otherwise the largest, whatever its sign."""
+    values = np.random.default_rng(seed).normal(size=(n_layers, n_heads))
+    values[0, 0] = np.nan
+    largest = "·" if values.size == 1 else f"{values.flat[np.nanargmax(np.abs(values))]:.2f}"
+    full = "\n".join(head_lines(values, "moved", width))
+    some = "\n".join(head_lines(values, "moved", width, MAX_LAYERS))
+    assert largest in some and "·" in full
+    assert all(f"{value:.2f}" in full.split() for value in values[~np.isnan(values)])
+    assert all(len(line) <= width for line in (full + "\n" + some).splitlines())
+    assert sum(line.split()[0][0] == "L" for line in some.splitlines()[1:]) <= MAX_LAYERS + 1
+
+
+def test_heads_of_a_probe_are_below_the_verdict() -> None:
+    made = result(
+        "heads",
+        YES,
+        lead="It.",
+        rank=80,
+        arrays={"by_head": np.array([[0.1, 0.2], [0.75, np.nan]])},
+    )
+    lines = account_text(account(heads=made)).plain.splitlines()
+    assert any(line.split() == ["L1", "0.75", "·"] for line in lines)
 
 
 def test_a_comparison_says_both_verdicts_first() -> None:

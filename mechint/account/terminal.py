@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from jaxtyping import Float
 from rich.text import Text
 
 from mechint.errors import one_line, percent
@@ -24,7 +26,8 @@ MIN_WIDTH, MAX_WIDTH = 60, 160
 MAX_LINES = 30
 NAME_WIDTH = 13
 """Columns for the mark and the name of a probe."""
-MAX_LOOKED_FOR, MAX_QUALITY, MAX_SUMMARY = 4, 3, 4
+MAX_UNCLEAR, MAX_QUALITY, MAX_SUMMARY = 4, 3, 4
+MAX_LAYERS, MAX_LABEL = 6, 12
 BLOCKS = "▁▂▃▄▅▆▇█"
 STYLES = {"yes": "green", "no": "dim", "unclear": "dim"}
 
@@ -65,10 +68,10 @@ def account_text(account: Account, width: int = 100) -> Text:
     """The account of one model as styled text of at most `width` columns."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     out = Text()
-    tries = ((6, True), (5, True), (4, True), (6, False), (5, False), (4, False), (3, False))
+    tries = ((6, 4, True), (5, 4, True), (4, 4, True), (4, 2, True), (6, 4, False), (5, 4, False))
     lines: list[tuple[str, str]] = []
-    for most, summary in tries:
-        lines = list(_account_lines(account, width, most, summary))
+    for most, looked_for, summary in (*tries, (4, 4, False), (3, 4, False)):
+        lines = list(_account_lines(account, width, most, looked_for, summary))
         if len(lines) <= MAX_LINES:
             break
     for line, style in lines:
@@ -79,10 +82,10 @@ def account_text(account: Account, width: int = 100) -> Text:
 
 
 def _account_lines(
-    account: Account, width: int, most: int, summary: bool
+    account: Account, width: int, most: int, most_looked: int, summary: bool
 ) -> Iterator[tuple[str, str]]:
-    """Lines and their styles, with at most so many findings as evidence, and the summary of the
-    first result that has one where `summary`.
+    """Lines and their styles, with at most so many findings as evidence, and of what was looked
+    for, and the summary of the first result that has one where `summary`.
     """
     for warning in account.warnings:
         yield from wrap_line(f"warning: {warning}", width, "bold yellow")
@@ -112,14 +115,14 @@ def _account_lines(
         for line, style in finding_lines(name, finding, width):
             yield line, style if place < bearing or not bearing else "dim"
     looked = account.looked_for
-    for name, finding in looked[:MAX_LOOKED_FOR]:
+    for name, finding in looked[:most_looked]:
         yield from finding_lines(name, finding, width)
     unclear = account.unclear
-    for name, finding in unclear[: MAX_LOOKED_FOR if not evidence else 2]:
+    for name, finding in unclear[: MAX_UNCLEAR if not evidence else 2]:
         yield from finding_lines(name, finding, width)
     hidden = max(len(account.findings("yes")) - len(evidence), 0)
-    hidden += max(len(looked) - MAX_LOOKED_FOR, 0)
-    hidden += max(len(unclear) - (MAX_LOOKED_FOR if not evidence else 2), 0)
+    hidden += max(len(looked) - most_looked, 0)
+    hidden += max(len(unclear) - (MAX_UNCLEAR if not evidence else 2), 0)
     asked = "; ".join(f"{', '.join(what)} ({why})" for why, what in account.not_asked.items())
     if asked:
         yield from wrap_line(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))
@@ -133,7 +136,9 @@ def _account_lines(
 
 
 def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:
-    """The array "strip" of a result as a row of blocks, and its table "summary", a line a row."""
+    """The array "strip" of a result as a row of blocks, its table "summary", a line a row, and its
+    array "by_head" as a table of layers and heads.
+    """
     strip = result.arrays.get("strip")
     if strip is not None and 1 < len(strip) <= width - 4:
         label = result.units.get("strip", "")
@@ -146,6 +151,56 @@ def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:
     table = result.tables.get("summary")
     if table is not None:
         yield from _table_lines(table, width)
+    by_head = result.arrays.get("by_head")
+    if by_head is not None:
+        yield from head_lines(by_head, result.units.get("by_head", ""), width, MAX_LAYERS)
+
+
+def head_lines(
+    values: Float[np.ndarray, "layer head"], label: str, width: int, most: int | None = None
+) -> Iterator[str]:
+    """Numbers of heads, a line a layer; "·" of a head that was not measured.
+
+    most: layers at most, those of the largest numbers; heads that do not fit are then left out
+    likewise, and go below otherwise.
+
+    >>> print(*head_lines(np.array([[0.5, 0.25], [np.nan, -1]]), "moved", 60), sep="\\n")
+      moved     H0     H1
+      L0      0.50   0.25
+      L1         ·  -1.00
+    """
+    size = np.abs(np.nan_to_num(values))
+    wide = 7 if size.max(initial=0) < 100 else 10
+    first = len(f"L{len(values) - 1}")
+    first = max(first, len(label)) if len(label) <= MAX_LABEL else first
+    fit = max(1, (width - first - 2) // wide)
+    layers, heads = (range(n) for n in values.shape)
+    if most is not None:
+        layers, heads = (
+            sorted(sorted(every, key=lambda i: -size.max(axis, initial=0)[i])[:n])
+            for every, axis, n in ((layers, 1, most), (heads, 0, fit))
+        )
+    if len(label) > first:
+        yield f"  {label}"
+        label = ""
+    for start in range(0, len(heads), fit):
+        block = heads[start : start + fit]
+        yield f"  {label:<{first}}" + "".join(f"H{head}".rjust(wide) for head in block)
+        for layer in layers:
+            cells = [_number(values[layer, head], wide) for head in block]
+            yield f"  {f'L{layer}':<{first}}" + "".join(cells)
+    left = [
+        f"{len(some)} of {n} {name}"
+        for some, n, name in zip((layers, heads), values.shape, ("layers", "heads"), strict=True)
+        if len(some) < n
+    ]
+    if left:
+        yield f"  largest {', '.join(left)}; --full has all"
+
+
+def _number(value: float, wide: int) -> str:
+    text = "·" if np.isnan(value) else f"{value:.2f}" if wide == 7 else f"{value:.3g}"
+    return text.rjust(wide)
 
 
 def _table_lines(table: Table, width: int) -> Iterator[str]:
@@ -287,6 +342,9 @@ def full_text(results: Mapping[str, ProbeResult], width: int = 100) -> Text:
                 out.append(line.rstrip() + "\n", style)
             for label, value in finding.details.items():
                 out.append(f"{'':15}{label}: {_cell(value)}\n", "dim")
+        if (by_head := result.arrays.get("by_head")) is not None:
+            label = result.units.get("by_head", "")
+            out.append("".join(f"{line}\n" for line in head_lines(by_head, label, width)))
         for metric, value in result.metrics.items():
             null = result.null.get(metric)
             unit = f" {result.units[metric]}" if metric in result.units else ""

@@ -12,7 +12,8 @@ of these cannot be told, it is "unclear" and says why: the rule is `mechint.deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,24 @@ class Report:
         self.arrays[name] = array
         if unit:
             self.units[name] = unit
+
+    def by_head(self, values: Iterable[tuple[str, float]], label: str) -> None:
+        """Record a number per head as the array "by_head" (layer, head), which the terminal draws.
+
+        values: (component, number), of which those are taken whose name begins like "L0H1"; of
+        several of one head the one farthest from 0. label: what the number is, with its unit.
+        """
+        found = dict[tuple[int, int], float]()
+        for name, value in values:
+            if place := re.match(r"L(\d+)H(\d+)\b", name):
+                layer, head = int(place[1]), int(place[2])
+                found[layer, head] = max(found.get((layer, head), 0.0), float(value), key=abs)
+        if found:
+            shape = tuple(1 + max(one[axis] for one in found) for axis in (0, 1))
+            matrix = np.full(shape, np.nan)
+            for head, value in found.items():
+                matrix[head] = value
+            self.array("by_head", matrix, label)
 
     def figure(self, name: str, figure: Figure) -> None:
         """Record a figure."""

@@ -136,6 +136,8 @@ class Ablation(Probe):
             report.array("neuron_importance", importance.cpu().numpy())
         outputs = [output.name for output in subject.task.outputs]
         report.table("effects", effects_table(ablated, outputs, base, effect, test.p_values))
+        gained = effect[..., LOSS].mean(-1).tolist()
+        report.by_head(zip(map(str, ablated), gained, strict=True), "loss without it, nats more")
         report.array("loss_change", effect[..., LOSS].numpy())
         report.array("accuracy_change", effect[..., ACCURACY].numpy())
         for name, figure in effects_figures(ablated, outputs, effect, self.mode).items():

@@ -154,6 +154,9 @@ class Attention(Probe):
                 "Kinds of heads could not be told.", "the examples hold too few keys of any kind"
             )
         report.table("heads", heads_table(patterns, report.metrics))
+        kinds = [name for name in ("induction.score", *RANKED) if name in report.metrics]
+        if kinds:
+            report.by_head(report.metrics[kinds[0]].items(), f"{kinds[0]}, mean attention")
         report.array("pattern", patterns.mean.astype(np.float32))
         drawn = pattern_figures(subject, patterns, operands, self.example, rows, report.metrics)
         for name, figure in drawn.items():

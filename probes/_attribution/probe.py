@@ -169,6 +169,7 @@ class Attribution(Probe):
             "gradient, and exactly."
         )
         report.table("components", columns, caption, dict.fromkeys(shown, UNIT))
+        report.by_head(zip(names, columns["exact"], strict=True), f"the score loses, {UNIT}")
         report.figure(
             "components",
             figures.bars(

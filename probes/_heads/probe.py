@@ -296,7 +296,7 @@ class Heads(Probe):
         matrix = np.full((runs.n_layers, runs.n_heads), np.nan)
         for head, values in exact.items():
             matrix[head] = values.mean()
-        report.array("moved", matrix, unit="share of the logit difference")
+        report.array("by_head", matrix, unit="moved, share of the logit difference")
         report.table("heads", _table(reported))
         untested = matrix.size - len(exact)
         shown = figures.heatmap(

@@ -147,6 +147,7 @@ class Patching(Probe):
         counts = effects.there.sum(-1) if from_answer else None
         table = components_table(components, recovered, flips, wrong, counts)
         report.table("components", table)
+        report.by_head(zip(names, recovered, strict=True), f"recovered, {share}")
         for name, array in (("recovered", recovered), ("flips", flips)):
             report.array(name, array)
         tokens = None if from_answer else position_names(subject)

@@ -106,6 +106,8 @@ class Weights(Probe):
         sizes = {"draws": self.draws, "tokens": self.tokens}
         table |= add_copying(report, heads, **sizes, seed=seed)
         report.table("heads", table | circuit_sizes(heads), "one row per head")
+        if "copying" in table:
+            report.by_head(zip(heads.names, table["copying"], strict=True), "copying score")
         composed = composition.compose(heads, self.draws, seed)
         if composed is not None:
             self._composition(report, heads, composed)

@@ -40,7 +40,7 @@ def test_a_planted_head_is_named_with_what_it_does() -> None:
 def test_heads_that_were_not_patched_are_untested() -> None:
     plant = library.prompted_induction(0.0, 3)
     result = probes.run("heads", plant.subject, best=2, null_samples=999)
-    moved = result.arrays["moved"]
+    moved = result.arrays["by_head"]
     assert np.isfinite(moved).sum() == 2
     assert "untested" in result.figures["heads"].caption
     assert result.findings[0].caveat == "of those tested"
