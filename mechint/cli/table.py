@@ -224,7 +224,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     )
 
     settings = settings_of(rows)
-    columns = ["name", "status", *settings[:MAX_SETTINGS], "test.accuracy"]
+    columns = ["name", "status", *settings[:MAX_SETTINGS], "test.accuracy", "accuracy"]
     for name in probes:
         columns += [
             f"{name}.verdict",

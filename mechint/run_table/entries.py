@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 CONFIG, METRICS, LAST, KEPT = "config.json", "metrics.jsonl", "ckpt.pt", "checkpoints"
+MAX_DIGITS = 12
+"""Digits of a step in the name of a file."""
 LOSS = "train.loss_function"
 """The setting ``train.loss``: train.loss is a metric of the table."""
 
@@ -26,7 +28,7 @@ LOSS = "train.loss_function"
 @dataclass(frozen=True)
 class Entry:
     """One model: a checkpoint file, a run directory (its last weights), a run at one step, or a
-    subject.
+    subject. Of a file that is no run's, the step is what its name says.
 
     opening: further arguments with which `load_checkpoint` opens it; source: in place of that, the
     subject itself, or a function that opens the file at `path`.
@@ -103,7 +105,12 @@ class Entry:
         """
         row: dict[str, Any] = {"name": self.name, "path": str(self.path)}
         if not self.is_run:
-            return row
+            # the checkpoints of one's own loop are one run, as its directory would be
+            return (
+                row
+                if self.step is None
+                else row | {"path": str(self.path.parent), "step": self.step}
+            )
         config = _stated(self.path / CONFIG)
         step = self._weights_step() if self.step is None else self.step
         evaluations = self._evaluations()
@@ -249,6 +256,25 @@ def natural(text: str) -> list[Any]:
         (0, int(part), "") if part.isdecimal() else (1, 0, part)
         for part in re.split(r"(\d+)", text)
     ]
+
+
+def with_steps(entries: Sequence[Entry]) -> list[Entry] | None:
+    """Files of one's own training loop with the step as the last number of their names, in its
+    order; None where a name has none, or two in one folder have the same.
+
+    >>> files = [Entry(Path(f"own/step{step}.pt"), f"step{step}.pt") for step in (1000, 300)]
+    >>> [one.step for one in with_steps(files)]
+    [300, 1000]
+    """
+    found = list[Entry]()
+    for one in entries:
+        numbers = re.findall(r"\d+", Path(one.name).stem)
+        if one.is_run or not numbers or len(numbers[-1]) > MAX_DIGITS:
+            return None
+        found.append(dataclasses.replace(one, step=int(numbers[-1])))
+    found.sort(key=lambda one: (str(one.path.parent), one.step or 0))
+    distinct = len({(one.path.parent, one.step) for one in found}) == len(found)
+    return found if distinct and len(found) > 1 else None
 
 
 def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from mechint.run_table.entries import Entry
 from mechint.system.parallel import run_jobs
 
 if TYPE_CHECKING:
-    from mechint.subject import Which
+    from mechint.subject import Subject, Which
 
 MAX_ITEMS = 12
 """Members of a metric that is a mapping, up to which each becomes a column of its own."""
@@ -122,8 +123,25 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
     if place != cache.place_of(entry, measurement.key):
         return {f"{name}.error": CHANGING}
     columns = columns_of(name, result)
+    if not entry.is_run:  # whose evaluations nobody kept
+        columns |= quality_columns(subject)
     cache.keep(place, entry, measurement, columns, result.figures if measurement.figures else None)
     return columns
+
+
+def quality_columns(subject: Subject) -> dict[str, float]:
+    """Accuracy and loss as columns, means over the outputs: of all answers, and of the held-out
+    ones as "test.accuracy" where the split is known; {} where nothing is classified.
+    """
+    from mechint.checkpoints import performance
+
+    measured = performance.measure(subject, subject.split)
+    if measured is None or not measured.accuracy:
+        return {}
+    parts = {"accuracy": measured.accuracy, "loss": measured.loss}
+    if measured.held_out:
+        parts["test.accuracy"] = measured.held_out
+    return {name: math.fsum(part.values()) / len(part) for name, part in parts.items()}
 
 
 def columns_of(name: str, result: ProbeResult) -> dict[str, Any]:

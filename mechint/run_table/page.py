@@ -226,7 +226,7 @@ def _models(rows: Sequence[Row], probes: Sequence[str]) -> Section:
     settings = settings_of(rows)
     first = ["name", "status", *(["step"] if "step" in settings else [])]
     found = [name for probe in probes for name in (f"{probe}.verdict", *text_columns(rows, probe))]
-    wanted = [*first, "test.accuracy", "test.loss", *found, *settings[:MAX_SETTINGS]]
+    wanted = [*first, "test.accuracy", "test.loss", "accuracy", *found, *settings[:MAX_SETTINGS]]
     shown = [name for name in dict.fromkeys(wanted) if any(name in row for row in rows)]
     columns = {name: [row.get(name) for row in rows] for name in shown}
     tables = {"models": Table(columns, "one row per model")}

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any
 from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError, counted
 from mechint.models import find_device
 from mechint.run_table import cache
-from mechint.run_table.entries import Entry, find_entries, is_setting, with_distinct_names
+from mechint.run_table.entries import (
+    Entry,
+    find_entries,
+    is_setting,
+    with_distinct_names,
+    with_steps,
+)
 from mechint.run_table.measuring import CHANGING, Measurement, measure_all
 from mechint.system.files import write_text
 from mechint.system.progress import Count
@@ -110,18 +116,22 @@ class Runs:
 
     def over_steps(self) -> Runs:
         """One row per kept checkpoint of every run, in place of one per run; training metrics stand
-        in the rows at whose step the run was evaluated.
+        in the rows at whose step the run was evaluated. Files of one's own training loop have the
+        last number of their names as step: step300.pt, step1000.pt.
 
         Raises:
             CheckpointError: no run here keeps checkpoints.
         """
-        entries = tuple(step for entry in self.entries for step in entry.steps())
+        entries = [step for entry in self.entries for step in entry.steps()]
         if all(entry.step is None for entry in entries):
-            raise CheckpointError(
-                f"{self.entries[0].path}: keeps no checkpoints to look at over steps; "
-                "train with --set checkpoints=log"
-            )
-        return replace(self, entries=entries)
+            numbered = with_steps(entries)
+            if numbered is None:
+                raise CheckpointError(
+                    f"{self.entries[0].path}: keeps no checkpoints to look at over steps; train "
+                    "with --set checkpoints=log, or give files with the step in their names"
+                )
+            entries = numbered
+        return replace(self, entries=tuple(entries))
 
     def with_figures(self) -> Runs:
         """The table that keeps the probes' figures beside the runs too, for `figures_of`."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import tasks
 from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError
 from mechint.run_table import Measurement, Runs
 from mechint.run_table.entries import Entry
+from mechint.run_table.page import over_steps
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
 STEPS = {"steps": 6, "evaluate_every": 3, "checkpoints": "linear", "n_checkpoints": 3}
@@ -150,6 +152,26 @@ def test_subjects_and_files_opened_by_a_function_are_rows(folder: Path) -> None:
         columns = {name: value for name, value in row.items() if name.startswith("embedding.")}
         assert columns == {name: other[name] for name in columns} and len(columns) > 3
     assert mechint.runs(subjects["m0"]).rows()[0]["name"] == "model-0"
+
+
+def test_checkpoints_of_ones_own_loop_have_steps_and_accuracy(folder: Path, tmp_path: Path) -> None:
+    """Steps are in the names; the accuracy is counted here, where no evaluation was kept."""
+    kept = sorted(folder.glob("d16/*/ckpt.pt"))[:2]
+    files = [tmp_path / "step1000.pt", tmp_path / "step300.pt"]
+    for source, file in zip(kept, files, strict=True):
+        shutil.copy(source, file)
+    table = mechint.runs(files, opener=mechint.load).over_steps().probe("norms", null_models=19)
+    rows = table.rows()
+    assert [row["step"] for row in rows] == [300, 1000] and over_steps(rows)
+    for row, file in zip(rows, reversed(files), strict=True):
+        subject = mechint.load(file)
+        inputs = subject.task.inputs()
+        right = subject.model(inputs)[:, -1].argmax(-1) == inputs[:, :2].sum(-1) % 7
+        assert row["accuracy"] == pytest.approx(float(right.double().mean()))
+    same = tmp_path / "other-300.pt"
+    shutil.copy(kept[0], same)
+    with pytest.raises(CheckpointError, match="the step in their names"):
+        mechint.runs([*files, same], opener=mechint.load).over_steps()
 
 
 def test_rows_come_as_soon_as_they_are_measured(folder: Path) -> None:
