@@ -27,8 +27,6 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 
 Array = NDArray[np.float64]
-GATHERED = 1 << 20
-"""Elements of permuted matrices that are gathered at once."""
 Label = int | str
 """A frequency, 1 … n//2, of a cyclic group; the name of a representation elsewhere."""
 
@@ -105,21 +103,31 @@ class Harmonics:
         columns: Int[np.ndarray, "*sample n"] | None = None,
     ) -> Float[np.ndarray, "*sample h"]:
         """(..., h) Σ_{a,c} M[a, c] χ(a c⁻¹), M with rows and columns in these orders. Cost: n² of
-        each pair of orders.
+        each pair of orders, read in the order of memory.
         """
-        n, table = self.group.order, self.group.table
-        standing = np.arange(n)
+        standing = np.arange(self.group.order)
         rows, columns = np.broadcast_arrays(
             *(standing if order is None else order for order in (rows, columns))
         )
-        starts, flat = rows.reshape(-1, n) * n, columns.reshape(-1, n)
-        profiles = np.empty(starts.shape)  # D[d] = Σ_c M[d·c, c]
-        at_once = max(1, GATHERED // n**2)
-        for first in range(0, len(starts), at_once):
-            some = slice(first, first + at_once)
-            place = starts[some][:, table] + flat[some, None]  # (sample, d, c)
-            profiles[some] = matrix.take(place).sum(-1)
-        return (profiles @ self.characters.T).reshape(*rows.shape[:-1], -1)
+        kinds, first = self._kinds
+        flat = (order.reshape(-1, len(standing)) for order in (rows, columns))
+        sums = np.array(
+            [
+                np.bincount(kinds, matrix.take(row, 0).take(column, 1).ravel(), len(first))
+                for row, column in zip(*flat, strict=True)
+            ]
+        )
+        return (sums @ self.characters[:, first].T).reshape(*rows.shape[:-1], -1)
+
+    @cached_property
+    def _kinds(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " kind"]]:
+        """For every a and c the kind of a c⁻¹, elements of which have the same characters, and an
+        element of each kind.
+        """
+        _, first, kind = np.unique(
+            self.characters.round(9), axis=1, return_index=True, return_inverse=True
+        )
+        return kind.reshape(-1)[self.group.table[:, self.group.inverses]].ravel(), first
 
     def permuted_energies(
         self, gram: Float[np.ndarray, "n n"], order: Int[np.ndarray, "*sample n"]
