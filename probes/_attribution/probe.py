@@ -70,6 +70,8 @@ class Attribution(Probe):
     null_samples: int = setting(999, "draws of the signs", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
+        if not hasattr(subject.model, "cfg"):
+            return "the biases that a wrapped module adds to its stream are not known"
         return Readout.unmet(subject)
 
     @classmethod

@@ -28,8 +28,9 @@ class Readout:
         final = getattr(model, "ln_final", None)
         if getattr(final, "b", None) is not None:
             self.bias = final.b.detach().double() @ weight  # type: ignore[union-attr]
-        if getattr(model.unembed, "b_U", None) is not None:
-            self.bias = self.bias + model.unembed.b_U.detach().double()
+        bias = getattr(getattr(model, "unembed", model), "b_U", None)
+        if bias is not None:
+            self.bias = self.bias + bias.detach().double()
         scale = None if scale is None else scale.to(weight.device)
         self.matrix = fold(scale, centered, weight)  # (d_model, d_vocab_out)
 
@@ -40,12 +41,15 @@ class Readout:
     @classmethod
     def unmet(cls, subject: Subject) -> str | None:
         """The reason for which logits are not read off the last stream; None elsewhere."""
-        if not all(hasattr(subject.model, part) for part in ("cfg", "W_U", "unembed", "blocks")):
-            return "the model has no unembedding and blocks of TransformerLens's names"
-        if getattr(subject.model.cfg, "read_layers", None) is not None:
+        wrapped = not hasattr(subject.model, "cfg")
+        if getattr(subject.model, "W_U", None) is None or not hasattr(subject.model, "blocks"):
+            given = ": give weights of W_U and b_U to mechint.wrap" if wrapped else ""
+            return f"the model has no unembedding and blocks of TransformerLens's names{given}"
+        if getattr(getattr(subject.model, "cfg", None), "read_layers", None) is not None:
             return "its output groups leave after different layers, so no one stream answers"
         if cls.error(subject) > 1e-3:
-            return "its logits are not its final norm and W_U on the last residual stream"
+            norm = "W_U and b_U" if wrapped else "its final norm and W_U"
+            return f"its logits are not {norm} on the last residual stream"
         return None
 
     @classmethod

@@ -93,3 +93,27 @@ def test_a_norm_that_the_file_lacks_is_not_made_up(
         handle.remove()
     assert torch.allclose(logits_under(subject, [Zero("L1 MLP")]), expected, atol=1e-6)
     assert not torch.allclose(expected, subject.logits(), atol=1e-3)
+
+
+def test_the_lens_reads_the_stream_of_a_wrapped_encoder() -> None:
+    """Against the head of the module itself on what each layer gives; not through a final norm."""
+    weights: dict[str, Any] = {"W_U": lambda module: module.head.weight.T, "b_U": "head.bias"}
+    weights |= {"W_E": "embed.weight"}
+    data = [
+        {"prompt": [i % 7, j % 7, (i + j) % 7], "answer": j % 7} for i in range(7) for j in (1, 4)
+    ]
+    for final in (False, True):
+        module = made(before=False, final=final)
+        subject = mechint.load(
+            mechint.wrap(module, hooks_of()(2), weights=weights, n_ctx=3), data=data
+        )
+        if final:
+            assert "W_U and b_U" in str(mechint.probes.PROBES["lens"]().applicable(subject))
+            continue
+        found = mechint.probes.run("lens", subject).tables["lens"].columns
+        rows, answers = subject.data.tokens, torch.tensor([one["answer"] for one in data])
+        x = module.embed(rows) + module.pos
+        for place, layer in enumerate([None, *module.encoder.layers]):
+            x = x if layer is None else layer(x)
+            loss = nn.functional.cross_entropy(module.head(x[:, -1]), answers)
+            assert found["loss"][place] == pytest.approx(float(loss.detach()), rel=1e-4)
