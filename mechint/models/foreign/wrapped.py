@@ -72,8 +72,8 @@ def wrap(
         hooks: mechint's (TransformerLens's) hook name → the submodule whose output the activation
             is; "path:input" for its first argument. It runs once in a forward.
         weights: any of W_E (d_vocab, d_model), W_pos (n_ctx, d_model), W_U (d_model, d_vocab_out),
-            b_U (d_vocab_out) → where it is; all of W_Q, W_K, W_V (layer, head, d_model, d_head) and W_O (layer, head,
-            d_head, d_model) give it the capability HEAD_WEIGHTS.
+            b_U (d_vocab_out) → where it is; all of W_Q, W_K, W_V (layer, head, d_model, d_head)
+            and W_O (layer, head, d_head, d_model) give it the capability HEAD_WEIGHTS.
         call: function(module, tokens) -> logits, where ``module(tokens)`` is not enough.
         make: makes the module anew with initial weights; without it the model lacks the capability
             REINITIALIZE.
