@@ -77,12 +77,12 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         unknown = next(iter(program.ambiguous.values()), "")
         untested = found.standing in ("untested", "superfluous") and unknown
         return dataclasses.replace(found, reason=unknown) if untested else found
-    fits = {part.name: bench.fit(part) for part in explanation.parts if part.features is not None}
+    fits = {str(part): bench.fit(part) for part in explanation.parts if part.features is not None}
     spare = explanation.spare(0) if explanation.spare is not None else None
     others = spare.parts if spare is not None else ()
-    nulls = {part.name: bench.fit(part) for part in others if part.features is not None}
+    nulls = {str(part): bench.fit(part) for part in others if part.features is not None}
     reading = [part for part in explanation.parts if part.reads]
-    tests: list[Test] = [match(bench, fits[one.name], nulls.get(one.name)) for one in reading]
+    tests: list[Test] = [match(bench, fits[str(one)], nulls.get(str(one))) for one in reading]
     tests += refills(bench, explanation, fits, nulls)
     tests += interchanges(bench, explanation, fits, nulls)
     tests += finer(bench, explanation.parts)
@@ -90,8 +90,8 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         if part.features is None or part.reads:
             tests.append(resample(bench, part))
         if part.reads:
-            tests.append(necessity(bench, fits[part.name]))
-            tests += blocks(bench, explanation, fits[part.name], list(fits.values()))
+            tests.append(necessity(bench, fits[str(part)]))
+            tests += blocks(bench, explanation, fits[str(part)], list(fits.values()))
     if explanation.templates is not None:
         tests += terms(bench, explanation.templates, explanation.template_spare)
     tests += [route(bench, one) for one in explanation.routes]

@@ -23,7 +23,7 @@ class NoProgramError(MechintError):
 
 
 COMPLETED = 2
-"""How often an explanation is completed while it is incomplete, at most."""
+"""How often an explanation is completed while it does not stand, at most."""
 
 
 class Family(abc.ABC):
@@ -135,7 +135,7 @@ def explain(
         for proposed in proposals:
             found.append(audited(proposed))
             for _ in range(COMPLETED):
-                if found[-1].standing not in ("incomplete", "wrong"):
+                if found[-1].standing not in ("unclear", "incomplete", "wrong"):
                     break
                 completed, missing = made.complete(bench, found[-1])
                 if completed is None:

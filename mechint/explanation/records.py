@@ -54,6 +54,8 @@ class Test:
     contradicts: bool = False
     refutes: bool = False
     form: ClassVar[str]
+    __test__: ClassVar[bool] = False
+    """Not a class of tests that pytest collects."""
 
     @property
     def value(self) -> float:
@@ -96,14 +98,28 @@ class Test:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share(Test):
+class Statistic(Test):
+    """A test of a statistic of the judged inputs."""
+
+    found: Evidence
+
+    @property
+    def value(self) -> float:
+        return self.found.value
+
+    @property
+    def n(self) -> int:
+        return self.found.n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share(Statistic):
     """A share of answers, beside what the model has and chance of the same count.
 
     null: the same by features or keys that the claim does not name.
     """
 
     form: ClassVar[str] = "share"
-    found: Evidence
     bound: Bound
     skill: Skill
     null: Evidence | None = None
@@ -144,14 +160,6 @@ class Share(Test):
         )
 
     @property
-    def value(self) -> float:
-        return self.found.value
-
-    @property
-    def n(self) -> int:
-        return self.found.n
-
-    @property
     def kept(self) -> float:
         """The share above chance, of the model's own; NaN where the model is at chance."""
         return self.skill.above(self.value) if self.skill.beats_chance else float("nan")
@@ -173,14 +181,13 @@ class Share(Test):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Determination(Test):
+class Determination(Statistic):
     """R² of logits, or of a change of logits, from features.
 
     null: R² by features that the claim does not name; rival: by the right answer.
     """
 
     form: ClassVar[str] = "determination"
-    found: Evidence
     bound: Bound
     null: Evidence | None = None
     rival: Evidence | None = None
@@ -218,14 +225,6 @@ class Determination(Test):
             rival=rival,
         )
 
-    @property
-    def value(self) -> float:
-        return self.found.value
-
-    @property
-    def n(self) -> int:
-        return self.found.n
-
     def numbers(self) -> Mapping[str, Any]:
         return {
             **self.found.to_dict(),
@@ -236,16 +235,15 @@ class Determination(Test):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Need(Test):
+class Need(Statistic):
     """The need of a block: its rank among spare blocks, and the answers that are lost without it.
 
-    ratio: its effect on the logits over that of the largest spare block. rank: the null of effects
-    of spare blocks; both None where there is no spare block. lost: share of answers lost without
-    it, net of those won.
+    found: share of answers lost without it, net of those won. ratio: its effect on the logits over
+    that of the largest spare block. rank: the null of effects of spare blocks; both None where
+    there is no spare block.
     """
 
     form: ClassVar[str] = "need"
-    lost: Evidence
     ratio: Evidence | None = None
     rank: Null | None = None
 
@@ -276,18 +274,10 @@ class Need(Test):
             target=target,
             of=of,
             decision=decision,
-            lost=lost,
+            found=lost,
             ratio=ratio,
             rank=rank,
         )
-
-    @property
-    def value(self) -> float:
-        return self.lost.value
-
-    @property
-    def n(self) -> int:
-        return self.lost.n
 
     @property
     def standing(self) -> str:
@@ -297,7 +287,7 @@ class Need(Test):
     def numbers(self) -> Mapping[str, Any]:
         return {
             "n": self.n,
-            "lost": self.lost.to_dict(),
+            "lost": self.found.to_dict(),
             "over_spare": None if self.ratio is None else self.ratio.to_dict(),
             "rank_p": None if self.rank is None else self.rank.p_value,
             "spare": 0 if self.rank is None else self.rank.samples,

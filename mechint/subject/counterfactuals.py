@@ -314,7 +314,7 @@ def _fitting(
 
 def answered(subject: Subject, pairs: Pairs) -> Bool[Tensor, " pair"]:
     """(pair,) bool: base and source are both answered correctly in every output that is read;
-    where the task says which answers theirs are held against, above the other's.
+    where the task says which answers theirs are held against, above the other's, if that differs.
     """
     base, source = pairs.answers, pairs.source_answers
     right = _answered(subject, pairs.base, pairs.reads, base, source)
@@ -335,10 +335,9 @@ def _answered(
         with torch.no_grad(), evaluating(subject.model):
             every = subject.model(tokens[rows])
         logits = every[torch.arange(len(rows), device=rows.device), reads[rows]]
+        right = subject.correct(logits, targets[rows])
         if by_pair:
             own, other = (logits.gather(-1, one[rows].clamp_min(0)) for one in (targets, others))
-            right = own > other
-        else:
-            right = subject.correct(logits, targets[rows])
+            right = torch.where(targets[rows] == others[rows], right, own > other)
         result[rows] = (right | (targets[rows] == IGNORE)).all(-1)
     return result

@@ -15,7 +15,7 @@ from mechint.config import setting
 from mechint.errors import counted
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, Null, ProbeResult, Table
+from mechint.probe.results import Effect, ProbeResult, Table
 from mechint.probes._das import controls
 from mechint.probes._das._swap import SwapSite, mean
 from mechint.probes._das.search import (
@@ -191,7 +191,7 @@ class DAS(Probe):
         report = Report(self, subject)
         first, *others = aligned
         self._record(report, subject, first)
-        names = [
+        nulls = [
             self._nulls(report, one, f".{one.variable.name}" * (i > 0))
             for i, one in enumerate(aligned)
         ]
@@ -202,7 +202,7 @@ class DAS(Probe):
         report.array("loss", np.array(first.best.losses))
         report.figure("sweep", sweep_figure(first))
         report.hero("sweep")
-        said = [self._say(report, one, nulls) for one, nulls in zip(aligned, names, strict=True)]
+        said = [self._say(report, one, *held) for one, held in zip(aligned, nulls, strict=True)]
         report.metric("found", said[0] == "yes")
         held = [
             one
@@ -261,9 +261,11 @@ class DAS(Probe):
         return [(subject.check_hook(hook), pos) for hook in hooks]
 
     # --- what is recorded and said ----------------------------------------------------------------
-    def _nulls(self, report: Report, one: Alignment, ending: str) -> list[str]:
-        """Record what the variable's subspace is held against; the names of the nulls."""
-        best, examples = one.best, one.drawn.examples
+    def _nulls(self, report: Report, one: Alignment, ending: str) -> tuple[list[str], str]:
+        """Record what the variable's subspace is held against; the names of the nulls, and the
+        reason for which not even a perfect subspace is told from a control, "" where one is.
+        """
+        best, examples, few = one.best, one.drawn.examples, ""
         how = f"random subspaces of {counted(best.dimension, 'dimension')} at {best.where}"
         report.metric(f"iia{ending}", best.iia, null=one.random, how=how)
         names = [f"iia{ending}"]
@@ -278,18 +280,24 @@ class DAS(Probe):
             how = f"the best of {len(found)} searches with {control}"
             how += f", corrected for {pairs} pairs that share no example" * (examples is not None)
             # of a sample, pairs that share an example are not told apart by chance
-            null: Null = controls.difference(
-                f"iia_above_{name}{ending}",
-                best.iia,
-                max(found),
-                pairs,
-                how,
-                of_control=its_pairs,
-                few=bool(examples),
+            null, perfect = (
+                controls.difference(
+                    f"iia_above_{name}{ending}",
+                    accuracy,
+                    max(found),
+                    pairs,
+                    how,
+                    of_control=its_pairs,
+                    few=bool(examples),
+                )
+                for accuracy in (best.iia, 1.0)
             )
             report.metric(null.metric, null.observed, null=null)
             names.append(null.metric)
-        return names
+            if perfect.p_value > self.significance:
+                few = f"of {counted(pairs, 'held-out pair')} a search with {control} swaps "
+                few += f"{max(found):.2f}: give more examples"
+        return names, few
 
     def _record(self, report: Report, subject: Subject, one: Alignment) -> None:
         """The metrics of the variable that leads."""
@@ -340,7 +348,7 @@ class DAS(Probe):
             }
             report.metric("iia_by_output", by_output)
 
-    def _say(self, report: Report, one: Alignment, nulls: Sequence[str]) -> str:
+    def _say(self, report: Report, one: Alignment, nulls: Sequence[str], few: str) -> str:
         best, name = one.best, one.variable.name
         verdict, examples = best.verdict(self.rule), one.drawn.examples
         unused = one.readers is not None and one.readers.falls_short(
@@ -352,6 +360,8 @@ class DAS(Probe):
                 f"{examples} examples are held out, and pairs are told from chance by "
                 f"{MIN_EXAMPLES} of them: give more, a third is held out",
             )
+        if few and verdict == "variable":
+            return report.unclear(f"A subspace that holds {name} cannot be told.", few)
         if self.hook is None and verdict == "variable" and _is_tautology(report.subject, one):
             return report.unclear(
                 f"Whether a subspace holds {name} before the last stream is unclear.",

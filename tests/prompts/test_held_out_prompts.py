@@ -171,19 +171,24 @@ def test_prompts_learned_one_by_one_are_not_found(tmp_path: Path, of: str) -> No
     assert float(interchange_accuracy(subject, test, leaking).mean()) >= 0.95
 
 
-@pytest.mark.xfail(strict=True, reason="controls swap as well where a pair has two answers alone")
 @pytest.mark.full
 def test_what_prompts_share_is_found(tmp_path: Path) -> None:
-    result = probes.run("das", shared(tmp_path), **SEARCH, dimensions=(5, 6))
+    """Answers are held against the other of their pair, which a search in an untrained model meets
+    in half of the pairs: 20 tell it from one that meets all, 10 do not.
+    """
+    search = SEARCH | {"dimensions": (5, 6)}
+    result = probes.run("das", shared(tmp_path, n=120), **search)
     assert result.verdict == "yes", result.finding
     assert result.metrics["iia"] == 1.0 and result.metrics["inputs_unseen"] == 1.0
     for name in ("iia_above_arbitrary", "iia_above_untrained"):
-        assert "corrected for 10 pairs that share no example" in result.null[name].how
+        assert "corrected for 20 pairs that share no example" in result.null[name].how
+    few = probes.run("das", shared(tmp_path), **search)
+    assert few.metrics["iia"] == 1.0 and few.metrics["iia_untrained"] >= 0.5
+    assert few.verdict == "unclear" and "give more examples" in few.findings[0].reason
 
 
 # --- circuits -------------------------------------------------------------------------------------
 @pytest.mark.full
-@pytest.mark.xfail(strict=False, reason="pairs of two answers leave too few that are right")
 @pytest.mark.parametrize("ablation", ["mean", "counterfactual"])
 def test_a_circuit_of_prompts_is_judged_on_others(tmp_path: Path, ablation: str) -> None:
     """It was judged on all prompts of the file, called the possible ones, its own among them."""

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mechint.decide import Evidence
+from mechint.decide import Evidence, decide
 from mechint.explanation.explanation import Explanation
-from mechint.explanation.measure import Bench, Fit, counted_share
+from mechint.explanation.measure import MIN_INPUTS, Bench, Fit, counted_share
 from mechint.explanation.parts import Part, Values
-from mechint.explanation.records import LOST, Share
+from mechint.explanation.records import KEEPS, LOST, Share
 from mechint.interventions import Intervention
 
 MIN_PAIRS = 128
@@ -24,7 +24,7 @@ CHANGED, MAX_ROUNDS = 400, 8
 SETTLING_PAIRS = 100
 """Pairs of judged inputs on which variables are seen to settle the answer, at least."""
 Fits = Mapping[str, Fit]
-"""Name of a part → its fit."""
+"""A part in words, name and site → its fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Exchange:
         return [
             bench.exchange(part.site, self.source)
             if part.features is None
-            else bench.edit(fits[part.name], self.old, self.new)
+            else bench.edit(fits[str(part)], self.old, self.new)
             for part in parts
         ]
 
@@ -101,19 +101,19 @@ def refills(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> 
         parts = [part for part in level if part.features is not None]
         if not parts or not settles(bench, variables_of(level)):
             continue
-        names = [part.name for part in parts]
-        null = exchange.of(bench, parts, nulls) if all(one in nulls for one in names) else None
+        null = exchange.of(bench, parts, nulls) if all(str(one) in nulls for one in parts) else None
         found = exchange.of(bench, parts, fits)
         # a part that does not settle the answer, and without which the others do, is not tested
         needed = [
-            str(part)
+            part
             for part in parts
             if settles(bench, {*part.variables})
             or not settles(bench, variables_of(one for one in level if one is not part))
         ]
         skill = bench.skill_at(exchange.labels[exchange.counted])
-        target = ", ".join(names)
-        tests.append(Share.judged("refill", target, tuple(needed), found, skill, null=null))
+        of = told_of(bench, exchange, parts, fits, needed)
+        target = ", ".join(part.name for part in parts)
+        tests.append(Share.judged("refill", target, of, found, skill, null=null))
     return tests
 
 
@@ -152,19 +152,39 @@ def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
         for names in swaps:
             parts = [part for part in level if set(part.variables) & set(names)]
             exchange = exchanging(bench, names)
-            fitted = [part.name for part in parts if part.features is not None]
+            fitted = [str(part) for part in parts if part.features is not None]
             known = fitted and all(name in nulls for name in fitted)
             tests.append(
                 Share.judged(
                     "interchange",
                     f"{' and '.join(names)} at {parts[0].site}",
-                    tuple(map(str, parts)),
+                    told_of(bench, exchange, parts, fits, parts),
                     exchange.of(bench, parts, fits),
                     bench.skill_at(exchange.labels[exchange.counted]),
                     null=exchange.of(bench, parts, nulls) if known else None,
                 )
             )
     return tests
+
+
+def told_of(
+    bench: Bench, exchange: Exchange, parts: Sequence[Part], fits: Fits, asked: Sequence[Part]
+) -> tuple[str, ...]:
+    """The claims among `asked` of which an exchange of several parts tells: not of one whose
+    variable others hold, too, that gives the labels with them alone and not alone with its own.
+    """
+    skill = bench.skill_at(exchange.labels[exchange.counted])
+
+    def gives(some: Sequence[Part]) -> bool:
+        found = exchange.of(bench, some, fits)
+        return bool(decide(found, bound=KEEPS, chance=skill, least=MIN_INPUTS))
+
+    def idle(part: Part) -> bool:
+        others = [one for one in parts if one is not part]
+        shared = variables_of(others) & {*part.variables}
+        return bool(shared) and gives(others) and not gives([part])
+
+    return tuple(str(part) for part in asked if not idle(part))
 
 
 def levels(explanation: Explanation) -> list[list[Part]]:
