@@ -255,8 +255,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/checks/parts.py",
         "a refill tests every part of its depth",
-        "tuple(needed), found",
-        "tuple(map(str, parts)), found",
+        "of = told_of(bench, exchange, parts, fits, needed)",
+        "of = tuple(map(str, parts))",
     ),
     # logits, attention
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mechint.explanation.measure import Bench
 from mechint.explanation.records import Need, Resolution
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.subject.components import site_of
 from mechint.task import Program, Step
 from probes.explanations.representations import Frequencies, Setting
 from tests.explanation.stub import HERE, part, stub
@@ -204,9 +206,9 @@ def test_a_model_that_has_hardly_trained_runs_no_program(seed: int) -> None:
 def test_parts_of_one_name_have_fits_of_their_own() -> None:
     """The true one was edited by the fit of the false one, and called wrong."""
     subject = planted.modular_addition(13, (2, 5)).subject
-    true = site("L0 resid_post @ answer").holds("answer")
+    true = Part("answer", site_of("L0 resid_post @ answer"), ("answer",), one_hot("answer", 13))
     for place, standing in (("L0 resid_pre @ 0", "wrong"), ("L0 resid_post @ 0", "untested")):
-        false = site(place).holds("answer")
+        false = dataclasses.replace(true, site=site_of(place))
         for order in ((true, false), (false, true)):
             found = {one.claim: one.standing for one in audit(subject, *order).claims}
             assert found == {
