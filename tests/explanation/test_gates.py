@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,9 @@ from mechint.explanation.measure import MIN_INPUTS
 from mechint.explanation.parts import Part, Route
 from mechint.explanation.records import LOST, PARTIAL, Determination, Need, Share
 from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
+from mechint.interventions import Site
 from mechint.task import Program, Step
-from tests.explanation.stub import N, part, stub
+from tests.explanation.stub import HERE, N, part, stub
 
 SKILL = Skill(0.9, 0.1, 5000)  # nine tenths of the way from chance: 0.82, half: 0.5
 
@@ -280,6 +282,28 @@ def test_a_refill_is_asked_of_what_settles_the_answer() -> None:
     assert test.of == (str(parts[0]),)
     assert refills(bench, Explanation("e", bench.program, (part("a"),)), {}, {}) == []
     assert SETTLING_PAIRS == 100
+
+
+def test_a_part_is_not_told_of_by_another_that_holds_its_variable() -> None:
+    """Two sites of one hook, exchanged together: where one alone does it, where both have to be
+    exchanged, and where either does it.
+    """
+    parts = (part("sum"), replace(part("sum"), site=Site(HERE.hook, 0)))
+    rules: list[tuple[Any, int]] = [
+        (lambda sites: HERE in sites, 1),
+        (lambda sites: len(sites) == 2, 2),
+        (lambda sites: len(sites) > 0, 2),
+    ]
+    for rule, told in rules:
+        bench = stub(
+            lambda own, edits, rule=rule: (
+                edits[0].new["sum"] if rule({one.fit.part.site for one in edits}) else own["sum"]
+            )
+        )
+        fits = {str(one): bench.fit(one) for one in parts}
+        for made in (refills, interchanges):
+            (test,) = made(bench, Explanation("e", bench.program, parts), fits, {})
+            assert test.value == 1.0 and test.of == tuple(map(str, parts[:told]))
 
 
 def test_what_hardly_ever_differs_is_seen_on_a_hundred_pairs() -> None:
