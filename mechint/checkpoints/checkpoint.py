@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.checkpoints.fitting import propose
-from mechint.checkpoints.performance import SplitPerformance, measure
+from mechint.checkpoints.performance import LEARNED, LOSS_GAINED, SplitPerformance, measure
 from mechint.checkpoints.reader import Recorded
 from mechint.config import ModelConfig
 from mechint.models import build
@@ -77,28 +77,40 @@ class Checkpoint(Recorded):
         """Lines to show before any result: chance, few examples, or a file read wrongly."""
         if self.performance is None:
             return []
-        better = self._better_reading() if self.performance.misread else ""
+        doubtful = self.performance.misread or self.performance.at_chance
+        doubtful = doubtful or min(self.performance.accuracy.values(), default=1.0) < LEARNED
+        better = self._better_reading() if doubtful else ""
         return self.performance.warnings(self.metrics, self.assumed, better)
 
     def _better_reading(self) -> str:
-        """The one assumption that, changed, brings the loss below that of a constant answer, and
-        how to set it; empty where none does.
+        """The settings, each in place of one assumption, that bring the loss below that of a
+        constant answer and well below what it is, and the accuracy above chance; empty where none
+        does.
         """
         if not isinstance(self.config, ModelConfig) or self.task is None:
             return ""
         found: dict[str, float] = {}
+        most = sum(self.performance.loss.values()) - LOSS_GAINED
         for name, values in READINGS.items():
             for value in values if name in self.assumed else ():
+                if value == (now := getattr(self.config, name)) or now not in values:
+                    continue
                 other = build(dataclasses.replace(self.config, **{name: value}))
                 other.load_weights(self.model.weights())
                 read = Subject(other.eval(), self.task, data=self.subject().data)
                 loss, chance = read.loss(), read.chance
-                if all(loss[output] < chance[output].loss for output in loss):
+                made = measure(read, None)
+                right = made is not None and not made.at_chance
+                right = right and sum(loss.values()) < most
+                if right and all(loss[output] < chance[output].loss for output in loss):
                     found[f"{name}={value}"] = sum(loss.values())
         if not found:
             return ""
-        best = min(found, key=lambda text: found[text])
-        return f"with --set model.{best} it is {found[best]:.3g}"
+        first, *more = sorted(found, key=lambda text: found[text])
+        near = [text for text in more if found[text] < 2 * found[first]]
+        return f"with --set model.{first} the loss is {found[first]:.3g}" + "".join(
+            f", with {text} {found[text]:.3g}" for text in near
+        )
 
     def subject(self, **options: Any) -> Subject:
         """Return the subject for probes; `options` are those of `mechint.subject.Subject`.
@@ -129,5 +141,6 @@ class Checkpoint(Recorded):
 READINGS = {
     "attention_dir": ("causal", "bidirectional"),
     "act_fn": ("relu", "gelu", "gelu_new", "silu"),
+    "normalization_type": (None, "LNPre", "RMSPre"),  # without weights, as folding leaves them
 }
-"""Assumptions that are tried where the loss shows that a file is read wrongly."""
+"""Assumptions that are tried where a model is at chance or its loss above a constant answer's."""

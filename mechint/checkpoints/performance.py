@@ -127,6 +127,14 @@ class SplitPerformance:
             name = self.misread[0]
             blamed = [name for name in assumed or {} if name in CAN_MISREAD]
             hint = better or (f"assumed are {', '.join(blamed)}" if blamed else "")
+            if self.accuracy[name] >= LEARNED and not better:
+                return [
+                    *said,
+                    f"the model answers {self.accuracy[name]:.3g} right on {name!r} at a loss of "
+                    f"{self.loss[name]:.3g} nats, above that of a constant answer "
+                    f"({self.chance[name]['loss']:.3g}): its logits are no probabilities, as of a "
+                    "compiled program, and numbers in nats say little of it",
+                ]
             return [
                 *said,
                 f"the loss of {self.loss[name]:.3g} nats on {name!r} is above that of a constant "
@@ -137,7 +145,8 @@ class SplitPerformance:
             rival = "the best constant answer" if self.top_1 is None else "a coin"
             said.append(
                 f"the model's accuracy on {name!r} is at chance: {self.accuracy[name]:.3g}, "
-                f"{rival} has {self.chance[name]['accuracy']:.3g}; there is no mechanism to read"
+                f"{rival} has {self.chance[name]['accuracy']:.3g}; "
+                + (better or "there is no mechanism to read")
             )
         if said:
             return said
@@ -158,6 +167,7 @@ class SplitPerformance:
             return [
                 f"the model answers only {worst:.3g} of its inputs right: it may have learned only "
                 "part of a mechanism, or not all answers follow from the inputs, as in a text"
+                + (f"; {better}" if better else "")
             ]
         return []
 

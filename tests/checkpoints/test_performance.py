@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
+import mechint
 from mechint.checkpoints import Assumption, load_checkpoint
 from mechint.checkpoints.performance import CHANCE_LEVEL, SplitPerformance, measure
 from mechint.planted.trained import small_transformer
@@ -54,6 +56,38 @@ def test_a_loss_above_a_constant_answers_names_the_assumption() -> None:
     assert "assumed are attention_dir" in said and "zero" not in said
     overfit = of(0.4, 500, loss=1.3, splits={"train": {"loss": {"y": 0.1}, "accuracy": {"y": 1}}})
     assert overfit.misread == []
+
+
+def test_right_answers_at_a_large_loss_are_not_read_wrongly() -> None:
+    """As of a compiled program, whose logits are one-hot of the answer."""
+    (said,) = of(1.0, 500, loss=1.3).warnings({})
+    assert "answers 1 right" in said and "read wrongly" not in said
+
+
+@pytest.mark.full
+def test_a_norm_folded_without_centering_is_named(tmp_path) -> None:
+    """Trained under a layer norm whose weights are then multiplied in here, and nothing else."""
+    task = mechint.tasks.make("max-of-list", n=8, length=3)
+    model = {"d_model": 16, "d_mlp": 32, "attn_only": False, "normalization_type": "LN"}
+    (run,) = mechint.train(task, model, {"steps": 300, "lr": 1e-2})
+    state = {k: v.double() for k, v in run.subject().model.transformer_lens_state().items()}
+    for norm, readers in (
+        ("blocks.0.ln1", ["blocks.0.attn.W_Q", "blocks.0.attn.W_K", "blocks.0.attn.W_V"]),
+        ("blocks.0.ln2", ["blocks.0.mlp.W_in"]),
+        ("ln_final", ["unembed.W_U"]),
+    ):
+        scale, shift = state.pop(f"{norm}.w"), state.pop(f"{norm}.b")
+        for name in readers:
+            bias = name.replace("W_", "b_")
+            state[bias] = state[bias] + shift @ state[name]
+            state[name] = scale[:, None] * state[name]
+    torch.save({name: value.float() for name, value in state.items()}, tmp_path / "old.pt")
+    (said,) = load_checkpoint(tmp_path / "old.pt", task).warnings()
+    assert "with --set model.normalization_type=" in said and "LNPre" in said
+    opened = load_checkpoint(tmp_path / "old.pt", task, model={"normalization_type": "LNPre"})
+    trained = run.subject()
+    inputs = trained.data.tokens
+    torch.testing.assert_close(opened.model(inputs), trained.model(inputs), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.full
