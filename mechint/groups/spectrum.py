@@ -27,6 +27,8 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 
 Array = NDArray[np.float64]
+IN_CACHE = 1 << 15
+"""Elements of a matrix that are permuted at once."""
 Label = int | str
 """A frequency, 1 … n//2, of a cyclic group; the name of a representation elsewhere."""
 
@@ -110,24 +112,25 @@ class Harmonics:
             *(standing if order is None else order for order in (rows, columns))
         )
         kinds, first = self._kinds
+        height = max(1, IN_CACHE // len(standing))
+        blocks = [slice(at, at + height) for at in range(0, len(standing), height)]
         flat = (order.reshape(-1, len(standing)) for order in (rows, columns))
-        sums = np.array(
-            [
-                np.bincount(kinds, matrix.take(row, 0).take(column, 1).ravel(), len(first))
-                for row, column in zip(*flat, strict=True)
-            ]
-        )
+        sums = np.zeros((rows.size // len(standing), len(first)))
+        for own, row, column in zip(sums, *flat, strict=True):
+            for block in blocks:
+                some = matrix.take(row[block], 0).take(column, 1)
+                own += np.bincount(kinds[block].ravel(), some.ravel(), len(first))
         return (sums @ self.characters[:, first].T).reshape(*rows.shape[:-1], -1)
 
     @cached_property
-    def _kinds(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " kind"]]:
+    def _kinds(self) -> tuple[Int[np.ndarray, "n n"], Int[np.ndarray, " kind"]]:
         """For every a and c the kind of a c⁻¹, elements of which have the same characters, and an
         element of each kind.
         """
         _, first, kind = np.unique(
             self.characters.round(9), axis=1, return_index=True, return_inverse=True
         )
-        return kind.reshape(-1)[self.group.table[:, self.group.inverses]].ravel(), first
+        return kind.reshape(-1)[self.group.table[:, self.group.inverses]], first
 
     def permuted_energies(
         self, gram: Float[np.ndarray, "n n"], order: Int[np.ndarray, "*sample n"]

@@ -118,13 +118,11 @@ _NEED_A_TASK = {Need.FINITE, Need.GRID, Need.SYMMETRY, Need.VARIABLES, Need.ANSW
 
 
 def check_logits(subject: Subject) -> None:
-    """MechintError where a logit at the answer is infinite or no number, as of weights that are
-    finite and too large; -∞, which forbids a class, is none of these.
+    """MechintError where a logit at the answer is not `finite`, as of weights that are finite and
+    too large.
     """
-    if unmet_need(Need.ANSWERS, subject) is None:
-        logits = subject.logits()
-        if bool(logits.isnan().any()) or bool((logits == float("inf")).any()):
-            raise MechintError(f"{subject.describe()}: its logits are not finite: they overflow")
+    if unmet_need(Need.ANSWERS, subject) is None and not subject.finite:
+        raise MechintError(f"{subject.describe()}: its logits are not finite: they overflow")
 
 
 def unmet_need(need: Need, subject: Subject) -> str | None:

@@ -370,9 +370,27 @@ class Subject:
         said = [logits[..., part].argmax(-1) for part in columns]
         return torch.stack(said, -1) == targets
 
+    @property
+    def finite(self) -> bool:
+        """True where no logit at the answer is +∞ or no number; -∞, which forbids a class, is
+        neither. Cached; its cost is one forward, which `correct` is then taken from, too.
+        """
+        return bool(self._current_cache().get("finite", self._judge_by_chunk))
+
     def _correct_by_chunk(self) -> Bool[Tensor, "row output"]:
         targets, parts = self.targets, self.stream([LOGITS], at="answer")
         return torch.cat([self.correct(found[LOGITS], targets[rows]) for rows, found in parts])
+
+    def _judge_by_chunk(self) -> Bool[Tensor, ""]:
+        finite, correct, targets = True, list[Tensor](), self.targets
+        for rows, found in self.stream([LOGITS], at="answer"):
+            logits = found[LOGITS]
+            finite &= not bool(logits.isnan().any() or (logits == float("inf")).any())
+            if not targets.is_floating_point():
+                correct.append(self.correct(logits, targets[rows]))
+        if correct:
+            self._current_cache().put("correct", torch.cat(correct))
+        return torch.tensor(finite)
 
     @cached_property
     def margins(self) -> Float[Tensor, " row"] | None:

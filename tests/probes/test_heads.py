@@ -17,6 +17,7 @@ from mechint.errors import NotApplicableError
 from mechint.explanation import audit
 from mechint.explanation.claims import parse_claim
 from mechint.planted import induction_head, library
+from mechint.probes._heads.probe import HeadNumbers
 from mechint.prompts import Prompts
 from mechint.subject import Subject
 from tests.prompts.mixed import mixed
@@ -35,6 +36,36 @@ def test_a_planted_head_is_named_with_what_it_does() -> None:
     row = {key: column[0] for key, column in result.tables["heads"].columns.items()}
     assert row["moved"] == pytest.approx(1) and row["direct"] == pytest.approx(1)
     assert row["from the answer, attends to"] == "the answer's token"
+
+
+def test_a_small_head_is_not_among_those_by_which_it_answers() -> None:
+    """An idle head does a twentieth of what the planted one does: reported, and not needed."""
+    plant = library.prompted_induction(0.0, 3)
+    layer, head = plant.truth["heads"]["induction"]
+    attention, idle = plant.subject.model.blocks[layer].attn, (head + 1) % 3
+    with torch.no_grad():
+        for name, weight in attention.named_parameters():
+            if name.endswith(("_Q", "_K", "_V")):
+                weight[idle] = weight[head]
+        attention.W_O[idle] = attention.W_O[head] / 19
+    subject = Subject(plant.subject.model, plant.subject.task)
+    result = probes.run("heads", subject, null_samples=999)
+    columns = result.tables["heads"].columns
+    moved = dict(zip(columns["head"], columns["moved"], strict=True))
+    assert set(result.metrics["reported"]) == {f"L{layer}H{head}", f"L{layer}H{idle}"}
+    assert moved[f"L{layer}H{head}"] > 10 * moved[f"L{layer}H{idle}"] > 0
+    assert result.lead == f"It answers by L{layer}H{head}."
+
+
+def test_words_about_a_head_reach_their_level_on_their_own() -> None:
+    """By a null that cannot decide, the head moves its share and no word of the field is said."""
+    plant = library.prompted_induction(0.0, 3)
+    said = [one for one in probes.run("heads", plant.subject, null_samples=999).findings[1:] if one]
+    assert "mover" in said[0].headline and said[0].details["p of the words"] <= 0.01
+    numbers = HeadNumbers((0, 0), 1.0, 0.0, direct=1.0, marks={"answer": ("answer", 0.9)})
+    assert numbers.role(0.01) == ("", 1.0)
+    numbers.words = {"direct": 0.001, "answer: answer": 0.2}
+    assert numbers.role(0.01) == ("writes straight to the logits", 0.001)
 
 
 def test_heads_that_were_not_patched_are_untested() -> None:
