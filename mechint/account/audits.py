@@ -5,6 +5,7 @@ Everything is drawn from the JSON values of audits, which a run keeps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,24 +38,27 @@ SAYS = {
 MARKS = {"stands": "✓", "incomplete": "○", "wrong": "✗", "unclear": "–", "untested": "·"}
 """Standing of a test → its mark."""
 LEGEND = "✓ passed   ○ not enough   ✗ wrong   – unclear   · nothing could fail"
+TOKENS = "t[0]: the first token, t[-1]: the last"
 KINDS = {
-    "match": "{}: predicts the logits",
-    "agreement": "{}: give the answers",
-    "refill": "right from {} alone",
-    "interchange": "swap {}: the answer follows",
-    "resample": "exchange all but {}: kept",
-    "necessity": "exchange {}: the answer is lost",
     "route": "{}, which suffices",
     "link": "{}",
     "copied": "{} is the answer",
-    "moved key": "move the key of {}: followed",
-    "irrelevant": "exchange {}: kept",
-    "reads": "{} suffice",
+    "interchange": "swap {}: the answer follows",
+    "moved key": "move the key of {}: the answer follows",
+    "composed": "mix {} of inputs: the answer follows",
+    "match": "{}: predicts the logits",
+    "agreement": "{}: give the answers",
+    "refill": "right from {} alone",
+    "resample": "exchange all but {}: the answer stays",
+    "necessity": "exchange {}: the answer is lost",
+    "reads": "what {} read there suffices",
+    "irrelevant": "exchange {}: the answer stays",
     "coverage": "has an answer for {}",
-    "composed": "{} of different inputs: followed",
     "beyond": "{}: read beyond the answer",
 }
-"""Kind of test → what it shows where it passes, of its target."""
+"""Kind of test → what it shows where it passes, of its target; those that bear most come first."""
+TARGETS = {"all groups": "what the program reads", "all sources": "the sources"}
+"""Target of a test → its words."""
 UNSHOWN = ("partial", "need", "attention", "resolution")
 """Kinds that have no line of their own."""
 APART = ("refill", "route", "link", "composed")
@@ -69,7 +73,7 @@ class Line:
 
     mark, standing: of the test; words: what passing it shows; shares: what was measured, 0–1;
     beside: what these stand against; reason: of one that does not pass. of: the claims it is
-    about; null: the largest; label: of the shares; route: of a head.
+    about; null: the largest; label: of the shares.
     """
 
     standing: str
@@ -80,7 +84,6 @@ class Line:
     of: tuple[str, ...] = ()
     null: float | None = None
     label: str = "share"
-    route: bool = False
 
     @property
     def mark(self) -> str:
@@ -115,18 +118,27 @@ def share_text(share: float) -> str:
 
 
 def lines_of(audit: Mapping[str, Any]) -> list[Line]:
-    """The tests of an audit that judge its claims, those of one kind and standing in one line."""
+    """The tests of an audit that judge its claims, those of one kind and standing in one line, the
+    kinds that bear most first.
+    """
     grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for test in audit["tests"]:
         if test["kind"] not in UNSHOWN:
             own = test["target"] if test["kind"] in APART else ""
             key = test["kind"], test["standing"], own
             grouped.setdefault(key, []).append(test)
-    found = []
-    for (kind, standing, _), tests in grouped.items():
+    found, order = [], list(KINDS)
+    for kind, standing, own in sorted(
+        grouped, key=lambda one: order.index(one[0]) if one[0] in KINDS else len(order)
+    ):
+        tests = grouped[kind, standing, own]
         targets = [test["target"].partition(" at ")[0] for test in tests]
+        targets = [TARGETS.get(one, one) for one in targets]
         if kind == "refill":
             targets = [one.replace(", ", " and ") for one in targets]
+        elif kind == "route":
+            one = len(tests[0]["of"]) == 1
+            targets = list(tests[0]["of"]) if one else [f"attention of {own} as named"]
         of = dict.fromkeys(claim for test in tests for claim in test["of"])
         reasons = dict.fromkeys(test["reason"] for test in tests if test["reason"])
         shares = [test["value"] for test in tests if isinstance(test["value"], float)]
@@ -134,17 +146,27 @@ def lines_of(audit: Mapping[str, Any]) -> list[Line]:
         found.append(
             Line(
                 standing,
-                KINDS.get(kind, f"{kind}: {{}}").format(_listed(targets)),
+                spelled(audit, KINDS.get(kind, f"{kind}: {{}}").format(_listed(targets))),
                 tuple(1 - one if kept else one for one in shares if one == one),
                 _beside(tests),
                 "" if standing == "stands" else next(iter(reasons), ""),
                 tuple(of),
                 max((test["null"]["value"] for test in tests if test.get("null")), default=None),
                 {"match": "R²", "necessity": "share lost"}.get(kind, "share right"),
-                kind == "route",
             )
         )
-    return sorted(found, key=lambda one: not one.route)
+    return found
+
+
+def spelled(audit: Mapping[str, Any], text: str) -> str:
+    """A text with what variables of the audit's program are in place of v0, v1_1 …
+
+    >>> spelled({"program": "v1_1 = t[1]  # L0H0\\nreturn v1_1"}, "swap v1_1")
+    'swap t[1]'
+    """
+    found = re.findall(r"^(v[\d_]+) = (.+?)(?:  #.*)?$", audit["program"], re.MULTILINE)
+    is_ = dict(found)
+    return re.sub(r"\bv\d[\d_]*", lambda one: is_.get(one[0], one[0]), text)
 
 
 def _listed(targets: Sequence[str]) -> str:
@@ -161,6 +183,11 @@ def _beside(tests: Sequence[Mapping[str, Any]]) -> str:
         if held:
             said.append(f"{words} {share_text(max(held))}")
     return ", ".join(said)
+
+
+def legend(audit: Mapping[str, Any]) -> str:
+    """The meaning of marks, and of what the name of a program says of tokens."""
+    return f"{LEGEND}   {TOKENS}" if "t[" in audit["name"] else LEGEND
 
 
 def attention_lines(audit: Mapping[str, Any]) -> Iterator[str]:
@@ -240,5 +267,7 @@ def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: 
         for line, _ in wrap_line(text, min(max(width, MIN_WIDTH), MAX_WIDTH), "", " " * 14):
             out.append(f"\n{line.rstrip()}", "dim")
     told = f"{best['n']:,} inputs judged, as many fitted"
-    out.append(f"\n{LEGEND}\n{told}; words: docs/explanations.md", "dim")
+    for text in (legend(best), f"{told}; words: docs/explanations.md"):
+        for line, _ in wrap_line(text, min(max(width, MIN_WIDTH), MAX_WIDTH), "", ""):
+            out.append(f"\n{line.rstrip()}", "dim")
     return out

@@ -8,6 +8,7 @@ full_text(results, 100)           every number of every probe
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,8 @@ def _account_lines(
         yield from wrap_line(line, width, "")
     yield "", ""
     caveat = f"   ({account.caveat})" if account.caveat else ""
-    yield from wrap_line(account.verdict.upper() + caveat, width, "bold")
+    verdict = account.verdict if "[" in account.verdict else account.verdict.upper()
+    yield from wrap_line(verdict + caveat, width, "bold")
     summaries = (list(summary_lines(result, width)) for result in account.ranked if summary)
     if first := next(filter(None, summaries), None):
         yield "", ""
@@ -132,7 +134,7 @@ def _account_lines(
     legend = "  ✓ yes   ○ looked for, not there   – unclear"
     yield from wrap_line(legend + (f"   {hidden} more: --full" if hidden else ""), width, "dim")
     for line in account.next:
-        yield from wrap_line(f"next: {line}", width, "", indent=" " * 6)
+        yield from ((part, "") for part in command_lines(line, width))
 
 
 def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:
@@ -255,6 +257,22 @@ def wrap_line(text: str, width: int, style: str, indent: str = "  ") -> Iterator
     yield from ((line, style) for line in lines or [""])
 
 
+def command_lines(command: str, width: int) -> list[str]:
+    """A command as what to do next, broken between words so that it runs as it stands.
+
+    >>> print(*command_lines("mechint explain m.pt --claim 'L0H0 attends self'", 40), sep="\\n")
+    next: mechint explain m.pt --claim \\
+          'L0H0 attends self'
+    """
+    lines, indent = ["next:"], " " * 5
+    for word in re.findall(r"'[^']*'|\S+", command):
+        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip() not in ("", "next:"):
+            lines[-1] += " \\"
+            lines.append(indent)
+        lines[-1] += f" {word}"
+    return lines
+
+
 def _count(number: int) -> str:
     """A count in at most five characters.
 
@@ -280,7 +298,7 @@ def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "
 
     names = [PurePath(one.path).stem or one.title for one in accounts]
     for label, one in zip(labels, accounts, strict=True):
-        add(f"{label}  {one.verdict.upper()}", "bold", "   ")
+        add(f"{label}  {one.verdict if '[' in one.verdict else one.verdict.upper()}", "bold", "   ")
     for label, name, one in zip(labels, names, accounts, strict=True):
         right = ", ".join(percent(row.accuracy) for row in one.quality[:MAX_QUALITY])
         add(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,14 +199,20 @@ def explain(
         print_json({"schema": 2, "path": str(path), "audits": audits, "rivals": shown})
     else:
         from mechint.account.audits import audits_text
+        from mechint.account.terminal import command_lines
 
         screen = console()
         heading = one_line(f"{title_of(subject)}   {path}")
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
         if apart is not None:
             screen.print()
-            for line in str(apart).splitlines():
-                _print(line, 4)
+            _print(str(apart), 4)
+            given = [str(path), *(["--task", task] if task else [])]
+            given += [word for one in settings for word in ("--set", one)]
+            for line in apart.next:
+                command = f"mechint explain {shlex.join(given)} {line.partition('  # ')[0]}"
+                for part in command_lines(command, screen.width):
+                    screen.print(part, markup=False, highlight=False, soft_wrap=True)
     if out is not None:  # last: what was measured is said even where the file cannot be written
         _write(out, subject, found[0], seed, n)
     return 0

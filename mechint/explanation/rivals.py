@@ -48,7 +48,7 @@ class Rivals:
     verdict: the one whose interval lies above all others', or "undecided". scores: best first,
     none where nothing was found that tells programs apart. where: what was scored, "inputs" or an
     interchange. checked: inputs that were looked at. next: the most discriminating experiments that
-    were not made, inputs as text or interchanges of a variable.
+    were not made, as what follows `mechint explain PATH`: more inputs, or a claim about a variable.
     """
 
     verdict: str
@@ -75,7 +75,7 @@ class Rivals:
         first = f"told apart: {self.verdict}; {told}"
         if self.verdict == "undecided":
             first = f"cannot tell: {', '.join(self.programs)} ({told})"
-        return "\n".join([first, *(f"would decide: {one}" for one in self.next)])
+        return first
 
 
 def rivals(
@@ -193,7 +193,7 @@ def _interchanged(
 def _inputs(
     bench: Bench, programs: Sequence[Program], seen: Tensor, examples: int
 ) -> Iterator[str]:
-    """Further inputs on which most pairs of the programs differ."""
+    """More inputs, where there are further ones on which pairs of the programs differ."""
     task = bench.subject.task
     if not programs or not isinstance(task, GeneratedTask) or bench.subject.data_given:
         return
@@ -202,10 +202,9 @@ def _inputs(
     answers = [_answers(bench, one, tokens) for one in programs]
     pairs = torch.stack([(a != b).any(1) for a in answers for b in answers]).sum(0)
     for row in pairs.argsort(descending=True, stable=True).tolist():
-        if not pairs[row]:
+        if pairs[row] and tuple(tokens[row].tolist()) not in known:
+            yield f"--examples {2 * examples}  # {task.text(tokens[row])} tells them apart"
             return
-        if tuple(tokens[row].tolist()) not in known:
-            yield f"the input {task.text(tokens[row])}"
 
 
 def _variables(bench: Bench, programs: Sequence[Program], parts: Sequence[Part]) -> list[str]:
@@ -217,6 +216,8 @@ def _variables(bench: Bench, programs: Sequence[Program], parts: Sequence[Part])
     done = {part.name for part in parts}
     steps = {s.name for one in programs for s in one.steps if s.parents} - done
     own = [_answers(bench, one, tokens) for one in programs]
+    kind = "resid_post" if bench.subject.model.cfg.attn_only else "resid_mid"
+    site = f"L{bench.subject.n_layers - 1} {kind} @ answer"
     found = list[tuple[float, str]]()
     for name in sorted(steps):
         having = [one for one in programs if name in one.variables]
@@ -227,7 +228,7 @@ def _variables(bench: Bench, programs: Sequence[Program], parts: Sequence[Part])
         ]
         share = float(differing(new).double().mean())
         if share > 0:
-            names = " and ".join(one.name for one in having)
-            found.append((share, f"the interchange of {name} ({names}), wherever it is held"))
+            held = f"--program {having[0].name} --claim '{site} holds {name}'"
+            found.append((share, held))
     found.sort(key=lambda one: -one[0])
-    return [f"{text}: differs on {share:.0%} of pairs" for share, text in found]
+    return [f"{held}  # answers differ on {share:.0%} of swaps" for share, held in found]

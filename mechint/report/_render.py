@@ -20,6 +20,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from mechint.account.audits import legend
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
@@ -146,6 +147,7 @@ def environment() -> jinja2.Environment:
         "effect": effect_text,
         "by_size": _by_size,
         "boxes": columns_of,
+        "legend": legend,
         "claim_strip": claim_strip,
         "reason": reason_of,
     }

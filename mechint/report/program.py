@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mechint.account.audits import Line, attention_lines, lines_of, share_text
+from mechint.account.audits import Line, attention_lines, lines_of, share_text, spelled
 
 DEPTHS = ("embed", "resid_pre", "attn", "resid_mid", "mlp", "resid_post")
 """Sites of a layer in the order in which they are computed."""
+HEADS = re.compile(r"((?:L\d+H[\d,]+,? ?)*)(.*)")
+"""The heads that a route or link begins with, and what they do."""
 MAX_LINES = 3
 """Tests that a box shows."""
 
@@ -37,13 +39,13 @@ def columns_of(audit: Mapping[str, Any]) -> list[list[Box]]:
     placed: list[tuple[tuple[int, int], Box]] = []
     for part in audit["parts"]:
         name = f"{part['name']} at {part['site']}"
-        blocks = ", ".join(part["blocks"])
+        blocks, shown = ", ".join(part["blocks"]), spelled(audit, part["name"])
         placed.append(
-            (_depth(part["site"]), _box(part["name"], part["site"], claims, name, lines, blocks))
+            (_depth(part["site"]), _box(shown, part["site"], claims, name, lines, blocks))
         )
     for route in (*audit["routes"], *audit["links"]):
         if route in claims:
-            heads, _, what = route.partition(" ")
+            heads, what = HEADS.match(route).groups()  # type: ignore[union-attr]
             placed.append((_depth(route), _box(heads, what, claims, route, lines)))
     for said in attention_lines(audit):
         heads, _, what = said.removeprefix("attention of ").partition(": ")
@@ -76,7 +78,7 @@ def _box(
         (one for one in lines if claim in one.of), key=lambda one: one.standing == "stands"
     )
     found = claims.get(claim, {"standing": "untested", "reason": ""})
-    return Box(title, where, found["standing"], blocks, found["reason"], own[:MAX_LINES])
+    return Box(title.strip(), where, found["standing"], blocks, found["reason"], own[:MAX_LINES])
 
 
 def _depth(site: str) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,10 @@ def test_programs_that_fit_alike_are_undecided_and_further_inputs_named() -> Non
     assert found.verdict == "undecided" and str(found).startswith("cannot tell: number 0")
     first, second = (one.interval for one in found.scores)
     assert first[0] <= second[1] and second[0] <= first[1]
-    assert found.next and subject.task is not None
-    for line in found.next:
-        tokens = subject.task.tokens_of(line.removeprefix("the input "))
-        assert tokens[0] != tokens[1]
+    assert subject.task is not None
+    more, _, said = found.next[0].partition("  # ")
+    tokens = subject.task.tokens_of(said.removesuffix(" tells them apart"))
+    assert tokens[0] != tokens[1] and more.startswith("--examples ")
 
 
 def sums() -> tuple[Subject, Program, Program]:
@@ -83,7 +84,7 @@ def test_an_interchange_tells_programs_apart_that_answer_alike() -> None:
     assert found.scores[0].hits == found.scores[0].n > 60
     without = rivals(subject, idle, used)
     assert without.verdict == "undecided" and not without.scores
-    assert without.next[0].startswith("the interchange of total (idle and used)")
+    assert without.next[0].startswith("--program idle --claim 'L0 resid_mid @ answer holds total'")
 
 
 def test_an_edit_without_effect_is_no_evidence() -> None:
@@ -97,7 +98,9 @@ def test_the_command_shows_rivals_under_the_audits() -> None:
     command = ["explain", str(MODELS / "maximum.pt"), "--claim", "L0 resid_post @ answer holds max"]
     ran = CliRunner().invoke(main, command)
     assert "(the same answers on all" in ran.output
-    assert "max_2 (scan)" in ran.output
+    command_as_typed = ran.output.split("next: mechint ")[1].replace("\\\n", "")
+    named = CliRunner().invoke(main, shlex.split(command_as_typed))
+    assert named.exit_code == 0 and "swap max_2" in named.output
     made = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)["rivals"]
     assert made["verdict"] == "undecided" and len(made["next"]) == 3
 
