@@ -216,6 +216,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     from mechint.run_table.page import (
         MAX_SETTINGS,
         kept_note,
+        learned_text,
         main_columns,
         over_steps,
         settings_of,
@@ -240,7 +241,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
         ]
     cells = {name: [one_line(show(row.get(name))) for row in rows] for name in columns}
     out = console()
-    if verdict := verdict_of_table(rows, probes):
+    if verdict := "\n".join(filter(None, (learned_text(rows), verdict_of_table(rows, probes)))):
         out.print(f"{verdict}\n", style="bold", markup=False, highlight=False)
     if note := kept_note(rows):
         out.print(f"{note}\n", markup=False, highlight=False)

@@ -171,6 +171,7 @@ def scatter(
     labels: bool = False,
     cyclic: bool = False,
     equal: bool = False,
+    levels: Mapping[str, float] | None = None,
 ) -> Figure:
     """Points.
 
@@ -180,7 +181,7 @@ def scatter(
             `cyclic` (residues, phases).
         groups: class of each point (n,), shown by color and legend, in place of `color`.
         text: name of each point (n,), shown on hover, and beside the points with `labels`.
-        equal: one unit is as long on both axes.
+        equal: one unit is as long on both axes; levels: label → y of a dashed line.
     """
     (across, x_names), (up, y_names) = _places(x), _places(y)
     names = None if text is None else [str(item) for item in text]
@@ -206,7 +207,7 @@ def scatter(
         layers,
         Axis(x_title, names=x_names),
         Axis(y_title, names=y_names),
-        (),
+        _levels(levels, None),
         equal=equal,
     )
 
@@ -264,6 +265,7 @@ def between(
     interval: tuple[float, float] | None = None,
     samples: Any = None,
     name: str = "this model",
+    x_range: tuple[float, float] | None = None,
 ) -> Figure:
     """One value with its interval among those of others, on one axis.
 
@@ -271,6 +273,7 @@ def between(
         references: label → value of each of the others, a vertical line.
         interval: ends of the 95% interval of `value`; samples: what it is the mean of, drawn small
             and gray below it.
+        x_range: ends of the axis; when None, what is drawn and some more.
 
     >>> made = between(0.41, {"clock": 0.33, "pizza": 0.99}, title="T", x_title="s", caption="C")
     >>> [line.text for line in made.plots[0].lines]
@@ -296,7 +299,10 @@ def between(
     ]
     if interval is not None:
         lines.append(Line("x", float(interval[0]), to=float(interval[1]), color=COLORS[1]))
-    axes = Axis(x_title, span=(low - pad, high + pad)), Axis("", names=[], span=(0.0, 1.0))
+    axes = (
+        Axis(x_title, span=x_range or (low - pad, high + pad)),
+        Axis("", names=[], span=(0.0, 1.0)),
+    )
     return _plot("dots", title, caption, layers, *axes, lines, size=210)
 
 
@@ -440,12 +446,13 @@ def stacked(
     title: str,
     caption: Caption,
     marks: Mapping[str, float] | None = None,
+    bands: Mapping[str, tuple[float, float]] | None = None,
     x_log: bool = False,
 ) -> Figure:
     """Panels above each other that share their x axis.
 
     Args:
-        marks: label → x of a dotted line through all panels.
+        marks: label → x of a dotted line through all panels; bands: label → ends of a gray band.
         x_log: the x axis is logarithmic; points at 0 are then not drawn.
 
     >>> panels = [Panel("accuracy (0–1)", {"test": ([0, 9], [0.1, 1.0])})]
@@ -468,6 +475,11 @@ def stacked(
         lines = [
             Line("x", value, "" if place else name, dash="dot") for name, value in _lines(marks)
         ]
+        lines += [
+            Line("x", low, "" if place else name, to=high)
+            for name, (low, high) in (bands or {}).items()
+        ]
+        lines += _levels(one.levels, None)
         y_axis = Axis(one.title, one.log, span=one.y_range)
         shown.append(Plot(Axis(x_title, x_log), y_axis, layers, lines))
     return _made("panels", title, caption, shown)
@@ -478,7 +490,8 @@ class Panel:
     """One panel of `stacked`.
 
     title: the quantity, with its unit in brackets; series: name → (x, y); bands: name → (x, low,
-    high) around that curve; log: the axis is logarithmic; y_range: of a linear axis.
+    high) around that curve; log: the axis is logarithmic; y_range: of a linear axis; levels:
+    label → y of a dashed line.
     """
 
     title: str
@@ -486,6 +499,7 @@ class Panel:
     bands: Mapping[str, tuple[Any, Any, Any]] = dataclasses.field(default_factory=dict)
     log: bool = False
     y_range: tuple[float, float] | None = None
+    levels: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def _drawable(x_log: bool, x: Any, *values: Any) -> list[list[Any]]:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint import figures
-from mechint.errors import ParameterError, counted, percent
+from mechint.errors import MechintError, ParameterError, counted, percent
 from mechint.figures import Figure, Panel
 from mechint.probe.results import Table
-from mechint.registry import PROBES
+from mechint.registry import PROBES, TASKS
 from mechint.report.page import Page, Section
 from mechint.run_table.cache import KEPT
 from mechint.run_table.dynamics import by_path, evaluations_of, first_passages
@@ -63,7 +63,9 @@ def page_of_table(
         title,
         sections,
         kicker="table",
-        verdict=verdict_of_table(rows, probes) or (_learned(rows) if steps else ""),
+        verdict="\n".join(
+            told for told in (learned_text(rows), verdict_of_table(rows, probes)) if told
+        ),
         caveat=kept_note(rows),
         hero=drawn.get("test.accuracy"),
         quality=_quality(evaluations_of(rows) if steps else rows),
@@ -173,15 +175,68 @@ def verdict_of_table(rows: Sequence[Row], probes: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _learned(rows: Sequence[Row]) -> str:
-    """The steps at which test and training accuracy are half way from first to last."""
-    found = {one["number"]: one["half way"] for one in transitions(evaluations_of(rows), ACCURACY)}
-    words = [
-        f"{name.partition('.')[0]} accuracy is half way at step {found[name]:.0f}"
-        for name in reversed(ACCURACY)
-        if name in found
-    ]
-    return f"{', '.join(words)}.".capitalize() if words else ""
+def learned_text(rows: Sequence[Row]) -> str:
+    """The plateau of test accuracy over the steps and the step at which it ends, else the step at
+    which test accuracy is half way; "" of a table that is not over steps.
+    """
+    evaluations = evaluations_of(rows) if over_steps(rows) else []
+    found = transitions(evaluations, ["test.accuracy"])
+    if not found:
+        return ""
+    if flat := plateau(evaluations):
+        at, low, high = flat
+        end = f"to step {high:.0f}, and is 90% of its way at step {found[0]['90%']:.0f}"
+        return f"Test accuracy stays near {at:.0%} from step {low:.0f} {end}."
+    return f"Test accuracy is half way at step {found[0]['half way']:.0f}."
+
+
+def plateau(
+    rows: Sequence[Row], column: str = "test.accuracy"
+) -> tuple[float, float, float] | None:
+    """Level and ends of the longest stretch of steps, between 10% and 90% of the way from first to
+    last value, in which one run's `column` moves by at most a tenth of that way; None where it is
+    shorter than a fifth of the steps up to its end, or there are several runs.
+
+    >>> rows = [{"path": "a", "step": s, "test.accuracy": v} for s, v in enumerate(
+    ...     [0.0, 0.1, 0.6, 0.62, 0.6, 0.61, 0.63, 1.0, 1.0])]
+    >>> plateau(rows)
+    (0.61, 2.0, 6.0)
+    """
+    held = [row for row in rows if is_number(row.get(column)) and is_number(row.get("step"))]
+    if len(by_path(held)) != 1:
+        return None
+    curve = sorted((float(row["step"]), float(row[column])) for row in held)
+    first, way = curve[0][1], curve[-1][1] - curve[0][1]
+    if way <= 0:
+        return None
+    best: tuple[float, float, float] | None = None
+    for i, (low, _) in enumerate(curve):
+        values = list[float]()
+        for high, value in curve[i:]:
+            values.append(value)
+            inside = 0.1 * way < value - first < 0.9 * way
+            if not inside or max(values) - min(values) > 0.1 * way:
+                break
+            if high - low > max(0.2 * high, best[2] - best[1] if best else 0.0):
+                best = round(statistics.median(values), 4), low, high
+    return best
+
+
+def chance_of(rows: Sequence[Row]) -> dict[str, float]:
+    """Levels of chance for an axis of accuracy: that of the task where all rows have one of one
+    output.
+    """
+    stated = [{name: row[name] for name in row if name.startswith("task")} for row in rows]
+    settings = {repr(given): given for given in stated}
+    found = set[float]()
+    for given in settings.values():
+        parameters = {name[5:]: value for name, value in given.items() if "." in name}
+        try:
+            chances = TASKS[given["task"]].from_dict(parameters).chance
+        except (MechintError, LookupError, TypeError, ValueError):
+            return {}
+        found |= {one.accuracy for one in chances.values()} if len(chances) == 1 else {-1.0, -2.0}
+    return {"chance": found.pop()} if len(found) == 1 else {}
 
 
 def _quality(rows: Sequence[Row]) -> list[str]:
@@ -216,7 +271,7 @@ def transitions_section(rows: Sequence[Row], columns: Sequence[str]) -> Section 
     return Section(
         "Transitions",
         question="When does each number change?",
-        lead=f"Half way from first to last value: {_first(texts)}.",
+        lead=f"{learned_text(rows)} Half way from first to last value: {_first(texts, 4)}.",
         tables={"transitions": table},
     )
 
@@ -326,6 +381,7 @@ def dots(rows: Sequence[Row], x: str, y: str, color: str | None = None) -> Figur
         else None,
         text=[str(row.get("name")) for row in held],
         caption=f"One dot per model.{said}",
+        levels=chance_of(held) if y.endswith(".accuracy") else {},
     )
 
 
@@ -403,13 +459,15 @@ def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
             if sum(is_number(row.get(name)) for row in evaluations) > 1
         }
         if held:
-            panels.append(_panel(evaluations, held, title, log, span))
+            levels = {} if log else chance_of(rows)
+            panels.append(_panel(evaluations, held, title, log, span, levels))
     panels += [
-        _panel(rows, {name: in_words(name)}, in_words(name), False, None) for name in columns
+        _panel(rows, {name: in_words(name)}, in_words(name), False, None, {}) for name in columns
     ]
     steps = sorted({row["step"] for row in rows if is_number(row.get("step"))})
-    found = transitions(evaluations, ["test.accuracy"])
-    marks = {"test accuracy half way": found[0]["half way"]} if found else {}
+    found, flat = transitions(evaluations, ["test.accuracy"]), plateau(evaluations)
+    marks = {"test accuracy half way": found[0]["half way"]} if found and not flat else {}
+    bands = {f"plateau at {flat[0]:.0%}": flat[1:]} if flat else {}
     several = len({row.get("path") for row in rows}) > 1
     text = "Accuracy and loss at every evaluation, the probes' numbers at every kept checkpoint"
     text += "; means over the runs, with their range." if several else "."
@@ -420,6 +478,7 @@ def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
         title="Dynamics",
         caption=text + (" Logarithmic steps; step 0 is not drawn." if log else ""),
         marks=marks,
+        bands=bands,
         x_log=log,
     )
     return figures.with_cursor(made, [step for step in steps if step > 0 or not log])
@@ -499,6 +558,7 @@ def _panel(
     title: str,
     log: bool,
     y_range: tuple[float, float] | None,
+    levels: Mapping[str, float],
 ) -> Panel:
     """`columns` (name → label) over the steps: means over the runs, with their range."""
     series, bands = {}, {}
@@ -507,4 +567,4 @@ def _panel(
         series[label] = (steps, means)
         if low != high:
             bands[label] = (steps, low, high)
-    return Panel(title, series, bands, log=log, y_range=y_range)
+    return Panel(title, series, bands, log=log, y_range=y_range, levels=levels)

@@ -162,6 +162,7 @@ class ClockPizza(Probe):
                 {f"published {name}": values[0] for name, values in PUBLISHED.items()},
                 interval=(float(low), float(high)),
                 samples=centered,
+                x_range=(-1.0, 1.05),
                 title="Between clock and pizza",
                 x_title="gradient symmetricity (−1 … 1)",
                 caption="Mean cosine of the gradients of a logit at the two operands, with its 95% "
