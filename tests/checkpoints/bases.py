@@ -157,6 +157,13 @@ def pickled_module(folder: Path) -> Path:
     return folder / "module.pt"
 
 
+def separate_heads(folder: Path) -> Path:
+    shapes = {"tok_embed.weight": (P, 4), "pos_embed.weight": (3, 4), "unembed.weight": (P, 4)}
+    shapes |= {f"layers.0.heads.{i}.W_{part}.weight": (2, 4) for i in (0, 1) for part in "QKV"}
+    torch.save(_randoms(shapes | {"layers.0.W_O.weight": (4, 4)}), folder / "model.pt")
+    return folder / "model.pt"
+
+
 def mapped_nanogpt(folder: Path) -> Path:
     """A file of nanoGPT beside a mapping of a stranger's, which is the one for it."""
     shutil.copy(BUILTIN / "nanogpt.yaml", folder / FILE)
@@ -181,6 +188,7 @@ BASES: dict[str, Callable[[Path], Any]] = {
         rep_theory,
         one_hot,
         nanogpt,
+        separate_heads,
         transformer_lens_native,
         pickled_module,
         *MAPPED.values(),

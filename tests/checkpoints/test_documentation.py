@@ -39,3 +39,12 @@ def test_the_mapping_of_the_page_can_be_used(tmp_path):
     (tmp_path / "own.yaml").write_text(text)
     mapping = load_mapping(tmp_path / "own.yaml")
     assert mapping.name == "my-lab" and "embed.W_E" in mapping.given["weights"]
+
+
+def test_every_format_has_a_plant_in_every_clone(tmp_path):
+    """Hugging Face's are held by tests of their own (`test_huggingface`)."""
+    opened = set()
+    for name, made in BASES.items():
+        (tmp_path / name).mkdir()
+        opened.add(load_checkpoint(made(tmp_path / name)).format)
+    assert opened == set(format_names()) - {"gpt2", "llama", "huggingface"}

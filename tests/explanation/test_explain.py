@@ -31,9 +31,7 @@ from mechint.subject.components import site_of
 from probes.explanations.representations import Frequencies, Setting
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
-published = pytest.mark.skipif(
-    not CHECKPOINTS.exists(), reason="the published checkpoints are not beside the repository"
-)
+published = pytest.mark.usefixtures("published")
 P, KEYS = 31, (3, 8, 12)
 
 

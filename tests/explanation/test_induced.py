@@ -23,9 +23,7 @@ from mechint.subject import Subject
 SHIPPED = Path(__file__).parents[2] / "examples" / "models"
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 ZOO = CHECKPOINTS / "hf-zoo"
-published = pytest.mark.skipif(
-    not CHECKPOINTS.exists(), reason="no published checkpoints in ../shared/checkpoints"
-)
+published = pytest.mark.usefixtures("published")
 
 
 def draws(n: int, make: Callable[[np.random.Generator], list[int]], seed: int = 0) -> list[Any]:

@@ -44,8 +44,6 @@ from probes._circuits import (
 from probes._circuits.choosing import paired, split
 from probes._circuits.search import curve_of, needed_components, without_each, without_others
 
-SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"
-PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints" / "arena" / "sum_model.pt"
 N, POS = 4, 5
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -414,13 +412,14 @@ def test_circuits_are_written_and_read_as_mib_does(groups: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("variable", "head"), [("pair_1", "L0H0"), ("pair_0", "L0H1")])
-def test_a_mechanism_enforced_by_training_is_found(variable: str, head: str) -> None:
+def test_a_mechanism_enforced_by_training_is_found(
+    variable: str, head: str, published: Path
+) -> None:
     """Equality of a pair, held by one head of the first layer (strict interchange training), at
     default settings: of the test split only 17 different inputs change their answer with a pair.
     """
-    if not SIIT.exists():
-        pytest.skip("the checkpoint siit/palindromes.pt is not beside the repository")
-    subject = mechint.load(SIIT, task="palindromes", n=6, half_length=2)
+    path = published / "siit" / "palindromes.pt"
+    subject = mechint.load(path, task="palindromes", n=6, half_length=2)
     result = probe.run("circuits", subject, variable=variable)
     first = {one for one in result.metrics["components"] if one.startswith("L0H")}
     assert first == {head} and result.verdict == "yes" and result.metrics["accuracy"] == 1.0

@@ -31,7 +31,6 @@ from probes._das import DAS, SwapSite, fit, interchange, interchange_accuracy, r
 from probes._das.controls import as_varied, reader_split
 from probes._das.search import Rule, SiteCell, choose_cell, decode, share_within_values
 
-SIIT = Path(__file__).parents[3] / "shared" / "checkpoints" / "siit" / "palindromes.pt"
 SMALL: dict[str, Any] = {
     "steps": 60,
     "batch_size": 128,
@@ -364,13 +363,14 @@ def test_a_variable_that_the_stream_adds_to_another_is_found_in_its_head() -> No
 
 @pytest.mark.full
 @pytest.mark.parametrize(("variable", "pos"), [("pair_0", 4), ("pair_1", 3)])
-def test_a_mechanism_enforced_by_training_is_found(variable: str, pos: int) -> None:
+def test_a_mechanism_enforced_by_training_is_found(
+    variable: str, pos: int, published: Path
+) -> None:
     """Equality of a pair, held by one head at one position (strict interchange training); all of
     the test split has fewer pairs than are asked for by default.
     """
-    if not SIIT.exists():
-        pytest.skip("the checkpoint siit/palindromes.pt is not beside the repository")
-    subject = mechint.load(SIIT, task="palindromes", n=6, half_length=2)
+    path = published / "siit" / "palindromes.pt"
+    subject = mechint.load(path, task="palindromes", n=6, half_length=2)
     result = DAS(variable=variable, dimensions=(1, 2), control_seeds=1, steps=100).run(subject)
     assert result.verdict == "yes"
     assert (result.metrics["hook"], result.metrics["pos"]) == ("blocks.1.hook_resid_pre", pos)
