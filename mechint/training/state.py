@@ -7,15 +7,16 @@ that is damaged is refused in one line.
 from __future__ import annotations
 
 import io
-import zipfile
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mechint.errors import RunError, first_line
-from mechint.system.files import write_bytes
+from mechint.checkpoints.content import check_file
+from mechint.errors import CheckpointError, RunError, first_line
+from mechint.system.files import check_nesting, write_bytes
 
 State = dict[str, Any]
 """The saved state of an ensemble of n runs, of which m still train.
@@ -53,11 +54,16 @@ def read_state(file: Path) -> State:
     if not file.is_file():
         raise RunError(f"{file}: it is not a regular file, expected a saved state; {REMEDY}")
     try:
-        with zipfile.ZipFile(file) as archive:  # torch reads past the checksums
-            wrong = archive.testzip()
-        if wrong is not None:
-            raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
+        check_file(file)  # sizes and checksums, past which torch reads
         state = torch.load(file, weights_only=True)
+        check_nesting(state, file)
+    except CheckpointError as error:
+        said = str(error).removeprefix(f"{file}: ")
+        raise RunError(f"{file}: damaged ({said}); {REMEDY}") from error
+    except pickle.UnpicklingError as error:
+        raise RunError(
+            f"{file}: refused: it is damaged, or would run pickled code; {REMEDY}"
+        ) from error
     except Exception as error:  # torch and pickle raise nearly anything on a damaged file
         raise RunError(f"{file}: damaged ({first_line(error, 120)}); {REMEDY}") from error
     wrong = "state" if not isinstance(state, dict) else _wrong(state, _KINDS)

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,19 @@ def with_another_digit(data: bytes) -> bytes:
     return data[:place] + (b"2" if data[place:][:1] == b"1" else b"1") + data[place + 1 :]
 
 
+def deflated(size: int) -> bytes:
+    """An archive of PyTorch's whose one tensor is zeros, compressed a thousandfold."""
+    whole, small = io.BytesIO(), io.BytesIO(saved({"values": torch.zeros(4)}))
+    with zipfile.ZipFile(small) as plain, zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as out:
+        for name in plain.namelist():
+            with out.open(name, "w", force_zip64=True) as member:
+                for _ in range(size >> 20 if "/data/" in name else 0):
+                    member.write(bytes(1 << 20))
+                if "/data/" not in name:
+                    member.write(plain.read(name))
+    return whole.getvalue()
+
+
 OF_A_RUN: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "config truncated": ("config.json", half),
     "config not UTF-8": ("config.json", lambda data: b"\xff\xfe\x00"),
@@ -74,6 +88,8 @@ INTERRUPTED = OF_A_RUN | {
         "state.pt",
         lambda data: saved({**load(data), "values": torch.zeros(1, 3)}),
     ),
+    "state deflated from more than memory holds": ("state.pt", lambda data: deflated(1 << 26)),
+    "state with pickled code": ("state.pt", lambda data: saved({**load(data), "step": len})),
     "state with a wrong generator": (
         "state.pt",
         lambda data: saved({**load(data), "generators": [torch.zeros(3)]}),
@@ -114,7 +130,7 @@ def refused(whole: Path, tmp_path: Path, file: str, damage: Callable[[bytes], by
         tiny(out, resume=True)
     text = str(error.value)
     assert text.startswith(f"{out / file}: ") and ("damaged" in text or "cannot be read" in text)
-    assert "\n" not in text and len(text) < 500
+    assert "\n" not in text and len(text) < 500 and "PyTorch 2.6" not in text
     assert files_of(out) == before, "nothing was changed"
 
 
