@@ -97,7 +97,8 @@ class ModularArithmetic(TwoOperandTask):
         "paper": {"task.p": 113, "task.train_fraction": 0.3, "train.steps": 40_000},
     }
     preset_results: ClassVar[Mapping[str, str]] = {
-        "fast": "test accuracy 98.4–100.0% by step 2000, seeds 0–2"
+        "fast": "test accuracy 98.4–100.0% by step 2000, seeds 0–2",
+        "llama": "test accuracy 100.0% by step 900, seeds 0–1",
     }
 
     p: int = setting(113, "the modulus, prime or not", low=2, high=1024)
