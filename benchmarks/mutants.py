@@ -2,6 +2,7 @@
 
     python -m benchmarks.mutants                 # all, a table; status 1 where one survives
     python -m benchmarks.mutants --only records  # those of files whose path has this
+    python -m benchmarks.mutants --out benchmarks/results/mutants.json   # keeps the rows
 
 Of every comparison in `TARGETS` two mutants are made, always true and always false; of every
 `and` and `or` the other one; of every bound (an upper-case constant of a module) one of half and
@@ -19,7 +20,9 @@ import argparse
 import ast
 import contextlib
 import inspect
+import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -28,6 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+
+from mechint.system.files import write_text
+from mechint.training.origins import Origin
 
 ROOT = Path(__file__).parents[1]
 RULE = ("tests/decide", "mechint/decide")
@@ -479,27 +485,52 @@ def run(file: str, mutants: Sequence[Mutant]) -> list[Mutant]:
     return loop.alive
 
 
+def keep(out: Path, file: str, counts: Mapping[str, int]) -> None:
+    """Write the counts of a file into a table that keeps those of the other files."""
+    kept: dict[str, Any] = {"origins": [], "rows": {}}
+    if out.is_file():
+        kept = json.loads(out.read_text(encoding="utf-8"))
+    command = f"python -m benchmarks.mutants --only {file} --out {out}"
+    made = Origin.now(command, ("benchmarks/mutants.py", file, *EVERY[file]), file)
+    kept["origins"] = [one for one in kept["origins"] if one["of"] != file] + [made.to_dict()]
+    kept["rows"] = {**kept["rows"], file: dict(counts)}
+    write_text(out, json.dumps(kept, indent=1) + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 where a mutant survives that is not equivalent."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants")
     parser.add_argument("--only", default="", help="files whose path has this")
     parser.add_argument("--list", action="store_true", help="the mutants alone")
+    parser.add_argument("--sample", type=int, help="so many of each file, drawn with seed 0")
+    parser.add_argument("--out", type=Path, help="JSON that keeps the counts of each file")
     chosen = parser.parse_args(arguments)
     os.chdir(ROOT)
     files = [file for file in EVERY if chosen.only in file]
     made = {file: list(mutants_of(file)) for file in files}
+    total = {file: len(own) for file, own in made.items()}
+    if chosen.sample is not None:
+        draw = random.Random(0)  # noqa: S311
+        made = {file: draw.sample(own, min(chosen.sample, len(own))) for file, own in made.items()}
     if chosen.list:
         print("\n".join(f"{one.file}  {one.words}" for own in made.values() for one in own))
         return 0
     if len(files) > 1:  # tests are collected once in a process
-        print("| file | mutants | killed | equivalent | alive |\n| --- | --- | --- | --- | --- |")
-        command = [sys.executable, "-m", "benchmarks.mutants", "--only"]
+        print("| file | mutants | tried | killed | equivalent | alive |\n|" + " --- |" * 6)
+        command = [sys.executable, "-m", "benchmarks.mutants"]
+        for name, given in (("--out", chosen.out), ("--sample", chosen.sample)):
+            command += [name, str(given)] * (given is not None)
+        command += ["--only"]
         return max(subprocess.run([*command, file]).returncode for file in files)
     (file,) = files
     same = [one for one in made[file] if one.words in EQUIVALENT]
     alive = run(file, [one for one in made[file] if one.words not in EQUIVALENT])
     killed = len(made[file]) - len(same) - len(alive)
-    print(f"| {file} | {len(made[file])} | {killed} | {len(same)} | {len(alive)} |", flush=True)
+    counts = {"mutants": total[file], "tried": len(made[file]), "killed": killed}
+    counts |= {"equivalent": len(same), "alive": len(alive)}
+    print(f"| {file} | {' | '.join(map(str, counts.values()))} |", flush=True)
+    if chosen.out is not None:
+        keep(chosen.out, file, counts)
     for one in alive:
         print(f"alive: {one.file}: {one.words}")
     return 1 if alive else 0
