@@ -510,7 +510,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = {file: list(mutants_of(file)) for file in files}
     total = {file: len(own) for file, own in made.items()}
     if chosen.sample is not None:
-        draw = random.Random(0)  # noqa: S311
+        draw = random.Random(0)
         made = {file: draw.sample(own, min(chosen.sample, len(own))) for file, own in made.items()}
     if chosen.list:
         print("\n".join(f"{one.file}  {one.words}" for own in made.values() for one in own))
