@@ -32,9 +32,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from mechint.system.files import write_text
-from mechint.training.origins import Origin
-
 ROOT = Path(__file__).parents[1]
 RULE = ("tests/decide", "mechint/decide")
 GATES = ("tests/explanation/test_gates.py",)
@@ -487,6 +484,9 @@ def run(file: str, mutants: Sequence[Mutant]) -> list[Mutant]:
 
 def keep(out: Path, file: str, counts: Mapping[str, int]) -> None:
     """Write the counts of a file into a table that keeps those of the other files."""
+    from mechint.system.files import write_text  # before its tests are collected pytest would warn
+    from mechint.training.origins import Origin
+
     kept: dict[str, Any] = {"origins": [], "rows": {}}
     if out.is_file():
         kept = json.loads(out.read_text(encoding="utf-8"))
