@@ -144,6 +144,8 @@ class Claimed:
         """The part, with one feature per value of the variable."""
         if self.variable not in program.variables:
             raise UnknownNameError.of("variable", self.variable, program.variables)
+        if self.site.pos is None:
+            raise ParameterError(f"{self.site}: name a position, such as {self.site} @ answer")
         features = one_hot(self.variable, program.variables[self.variable].n_values)
         return Part(self.variable, self.site, (self.variable,), features)
 
@@ -262,6 +264,11 @@ def explanation_of(subject: Subject, claimed: Sequence[Any], under: Any = None) 
             copies.append(one)
         else:
             raise ParameterError(f"claim {one!r}: expected an Explanation, Part, Route or claim")
+    n_heads = subject.model_description.n_heads or 0
+    for one in routes:
+        if not one.heads or one.layer >= subject.n_layers or max(one.heads) >= n_heads:
+            last = f"L{subject.n_layers - 1}H{n_heads - 1}"
+            raise ParameterError(f"claim {str(one)!r}: expected heads from L0H0 to {last}")
     name = "; ".join(map(str, [*parts, *routes, *copies]))
     return Explanation(
         name,

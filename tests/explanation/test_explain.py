@@ -193,6 +193,10 @@ def test_claims_in_one_line() -> None:
         audit(subject, site("L0 resid_post @ answer").holds("carry"))
     with pytest.raises(ParameterError, match="only heads attend"):
         site("L0 MLP").attends("largest token")
+    with pytest.raises(ParameterError, match=r"L9H0 .*: expected heads from L0H0 to L0H3"):
+        audit(subject, head(9, 0).attends("first token"))
+    with pytest.raises(ParameterError, match=r"name a position, such as L0H0 @ answer"):
+        audit(subject, site("L0H0").holds("x"))
     with pytest.raises(UnknownNameError):
         head(0, 1).attends("the truth")
     with pytest.raises(NotApplicableError, match="give prompts"):
