@@ -103,9 +103,11 @@ class SourceProgram:
             names = tuple(one.name for one in variables)
             by_layer: dict[int, list[int]] = {}
             for source in group.sources:
-                if source == EMBEDDING:
+                if source == EMBEDDING:  # it holds its own token alone
+                    own = [v.name for v in variables if v.python == self.inputs.own_python]
+                    held = tuple(own) or names
                     site = Site("blocks.0.hook_resid_pre", "answer")
-                    found.append((index, Part(", ".join(names), site, names)))
+                    found.append((index, Part(", ".join(held), site, held)))
                 else:
                     layer, head = source[1:].split("H")
                     by_layer.setdefault(int(layer), []).append(int(head))

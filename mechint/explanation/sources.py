@@ -376,7 +376,10 @@ def compose(
         at = sources.at if by_key else sources.at[drawn[:, 0]]
         made.values.update(group.value(sources.tokens[drawn, places], at))
         for source in group.sources:
-            made.taken[source] = sources.mixed(source, drawn) if by_key else drawn[:, 0]
+            if source == EMBEDDING:  # its token is that of the answer's own position
+                made.taken[source] = drawn.gather(1, sources.at[:, None])[:, 0]
+            else:
+                made.taken[source] = sources.mixed(source, drawn) if by_key else drawn[:, 0]
     for source in rest:
         made.taken[source] = order_of(len(sources), "rest", source, *name)
     return made

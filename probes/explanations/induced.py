@@ -384,7 +384,7 @@ class Search:
         the same on all inputs.
         """
         by_rule: dict[str, list[str]] = {}
-        for name in relevant:
+        for name in sorted(relevant, key=lambda one: one == EMBEDDING):  # heads may bring its token
             by_rule.setdefault("" if name == EMBEDDING else rules[name].name, []).append(name)
         groups: list[Group] = []
         variables: list[tuple[Variable, ...]] = []
@@ -535,6 +535,8 @@ def together(first: Group, second: Group, larger: bool) -> Group:
     """
     sources = (*first.sources, *second.sources)
     alike = first.keys == second.keys and (first.mask is None) == (second.mask is None)
+    # the token of the answer's own position is a key of heads that bring it, too
+    alike |= bool(first.keys) and second.sources == (EMBEDDING,)
     value = second.value if larger else first.value
     return Group(sources, value, first.keys if alike else (), first.mask if alike else None)
 

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 import mechint
+from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
 from mechint.explanation.rules import Inputs, Rule, rules_for
+from mechint.models.transformer import HookedTransformer
 from mechint.registry import RULES
 from mechint.subject import Subject
 
@@ -172,6 +174,54 @@ def test_a_majority() -> None:
     subject, found = explained(ZOO / "bin_majority-1l1h16d3lr01drop", draws(1500, prompt))
     assert found.standing == "stands"
     assert agreement(subject, found, lambda t: Counter(t[1:-1]).most_common()[0][0]) == 1.0
+
+
+def far_sum(weights: list[tuple[float, float]], steps: int = 500) -> HookedTransformer:
+    """A model trained on (first + last) mod 9 of four numbers, with heads that attend to the first
+    and the last one by weights that do not change.
+    """
+    n = len(weights)
+    config = ModelConfig(
+        d_vocab=9, d_vocab_out=9, n_ctx=4, n_layers=1, d_model=64, n_heads=n, d_head=16, d_mlp=128
+    )
+    model = HookedTransformer(config, seed=0)
+    attention, place = model.blocks[0].attn, model.pos_embed.W_pos
+    fixed = [attention.W_Q, attention.W_K, attention.b_Q, attention.b_K, place]
+    with torch.no_grad():
+        for weight in (*fixed[:4], place[:, -4:]):
+            weight.zero_()
+        model.embed.W_E[:, -4:] = 0
+        place[:, -4:] = torch.eye(4)
+        for head, (first, last) in enumerate(weights):
+            attention.b_Q[head, 0] = 4.0
+            attention.W_K[head, -4, 0] = 12 + np.log(first)
+            attention.W_K[head, -1, 0] = 12 + np.log(last)
+    free = [one for one in model.parameters() if not any(one is other for other in fixed)]
+    optimizer = torch.optim.AdamW(free, lr=5e-3, weight_decay=0.1)
+    tokens, draw = torch.cartesian_prod(*[torch.arange(9)] * 4), torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        x = tokens[torch.randint(len(tokens), (256,), generator=draw)]
+        answers = (x[:, 0] + x[:, 3]) % 9
+        loss = torch.nn.functional.cross_entropy(model(x)[:, -1], answers)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        model.embed.W_E.data[:, -4:] = 0  # attention knows the position alone
+    return model.requires_grad_(False).eval()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("weights", [[(1.0, 1e-9)], [(0.7, 0.3), (0.3, 0.7)]])
+def test_a_sum_of_the_first_and_the_last(weights: list[tuple[float, float]]) -> None:
+    """By one head at the first number, and by two that read both."""
+    model = far_sum(weights)
+    subject = mechint.load(model, data=draws(2000, lambda d: d.integers(0, 9, 4).tolist()))
+    found = explain(subject)[0]
+    assert found.standing == "stands", found.reason
+    assert agreement(subject, found, lambda t: (t[0] + t[3]) % 9) == 1.0
+    holds = {str(part) for part in found.explanation.parts}
+    if len(weights) == 1:
+        assert holds == {"t[0] at L0H0 @ answer", "t[-1] at L0 resid_pre @ answer"}
 
 
 # --- what does not --------------------------------------------------------------------------------
