@@ -35,7 +35,7 @@ class Variables(Family):
     For every variable, residual streams (by one feature per value) and heads (whole), at the answer
     and at other positions where there are few, are interchanged on half of the fitting half; the
     narrowest and earliest that gives the program's counterfactual answers is claimed. A variable
-    that is one token is looked for in heads and MLPs alone, whole: the stream has its embedding.
+    that is one token is not looked for: heads that bring it are what `induced` explains.
     """
 
     name: ClassVar[str] = "variables"
@@ -50,15 +50,10 @@ class Variables(Family):
         answers = answered(bench)
         steps = [step for step in bench.program.steps if step.n_values <= MAX_VALUES]
         derived = [step.name for step in steps if is_derived(step)]
-        tokens = [step.name for step in steps if not is_derived(step)]
         parts, notes = self._found(bench, derived[:MAX_VARIABLES])
-        if any(part.name not in answers for part in parts):
-            yield self._of(bench, parts, notes)
-        copied, missing = self._found(bench, tokens[:MAX_VARIABLES])
-        if copied:
-            yield self._of(bench, [*copied, *parts], [*notes, *missing])
-        elif all(part.name in answers for part in parts):
-            raise NoProgramError("; ".join([*notes, *missing]) or "no variable has a site")
+        if all(part.name in answers for part in parts):
+            raise NoProgramError("; ".join(notes) or "no variable has a site")
+        yield self._of(bench, parts, notes)
 
     def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
         """The explanation without the parts that hold the answers: a site that gave these on the
@@ -152,8 +147,8 @@ def is_derived(step: Step) -> bool:
 
 def candidates(bench: Bench, name: str) -> Iterator[Part]:
     """Parts that may hold a variable: layer by layer heads, whole, all heads together by one
-    feature per value, then the residual stream by the same, or, of one token, the MLP, whole; at
-    the answer first, and at every position where there are few.
+    feature per value, then the residual stream by the same; at the answer first, and at every
+    position where there are few.
     """
     subject, step = bench.subject, bench.program.variables[name]
     ctx = subject.data.tokens.shape[1]
@@ -164,13 +159,9 @@ def candidates(bench: Bench, name: str) -> Iterator[Part]:
             for head in range(subject.model_description.n_heads or 0):
                 for place in places:
                     yield Part(name, Site.of("head", layer, place, (head,)), (name,))
-            if is_derived(step) or (subject.model_description.n_heads or 0) > 1:
-                yield Part(name, Site.of("attention", layer, "answer"), (name,), features)
+            yield Part(name, Site.of("attention", layer, "answer"), (name,), features)
         for place in places:
-            if is_derived(step):
-                yield Part(name, Site(f"blocks.{layer}.hook_resid_post", place), (name,), features)
-            elif f"blocks.{layer}.hook_mlp_out" in subject.hooks:
-                yield Part(name, Site.mlp(layer, place), (name,))
+            yield Part(name, Site(f"blocks.{layer}.hook_resid_post", place), (name,), features)
 
 
 def searched(bench: Bench, name: str) -> Iterator[Score]:

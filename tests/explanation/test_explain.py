@@ -281,15 +281,9 @@ def test_whole_sites_are_exchanged_without_a_fit() -> None:
     assert right.standing == "stands" and audit(subject, crossed).standing == "wrong"
 
 
-def test_a_copied_token_is_found_where_it_is_copied_to() -> None:
-    """The same hand-built model: of 49 inputs 25 are judged; of 36 the 24 that an audit takes."""
+def test_of_few_inputs_as_many_are_judged_as_an_audit_takes() -> None:
+    """Of 36 inputs 24."""
     subject = planted.modular_addition(7, (1, 2)).subject
-    best = explain(subject, family="variables")[0]
-    found = {part.name: str(part.site) for part in best.explanation.parts}
-    assert (found["x"], found["y"]) == ("L0H0 @ answer", "L0H1 @ answer")
-    assert best.standing == "stands" and best.value("interchange") == 1.0
-    untrained = explain(subject.untrained(0), family="variables")
-    assert [one.standing for one in untrained] == ["refused"]
     program = subject.task.own_program  # type: ignore[union-attr]
     assert program is not None
     few = Bench.of(subject.with_data(subject.data[:36]), program)
