@@ -16,8 +16,9 @@ import dataclasses
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,65 @@ def trained(n: int, seed: int = 0) -> Iterator[tuple[str, Made]]:
                 yield name, Made(subject_of(model, one), truth)
 
 
+Kind = int | str
+"""What a planted head attends to: a position, "largest", "smallest", or "all"."""
+
+
+def build(
+    n: int,
+    ctx: int,
+    kinds: Sequence[Kind],
+    table: Callable[[int, int], int] | None = None,
+    classes: int = 0,
+    seed: int = 0,
+    noise: float = 0.01,
+) -> HookedTransformer:
+    """A model whose weights are set by hand, on `ctx` of n tokens and a mark that answers: heads
+    that attend by a rule and write the token; the answer is the sum of what they write, or a table
+    of what the first two bring.
+    """
+    classes = classes or n
+    token, place, size, mark, out = 0, n, n + ctx + 1, n + ctx + 2, n + ctx + 3
+    width, two = out + len(kinds) * n + classes, table is not None
+    config = ModelConfig(
+        d_model=width, n_heads=len(kinds), d_head=n, d_mlp=max(n * n, 4), d_vocab=n + 1,
+        d_vocab_out=classes, n_ctx=ctx + 1, attn_only=not two,
+    )  # fmt: skip
+    model = HookedTransformer(config, seed=0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.embed.W_E[:n, token : token + n] = torch.eye(n)
+        model.embed.W_E[:n, size] = torch.arange(1, n + 1).float()
+        model.embed.W_E[n, mark] = 1.0
+        model.pos_embed.W_pos[:, place : place + ctx + 1] = torch.eye(ctx + 1)
+        attention, answer = model.blocks[0].attn, out + len(kinds) * n
+        for head, kind in enumerate(kinds):
+            attention.W_Q[head, mark, 0] = 0.0 if kind == "all" else 12.0 * n**0.5
+            if isinstance(kind, int):
+                attention.W_K[head, place + kind, 0] = 1.0
+            else:  # the mark has no size: it must not be the smallest
+                attention.W_K[head, size, 0] = 1.0 if kind == "largest" else -1.0
+                attention.W_K[head, mark, 0] = 0.0 if kind == "largest" else -2.0 * n
+            attention.W_V[head, token : token + n] = torch.eye(n)
+            start = out + head * n
+            attention.W_O[head, :, start : start + n] = torch.eye(n)
+            if not two:
+                model.unembed.W_U[start : start + n, :n] = 15.0 * torch.eye(n)
+        if table is not None:
+            mlp = model.blocks[0].mlp
+            for unit, (a, b) in enumerate((a, b) for a in range(n) for b in range(n)):
+                mlp.W_in[out + a, unit] = mlp.W_in[out + n + b, unit] = 1.0
+                mlp.b_in[unit] = -1.5
+                mlp.W_out[unit, answer + table(a, b)] = 30.0
+            model.unembed.W_U[answer : answer + classes] = torch.eye(classes)
+        draw = torch.Generator().manual_seed(seed)
+        for weight in model.parameters():
+            weight += noise * torch.randn(weight.shape, generator=draw)
+            weight.requires_grad_(False)
+    return model
+
+
 def plant(seed: int) -> tuple[str, Made]:
     """A model whose weights are set by hand: heads that attend by a rule and write the token, and
     an answer that is the token or a table of two, with noise on all weights.
@@ -204,47 +264,9 @@ def plant(seed: int) -> tuple[str, Made]:
     function = str(draw.choice(["sum", "max", "equal", "less"])) if two else "copy"
     if kinds[0] != "position" and function in ("max", "less"):
         function = "sum"  # the largest is never below another
-    classes = 2 if function in ("equal", "less") else n
-    token, place, size, mark, out = 0, n, n + ctx + 1, n + ctx + 2, n + ctx + 3
-    width = out + len(kinds) * n + classes
-    config = ModelConfig(
-        d_model=width, n_heads=len(kinds), d_head=n, d_mlp=max(n * n, 4), d_vocab=n + 1,
-        d_vocab_out=classes, n_ctx=ctx + 1, attn_only=not two,
-    )  # fmt: skip
-    model = HookedTransformer(config, seed=0)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.zero_()
-        model.embed.W_E[:n, token : token + n] = torch.eye(n)
-        model.embed.W_E[:n, size] = torch.arange(1, n + 1).float()
-        model.embed.W_E[n, mark] = 1.0
-        model.pos_embed.W_pos[:, place : place + ctx + 1] = torch.eye(ctx + 1)
-        attention = model.blocks[0].attn
-        for head, kind in enumerate(kinds):
-            attention.W_Q[head, mark, 0] = 12.0 * n**0.5
-            if kind == "position":
-                attention.W_K[head, place + places[head], 0] = 1.0
-            else:  # the mark has no size: it must not be the smallest
-                attention.W_K[head, size, 0] = 1.0 if kind == "largest" else -1.0
-                attention.W_K[head, mark, 0] = 0.0 if kind == "largest" else -2.0 * n
-            attention.W_V[head, token : token + n] = torch.eye(n)
-            start = out + head * n
-            attention.W_O[head, :, start : start + n] = torch.eye(n)
-        answer = out + len(kinds) * n
-        if two:
-            pairs = [(a, b) for a in range(n) for b in range(n)]
-            mlp = model.blocks[0].mlp
-            for unit, (a, b) in enumerate(pairs):
-                mlp.W_in[out + a, unit] = mlp.W_in[out + n + b, unit] = 1.0
-                mlp.b_in[unit] = -1.5
-                mlp.W_out[unit, answer + TABLES[function](a, b, n)] = 30.0
-            model.unembed.W_U[answer : answer + classes] = torch.eye(classes)
-        else:
-            model.unembed.W_U[out : out + n] = 15.0 * torch.eye(n)
-        noise = torch.Generator().manual_seed(seed)
-        for weight in model.parameters():
-            weight += 0.01 * torch.randn(weight.shape, generator=noise)
-            weight.requires_grad_(False)
+    heads = [places[i] if kind == "position" else kind for i, kind in enumerate(kinds)]
+    table = partial(TABLES[function], n=n) if two else None
+    model = build(n, ctx, heads, table, 2 if function in ("equal", "less") else n, seed)
     names = {
         f"L0H{i}": f"position {places[i]}" if kind == "position" else f"the {kind} token"
         for i, kind in enumerate(kinds)

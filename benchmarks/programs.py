@@ -28,17 +28,25 @@ N = 3000
 LONGEST = 90
 """Letters of a program or reason in the table."""
 
+FRESH = 1000
+"""Further prompts on which a program that stands is held against a solver written by hand."""
+
 Draw = Callable[[np.random.Generator], Sequence[int]]
+Solver = Callable[[list[int]], int]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A model and the prompts that it is asked by; published: what its authors say that it does."""
+    """A model and the prompts that it is asked by; published: what its authors say that it does.
+
+    solver: the answer to a prompt, written by hand; None where what the model gives is not known.
+    """
 
     file: str
     prompts: str
     draw: Draw
     published: str
+    solver: Solver | None = None
 
     @property
     def name(self) -> str:
@@ -106,49 +114,128 @@ def _pair(draw: np.random.Generator) -> list[int]:
     return [*draw.integers(0, 29, 2).tolist(), 29]
 
 
+# --- solvers, of none of which the search knows ---------------------------------------------------
+def _repeated(t: list[int]) -> int:
+    """What followed the last two tokens the last time, else the last one."""
+    for i in range(len(t) - 2, 0, -1):
+        if t[i - 1 : i + 1] == t[-2:]:
+            return t[i + 1]
+    earlier = [i for i, x in enumerate(t[:-1]) if x == t[-1]]
+    return t[earlier[-1] + 1]
+
+
+def _copied(t: list[int]) -> int:
+    """The number after the one that was copied last, or the end mark."""
+    values, done = t[1 : t.index(151)], t[t.index(151) + 1 :]
+    return [*values, 152][len(done)]
+
+
+def _reversed(t: list[int]) -> int:
+    """The number before the one that was copied last, or the end mark."""
+    values, done = t[1 : t.index(151)], t[t.index(151) + 1 :]
+    return [*values[::-1], 152][len(done)]
+
+
+def _majority(bits: list[int]) -> int:
+    return int(2 * sum(bits) > len(bits))
+
+
+def _sum(t: list[int]) -> int:
+    return 10 * t[0] + t[1] + 10 * t[3] + t[4]
+
+
 ZOO = "decompiling_transformers (2602.08857)"
 ASKED: tuple[Asked, ...] = (
-    Asked("examples/maximum.pt", "four numbers", _four, "shipped"),
-    Asked("examples/induction.pt", "tokens with a repeat", _repeats, "shipped"),
-    Asked("examples/digits.pt", "ab+cd=, tens", lambda d: _digits(d, 0), "shipped"),
-    Asked("examples/digits.pt", "ab+cd=, units", lambda d: _digits(d, 1), "shipped"),
-    Asked("examples/clock.pt", "x, y, =", _pair, "shipped"),
+    Asked("examples/maximum.pt", "four numbers", _four, "shipped", max),
+    Asked("examples/induction.pt", "tokens with a repeat", _repeats, "shipped", _repeated),
     Asked(
-        "mapping/max_of_list_other_names.pt", "five numbers between marks", _puzzle,
+        "examples/digits.pt",
+        "ab+cd=, tens",
+        lambda d: _digits(d, 0),
+        "shipped",
+        lambda t: _sum(t) // 10,
+    ),
+    Asked(
+        "examples/digits.pt",
+        "ab+cd=, units",
+        lambda d: _digits(d, 1),
+        "shipped",
+        lambda t: _sum(t) % 10,
+    ),
+    Asked("examples/clock.pt", "x, y, =", _pair, "shipped", lambda t: (t[0] + t[1]) % 29),
+    Asked(
+        "mapping/max_of_list_other_names.pt",
+        "five numbers between marks",
+        _puzzle,
         "April puzzle: one head at the maximum, three that fire at 8, 9 and 6 or more",
+        lambda t: max(t[1:10:2]),
     ),
-    Asked("hf-zoo/sort-1l1h256d3lr01drop", "eight numbers, first answer", _sort, f"sort; {ZOO}"),
     Asked(
-        "hf-zoo/sort-1l1h256d3lr01drop", "eight numbers, fourth answer", lambda d: _sort(d, 3),
+        "hf-zoo/sort-1l1h256d3lr01drop",
+        "eight numbers, first answer",
+        _sort,
         f"sort; {ZOO}",
+        lambda t: min(t[1:9]),
     ),
-    Asked("hf-zoo/unique_copy-2l1h64d3lr01drop", "six to ten numbers", _copy, f"copy; {ZOO}"),
     Asked(
-        "hf-zoo/unique_copy-2l1h64d3lr01drop", "eight numbers", lambda d: _copy(d, 8),
+        "hf-zoo/sort-1l1h256d3lr01drop",
+        "eight numbers, fourth answer",
+        lambda d: _sort(d, 3),
+        f"sort; {ZOO}",
+        lambda t: sorted(t[1:9])[3],
+    ),
+    Asked(
+        "hf-zoo/unique_copy-2l1h64d3lr01drop", "six to ten numbers", _copy, f"copy; {ZOO}", _copied
+    ),
+    Asked(
+        "hf-zoo/unique_copy-2l1h64d3lr01drop",
+        "eight numbers",
+        lambda d: _copy(d, 8),
         f"copy; {ZOO}",
+        _copied,
     ),
     Asked(
-        "hf-zoo/unique_reverse-2l1h64d3lr01drop", "six to ten numbers",
-        lambda d: _copy(d, 0, True), f"reverse; {ZOO}",
+        "hf-zoo/unique_reverse-2l1h64d3lr01drop",
+        "six to ten numbers",
+        lambda d: _copy(d, 0, True),
+        f"reverse; {ZOO}",
+        _reversed,
     ),
     Asked(
-        "hf-zoo/bin_majority-1l1h16d3lr01drop", "15 bits", lambda d: [2, *_bits(d, 15), 3],
+        "hf-zoo/bin_majority-1l1h16d3lr01drop",
+        "15 bits",
+        lambda d: [2, *_bits(d, 15), 3],
         f"majority; {ZOO}",
+        lambda t: _majority(t[1:16]),
     ),
     Asked(
-        "hf-zoo/bin_majority_interleave-2l2h16d3lr00drop", "3 × 5 bits, first answer",
-        _interleaved, f"majority of every third; {ZOO}",
+        "hf-zoo/bin_majority_interleave-2l2h16d3lr00drop",
+        "3 × 5 bits, first answer",
+        _interleaved,
+        f"majority of every third; {ZOO}",
+        lambda t: _majority(t[1:16:3]),
     ),
-    Asked("hf-zoo/count-1l4h256d4lr01drop", "two numbers, first answer", _count, f"count; {ZOO}"),
     Asked(
-        "hf-zoo/count-1l4h256d4lr01drop", "two numbers, fourth answer", lambda d: _count(d, 3),
+        "hf-zoo/count-1l4h256d4lr01drop",
+        "two numbers, first answer",
+        _count,
         f"count; {ZOO}",
+        lambda t: t[1],
     ),
     Asked(
-        "hf-zoo/addition-4l2h64d3lr00drop", "two numbers of three bits",
-        lambda d: [3, *_bits(d, 3), 2, *_bits(d, 3), 4], f"addition, 50% right; {ZOO}",
+        "hf-zoo/count-1l4h256d4lr01drop",
+        "two numbers, fourth answer",
+        lambda d: _count(d, 3),
+        f"count; {ZOO}",
+        lambda t: 152 if t[-1] == t[2] else t[-1] + 1,
     ),
-)  # fmt: skip
+    Asked(
+        "hf-zoo/addition-4l2h64d3lr00drop",
+        "two numbers of three bits",
+        lambda d: [3, *_bits(d, 3), 2, *_bits(d, 3), 4],
+        f"addition, 50% right; {ZOO}",
+    ),
+)
 
 NOTE = f"""
 # Programs of models
@@ -157,7 +244,9 @@ Each model is asked by prompts, or by the data of its task, and by nothing else:
 knows what it was trained for, and what is explained is its own answer. **program**: the answer as
 Python over the tokens `t` up to the position that answers. **coverage**: its answers on natural
 inputs that nothing was fitted to. **keeps**: the least that is left of the model's own answers,
-above chance, under routing, interchange and composed inputs. **standing**: as in
+above chance, under routing, interchange and composed inputs. **by hand**: of a program that stands,
+the share of further prompts on which its file gives the answer of a solver written by hand (of a
+task's data, its own answers). **standing**: as in
 [Explanations](explanations.md#programs-without-a-task), where tests and bounds are; a refusal has
 its nearest miss. Seconds are of the processor, one thread, without opening the file. Models of
 formal languages (`bce_*` of hf-zoo), which answer with a set of symbols, were not asked.
@@ -195,23 +284,50 @@ def ask(path: Path, asked: Asked | Model) -> dict[str, Any]:
     except MechintError as error:
         said = first_line(error, LONGEST * 2).replace(str(path), asked.name)
         return {**row, "error": said}
+    seconds = time.process_time() - start
     return {
         **row,
+        "by hand": by_hand(subject, asked, best),
         "standing": best.standing,
         "reason": best_reason,
         "program": best.explanation.name if best.standing != "refused" else "",
         "routes": [str(one) for one in best.explanation.routes],
         "coverage": near.value("coverage"),
         "keeps": 1 - near.unaccounted["accuracy"] if near.unaccounted else float("nan"),
-        "s": time.process_time() - start,
+        "s": seconds,
     }
+
+
+def by_hand(subject: Any, asked: Asked | Model, found: Any) -> tuple[float, int] | None:
+    """Share of prompts, and their number, on which the file of a program that stands gives what a
+    solver written by hand gives: on further prompts, or on the data of a task its own answers.
+    """
+    if found.standing != "stands":
+        return None
+    names: dict[str, Any] = {"__name__": "program"}
+    exec(found.explanation.to_python(subject), names)  # noqa: S102
+    if isinstance(asked, Asked):
+        if asked.solver is None:
+            return None
+        draw = np.random.default_rng(1)
+        rows = [[int(x) for x in asked.draw(draw)] for _ in range(FRESH)]
+        right = [asked.solver(row) for row in rows]
+    else:
+        places = subject.answer_positions.tolist()[:FRESH]
+        tokens = subject.data.tokens[:FRESH].tolist()
+        rows = [row[: at + 1] for row, at in zip(tokens, places, strict=True)]
+        right = subject.targets[:FRESH].flatten().tolist()
+    same = [names["answer"](row) == one for row, one in zip(rows, right, strict=True)]
+    return float(np.mean(same)), len(same)
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """The page of rows."""
     counts = Counter(row.get("standing", "not asked") for row in rows)
     said = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    lines = [NOTE, f"Of {len(rows)} models and forms of prompts: {said}.\n"]
+    slowest = max((row["s"] for row in rows if "s" in row), default=0.0)
+    lines = [NOTE, f"Of {len(rows)} models and forms of prompts: {said}. The slowest took "
+             f"{slowest:.1f} s of processor time.\n"]  # fmt: skip
     heading = (
         "model",
         "asked by",
@@ -220,6 +336,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "heads",
         "coverage",
         "keeps",
+        "by hand",
         "s",
         "published",
     )
@@ -228,7 +345,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         if "error" in row:
             cells = [f"`{row['model']}`", row.get("asked", ""), "not asked", _cell(row["error"])]
             lines.append(
-                "| " + " | ".join([*cells, "", "", "", "", row.get("published", "")]) + " |"
+                "| " + " | ".join([*cells, "", "", "", "", "", row.get("published", "")]) + " |"
             )
             continue
         program = f"`{row['program'].removeprefix('answer = ')}`" if row["program"] else ""
@@ -241,6 +358,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
             _cell("; ".join(row["routes"])),
             f"{row['coverage']:.3f}" if row["coverage"] == row["coverage"] else "",
             f"{row['keeps']:.3f}" if row["keeps"] == row["keeps"] else "",
+            "" if row["by hand"] is None else "{:.3f} of {:,}".format(*row["by hand"]),
             f"{row['s']:.1f}",
             _cell(row["published"]),
         ]

@@ -224,7 +224,7 @@ class SourceProgram:
     def notes(self) -> list[str]:
         """What the prompts do not tell apart, and the prompts that would."""
         return [
-            f"on these prompts the keys are also {one}"
+            f"on these prompts not told from {one}"
             for name, several in self.equal.items()
             for one in several
             if any(rule.name == name for rule in self.heads.values())

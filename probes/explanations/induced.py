@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -25,8 +25,10 @@ from mechint.explanation.measure import Bench
 from mechint.explanation.propose import NoProgramError
 from mechint.explanation.rules import (
     MIN_MASS,
+    Equal,
     Inputs,
     Rule,
+    changed_inputs,
     count_tokens,
     equal_rules,
     is_constant,
@@ -186,11 +188,13 @@ def carried(program: SourceProgram, sources: Sources) -> SourceProgram:
 class Search:
     """The steps of a search, on inputs that the audit does not look at.
 
-    among: layer ("L0") → the rules that its heads may follow; all when None.
+    among: layer ("L0") → the rules that its heads may follow; all when None. untold: rule → others
+    that bring the same on all inputs.
     """
 
     sources: Sources
     among: Mapping[str, Sequence[Rule]] | None = None
+    untold: dict[str, list[Equal]] = field(default_factory=dict[str, list[Equal]])
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -350,6 +354,7 @@ class Search:
         """The program with these rules and the function that fits best, and the share of answers,
         natural and composed, that it gives.
         """
+        self.untold.clear()
         groups, variables = self._groups(rules, relevant)
         if not groups:
             return Refusal("what the heads bring is the same in all inputs")
@@ -370,9 +375,11 @@ class Search:
             (*rest, *unused),
             int(self.sources.own_logits.shape[1]),
             {
-                rule.name: tuple(equal_rules(rule, self.library, self.inputs))
+                rule.name: (
+                    *(equal_rules(rule, self.library, self.inputs) if rule.weights is None else ()),
+                    *self.untold.get(rule.name, ()),
+                )
                 for rule in rules.values()
-                if rule.weights is None
             },
         )
         return program, fit
@@ -405,10 +412,26 @@ class Search:
                 continue
             first = same[0]
             larger = len(found) > len(seen[first])
+            self._note_untold(groups[first], group, rules)
             groups[first] = together(groups[first], group, larger)
             if larger:
                 variables[first], seen[first] = several, found
         return groups, variables
+
+    def _note_untold(self, first: Group, second: Group, rules: Mapping[str, Rule]) -> None:
+        """Note rules that bring the same on all inputs, which changed ones would tell apart."""
+        for words, tokens, at in changed_inputs(self.inputs):
+            values = [tuple(one.value(tokens, at).values()) for one in (first, second)]
+            if among(*values) or among(values[1], values[0]):
+                continue
+            names = [
+                rules[one.sources[0]].name if one.sources[0] in rules else "its own token"
+                for one in (first, second)
+            ]
+            example = tuple(tokens[0, : int(at[0]) + 1].tolist())
+            for own, other in (names, names[::-1]):
+                self.untold.setdefault(own, []).append(Equal(other, words, example, True))
+            return
 
     def _group(
         self, rule: Rule | None, names: Sequence[str], number: int, taken: set[str]

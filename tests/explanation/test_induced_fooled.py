@@ -1,0 +1,179 @@
+"""Models and prompts that are made to be explained wrongly: no false program of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mechint
+from benchmarks.induced import Kind, build
+from mechint.explanation import Audit, explain
+from mechint.models.transformer import HookedTransformer
+
+Draw = Callable[[np.random.Generator], Sequence[int]]
+N, CTX = 8, 4
+"""Symbols, and how many stand before the mark."""
+
+
+def asked(model: HookedTransformer, draw: Draw, n: int = 1600) -> tuple[Any, Audit]:
+    generator = np.random.default_rng(0)
+    rows = [{"prompt": [*map(int, draw(generator)), N]} for _ in range(n)]
+    subject = mechint.load(model, data=rows)
+    return subject, explain(subject)[0]
+
+
+def numbers(draw: np.random.Generator) -> list[int]:
+    return draw.integers(0, N, CTX).tolist()
+
+
+def agreement(found: Audit, subject: Any, model: HookedTransformer, rows: torch.Tensor) -> float:
+    """Share of prompts on which the written program gives the model's answers."""
+    names: dict[str, Any] = {"__name__": "found"}
+    exec(found.explanation.to_python(subject), names)
+    with torch.no_grad():
+        own = model(rows)[:, -1].argmax(1).tolist()
+    return float(
+        np.mean([names["answer"](t) == a for t, a in zip(rows.tolist(), own, strict=True)])
+    )
+
+
+def random_rows(seed: int = 9) -> torch.Tensor:
+    rows = torch.randint(N, (500, CTX + 1), generator=torch.Generator().manual_seed(seed))
+    rows[:, -1] = N
+    return rows
+
+
+TABLE = torch.randint(N, (N, N), generator=torch.Generator().manual_seed(3)).tolist()
+"""Answers without a rule."""
+
+
+def test_a_lookup_table_is_a_table_and_no_rule() -> None:
+    """Random answers to pairs: a program with a rule in it would be false."""
+    model = build(N, CTX, (0, 2), lambda a, b: TABLE[a][b])
+    subject, found = asked(model, numbers)
+    if found.standing == "stands":
+        assert "TABLE" in found.explanation.name
+        assert agreement(found, subject, model, random_rows()) > 0.99
+
+
+def test_a_rule_that_is_right_on_nearly_all_prompts() -> None:
+    """The model reads the first position, where the largest number stands in 97 of 100 prompts."""
+
+    def draw(generator: np.random.Generator) -> list[int]:
+        row = sorted(numbers(generator), reverse=True)
+        return row if generator.random() < 0.97 else row[::-1]
+
+    _, found = asked(build(N, CTX, (0,)), draw)
+    assert found.standing != "stands" or found.explanation.name == "answer = t[0]"
+
+
+@pytest.mark.parametrize("kinds", [(0, 1), ("largest", 0)])
+def test_two_tokens_that_are_always_equal(kinds: Sequence[Kind]) -> None:
+    """One head brings the first number and one the second, or the largest, and both are the same on
+    all prompts: the answer is a table of both, which equal ones tell nothing of.
+    """
+    model = build(N, CTX, kinds, lambda a, b: a if a == b else (a + b) % N)
+
+    def draw(generator: np.random.Generator) -> list[int]:
+        row = numbers(generator)
+        if kinds == (0, 1):
+            return [row[0], row[0], *row[2:]]
+        return sorted(row, reverse=True)
+
+    _, found = asked(model, draw)
+    assert found.standing != "stands", found.explanation.name
+    assert "the same on all prompts" in found.reason or found.standing == "refused"
+
+
+def test_two_tokens_of_which_one_tells_the_other() -> None:
+    """The second number is the first plus one: the answer is their product, not a multiple."""
+    model = build(N, CTX, (0, 1), lambda a, b: (a * b) % N)
+
+    def draw(generator: np.random.Generator) -> list[int]:
+        row = numbers(generator)
+        return [row[0], (row[0] + 1) % N, *row[2:]]
+
+    subject, found = asked(model, draw)
+    if found.standing == "stands":
+        assert agreement(found, subject, model, random_rows()) > 0.95
+
+
+def test_heads_that_cancel_are_not_irrelevant() -> None:
+    """Two heads write the first number with opposite signs, and the third head the answer:
+    exchanged together the two do nothing, and exchanged apart they change it.
+    """
+    model = build(N, CTX, (0, 0, 2), noise=0.0)
+    attention, out = model.blocks[0].attn, N + CTX + 3
+    with torch.no_grad():
+        attention.W_O[1] = -attention.W_O[0]
+        model.unembed.W_U[out : out + N] *= 4
+    subject, found = asked(model, numbers)
+    assert [row[2] for row in subject.data.tokens.tolist()] == subject.targets.flatten().tolist()
+    assert found.standing != "stands" or not found.explanation.over_sources.rest
+
+
+def test_redundant_heads_are_not_said_to_be_needed_apart() -> None:
+    """Two heads bring the same token, and either is enough: what stands names it, no other."""
+    model = build(N, CTX, (1, 1))
+    _, found = asked(model, numbers)
+    assert found.standing == "stands" and found.explanation.name == "answer = t[1]"
+
+
+def test_a_rare_exception_is_named_or_refused() -> None:
+    """One in eight prompts is answered by another position."""
+    model = build(N, CTX, (0, 2), lambda a, b: b if a == 5 else a)
+    subject, found = asked(model, numbers)
+    if found.standing == "stands":
+        assert agreement(found, subject, model, random_rows()) > 0.97
+
+
+def test_a_key_that_is_found_by_size_and_read_by_place() -> None:
+    """The head looks for the largest number and brings its position: the answer is no number."""
+    model = build(N, CTX, ("largest",))
+    with torch.no_grad():
+        value = model.blocks[0].attn.W_V
+        value[0, N : N + CTX, :CTX] = torch.eye(CTX)
+        value[0, :N, :] *= 0
+    subject, found = asked(model, numbers)
+    if found.standing == "stands":
+        assert agreement(found, subject, model, random_rows()) > 0.95
+
+
+def test_a_mean_is_no_majority() -> None:
+    """Where all numbers are read alike, the answer is the most frequent one but for ties."""
+    subject, found = asked(model := build(N, CTX, ("all",)), numbers)
+    if found.standing == "stands":
+        assert agreement(found, subject, model, random_rows()) > 0.9
+
+
+def test_a_model_that_knows_these_prompts_alone() -> None:
+    """A table that is a sum on the pairs that are asked, and random on the others."""
+
+    def table(a: int, b: int) -> int:
+        return (a + b) % N if (a + 2 * b) % 3 else TABLE[a][b]
+
+    def draw(generator: np.random.Generator) -> list[int]:
+        while True:
+            row = numbers(generator)
+            if (row[0] + 2 * row[2]) % 3:
+                return row
+
+    subject, found = asked(model := build(N, CTX, (0, 2), table), draw)
+    if found.standing == "stands":  # composed inputs have the other pairs
+        assert agreement(found, subject, model, random_rows()) > 0.95
+
+
+def test_an_answer_that_the_own_token_gives_away() -> None:
+    """A head brings the last number, which the first one equals on all prompts."""
+    model = build(N, CTX, (CTX - 1,))
+
+    def draw(generator: np.random.Generator) -> list[int]:
+        row = numbers(generator)
+        return [row[-1], *row[1:]]
+
+    _, found = asked(model, draw)
+    assert found.standing != "stands" or found.explanation.name == f"answer = t[{CTX - 1}]"
