@@ -17,6 +17,7 @@ from mechint.checkpoints.reader import Recorded
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.subject import Subject
+from mechint.system.kept import changed_files
 from mechint.task import Task
 
 
@@ -74,13 +75,20 @@ class Checkpoint(Recorded):
         return measure(self.subject(), self.split_indices)
 
     def warnings(self) -> list[str]:
-        """Lines to show before any result: chance, few examples, or a file read wrongly."""
+        """Lines to show before any result: another corpus, chance, few examples, or a file read
+        wrongly.
+        """
+        said = [
+            f"{file} is another file now than when this model was trained on it, so that its "
+            "numbers are of other data"
+            for file in changed_files(self.path.parent)
+        ]
         if self.performance is None:
-            return []
+            return said
         doubtful = self.performance.misread or self.performance.at_chance
         doubtful = doubtful or min(self.performance.accuracy.values(), default=1.0) < LEARNED
         better = self._better_reading() if doubtful else ""
-        return self.performance.warnings(self.metrics, self.assumed, better)
+        return said + self.performance.warnings(self.metrics, self.assumed, better)
 
     def _better_reading(self) -> str:
         """The settings, each in place of one assumption, that bring the loss below that of a

@@ -4,14 +4,18 @@ shared options, completion of half-typed names.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
 import shutil
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, NoReturn
 
 import click
@@ -24,7 +28,7 @@ from mechint.registry.plugins import load_plugin
 from mechint.system.progress import hanging, leave_unread
 from mechint.system.progress import print_line as print_error
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 STOPS_AT_A_SIGN = ("strict", "surrogateescape")
 """Error handlers of stdout with which Python raises at a character that its encoding lacks; the
 second is that of the locale C.
@@ -36,6 +40,27 @@ GOES_ON = {
     "calibrate": "; with --out, the probes that were done are in the table",
 }
 """Command → what is said when it is stopped; the others keep nothing that would go on."""
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, where no training takes it up (`mechint.system.parallel.interruptible`)."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Inside, SIGTERM stops the command as Ctrl-C does; in the main thread, which has signals."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class CliGroup(click.Group):
@@ -90,7 +115,7 @@ class CliGroup(click.Group):
         if any("\0" in argument for argument in args or ()):
             fail("an argument holds a null character; expected text")
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _terminable():
                 warnings.showwarning = lambda message, *_: print_error(f"warning: {message}")
                 status = super().main(args=args, prog_name=prog_name, **extra)
             if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # >&-
@@ -106,14 +131,19 @@ class CliGroup(click.Group):
             fail(error.format_message())
         except MechintError as error:
             fail(str(error))
-        except (KeyboardInterrupt, click.Abort):
+        except (KeyboardInterrupt, click.Abort) as stopped:
             words = sys.argv[1:] if args is None else args
             print_error(f"stopped{GOES_ON.get(next(iter(words), ''), '')}")
-            sys.exit(INTERRUPTED)
+            ended = any(isinstance(one, _Terminated) for one in (stopped, stopped.__cause__))
+            sys.exit(TERMINATED if ended else INTERRUPTED)
         except BrokenPipeError:  # what was left to flush
             leave_unread(sys.stdout)
             sys.exit(0)
         except OSError as error:
+            try:
+                Path.cwd()
+            except OSError:
+                fail("the current directory was removed; change into one that is there")
             fail(f"{error.filename or 'output'}: {error.strerror or error}")
         sys.exit(status if isinstance(status, int) else 0)
 

@@ -248,10 +248,16 @@ def _by_words(
 
 def _spool(arrays: Iterable[np.ndarray], dtype: Any, origin: str) -> np.ndarray:
     """The arrays one after another in a temporary file without a name, memory-mapped."""
-    with tempfile.TemporaryFile() as file:
-        for array in arrays:
-            file.write(array.tobytes())
-        if not file.tell():
-            raise DataError(f"{origin}: holds no tokens")
-        file.flush()
-        return np.memmap(file, dtype, "r")
+    try:
+        with tempfile.TemporaryFile() as file:
+            for array in arrays:
+                file.write(array.tobytes())
+            if not file.tell():
+                raise DataError(f"{origin}: holds no tokens")
+            file.flush()
+            return np.memmap(file, dtype, "r")
+    except OSError as error:
+        raise DataError(
+            f"{origin}: its tokens need a temporary file in {tempfile.gettempdir()}: "
+            f"{error.strerror or error}; set TMPDIR to a directory with room"
+        ) from error

@@ -94,6 +94,15 @@ def picture(page: Page) -> Figure | None:
     return next((one for one in every if one is not None and one.plots), None)
 
 
+def _check_place(out: Path, force: bool) -> None:
+    """RunError where a gallery would lie among other things, or its place is a file."""
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out}: is a file; expected a directory for the gallery")
+    if force or not out.is_dir() or not any(out.iterdir()) or (out / PLOTLY).is_file():
+        return
+    raise RunError(f"{out}: is not empty and holds no gallery; choose another --out, or --force")
+
+
 def build_gallery(
     pages: Iterable[Page],
     out: str | Path,
@@ -112,8 +121,10 @@ def build_gallery(
         progress: called with how many pages are drawn, how many there are, and the next one's name.
 
     Raises:
-        RunError: `out` cannot be written, or holds another's file under a name that is needed.
+        RunError: `out` cannot be written, holds other things and no gallery, or another's file
+            under a name that is needed.
     """
+    _check_place(Path(out), force)
     named = _named(pages)
     cards = {name: card(name, page) for name, page in named.items()}
     order = sorted(named, key=lambda name: list(HEADINGS).index(cards[name].kind))

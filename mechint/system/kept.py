@@ -14,13 +14,13 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError
-from mechint.system.files import digest_of, read_bytes
+from mechint.system.files import digest_of, read_bytes, read_json
 
 KEY_BYTES = 32
 MARK = "hmac"
@@ -90,6 +90,30 @@ def files_in(value: Any) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             if Path(value).is_file():
                 yield Path(value)
+
+
+def task_files(config: Mapping[str, Any]) -> dict[str, str]:
+    """Path → digest of every file that the parameters of a run's task name, as of a corpus.
+
+    config: of config.json.
+    """
+    task = config.get("task")
+    parameters = task.get("parameters") if isinstance(task, Mapping) else None
+    return {str(path): current_digest_of(path) for path in files_in(parameters)}
+
+
+def changed_files(run: Path) -> list[str]:
+    """The files that the task of a run reads and that are others now than in its training.
+
+    run: its directory.
+    """
+    with contextlib.suppress(MechintError, OSError):
+        made, config = (read_json(run / name) for name in ("manifest.json", "config.json"))
+        then = made.get("files") if isinstance(made, dict) else None
+        if isinstance(then, dict) and isinstance(config, dict):
+            now = task_files(config)
+            return [path for path, digest in now.items() if then.get(path, digest) != digest]
+    return []
 
 
 @cache

@@ -33,6 +33,7 @@ from mechint.system.files import (
     write_error,
     write_text,
 )
+from mechint.system.kept import task_files
 from mechint.system.locks import locked
 from mechint.training.manifest import manifest, read_manifest
 from mechint.training.state import check_known
@@ -126,6 +127,8 @@ class RunDirectory:
         if self.metrics_file.exists() and self.metrics_file.stat().st_size > size:
             os.truncate(self.metrics_file, size)
         made, changed = {**manifest(), "ensemble": dict(ensemble)}, list[str]()
+        if files := task_files(spec):
+            made["files"] = files
         there = None if known is None else read_manifest(self.manifest_file)
         if known is not None and there is not None:
             if not goes_on:

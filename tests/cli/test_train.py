@@ -9,6 +9,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mechint import demo
@@ -138,3 +139,32 @@ def test_the_model_of_the_demo_adds_as_a_clock(tmp_path: Path) -> None:
     demo.train_demo(tmp_path / "run")
     found = analyze(tmp_path / "run", "clock-pizza").results["clock-pizza"]
     assert found.metrics["mechanism"] == "clock"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_stopped_says_so(
+    mechint: Command, planted: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int
+) -> None:
+    """Also one that keeps nothing; what handles the signal otherwise does so again afterwards."""
+
+    def press(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("mechint.probes._norms.probe.Norms.measure", press)
+    before = signal.getsignal(signal.SIGTERM)
+    stopped = mechint("analyze", planted, "--probe", "norms")
+    assert (stopped.exit_code, stopped.stdout) == (status, "") and "stopped" in stopped.stderr
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_another_corpus_under_the_same_name_is_said(mechint: Command, tmp_path: Path) -> None:
+    path, run = tmp_path / "good.npy", str(tmp_path / "run")
+    np.save(path, np.arange(2000) % 11)
+    small = ["task.n_ctx=8", "d_model=8", "n_heads=1", "d_mlp=8", "n_layers=1", "steps=2"]
+    settings = [part for one in (f"path={path}", *small) for part in ("--set", one)]
+    assert mechint("train", "corpus", *settings, "--out", run).exit_code == 0
+    command = ("analyze", run, "--probe", "norms", "--set", "norms.null_models=19")
+    assert "another file" not in mechint(*command).output
+    np.save(path, np.full(2000, 7))
+    changed = mechint(*command)
+    assert f"{path} is another file now than when" in " ".join(changed.output.split())

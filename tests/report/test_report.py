@@ -293,6 +293,11 @@ def test_a_gallery_shows_the_answer_of_every_page(tmp_path: Path) -> None:
     (tmp_path / "out" / "carry.html").write_text("mine")
     with pytest.raises(RunError, match="--force"):
         build_gallery([study], tmp_path / "out")
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(RunError, match="not empty and holds no gallery"):
+        build_gallery([study], tmp_path)
+    with pytest.raises(RunError, match="is a file"):
+        build_gallery([study], tmp_path / "thesis.txt")
 
 
 def test_a_program_is_drawn_with_each_part_and_what_is_wrong_or_missing() -> None:
