@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,12 @@ RESAMPLES = 400
 
 Side = Literal["above", "below"]
 End = Literal["near end", "value"]
+
+
+@lru_cache(maxsize=4)
+def resamples(n: int) -> Float[np.ndarray, "resample input"]:
+    """How often each of n inputs is in each bootstrap resample."""
+    return np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), RESAMPLES).astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +70,7 @@ class Evidence:
         total = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
         if not n or not total.sum():
             return cls(value=math.nan, n=n)
-        counts = np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), RESAMPLES)
+        counts = resamples(n)
         with np.errstate(invalid="ignore", divide="ignore"):
             draws = (counts @ part) / (counts @ total)
         return cls(value=float(part.sum() / total.sum()), n=n, draws=draws)

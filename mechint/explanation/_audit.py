@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from mechint.explanation.checks.attention import copied, link, route
@@ -63,7 +64,8 @@ def finished(found: Audit, bench: Bench, start: float) -> Audit:
 
 def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     """Audit an explanation on the halves of a bench."""
-    n, bench = len(bench.judged), bench.under(explanation.program)
+    bench = bench.under(explanation.program).among(explanation.among)
+    n = len(bench.judged)
     if n < MIN_INPUTS:
         reason = f"{n} judged inputs, {MIN_INPUTS} needed"
         return Audit(explanation, "untested", reason=reason, n=n)
@@ -82,7 +84,14 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     others = spare.parts if spare is not None else ()
     nulls = {str(part): bench.fit(part) for part in others if part.features is not None}
     reading = [part for part in explanation.parts if part.reads]
-    tests: list[Test] = [match(bench, fits[str(one)], nulls.get(str(one))) for one in reading]
+    moved = {
+        str(part): list(blocks(bench, explanation, fits[str(part)], list(fits.values())))
+        for part in reading
+    }
+    tests: list[Test] = [
+        match(bench, fits[str(one)], nulls.get(str(one)), carried(one, moved[str(one)]))
+        for one in reading
+    ]
     tests += refills(bench, explanation, fits, nulls)
     tests += interchanges(bench, explanation, fits, nulls)
     tests += finer(bench, explanation.parts)
@@ -91,7 +100,7 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
             tests.append(resample(bench, part))
         if part.reads:
             tests.append(necessity(bench, fits[str(part)]))
-            tests += blocks(bench, explanation, fits[str(part)], list(fits.values()))
+            tests += moved[str(part)]
     if explanation.templates is not None:
         tests += terms(bench, explanation.templates, explanation.template_spare)
     tests += [route(bench, one) for one in explanation.routes]
@@ -100,3 +109,11 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         tests += [test for one in explanation.copies for test in copied(bench, one, sources)]
     tests += [link(bench, one) for one in explanation.links]
     return judge(bench, explanation, tests)
+
+
+def carried(part: Part, tests: Iterable[Test]) -> bool:
+    """Return whether every block of a part makes the change that is predicted of it when it is
+    exchanged where the inputs have it.
+    """
+    partial = {one.target: one.decision.verdict for one in tests if one.kind == "partial"}
+    return partial.keys() == {*part.blocks} and {*partial.values()} == {"yes"}

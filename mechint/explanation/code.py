@@ -115,7 +115,7 @@ def written(
     Raises:
         NotApplicableError: a variable has more than `MAX_CASES` cases in every program of the task.
     """
-    bench = Bench.of(subject, explanation.program, seed, examples)
+    bench = Bench.of(subject, explanation.program, seed, examples).among(explanation.among)
     if explanation.over_sources is not None:
         return _over_sources(bench, explanation.over_sources)
     read = next((part for part in explanation.parts if part.reads), None)

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jaxtyping import Bool
+from torch import Tensor
+
 from mechint.explanation.code import written
-from mechint.explanation.parts import Copy, Features, Link, Part, Route, Templates
+from mechint.explanation.parts import Copy, Features, Link, Part, Route, Templates, Values
 from mechint.task import Program
 
 if TYPE_CHECKING:
@@ -28,7 +31,8 @@ class Explanation:
     `terms` in words; template_spare: as many other terms, for the null. needs: variables each of
     which has to have a site, for the explanation to be one of the whole program. copies: routes
     whose token is said to be the answer. over_sources: the same program over the sources of the
-    answer, by whose tests it is then judged.
+    answer, by whose tests it is then judged. among: the inputs that it is of, by their values; of
+    all when None.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Explanation:
     needs: tuple[str, ...] = ()
     over_sources: SourceProgram | None = None
     copies: tuple[Copy, ...] = ()
+    among: Callable[[Values], Bool[Tensor, " n"]] | None = None
 
     @property
     def inputs(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -88,6 +88,13 @@ class Bench:
     def under(self, program: Program) -> Bench:
         """The same halves under another program."""
         return self if program is self.program else replace(self, program=program)
+
+    def among(self, kept: Callable[[Values], Bool[Tensor, " n"]] | None) -> Bench:
+        """The inputs of both halves whose values are `kept`; all of them when None."""
+        if kept is None:
+            return self
+        halves = [rows[kept(self.values(rows))] for rows in (self.fitted, self.judged)]
+        return replace(self, fitted=halves[0], judged=halves[1])
 
     # --- program ----------------------------------------------------------------------------------
     def tokens(self, rows: Tensor) -> Int[Tensor, "n pos"]:

@@ -9,25 +9,32 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.explanation import Audit, Explanation, Family, Part, Route
 from mechint.explanation.measure import Bench, partial
-from mechint.explanation.parts import Features, Products
+from mechint.explanation.parts import Features, Products, Values
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.groups.spectrum import Harmonics
 from mechint.interventions import Site
 from mechint.probes.spectra import KeyRule, LogitSums, Spectrum, cosine_spectrum
+from mechint.probes.words import named
 from mechint.subject import Subject
 from mechint.task import Program, Step
 
+SUMS, PRODUCTS = ("addition", "subtraction"), ("multiplication", "division")
+"""Operations of a cyclic group, without and with an inverse, where the class of an answer is its
+element and where it is not."""
+NONE = -1
+"""The element of a value that is none, as zero is none of a product modulo a prime."""
 MAX_SPARE = 19
 """Spare representations, or as many of the functions of larger ones, in the null of each block, at
 most.
@@ -44,8 +51,13 @@ DIFFERENCE, AMPLITUDE = "difference", "amplitudes |cos(w(x - y)/2)|"
 
 @dataclass(frozen=True)
 class Setting:
-    """A subject whose answer is the product of its two operands: group, names, sites of the
-    operands and of the answer.
+    """A subject whose answer is the product of its two operands, or of one with the inverse of the
+    other: group, names, sites of the operands and of the answer.
+
+    elements: variable → the element of each of its values, that of the inverse for an operand that
+    is inverted; `NONE` of a value that is none.
+    words: the operation, of a cyclic group. partly: whether some operand is none, so that what is
+    said is of the other inputs.
     """
 
     group: FiniteGroup
@@ -54,6 +66,9 @@ class Setting:
     answer: str
     first: tuple[Site, Site]
     last: Site
+    elements: Mapping[str, Int[Tensor, " value"]]
+    words: str
+    partly: bool
 
     @classmethod
     def of(cls, subject: Subject) -> Setting | None:
@@ -64,23 +79,34 @@ class Setting:
             return None
         operands = [s for s in program.steps if not s.parents and len(s.positions) == 1]
         (answer,) = program.answers[-1]
-        group = task.symmetry.group
-        sizes = {step.n_values for step in operands} | {program.variables[str(answer)].n_values}
-        if len(operands) != 2 or answer is None or sizes != {group.order}:
-            return None
         block = f"blocks.{subject.n_layers - 1}"
         ends = [("blocks.0.hook_resid_pre", f"{block}.hook_resid_post")]
+        ends += [("hook_embed", f"{block}.hook_resid_post")]
         ends += [("hook_embed", f"{block}.mlp.hook_post")]  # of a network without a stream
         enters, leaves = next((one for one in ends if {*one} <= subject.hooks), ("", ""))
-        if not enters:
-            return None
-        found = program.run(subject.data.tokens)
-        x, y = (found[step.name].cpu().numpy() for step in operands)
-        if not (group.table[x, y] == found[answer].cpu().numpy()).all():
+        if len(operands) != 2 or answer is None or not enters:
             return None
         one, two = operands
-        first = Site(enters, one.positions[0]), Site(enters, two.positions[0])
-        return cls(group, one.name, two.name, answer, first, Site(leaves, "answer"))
+        known = elements_of(subject, program, (one, two), answer)
+        if known is None:
+            return None
+        elements, inverts = known
+        own = elements[answer]
+        if int((own != NONE).sum()) != task.symmetry.group.order:
+            return None
+        sums = torch.equal(own, torch.arange(len(own)))
+        values = program.run(subject.data.tokens, only=[answer])[answer].cpu()
+        return cls(
+            task.symmetry.group,
+            one.name,
+            two.name,
+            answer,
+            (Site(enters, one.positions[0]), Site(enters, two.positions[0])),
+            Site(leaves, "answer"),
+            elements,
+            (SUMS if sums else PRODUCTS)[inverts],
+            bool((own[values] == NONE).any()),
+        )
 
     @property
     def irreps(self) -> Representations:
@@ -95,30 +121,47 @@ class Setting:
         matrices = self.irreps.matrices(name)
         return matrices.shape[-1] == 1 and bool(np.allclose(matrices, 1))
 
-    def matrices(self, name: str) -> Tensor:
-        """(element, d, d) of a representation; for a cyclic group its first column is enough."""
+    def entries(self, name: str) -> Tensor:
+        """(element, entry) of a representation; for a cyclic group the first column of its matrices
+        is enough.
+        """
         found = torch.from_numpy(np.ascontiguousarray(self.irreps.matrices(name))).double()
-        return found[:, :, :1] if self.group.is_cyclic else found
+        return (found[:, :, :1] if self.group.is_cyclic else found).flatten(1)
+
+    def _of_values(self, variable: str, table: Tensor) -> Tensor:
+        """(value, column) of a table (element, column), 0 of a value that is no element."""
+        return torch.cat([table, torch.zeros_like(table[:1])])[self.elements[variable]]
+
+    def of_elements(self, values: Values) -> Bool[Tensor, " n"]:
+        """Return whether the answer is an element, and so both operands are."""
+        return self.elements[self.answer][values[self.answer].cpu()] != NONE
+
+    def bench(self, bench: Bench) -> Bench:
+        """The halves of the inputs of which something is said."""
+        return bench.among(self.of_elements if self.partly else None)
 
     def features(self, variables: tuple[str, ...], tables: Sequence[Tensor]) -> Products:
         """The products of functions of these variables, a group for each table (element, column) of
-        them; `DIFFERENCE` has the constant and |cos(w/2)| of a wave of frequency w in place of it.
+        them; beside another, `DIFFERENCE` has the constant and |cos(w/2)| of a wave of frequency w
+        in place of it.
         """
 
         def group(table: Tensor) -> tuple[tuple[str, Tensor], ...]:
             size = ((1 + table[:, :1]) / 2).clamp(min=0).sqrt()  # |cos(θ/2)| of cos θ
             amplitude = torch.cat([torch.ones_like(size), size], 1)
-            return tuple((one, amplitude if one == DIFFERENCE else table) for one in variables)
+            own = {name: self._of_values(name, table) for name in variables if name != DIFFERENCE}
+            return tuple((one, own.get(one, amplitude if own else table)) for one in variables)
 
         none = torch.zeros(self.group.order, 0).double()
         return Products(tuple(map(group, tables or [none])))
 
     def with_difference(self, program: Program) -> Program:
         """The program with the variable `DIFFERENCE`, on which no answer depends."""
-        table = torch.from_numpy(self.group.table[:, self.group.inverses])
+        quotients = torch.from_numpy(self.group.table[:, self.group.inverses])
+        first, second = self.elements[self.x], self.elements[self.y]
 
         def compute(tokens: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return table.to(x.device)[x, y]
+            return quotients[first[x.cpu()], second[y.cpu()]].to(x.device)
 
         words = f"{self.x} - {self.y}"
         step = Step(DIFFERENCE, self.group.order, compute, (self.x, self.y), words)
@@ -143,6 +186,12 @@ class Setting:
         """
         return self._part("answer", self.last, (self.answer, DIFFERENCE), names, reads=True)
 
+    def difference(self, names: Sequence[str]) -> Part:
+        """As much of another product, of the first operand with the inverse of the second: a null
+        for explanations that name all representations.
+        """
+        return self._part("answer", self.last, (DIFFERENCE,), names, reads=True)
+
     def products(self, names: Sequence[str]) -> Part:
         """The part for products of the entries of ρ(x) with those of ρ(y), for the same ρ, at the
         last site.
@@ -158,7 +207,7 @@ class Setting:
         reads: bool = False,
     ) -> Part:
         """A part with a block for each representation, of which its features have a group each."""
-        features = self.features(variables, [self.matrices(one).flatten(1) for one in names])
+        features = self.features(variables, [self.entries(one) for one in names])
         blocks, start = dict[str, slice](), 0
         for block, group in zip(names, features.groups, strict=False):
             width = math.prod(table.shape[1] for _, table in group)
@@ -166,15 +215,73 @@ class Setting:
         return Part(name, site, variables, features, blocks, reads)
 
 
+def elements_of(
+    subject: Subject, program: Program, operands: tuple[Step, Step], answer: str
+) -> tuple[dict[str, Int[Tensor, " value"]], bool] | None:
+    """Variable → the element of each of its values, and True where an operand is inverted; None
+    where the answer is no such product.
+
+    Of an operand the element is that of its token, or of the token of its number where its tokens
+    are not those of the symmetry; of the answer, that of the product.
+    """
+    assert subject.task is not None and subject.task.symmetry is not None
+    symmetry, tokens = subject.task.symmetry, subject.data.tokens.cpu()
+    values = {name: one.cpu() for name, one in program.run(subject.data.tokens).items()}
+    group, last = symmetry.group, max(*symmetry.tokens, int(tokens.max()))
+    of_token = torch.full((last + 1,), NONE)
+    of_token[torch.tensor(symmetry.tokens)] = torch.arange(group.order)
+    found = dict[str, Tensor]()
+    for step in operands:
+        own = of_token[tokens[:, step.positions[0]]]
+        if bool((own == NONE).all()) and int(values[step.name].max()) <= last:
+            own = of_token[values[step.name]]
+        found[step.name] = own
+    table, inverses = (torch.from_numpy(one.copy()) for one in (group.table, group.inverses))
+    for inverted in (None, *reversed(operands)):
+        own = dict(found)
+        if inverted is not None:
+            held = own[inverted.name]
+            own[inverted.name] = torch.where(held == NONE, NONE, inverses[held])
+        x, y = own.values()
+        own[answer] = torch.where((x == NONE) | (y == NONE), NONE, table[x, y])
+        sizes = {name: program.variables[name].n_values for name in own}
+        maps = {name: mapped(values[name], own[name], sizes[name]) for name in own}
+        made = {name: one for name, one in maps.items() if one is not None}
+        if len(made) == len(maps):
+            return made, inverted is not None
+    return None
+
+
+def mapped(
+    values: Int[Tensor, " n"], elements: Int[Tensor, " n"], size: int
+) -> Int[Tensor, " value"] | None:
+    """Value → its element, `NONE` for values that do not occur; None where a value has two, or two
+    values have one.
+    """
+    found = torch.full((size,), NONE)
+    found[values] = elements
+    own = found[found != NONE]
+    return found if torch.equal(found[values], elements) and len(own.unique()) == len(own) else None
+
+
 def spectrum(bench: Bench, setting: Setting) -> Spectrum:
     """Cosines of the logits with the characters of the group, on the fitting half."""
-    logits = bench.centered_logits[bench.fitted]
-    logits = logits - logits.mean(0)
-    answers = bench.values(bench.fitted)[setting.answer].cpu()
+    bench, own = setting.bench(bench), setting.elements[setting.answer]
+    answers = own[bench.values(bench.fitted)[setting.answer].cpu()]
     n = setting.group.order
+    logits = bench.centered_logits[bench.fitted][:, own.argsort()[-n:]]
+    logits = logits - logits.mean(1, keepdim=True)
+    logits = logits - logits.mean(0)
     sums = torch.zeros(n, n).double().index_add_(0, answers, logits).numpy()
     summed = LogitSums(sums, len(answers), float(logits.square().sum()))
     return cosine_spectrum(Harmonics(setting.group), summed, KeyRule(), bench.seed)
+
+
+def comparable(cosines: Sequence[float]) -> bool:
+    """Return whether no frequency stands out and none is missing: the least has a quarter of the
+    largest.
+    """
+    return min(cosines, default=0.0) >= max(cosines, default=0.0) / 4 > 0
 
 
 def key_representations(bench: Bench, setting: Setting) -> dict[str, float]:
@@ -187,7 +294,9 @@ class _Group(Family):
     """The base of these families: keys, completion by the largest unexplained effect."""
 
     words: ClassVar[str]
-    """The name of its explanations, before that of the keys."""
+    """The name of its explanations, of the operation; then comes that of the keys."""
+    noun: ClassVar[str] = "representations"
+    """Keys in words."""
     last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
     fuller: ClassVar[Callable[[Setting, Sequence[str]], Part] | None] = None
     """The part of the last site that completing tries first."""
@@ -219,39 +328,53 @@ class _Group(Family):
         """
         last = last or type(self).last
         others = [name for name in setting.names() if name not in {*keys, *inputs}]
-        size = {name: setting.matrices(name).flatten(1).shape[1] for name in setting.names()}
+        size = {name: setting.entries(name).shape[1] for name in setting.names()}
+        program, end = self.program, last(setting, keys)
+        if DIFFERENCE in end.variables or not others:
+            program = setting.with_difference(program)
 
         def spare(sample: int) -> Explanation | None:
+            if not others:
+                return Explanation("spare", program, (setting.difference(keys),))
             wanted = sum(size[name] for name in inputs)
             chosen: list[str] = []
             start = sample * len(inputs) % max(len(others), 1)
             for name in others[start:] + others[:start]:
                 if sum(size[one] for one in chosen) < wanted:
                     chosen.append(name)
-            if not chosen:
-                return None
             parts = (*setting.inputs(chosen), last(setting, chosen))
             return Explanation("spare", program, parts)
 
         def spare_blocks(part: Part, name: str) -> list[Features]:
-            tables = [setting.matrices(other).flatten(1).split(size[name], 1) for other in others]
+            if not others and not part.reads:
+                return []
+            variables = part.variables if others else (DIFFERENCE,)
+            tables = [setting.entries(other).split(size[name], 1) for other in others or keys]
             pieces = [one for each in itertools.zip_longest(*tables) for one in each]
             alike = [one for one in pieces if one is not None and one.shape[1] == size[name]]
-            return [setting.features(part.variables, [one]) for one in alike[:MAX_SPARE]]
+            return [setting.features(variables, [one]) for one in alike[:MAX_SPARE]]
 
-        program, end = self.program, last(setting, keys)
-        if DIFFERENCE in end.variables:
-            program = setting.with_difference(program)
         parts = (*setting.inputs(inputs), end)
         words_of = "attention is the same for every input"
         routes = [Route(words_of, layer, heads) for layer, heads in self.heads]
         added = [name for name in inputs if name not in keys]
         without = [name for name in keys if name not in inputs]
-        more = f", inputs also {', '.join(added)}" if added else ""
-        more += f", inputs without {', '.join(without)}" if without else ""
+        more = f", inputs also {named(added)}" if added else ""
+        more += f", inputs without {named(without)}" if without else ""
         more += f", {AMPLITUDE}" if DIFFERENCE in end.variables else ""
-        name = f"{self.words} {', '.join(keys)}{more}"
-        return Explanation(name, program, parts, tuple(routes), self.name, spare, spare_blocks)
+        these = f"all {len(keys)} {self.noun}" if not others else f"{self.noun} {named(keys)}"
+        words = self.words.format(setting.words)
+        more += ", of operands that are not 0" if setting.partly else ""
+        return Explanation(
+            f"{words} {these}{more}",
+            program,
+            parts,
+            tuple(routes),
+            self.name,
+            spare,
+            spare_blocks,
+            among=setting.of_elements if setting.partly else None,
+        )
 
     def applies(self, subject: Subject) -> bool:
         return Setting.of(subject) is not None
@@ -263,10 +386,12 @@ class _Group(Family):
             return None, ()
         end, inputs = found.explanation.parts[-1], list(found.explanation.parts[0].blocks)
         keys, last, fuller = list(end.blocks), self._ending(end), type(self).fuller
+        bench = setting.bench(bench)
         inner = bench.inner().under(setting.with_difference(bench.program))
         if fuller is not None and last is not fuller:
             gained = refilled(inner, fuller(setting, keys)) - refilled(inner, last(setting, keys))
-            if gained >= GAIN * len(keys):  # as much as so many more keys
+            if gained >= GAIN * len(keys) or len(keys) == len(setting.names()):
+                # as much as so many more keys, or there are none more
                 return self.make(setting, keys, inputs, fuller), (AMPLITUDE,)
         held = entering(bench, found.explanation)
         more = missing_keys(inner, setting, keys, last)
@@ -378,10 +503,14 @@ def largest_effects(bench: Bench, setting: Setting, inputs: Sequence[str]) -> li
 
 
 class Frequencies(_Group):
-    """Does the model add by a few Fourier frequencies of the operands?"""
+    """Does the model add by a few Fourier frequencies of the operands, or by all?
+
+    Of products and quotients modulo a prime the frequencies are those of the discrete logarithms.
+    """
 
     name: ClassVar[str] = "frequencies"
-    words: ClassVar[str] = "addition by frequencies"
+    words: ClassVar[str] = "{} by"
+    noun: ClassVar[str] = "frequencies"
     last = Setting.product
     fuller = Setting.pizza
 
@@ -393,13 +522,18 @@ class Frequencies(_Group):
         setting, keys = self.read(bench)
         if keys:
             yield self.make(setting, keys, keys)
+        elif comparable(spectrum(bench, setting).values.tolist()):
+            every = setting.names()
+            whole = self.make(setting, every, every)
+            if entering(setting.bench(bench), whole) == every:  # not those of a lookup table
+                yield whole
 
 
 class GroupProducts(_Group):
     """Do the logits read irreducible representations of the product, or bilinear products?"""
 
     name: ClassVar[str] = "representations"
-    words: ClassVar[str] = "product of representations"
+    words: ClassVar[str] = "product of"
     last = Setting.product
 
     def applies(self, subject: Subject) -> bool:
@@ -416,7 +550,7 @@ class Bilinear(GroupProducts):
     """Are the logits bilinear in the same irreducible representations of both operands?"""
 
     name: ClassVar[str] = "bilinear"
-    words: ClassVar[str] = "bilinear in representations"
+    words: ClassVar[str] = "bilinear in"
     last = Setting.products
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
@@ -50,12 +50,20 @@ class Group:
     explanation: Explanation
     fits: tuple[Fit, ...]
     exchange: Exchange
+    spares: dict[tuple[int, ...], list[Float[np.ndarray, " input"]]] = field(
+        default_factory=dict[tuple[int, ...], list[Float[np.ndarray, " input"]]]
+    )
+    """Width of a block in each part → the effects of its spare ones."""
 
     def need(self, name: str) -> Need:
         """The need of one block."""
         size = self.effect(self.fits, [one.part.blocks.get(name) for one in self.fits])
         rank, ratio = None, None
-        if spare := list(self.spare(name)):
+        cuts = [one.part.blocks.get(name, slice(0, 0)) for one in self.fits]
+        widths = tuple(cut.stop - cut.start for cut in cuts)
+        if widths not in self.spares:
+            self.spares[widths] = list(self.spare(name))
+        if spare := self.spares[widths]:
             largest = max(spare, key=lambda one: float(one.sum()))
             ratio = Evidence.ratio(size, largest)
             sizes = [float(one.mean()) for one in spare]

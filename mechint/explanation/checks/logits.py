@@ -16,6 +16,7 @@ from mechint.explanation.measure import (
     constant,
     counted_share,
     determination,
+    r2,
     ridge,
 )
 from mechint.explanation.parts import Features, Templates
@@ -27,8 +28,13 @@ TERMS = "terms"
 """The claim that the logits are a sum of terms."""
 
 
-def match(bench: Bench, fit: Fit, null: Fit | None) -> Determination:
-    """R² of the logits from the features, fitted on one half; the rival is the right answer."""
+def match(bench: Bench, fit: Fit, null: Fit | None, carried: bool = False) -> Determination:
+    """R² of the logits from the features, fitted on one half; the rival is the right answer.
+
+    carried: whether each block of the features makes the change that is predicted of it when it is
+    exchanged in the inputs, so that features which contain the right answer, as the sum over all
+    frequencies does, need not exceed it.
+    """
     own = bench.centered_logits
     mean = own[bench.fitted].mean(0)
 
@@ -40,26 +46,42 @@ def match(bench: Bench, fit: Fit, null: Fit | None) -> Determination:
     assert fit.part.features is not None
     other = None if null is None or null.part.features is None else of(null.part.features)
     found, rival = of(fit.part.features), right_answer(bench)
+    if carried and of_answer(bench, fit.part.features):
+        rival = None
     claims = (str(fit.part),)
     return Determination.judged("match", fit.part.name, claims, found, null=other, rival=rival)
 
 
+def template(bench: Bench, rows: Tensor) -> Float[Tensor, "n d_vocab_out"]:
+    """1 at the right answers, above the mean class of their output."""
+    labels = bench.targets(rows).cpu()
+    found = torch.zeros(len(rows), bench.own_logits.shape[1]).double()
+    for column, part in enumerate(bench.slices):
+        asked = labels[:, column] >= 0
+        found[asked.nonzero().flatten(), part.start + labels[asked, column]] = 1
+    return centered(found, bench.slices)
+
+
 def right_answer(bench: Bench) -> Evidence:
     """R² of the logits by one constant on the right answer."""
-    own, slices = bench.centered_logits, bench.slices
+    own = bench.centered_logits
     mean = own[bench.fitted].mean(0)
-
-    def template(rows: Tensor) -> Tensor:
-        labels, found = bench.targets(rows).cpu(), torch.zeros(len(rows), own.shape[1]).double()
-        for column, part in enumerate(slices):
-            asked = labels[:, column] >= 0
-            found[asked.nonzero().flatten(), part.start + labels[asked, column]] = 1
-        return centered(found, slices)
-
-    x, y = template(bench.fitted), own[bench.fitted] - mean
+    x, y = template(bench, bench.fitted), own[bench.fitted] - mean
     center = x.mean(0)
     scale = float(((x - center) * y).sum() / (x - center).square().sum().clamp_min(1e-12))
-    return determination(own[bench.judged] - mean, scale * (template(bench.judged) - center))
+    return determination(own[bench.judged] - mean, scale * (template(bench, bench.judged) - center))
+
+
+def of_answer(bench: Bench, features: Features) -> bool:
+    """Return whether the right answer is linear in the features."""
+    phi, held = (
+        one - one.mean(0)
+        for one in (
+            features(bench.values(bench.fitted)).double().cpu(),
+            template(bench, bench.fitted),
+        )
+    )
+    return r2(held, phi @ ridge(phi, held)) > 1 - BEATS.value
 
 
 def terms(bench: Bench, own: Templates, spare: Templates | None) -> list[Determination | Share]:
