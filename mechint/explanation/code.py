@@ -19,6 +19,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import NotApplicableError
+from mechint.explanation.checks.logits import fit_terms
 from mechint.explanation.measure import Bench
 from mechint.explanation.parts import Products
 from mechint.task import Program, Step
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 MAX_CASES = 1 << 16
 """Cases of one variable that are written out, at most."""
-MARK = "A program that mechint found"
-HEADER = f'''"""{MARK}: what it is of stands in MADE_OF.
+MARK = "A program that mechint wrote"
+FOUND = "as it found it in a model"
+OWN = "the task's own, whose variables it located in a model; it holds no number of the model"
+HEADER = f'''"""{MARK}: {{of}}. What it is of stands in MADE_OF.
 
     python THIS_FILE < TOKENS    one input per line, its tokens as integers
 """
@@ -81,6 +84,16 @@ def answers(tokens):
     none = np.full(len(tokens), -1)
     return np.stack([none if name is None else found[name] for name in ANSWERS], 1)
 '''
+MAIN_OF_ROWS = """
+
+def answers(rows):
+    return [answer([int(x) for x in row]) for row in rows]
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(answer([int(x) for x in line.split()]))
+"""
 MAIN = """
 
 if __name__ == "__main__":
@@ -93,12 +106,14 @@ if __name__ == "__main__":
 class Code:
     """The text of a file, and how often its answers are those of the model.
 
-    agreement: share of the `n` judged inputs, which nothing in the file was fitted to.
+    agreement: share of the `n` judged inputs, which nothing in the file was fitted to. own: whether
+    it is the task's own program, with nothing of the model in it.
     """
 
     text: str
     agreement: float
     n: int
+    own: bool = False
 
     def answers(self, tokens: Int[Tensor, "n pos"]) -> Int[np.ndarray, "n output"]:
         """The answers of the file."""
@@ -118,6 +133,8 @@ def written(
     bench = Bench.of(subject, explanation.program, seed, examples).among(explanation.among)
     if explanation.over_sources is not None:
         return _over_sources(bench, explanation.over_sources)
+    if explanation.python:
+        return _by_lines(bench, explanation)
     read = next((part for part in explanation.parts if part.reads), None)
     features = None if read is None else read.features
     features = features if isinstance(features, Products) else None
@@ -134,7 +151,35 @@ def written(
     made = Code(f"{header}\n{body}{MAIN}", math.nan, len(bench.judged))
     found = torch.from_numpy(made.answers(bench.tokens(bench.judged))).long()
     agreement = bench.share(bench.own_logits[bench.judged], found)
-    return Code(made.text, agreement, made.n)
+    return Code(made.text, agreement, made.n, features is None)
+
+
+def _by_lines(bench: Bench, explanation: Explanation) -> Code:
+    """The file of an explanation whose family writes its function."""
+    templates = explanation.templates
+    weights = [] if templates is None else fit_terms(bench, templates)[0].tolist()
+    body = "\n    ".join(explanation.python).format(*(f"{one:.6g}" for one in weights))
+    function = f'def answer(t):\n    """The answer after the tokens t."""\n    {body}\n'
+    text = f"{_header(bench, explanation, explanation.program)}\n\n{function}{MAIN_OF_ROWS}"
+    text = text.replace("import numpy as np\n\n", "")
+    rows = bench.judged
+    at = bench.subject.answer_positions[rows.to(bench.subject.device)].cpu()
+    said = run_rows(text, bench.tokens(rows).cpu(), at + 1)
+    own = bench.own_logits[rows].argmax(1)
+    return Code(text, float((said == own).double().mean()), len(rows))
+
+
+def run_rows(
+    text: str, tokens: Int[Tensor, "example pos"], stop: Int[Tensor, " example"]
+) -> Int[Tensor, " example"]:
+    """What the function `answer` of a file says of the tokens of each row up to `stop`; -1 where
+    that is None.
+    """
+    names: dict[str, Any] = {"__name__": "program"}
+    exec(compile(text, "program", "exec"), names)  # noqa: S102
+    rows = [row[:end] for row, end in zip(tokens.tolist(), stop.tolist(), strict=True)]
+    said = [names["answer"](row) for row in rows]
+    return torch.tensor([-1 if one is None else int(one) for one in said])
 
 
 def _over_sources(bench: Bench, program: SourceProgram) -> Code:
@@ -242,16 +287,19 @@ def _header(bench: Bench, explanation: Explanation, program: Program) -> str:
     may hold anything, quotes and code included.
     """
     read = any(part.reads for part in explanation.parts)
+    found = read or explanation.python
     made_of = {
         "made": "tables of the program, and weights that were fitted to the model's logits"
         if read
-        else "the task's own program, whose variables an audit located: no number of the model",
+        else "a function of tokens, with constants that were fitted to the model's logits, if any"
+        if explanation.python
+        else OWN,
         "checkpoint": bench.subject.provenance["checkpoint"].get("path", ""),
         "explanation": explanation.name,
         "program of the variables": program.name,
     }
     lines = "".join(f"    {key!a}: {str(value)!a},\n" for key, value in made_of.items())
-    return f"{HEADER}\nMADE_OF = {{\n{lines}}}\n"
+    return f"{HEADER.format(of=FOUND if found else OWN)}\nMADE_OF = {{\n{lines}}}\n"
 
 
 def _entry(item: tuple[str, tuple[Axes, np.ndarray]]) -> str:

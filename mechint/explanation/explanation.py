@@ -31,8 +31,10 @@ class Explanation:
     `terms` in words; template_spare: as many other terms, for the null. needs: variables each of
     which has to have a site, for the explanation to be one of the whole program. copies: routes
     whose token is said to be the answer. over_sources: the same program over the sources of the
-    answer, by whose tests it is then judged. among: the inputs that it is of, by their values; of
-    all when None.
+    answer, by whose tests it is then judged. python: the lines of a function of the tokens `t` up
+    to the answer, with the fitted constants of the terms in braces; tables where it is (). short:
+    the name without its numbers and sites, for a headline. among: the inputs that it is of, by
+    their values; of all when None.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Explanation:
     needs: tuple[str, ...] = ()
     over_sources: SourceProgram | None = None
     copies: tuple[Copy, ...] = ()
+    python: tuple[str, ...] = ()
+    short: str = ""
     among: Callable[[Values], Bool[Tensor, " n"]] | None = None
 
     @property
@@ -68,7 +72,8 @@ class Explanation:
         """A Python file of numpy alone that computes the answers from tokens, with its constants.
 
         Where a part reads the logits off its features, the answers are the largest of the fitted
-        logits, from the same half of the inputs as in `audit`; else those of the program.
+        logits, from the same half of the inputs as in `audit`; else those of the task's own
+        program, which the file then says that it is.
 
         Raises:
             NotApplicableError: a variable has more than 65,536 cases to write out.

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.explanation.code import MAIN_OF_ROWS, run_rows
 from mechint.explanation.functions import Function, Variable, named
 from mechint.explanation.parts import AT, Part, Route
-from mechint.explanation.rules import NOTHING, Equal, Inputs, Rule, is_constant
+from mechint.explanation.rules import Equal, Inputs, Rule, is_constant
 from mechint.explanation.sources import EMBEDDING, Group, Sources, Values
 from mechint.interventions import Site
 from mechint.task import Program, Step
@@ -247,19 +247,15 @@ class SourceProgram:
         said = said.replace("\\", "/").replace('"', "'")
         return (
             f'"""{said}\n"""\n\n{imports}\n{constants}\n{helpers}\n'
-            f'def answer(t):\n    """The answer after the tokens t."""\n    {body}\n{MAIN}'
+            f'def answer(t):\n    """The answer after the tokens t."""\n    {body}\n{MAIN_OF_ROWS}'
         )
 
     def run_python(
         self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
     ) -> Int[Tensor, " example"]:
         """The answers of `python`, -1 for None."""
-        names: dict[str, Any] = {"__name__": "program"}
-        exec(compile(self.python(), "program", "exec"), names)  # noqa: S102
         stop = at + 1 if self.inputs.causal else torch.full_like(at, tokens.shape[1])
-        rows = [row[:end] for row, end in zip(tokens.tolist(), stop.tolist(), strict=True)]
-        said = [names["answer"](row) for row in rows]
-        return torch.tensor([NOTHING if one is None else int(one) for one in said])
+        return run_rows(self.python(), tokens, stop)
 
 
 HELPERS = {
@@ -300,16 +296,6 @@ def argmax(*terms):
 """,
 }
 """Functions that programs call: name → text."""
-MAIN = """
-
-def answers(rows):
-    return [answer([int(x) for x in row]) for row in rows]
-
-
-if __name__ == "__main__":
-    for line in sys.stdin:
-        print(answer([int(x) for x in line.split()]))
-"""
 
 
 def pattern_of(sources: Sources, head: str, rule: Rule) -> Float[Tensor, "example pos"]:

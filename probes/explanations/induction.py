@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -10,9 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.explanation import Explanation, Family, Route
+from mechint.explanation.checks.logits import terms as judge_terms
 from mechint.explanation.claims import KEYS, matches
 from mechint.explanation.measure import Bench, moved_tag
-from mechint.explanation.parts import AT, Link, Templates, Values
+from mechint.explanation.parts import AT, Copy, Link, Templates, Values
 from mechint.subject import Subject
 
 COPIED = 0.9
@@ -22,6 +24,13 @@ MASS = 0.5
 GAIN = 0.02
 """Share of answers that one more head has to add to those that follow its moved tag."""
 PAIR = "token after an earlier equal pair"
+SHORT = "induction by the last two tokens"
+FOLLOWERS = (
+    "one = [t[k] for k in range(1, len(t)) if t[k - 1] == t[-1]]",
+    "two = [t[k] for k in range(2, len(t)) if t[k - 2 : k] == t[-2:]]",
+)
+VOTES = "lambda x: {0} * one.count(x) + {1} * two.count(x)"
+"""The terms in Python."""
 
 
 class Induction(Family):
@@ -63,8 +72,8 @@ class Induction(Family):
                 links.append(Link(words, layer, heads, KEYS[PAIR]))
         assert subject.task is not None
         n = subject.task.d_vocab_out
-        yield Explanation(
-            f"induction by the last two tokens: {'; '.join(map(str, routes))}",
+        made = Explanation(
+            f"{SHORT}: {'; '.join(map(str, routes))}",
             bench.program,
             routes=tuple(routes),
             family=self.name,
@@ -75,7 +84,20 @@ class Induction(Family):
                 "how often each token followed the last token before",
                 "how often each token followed the last two tokens before",
             ),
+            python=(*FOLLOWERS, f"return max(one, key={VOTES}, default=None)"),
+            short=SHORT,
         )
+        told = judge_terms(inner, terms(n), shifted(n))
+        if told[0].decision.verdict == "untested":  # they are the right answer: the heads copy it
+            last = "return (two or one or [None])[-1]"
+            made = replace(
+                made,
+                templates=None,
+                terms=(),
+                copies=(Copy(routes[-1]),),
+                python=(*FOLLOWERS, last),
+            )
+        yield made
 
 
 def induction_heads(bench: Bench) -> Iterator[Route]:

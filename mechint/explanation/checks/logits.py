@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.decide import Bound, Decision, Evidence, Skill
@@ -94,14 +92,8 @@ def terms(bench: Bench, own: Templates, spare: Templates | None) -> list[Determi
     mean, judged = logits[bench.fitted].mean(0), bench.judged
 
     def of(templates: Templates) -> tuple[Evidence, Evidence]:
-        made = [
-            centered_terms(templates(bench.tokens(rows), bench.at_answer(rows)), slices)
-            for rows in (bench.fitted, judged)
-        ]
-        center = made[0].mean(1, keepdim=True)
-        x = (made[0] - center).flatten(1).T
-        weights = ridge(x, (logits[bench.fitted] - mean).flatten()[:, None])[:, 0]
-        found = torch.einsum("j,jnc->nc", weights, made[1] - center)
+        weights, center = fit_terms(bench, templates)
+        found = torch.einsum("j,jnc->nc", weights, made_terms(bench, templates, judged) - center)
         same = [
             (found + mean)[:, s].argmax(1) == bench.own_logits[judged][:, s].argmax(1)
             for s in slices
@@ -133,8 +125,20 @@ def terms(bench: Bench, own: Templates, spare: Templates | None) -> list[Determi
     ]
 
 
-def centered_terms(
-    made: Float[Tensor, "template n d_vocab_out"], slices: Sequence[slice]
+def fit_terms(
+    bench: Bench, templates: Templates
+) -> tuple[Float[Tensor, " template"], Float[Tensor, "template 1 d_vocab_out"]]:
+    """The constant of each term, fitted on one half, and the terms' means there."""
+    logits = bench.centered_logits[bench.fitted]
+    made = made_terms(bench, templates, bench.fitted)
+    center = made.mean(1, keepdim=True)
+    x = (made - center).flatten(1).T
+    return ridge(x, (logits - logits.mean(0)).flatten()[:, None])[:, 0], center
+
+
+def made_terms(
+    bench: Bench, templates: Templates, rows: Int[Tensor, " n"]
 ) -> Float[Tensor, "template n d_vocab_out"]:
     """Terms above the mean class of their output."""
-    return torch.stack([centered(one.double().cpu(), slices) for one in made])
+    made = templates(bench.tokens(rows), bench.at_answer(rows))
+    return torch.stack([centered(one.double().cpu(), bench.slices) for one in made])
