@@ -95,7 +95,11 @@ class Checkpoint(Recorded):
         constant answer and well below what it is, and the accuracy above chance; empty where none
         does.
         """
-        if not isinstance(self.config, ModelConfig) or self.task is None:
+        if (
+            not isinstance(self.config, ModelConfig)
+            or self.task is None
+            or self.performance is None
+        ):
             return ""
         found: dict[str, float] = {}
         most = sum(self.performance.loss.values()) - LOSS_GAINED

@@ -132,7 +132,7 @@ class Null:
             return None
         from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
-        tail: Any = special.bdtrc  # pyright: ignore
+        tail: Any = special.bdtrc  # pyright: ignore[reportUnknownMemberType]
         if tail(reached - 1, self.samples, 1 / self.arrangements) < COLLISION_LEVEL:
             return None
         return (

@@ -53,7 +53,7 @@ class SuffixRuns:
         self.weights, self.config = detached_weights(model), model.config
         self.forward = Forward(self.weights, self.config)
         self.first, self.classes = first, classes
-        unique: Any = torch.unique  # pyright: ignore
+        unique: Any = torch.unique  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         self.tokens: Int[Tensor, "prompt pos"]
         index: Int[Tensor, " both"]
         self.tokens, index = unique(torch.cat([base, source]), dim=0, return_inverse=True)

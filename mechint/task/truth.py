@@ -100,7 +100,7 @@ class Chance:
         >>> Chance.of(torch.tensor([0, 1, 1, 1])).accuracy
         0.75
         """
-        unique: Any = torch.unique  # pyright: ignore
+        unique: Any = torch.unique  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         counts: Tensor
         if answers.dim() == 1 or answers.shape[-1] == 1:
             _, counts = unique(answers[answers != IGNORE], return_counts=True)

@@ -85,7 +85,7 @@ def _code(text: str) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [one for one in body if not _is_silent(one)]  # pyright: ignore
+            node.body = [one for one in body if not _is_silent(one)]  # pyright: ignore[reportAttributeAccessIssue]
     return ast.dump(tree)
 
 
