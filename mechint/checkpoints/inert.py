@@ -185,7 +185,7 @@ class NumberType:
 
 
 PLAIN_STATE = (None, None, None, -1, -1, 0)
-"""What numpy's own pickles say of subtype, names, fields, size, alignment and flags."""
+"""The entries of numpy's own pickles for subtype, names, fields, size, alignment and flags."""
 
 
 def number(kind: Any, raw: Any) -> int | float | bool | Inert:

@@ -104,8 +104,8 @@ KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
     "token after an earlier equal one": _after_earlier,
     "token after an earlier equal pair": _after_earlier_pair,
 }
-"""What a head may be said to attend to from the answer, in words: largest and smallest are meant
-of operands, by token number."""
+"""The keys that a head may be said to attend to from the answer, in words: largest and smallest
+are meant of operands, by token number."""
 
 
 @dataclass(frozen=True)

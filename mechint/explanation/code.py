@@ -195,7 +195,7 @@ def _over_sources(bench: Bench, program: SourceProgram) -> Code:
 
 # --- variables ------------------------------------------------------------------------------------
 Axes = tuple[str | int, ...]
-"""What a table is looked up by: variables by name, tokens by position."""
+"""The keys of a table: variables by name, tokens by position."""
 
 
 def _tables(

@@ -40,7 +40,7 @@ Values = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Variable:
-    """What sources bring: a token (example,), or a bag, counts of tokens (example, d_vocab)."""
+    """The content of sources: a token (example,), or a bag, counts of tokens (example, d_vocab)."""
 
     name: str
     python: str

@@ -23,7 +23,7 @@ class NoProgramError(MechintError):
 
 
 COMPLETED = 2
-"""How often an explanation is completed while it does not stand, at most."""
+"""Completions of an explanation that does not stand, at most."""
 
 
 class Family(abc.ABC):
@@ -34,7 +34,7 @@ class Family(abc.ABC):
 
     name: ClassVar[str]
     needs_program: ClassVar[bool] = True
-    """Whether it explains by the program of a task; one that does not is asked of models without
+    """True where it explains by the program of a task; one that does not is asked of models without
     such, and of others where no other family stands."""
 
     @classmethod

@@ -181,7 +181,7 @@ def is_constant(keys: Bool[Tensor, "example pos"]) -> bool:
 def count_tokens(
     tokens: Int[Tensor, "example pos"], mask: Bool[Tensor, "example pos"], d_vocab: int
 ) -> Int[Tensor, "example d_vocab"]:
-    """How often each token stands where the mask says."""
+    """Counts of each token at the positions of the mask."""
     counts = torch.zeros(len(tokens), d_vocab, dtype=torch.long)
     return counts.scatter_add_(1, tokens, mask.long())
 

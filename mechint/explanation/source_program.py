@@ -222,7 +222,7 @@ class SourceProgram:
         ]
 
     def notes(self) -> list[str]:
-        """What the prompts do not tell apart, and the prompts that would."""
+        """The rules that the prompts do not tell apart, and the prompts that would."""
         return [
             f"on these prompts not told from {one}"
             for name, several in self.equal.items()

@@ -35,7 +35,7 @@ Values = Mapping[str, Tensor]
 
 
 class Sources:
-    """What reaches the answer of some inputs, source by source.
+    """The content that reaches the answer of some inputs, source by source.
 
     A source is ``embedding``, the stream before the first block at the answer, or ``LxHy``, what
     head y of layer x writes there. Composed logits are those of a model in which the named sources
@@ -140,14 +140,14 @@ class Sources:
         return self._held(f"blocks.{layer}.attn.hook_pattern", answer=True)[:, index]
 
     def written(self, head: str) -> Float[Tensor, "example d_head"]:
-        """What a head writes at the answer, before its W_O."""
+        """The output of a head at the answer, before its W_O."""
         layer, index = self._place(head)
         return self._held(f"blocks.{layer}.attn.hook_z", answer=True)[:, index]
 
     def attending(
         self, head: str, pattern: Float[Tensor, "example pos"]
     ) -> Float[Tensor, "example d_head"]:
-        """What a head would write, did it attend so; its own attention where a row is NaN."""
+        """The output of a head if it attended so; its own attention where a row is NaN."""
         own = self.pattern(head)
         left = pattern.isnan().any(1, keepdim=True)
         return torch.einsum("nt,ntd->nd", torch.where(left, own, pattern), self._values(head))
@@ -165,7 +165,7 @@ class Sources:
         return torch.where(share > 1e-6, kept * factor, torch.nan)
 
     def mixed(self, head: str, rows: Int[Tensor, "example pos"]) -> Float[Tensor, "example d_head"]:
-        """What a head would write by its own attention with each key's value from the input that
+        """The output of a head by its own attention with each key's value from the input that
         `rows` gives for it. Of a head of layer 0 the keys are then tokens of different inputs.
         """
         values = self._values(head)[rows, torch.arange(rows.shape[1])]

@@ -172,7 +172,7 @@ def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audi
 
 
 def claims_of(explanation: Explanation) -> list[str]:
-    """What an explanation claims: its parts, routes to a key, links, and terms."""
+    """The claims of an explanation: its parts, routes to a key, links, and terms."""
     routes = [str(one) for one in explanation.routes if one.key is not None]
     terms = [TERMS] if explanation.templates is not None else []
     more = [*map(str, explanation.copies), *map(str, explanation.links)]

@@ -22,7 +22,7 @@ FAINT = 0.03
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """What a view shows first, on its first example: a head, and the token that looks.
+    """The opening state of a view, on its first example: a head, and the token that looks.
 
     keys: (query, key) pairs that the head is said to attend to; stripe: drawn as the head's matrix
     with dots at `keys`, where arcs are drawn otherwise, from the query to what it attends to.

@@ -182,7 +182,7 @@ MAX_WIDTH = 1 << 20
 
 
 def _place_in(directory: Path) -> dict[str, Any]:
-    """What the config.json of a save says of its one intervention, checked."""
+    """The entries of a save's config.json for its one intervention, checked."""
     file = directory / "config.json"
     said = read_json(file, CheckpointError)
     if said is None:

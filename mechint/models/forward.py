@@ -204,7 +204,7 @@ class Forward:
     def write_heads(
         self, index: int, z: Float[Tensor, "*rows head d_head"]
     ) -> Float[Tensor, "*rows d_model"]:
-        """What attention of block `index` adds to the residual stream when its heads give z."""
+        """The output of attention of block `index` to the residual stream when its heads give z."""
         name = f"blocks.{index % self.config.n_layers}.attn"
         weight, bias = self.p[f"{name}.W_O"], self.p.get(f"{name}.b_O")
         return linear(z.flatten(-2), weight.flatten(-3, -2), bias)

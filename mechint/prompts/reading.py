@@ -15,7 +15,7 @@ from mechint.system.files import parse_json, read_bytes
 
 ENDINGS = (".txt", ".jsonl")
 OPTIONAL = {"answer", "counterfactual", "at", "variables"}
-"""What a prompt may have beside itself."""
+"""Keys that a prompt may have beside itself."""
 
 
 @dataclass(frozen=True)

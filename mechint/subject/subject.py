@@ -740,7 +740,7 @@ class Subject:
 
 
 REORDERED = "its own weights in random order"
-"""What a model of unknown initialization is compared with."""
+"""The initialization that a model of unknown initialization is compared with."""
 
 
 def _checked_position(at: Any) -> At:
