@@ -11,6 +11,7 @@ whose findings can be true of a model that answers at chance. A finding whose nu
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import tempfile
 from collections import Counter
@@ -26,6 +27,7 @@ import mechint
 from mechint import probes, tasks
 from mechint.config import ModelConfig
 from mechint.models.initial import initialize, parameter_shapes
+from mechint.probe.results import VERDICTS
 
 P, MODELS, CONFIDENCE = 11, 200, 0.99
 CONFIG = ModelConfig(d_model=16, n_heads=2, d_vocab=P + 1, d_vocab_out=P, n_ctx=3, d_mlp=32)
@@ -108,21 +110,33 @@ def findings(kind: str, first: int, count: int) -> Iterator[tuple[str, str, floa
                         yield name, claim_of(found.tested[0]), found.alpha, found.verdict
 
 
-def rows(kinds: Sequence[str], first: int, count: int) -> list[dict[str, Any]]:
-    """A row for each initialization, probe and claim."""
+def measure(kind: str, first: int, count: int) -> list[dict[str, Any]]:
+    """Counts of verdicts for each probe and claim, on `count` models of one kind."""
+    counts: dict[tuple[str, str, float], Counter[str]] = {}
+    for probe, claim, level, verdict in findings(kind, first, count):
+        counts.setdefault((probe, claim, level), Counter())[verdict] += 1
+    return [
+        {"initialization": kind, "probe": probe, "claim": claim, "level": level}
+        | {"first": first, "version": mechint.__version__, **one}
+        for (probe, claim, level), one in counts.items()
+    ]
+
+
+def rows(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row of the table for each initialization, probe and claim: the counts of all parts."""
+    counts: dict[tuple[str, str, str, float], Counter[str]] = {}
+    for part in measured:
+        key = part["initialization"], part["probe"], part["claim"], part["level"]
+        one = counts.setdefault(key, Counter())
+        one.update({verdict: part.get(verdict, 0) for verdict in VERDICTS})
     table: list[dict[str, Any]] = []
-    for kind in kinds:
-        counts: dict[tuple[str, str, float], Counter[str]] = {}
-        for probe, claim, level, verdict in findings(kind, first, count):
-            one = counts.setdefault((probe, claim, level), Counter())
-            one[verdict] += 1
-        for (probe, claim, level), one in counts.items():
-            n = one["yes"] + one["no"] + one["unclear"]
-            most = int(binom.ppf((1 + CONFIDENCE) / 2, n, level))
-            table.append(
-                {"initialization": kind, "probe": probe, "claim": claim, "level": level}
-                | {"models": n, "yes": one["yes"], "most": most, "unclear": one["unclear"]}
-            )
+    for (kind, probe, claim, level), one in sorted(counts.items()):
+        n = one.total()
+        most = int(binom.ppf((1 + CONFIDENCE) / 2, n, level))
+        table.append(
+            {"initialization": kind, "probe": probe, "claim": claim, "level": level}
+            | {"models": n, "yes": one["yes"], "at most": most, "unclear": one["unclear"]}
+        )
     return table
 
 
@@ -130,13 +144,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", action="append", choices=list(KINDS))
     parser.add_argument("--models", type=int, default=MODELS)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--part", type=Path, help="write the counts there, to be joined later")
+    parser.add_argument("--join", type=Path, nargs="+", help="print the table of parts")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    found = rows(given.kind or list(KINDS), given.first, given.models)
-    print("| initialization | probe | claim | level | models | yes | at most, 99% | unclear |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
-    for row in found:
+    if given.join:
+        found = [row for file in given.join for row in json.loads(file.read_text())]
+    else:
+        kinds = given.kind or list(KINDS)
+        found = [row for kind in kinds for row in measure(kind, given.first, given.models)]
+    if given.part:
+        given.part.write_text(json.dumps(found, indent=1))
+    table = rows(found)
+    print("| " + " | ".join(table[0]) + " |")
+    print("| --- | --- | --- |" + " ---: |" * 5)
+    for row in table:
         print("| " + " | ".join(str(value) for value in row.values()) + " |")
 
 
