@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import mechint
 from mechint import (
     Chance,
+    Claim,
     FiniteTask,
     Need,
     Output,
@@ -179,9 +180,11 @@ class Margin(Probe):
         mine = margin(subject)
         report.metric("mean", mine, null=null, how="initial weights")
         report.finding(
-            f"The right answer is {mine:.1f} ahead on the mean",
-            no="The right answer is no further ahead than with initial weights",
-            effect=mine,
+            Claim(
+                f"The right answer is {mine:.1f} ahead on the mean",
+                no="The right answer is no further ahead than with initial weights",
+            ),
+            mine,
         )
         return report.result()
 

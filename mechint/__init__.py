@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.config import ModelConfig as ModelConfig
     from mechint.config import TrainConfig as TrainConfig
     from mechint.config import setting as setting
+    from mechint.decide import Claim as Claim
     from mechint.dictionaries import activation_batches as activation_batches
     from mechint.dictionaries import load_dictionary as load_dictionary
     from mechint.errors import MechintError as MechintError
@@ -38,11 +39,11 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.probe import Need as Need
     from mechint.probe import Probe as Probe
     from mechint.probe import Report as Report
-    from mechint.probe.results import Claim as Claim
     from mechint.probe.results import Effect as Effect
     from mechint.probe.results import Figure as Figure
     from mechint.probe.results import Finding as Finding
     from mechint.probe.results import Null as Null
+    from mechint.probe.results import PaperClaim as PaperClaim
     from mechint.probe.results import ProbeResult as ProbeResult
     from mechint.probe.results import Table as Table
     from mechint.run_table import Runs as Runs
@@ -86,7 +87,8 @@ _MODULES = {
     ),
     "mechint.probe": "Probe Need Report",
     "mechint.config": "setting ModelConfig TrainConfig",
-    "mechint.probe.results": "ProbeResult Finding Effect Null Table Figure Claim",
+    "mechint.probe.results": "ProbeResult Finding Effect Null Table Figure PaperClaim",
+    "mechint.decide": "Claim",
     "mechint.dictionaries": "load_dictionary activation_batches",
     "mechint.models.foreign.wrapped": "wrap",
     "mechint.models.transformer": "HookedTransformer",

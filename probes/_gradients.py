@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._llc.likelihood import training_data
@@ -144,10 +145,12 @@ class Gradients(Probe):
             return
         below = metrics["gradients.below_shuffled"]
         report.finding(
-            "The gradient is smaller than for other answers.",
-            no="The gradient is as large as for other answers.",
+            Claim(
+                "The gradient is smaller than for other answers.",
+                no="The gradient is as large as for other answers.",
+            ),
+            Effect(below, "powers of ten", "below other answers", 0.0, "as large"),
             null="gradients.below_shuffled",
-            effect=Effect(below, "powers of ten", "below other answers", 0.0, "as large"),
             least=LEAST_BELOW,
             details={
                 "norm": metrics["gradients.total"],

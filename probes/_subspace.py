@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, ProbeResult, Table
@@ -98,18 +99,20 @@ class Subspace(Probe):
         signal, null = report.metrics["subspace.signal"], report.nulls["subspace.signal"]
         learned = int((held > 0.5).sum())
         verdict = report.finding(
-            f"The encoder keeps {signal:.0%} of the signal, features of {learned} of "
-            f"{counted(len(held), 'task')}.",
-            no="The encoder keeps no more of the signal than a random one.",
-            unclear="Whether the encoder keeps more of the signal than a random one is unclear.",
-            effect=Effect(signal, "", "signal kept", null.mean, "random subspaces"),
+            Claim(
+                f"The encoder keeps {signal:.0%} of the signal, features of {learned} of "
+                f"{counted(len(held), 'task')}.",
+                no="The encoder keeps no more of the signal than a random one.",
+                unclear="Whether the encoder keeps more of the signal is unclear.",
+                at_chance=True,
+            ),
+            Effect(signal, "", "signal kept", null.mean, "random subspaces"),
             least=null.mean,
             details={
                 "rank": q.shape[1],
                 "tasks that hold as many features as their utility predicts": f"{agreeing:.0%}",
                 "residual of the frequent tasks": report.metrics["subspace.residual"],
             },
-            at_chance=True,  # of the encoder's weights
         )
         if verdict == "yes":
             report.lead(f"Its encoder holds features of {learned} of {counted(len(held), 'task')}.")

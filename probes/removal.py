@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.decide import Claim
 from mechint.errors import DataError
 from mechint.groups.spectrum import Harmonics, Label
 from mechint.models.at_positions import after_last_mlp, supports
@@ -378,27 +379,29 @@ def add_finding(
         report.unclear(unclear, few)
         return
     report.finding(
-        f"The model needs {these}: {named(keys, 6)}.",
-        no=f"The model needs {these} no more than others."
-        if metrics[name] > least
-        else f"The model does not need {these}.",
-        unclear=unclear,
-        null=name,
-        alpha=ALPHA,
-        effect=Effect(
+        Claim(
+            f"The model needs {these}: {named(keys, 6)}.",
+            no=f"The model needs {these} no more than others."
+            if metrics[name] > least
+            else f"The model does not need {these}.",
+            unclear=unclear,
+            causal=True,
+        ),
+        Effect(
             metrics[name],
             "nats",
             "loss without them" if len(keys) > 1 else "loss without it",
             metrics["embedding.removal_unnamed"],
             "without the others",
         ),
+        null=name,
+        alpha=ALPHA,
         least=least,
         details={
             "accuracy without": metrics["embedding.accuracy_without"],
             "others": len(others),
             **{f"without {k}": each[k] for k in sorted(each, key=lambda k: -each[k])},
         },
-        causal=True,
         **gate,
     )
 

@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mechint.decide import Claim
 from mechint.errors import plural
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, Label
@@ -420,12 +421,14 @@ def add_logits_finding(
     unseen = found.unseen is not None and found.observed > null.mean and not keys
     where = f" on {found.unseen.where}" if unseen and found.unseen else ""
     verdict = report.finding(
-        f"The logits use {these}.",
-        no=f"No {noun} stands out in the logits{where}.",
-        unclear=unclear,
+        Claim(
+            f"The logits use {these}.",
+            no=f"No {noun} stands out in the logits{where}.",
+            unclear=unclear,
+        ),
+        Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         holds=bool(keys),
         null=name,
-        effect=Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         details={
             "share of the logits' variance": found.explained,
             "a key exceeds": float(found.thresholds.max()),
@@ -582,18 +585,21 @@ def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutati
     null = whole.passed_on(name, permutations)
     report.metric(name, null.observed, null=null)
     verdict = report.finding(
-        f"The model computes with all {every} alike.",
-        no=f"The logits hold all {every} alike, as a lookup table's do.",
-        unclear=unclear,
-        holds=whole.alone < half < whole.without,
-        null=name,
-        alpha=WHOLE_ALPHA,
-        effect=Effect(
+        Claim(
+            f"The model computes with all {every} alike.",
+            no=f"The logits hold all {every} alike, as a lookup table's do.",
+            unclear=unclear,
+            causal=True,
+        ),
+        Effect(
             null.observed,
             label="more left in the logits of those not taken out of the embedding",
             baseline=null.mean,
             baseline_label="others said to be taken out",
         ),
+        holds=whole.alone < half < whole.without,
+        null=name,
+        alpha=WHOLE_ALPHA,
         least=0.5,
         details={
             "share of the logits' variance": whole.share,
@@ -601,7 +607,6 @@ def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutati
             "loss with them alone": whole.alone,
             "loss without them": whole.without,
         },
-        causal=True,
     )
     if verdict == "yes":
         report.lead(f"It computes with all {every} alike.")
@@ -614,16 +619,16 @@ def add_embedding_finding(
     flat = dict(zip(harmonics.labels, harmonics.flat.tolist(), strict=True))
     held = sum(found.by_label[k] for k in found.keys)
     report.finding(
-        f"The {whose} holds {held:.0%} of its energy at {in_words(len(found.keys), noun)}.",
-        no=f"No {noun} stands out in the {whose}.",
-        unclear=f"Key {plural(noun)} of the {whose} are unclear.",
-        holds=bool(found.keys),
-        null=null,
-        effect=Effect(
-            held, "", "share of the energy", sum(flat[k] for k in found.keys), "flat spectrum"
-        )
+        Claim(
+            f"The {whose} holds {held:.0%} of its energy at {in_words(len(found.keys), noun)}.",
+            no=f"No {noun} stands out in the {whose}.",
+            unclear=f"Key {plural(noun)} of the {whose} are unclear.",
+            at_chance=True,
+        ),
+        Effect(held, "", "share of the energy", sum(flat[k] for k in found.keys), "flat spectrum")
         if found.keys
         else None,
+        holds=bool(found.keys),
+        null=null,
         details={str(k): f"{found.by_label[k]:.1%}" for k in found.strongest},
-        at_chance=True,
     )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from mechint.decide.words import STUDY
 from mechint.errors import MechintError
-from mechint.probe.results import Claim
+from mechint.probe.results import PaperClaim
 from mechint.studies.rows import NoRunsError, Rows
 from mechint.studies.statistics import MIN_RUNS, Bar, Estimate, Planned
 
@@ -109,9 +109,9 @@ class ClaimTest:
         """The criterion as text."""
         return f"{self.statistic} {in_words(self.bar)}; control: {self.control}"
 
-    def hold(self, study: str, rows: Rows, size: str) -> Claim:
+    def hold(self, study: str, rows: Rows, size: str) -> PaperClaim:
         """The claim with the verdict that the rows give it."""
-        asked = Claim(
+        asked = PaperClaim(
             study,
             self.id,
             self.statement,

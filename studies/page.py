@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mechint.errors import counted
-from mechint.probe.results import Claim, Figure, Table
+from mechint.probe.results import Figure, PaperClaim, Table
 from mechint.report import Page, Section
 from mechint.studies.claims import INCONCLUSIVE, NOT_RUN, REFUTED, SUPPORTED, VERDICTS, span
 from mechint.studies.rows import Rows
@@ -23,7 +23,7 @@ class Outcome:
     """
 
     rows: Rows
-    claims: Sequence[Claim]
+    claims: Sequence[PaperClaim]
     facts: Mapping[str, str]
 
 
@@ -66,7 +66,7 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
     )
 
 
-def abstract(study: Study, claims: Sequence[Claim]) -> str:
+def abstract(study: Study, claims: Sequence[PaperClaim]) -> str:
     """What stands and what falls, then what the paper says or the hypothesis, a line each."""
     said = study.summary if study.before else f"The paper says: {study.summary}"
     return "\n".join([*standing(study, claims), said])
@@ -79,7 +79,7 @@ def regimes(study: Study) -> dict[str, str]:
     return {name: text for name, text in told.items() if text}
 
 
-def standing(study: Study | type[Study], claims: Sequence[Claim]) -> list[str]:
+def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> list[str]:
     """What stands, what falls and what is open, a line each, by the study's topics; a topic whose
     claims differ is open.
     """
@@ -93,11 +93,11 @@ def standing(study: Study | type[Study], claims: Sequence[Claim]) -> list[str]:
     return [f"{head}: {'; '.join(words)}." for head, words in lists.items() if words]
 
 
-def best(outcomes: Mapping[str, Outcome]) -> list[Claim]:
+def best(outcomes: Mapping[str, Outcome]) -> list[PaperClaim]:
     """Every claim at the largest size at which it has a verdict; not run where it has none, with
     what earlier rows suggest where they say something.
     """
-    found: dict[str, Claim] = {}
+    found: dict[str, PaperClaim] = {}
     for outcome in outcomes.values():
         for claim in outcome.claims:
             known = found.get(claim.id)
@@ -107,10 +107,10 @@ def best(outcomes: Mapping[str, Outcome]) -> list[Claim]:
     return list(found.values())
 
 
-def experiments(claims: Sequence[Claim]) -> int:
+def experiments(claims: Sequence[PaperClaim]) -> int:
     """The number of experiments that gave verdicts: claims that share an arm are of one.
 
-    >>> experiments([Claim("s", id, "", verdict="refuted", experiment=arms) for id, arms in
+    >>> experiments([PaperClaim("s", id, "", verdict="refuted", experiment=arms) for id, arms in
     ...     (("a", ("x",)), ("b", ("x", "y")), ("c", ("z",)))])
     2
     """
@@ -123,10 +123,10 @@ def experiments(claims: Sequence[Claim]) -> int:
     return len(groups)
 
 
-def counts(claims: Sequence[Claim]) -> str:
+def counts(claims: Sequence[PaperClaim]) -> str:
     """The number of claims of each verdict that there is, in words.
 
-    >>> counts([Claim("s", "a", "", verdict="refuted"), Claim("s", "b", "")])
+    >>> counts([PaperClaim("s", "a", "", verdict="refuted"), PaperClaim("s", "b", "")])
     'Of 2 claims: 1 refuted, 1 not run.'
     """
     found = Counter(claim.verdict for claim in claims)
@@ -151,7 +151,7 @@ def matrix(outcomes: Mapping[str, Outcome]) -> Table:
     return Table(columns, "A claim's numbers are those of the largest size that decides it.")
 
 
-def criteria(claims: Sequence[Claim]) -> Table:
+def criteria(claims: Sequence[PaperClaim]) -> Table:
     """Criterion, control, and the commit that fixed them."""
     return Table(
         {

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import RunError
-from mechint.probe.results import Claim
+from mechint.probe.results import PaperClaim
 from mechint.registry import STUDIES
 from mechint.report import PAGE
 from mechint.studies.claims import NOT_RUN, VERDICTS
@@ -102,7 +102,7 @@ def outcomes(name: str, results: Path) -> dict[str, Outcome]:
     return found
 
 
-def _with_commit(claim: Claim, fixed: Mapping[str, Mapping[str, str]]) -> Claim:
+def _with_commit(claim: PaperClaim, fixed: Mapping[str, Mapping[str, str]]) -> PaperClaim:
     """The claim with the commit in which its criterion stands, word for word, before its runs;
     none where the criterion has changed since, or runs are older. Of runs of which the day alone is
     known the day decides.
@@ -174,7 +174,7 @@ def one_line_each(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> 
     )
 
 
-def counted_by_verdict(claims: Sequence[Claim]) -> list[str]:
+def counted_by_verdict(claims: Sequence[PaperClaim]) -> list[str]:
     """Cells of a row: experiments, then claims by verdict."""
     verdicts = Counter(claim.verdict for claim in claims)
     return [str(experiments(claims)), *(str(verdicts[verdict]) for verdict in VERDICTS)]
@@ -220,7 +220,7 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
     return text
 
 
-def apart(claims: Sequence[Claim]) -> tuple[list[Claim], dict[str, list[str]]]:
+def apart(claims: Sequence[PaperClaim]) -> tuple[list[PaperClaim], dict[str, list[str]]]:
     """The claims that have a row of their own, and reason → ids of those that MANY are not run
     for.
     """

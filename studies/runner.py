@@ -29,7 +29,7 @@ from mechint.errors import (
     counted,
     in_words,
 )
-from mechint.probe.results import Claim
+from mechint.probe.results import PaperClaim
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
 from mechint.studies.page import Outcome, study_page
@@ -53,7 +53,7 @@ class Reproduction:
     runs still to be trained where the budget ended first, and name → error of runs that failed.
     """
 
-    claims: list[Claim]
+    claims: list[PaperClaim]
     rows: Rows
     report: Path
     waiting: int
@@ -111,12 +111,12 @@ def reproduce(
     return Reproduction(claims, rows, report, waiting, failed)
 
 
-def judge(study: Study, rows: Rows, size: str) -> list[Claim]:
+def judge(study: Study, rows: Rows, size: str) -> list[PaperClaim]:
     """Every claim of the study with the verdict that the rows give it."""
     return [claim.hold(study.name, rows, size) for claim in study.claims]
 
 
-def claims_text(claims: Sequence[Claim]) -> str:
+def claims_text(claims: Sequence[PaperClaim]) -> str:
     """Claims as they are kept."""
     rows = [claim.to_dict() for claim in claims]
     return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"

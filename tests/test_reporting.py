@@ -14,11 +14,12 @@ from scipy.stats import binom
 import probes
 from mechint import figures, planted
 from mechint.config import ModelConfig
+from mechint.decide import Claim, Skill
 from mechint.decide.chance import CHANCE_LEVEL
-from mechint.decide.null import COLLISION_LEVEL, samples_needed, why_undecidable
+from mechint.decide.null import COLLISION_LEVEL, samples_needed, sign_flips, why_undecidable
 from mechint.models.transformer import HookedTransformer
 from mechint.probe import Need, Probe
-from mechint.probe.report import Performance, Report, performance
+from mechint.probe.report import Report, performance
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -54,7 +55,7 @@ def report(
     return made
 
 
-SAID: dict[str, str] = {"yes": "It is long.", "no": "It is short.", "unclear": "Is it long?"}
+SAID = Claim("It is long.", no="It is short.", unclear="Is it long?")
 
 
 @pytest.mark.parametrize(
@@ -65,14 +66,13 @@ SAID: dict[str, str] = {"yes": "It is long.", "no": "It is short.", "unclear": "
         (2.0, 999, {"holds": False}, "no", None, ""),
         (2.0, 999, {"effect": -1.0}, "no", None, "effect -1, at least 0 needed"),
         (2.0, 999, {"effect": 0.1, "least": 0.2}, "no", None, "effect 0.1, at least 0.2 needed"),
-        (0.5, 999, {"effect": 0.1, "least": 0.2}, "no", 0.5, ""),
-        (2.0, 999, {"effect": Effect(0.3, "cm"), "least": 0.2}, "yes", 0.001, ""),
+        (0.5, 999, {"effect": 0.5, "least": 0.8}, "no", 0.5, ""),
+        (2.0, 999, {"effect": Effect(2.0, "cm"), "least": 0.2}, "yes", 0.001, ""),
+        (2.0, 999, {"effect": Effect(2.5, "cm", baseline=0.5)}, "yes", 0.001, ""),
         (2.0, 999, {"alpha": 1e-4}, "unclear", None, "deciding at p ≤ 0.0001 takes 9999"),
         (2.0, 19, {}, "unclear", None, "19 null samples of length give no p below 0.05"),
         (2.0, 99, {}, "yes", 0.01, ""),
         (2.0, 999, {"n": 1}, "unclear", None, "1 input, where at least 2 are needed"),
-        (2.0, 999, {"n": 9, "least_n": 10}, "unclear", None, "at least 10 are needed"),
-        (2.0, 999, {"n": 10, "least_n": 10}, "yes", 0.001, ""),
         (float("nan"), 999, {}, "unclear", None, "not finite"),
     ],
 )
@@ -86,12 +86,11 @@ def test_verdict_of_a_finding(
     reason: str,
 ) -> None:
     made = report(right, observed, samples)
-    assert made.finding(**SAID, **more) == verdict
+    assert made.finding(SAID, **more) == verdict
     result = made.result()
     (finding,) = result.findings
-    words = {"yes": SAID["yes"], "no": SAID["no"], "unclear": SAID["unclear"]}
     assert result.verdict == finding.verdict == verdict
-    assert result.headline == finding.headline == words[verdict]
+    assert result.headline == finding.headline == getattr(SAID, verdict)
     assert finding.tested == ("length",) and reason in finding.reason
     assert bool(reason) == bool(finding.reason)
     if p_value is None:
@@ -101,9 +100,31 @@ def test_verdict_of_a_finding(
         assert finding.null == f"rulers shuffled, {samples}"
 
 
+@pytest.mark.parametrize("observed", [2.0, 0.5])
+def test_the_p_value_of_another_statistic_stands_among_the_details(
+    right: Subject, observed: float
+) -> None:
+    """A row whose effect is a width has no p-value of a length beside it."""
+    made = report(right, observed)
+    made.finding(SAID, Effect(0.3, "cm", "width", 0.1, "null"))
+    (finding,) = made.result().findings
+    assert finding.p_value is None and finding.null is None and finding.p_text == ""
+    assert finding.details["length against rulers shuffled, 999"].startswith("p ")
+
+
+def test_few_signs_cannot_decide(right: Subject) -> None:
+    """Six examples have 64 patterns of signs, whatever is drawn of them."""
+    for n, verdict in ((6, "unclear"), (7, "yes")):
+        made = Report(Ruler(), right)
+        for samples in (50, 999):
+            null = sign_flips(np.ones((1, n)), samples, 0).null("length", 0)
+            made.metric("length", null.observed, null=null)
+            assert made.finding(SAID, null.observed) == ("unclear" if samples < 99 else verdict)
+
+
 def test_an_unclear_finding_names_the_question_and_one_reason(right: Subject) -> None:
     made = report(right, 2.0, 19)
-    made.finding("It is long.", no="It is short.")
+    made.finding(Claim("It is long.", no="It is short."))
     made.unclear("Is it wide?", "there is no ruler")
     first, second = made.result().findings
     assert "How long is it" in first.headline and "19 null samples" in first.reason
@@ -114,8 +135,8 @@ def test_the_verdict_of_a_result_is_that_of_its_leading_finding(right: Subject) 
     made, seen = report(right, 2.0), []
     for add in (
         lambda: made.unclear("Is it wide?", "there is no ruler"),
-        lambda: made.finding(**SAID, holds=False),
-        lambda: made.finding(**SAID),
+        lambda: made.finding(SAID, holds=False),
+        lambda: made.finding(SAID),
     ):
         add()
         seen.append(made.result().verdict)
@@ -124,7 +145,7 @@ def test_the_verdict_of_a_result_is_that_of_its_leading_finding(right: Subject) 
 
 def test_lead_hero_and_questions_that_were_not_asked(right: Subject) -> None:
     made = report(right, 0.5)
-    made.finding(**SAID)
+    made.finding(SAID)
     made.lead("It is a long one.")
     made.not_asked("width", "it has none")
     made.figure(
@@ -135,15 +156,15 @@ def test_lead_hero_and_questions_that_were_not_asked(right: Subject) -> None:
     result = made.result()
     assert result.lead == "" and result.hero == "curve"  # nothing was found, so nothing leads
     assert result.not_asked == (("width", "it has none"),)
-    made.finding(**SAID, null="length", alpha=0.6)
+    made.finding(SAID, null="length", alpha=0.6)
     assert made.result().lead == "It is a long one."
 
 
 def test_all_nulls_named_have_to_be_beaten(right: Subject) -> None:
     made = report(right, 2.0)
     made.metric("width", 0.2, null=np.linspace(0, 1, 999), how="rulers turned")
-    assert made.finding(**SAID, null="length") == "yes"
-    assert made.finding(**SAID, null=("length", "width")) == "no"
+    assert made.finding(SAID, null="length") == "yes"
+    assert made.finding(SAID, null=("length", "width")) == "no"
     result = made.result()
     assert result.verdict == "yes"
     assert result.findings[1].null == "rulers turned, 999"  # the weaker of the two
@@ -151,8 +172,8 @@ def test_all_nulls_named_have_to_be_beaten(right: Subject) -> None:
 
 def test_a_sentence_about_answers_needs_a_model_above_chance(right: Subject) -> None:
     made = report(right.untrained(0), 2.0)
-    assert made.finding(**SAID) == "unclear"
-    assert made.finding(**SAID, at_chance=True) == "yes"
+    assert made.finding(SAID) == "unclear"
+    assert made.finding(dataclasses.replace(SAID, at_chance=True)) == "yes"
     said = made.result().findings
     assert said[0].reason and said[0].accuracy is not None
     assert said[1].accuracy is None
@@ -200,10 +221,10 @@ def test_the_best_of_many_outputs_is_held_against_all_of_them() -> None:
     n = 400
     for outputs in (1, 29):
         tails = binom.sf(np.arange(n + 1) - 1, n, 0.5)
-        rows = [Performance(hits / n, 0.5, n, float(tails[hits]), outputs) for hits in range(n + 1)]
+        rows = [Skill(hits / n, 0.5, n, float(tails[hits]), outputs) for hits in range(n + 1)]
         one = max(row.p_value for row in rows if row.beats_chance)
         assert CHANCE_LEVEL / 3 < 1 - (1 - one) ** outputs <= CHANCE_LEVEL
-    row = Performance(1.0, 0.5, 13, 0.5**13)
+    row = Skill(1.0, 0.5, 13, 0.5**13)
     assert row.beats_chance and not dataclasses.replace(row, questions=29).beats_chance
 
 
@@ -237,21 +258,21 @@ def test_a_subject_without_classes_has_no_performance() -> None:
     plant = planted.bottleneck(width=4, n=12, n_tasks=3, rank=4)
     assert performance(plant.subject) == ()
     assert performance(Subject(plant.subject.model, None)) == ()
-    assert report(plant.subject, 2.0).finding(**SAID) == "yes"
+    assert report(plant.subject, 2.0).finding(SAID) == "yes"
 
 
 def test_only_a_probe_that_intervenes_may_say_causal(right: Subject) -> None:
     with pytest.raises(AssertionError, match="ruler does not intervene"):
-        report(right, 2.0).finding(**SAID, causal=True)
+        report(right, 2.0).finding(dataclasses.replace(SAID, causal=True))
     made = report(right, 2.0, probe=Knife())
-    made.finding(**SAID, causal=True)
+    made.finding(dataclasses.replace(SAID, causal=True))
     assert made.result().findings[0].causal
 
 
 def test_a_report_needs_a_null_and_a_sentence(right: Subject) -> None:
     made = Report(Ruler(), right)
     with pytest.raises(AssertionError, match="a finding needs a null"):
-        made.finding(**SAID)
+        made.finding(SAID)
     with pytest.raises(AssertionError, match="a report needs a finding"):
         made.result()
     made.unclear("Is it long?", "there is no ruler")

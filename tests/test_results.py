@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechint.probe.results import (
-    Claim,
     Effect,
     Figure,
     Finding,
     Null,
+    PaperClaim,
     ProbeResult,
     Table,
     to_jsonable,
@@ -152,5 +152,5 @@ def test_plain_values() -> None:
 
 
 def test_claim_round_trip() -> None:
-    claim = Claim("s", "a", "st", "p", "o", "supported", 1.5, (1.0, 2.0), 3)
-    assert Claim(**json.loads(json.dumps(claim.to_dict()))).to_dict() == claim.to_dict()
+    claim = PaperClaim("s", "a", "st", "p", "o", "supported", 1.5, (1.0, 2.0), 3)
+    assert PaperClaim(**json.loads(json.dumps(claim.to_dict()))).to_dict() == claim.to_dict()

@@ -23,7 +23,7 @@ from mechint.registry import STUDIES
 from mechint.system.progress import spinner
 
 if TYPE_CHECKING:
-    from mechint.probe.results import Claim
+    from mechint.probe.results import PaperClaim
 
 SIZES = click.Choice(["smoke", "laptop", "fresh", "overnight", "full"])
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -46,13 +46,13 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-def lines(claim: Claim) -> list[str]:
+def lines(claim: PaperClaim) -> list[str]:
     """A claim for the terminal, with its positive control where that failed.
 
-    >>> from mechint.probe.results import Claim
+    >>> from mechint.probe.results import PaperClaim
     >>> asked = "share above 0.4; control: every run learns the 1-hop"
     >>> of = {"verdict": "inconclusive", "ours": "0.5", "criterion": asked}
-    >>> print("\\n".join(lines(Claim("s", "a", "It learns.", **of, control="failed: 3 of 8"))))
+    >>> print("\\n".join(lines(PaperClaim("s", "a", "It learns.", **of, control="failed: 3 of 8"))))
     a   inconclusive  It learns.
                       0.5
                       control failed: 3 of 8; asked for: every run learns the 1-hop

@@ -48,7 +48,7 @@ class Skill:
 
     accuracy, chance: shares of n answers. p_value: one-sided, of as many right by the best constant
     answer; binomial over n where None is given. questions: how many such are asked at once
-    (Bonferroni).
+    (Bonferroni). output: of the task, where it is of one alone.
     """
 
     accuracy: float
@@ -56,6 +56,7 @@ class Skill:
     n: int
     p_value: float = -1.0
     questions: int = 1
+    output: str = ""
 
     @cached_property
     def p(self) -> float:

@@ -303,6 +303,8 @@ class SignFlips:
 
     test: MaxNull
     scale: Float[np.ndarray, " component"]
+    patterns: float
+    """Number of patterns of signs that the examples have."""
 
     @property
     def mean(self) -> Float[np.ndarray, " component"]:
@@ -320,7 +322,7 @@ class SignFlips:
         """
         scale = self.scale[index]
         samples = self.test.largest * scale
-        return Null.sampled(metric, float(self.mean[index]), samples, how)
+        return Null.sampled(metric, float(self.mean[index]), samples, how, self.patterns)
 
 
 def least_signs(alpha: float) -> int:
@@ -358,4 +360,5 @@ def sign_flips(
         signs = np.random.default_rng(seed).choice(np.array([-1.0, 1.0]), (samples, n))
     standard = values / norm[:, None]
     observed, drawn = standard.sum(1), signs @ standard.T
-    return SignFlips(MaxNull(observed.round(DIGITS), drawn.round(DIGITS)), norm / counts)
+    patterns = 2.0**n if n < 63 else math.inf
+    return SignFlips(MaxNull(observed.round(DIGITS), drawn.round(DIGITS)), norm / counts, patterns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mechint.decide._rule import Decision, Verdict
@@ -35,7 +35,13 @@ STANDINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim in words, for each verdict.
+    """A claim in words, for each verdict, and what it is about.
+
+    yes: at most fifteen words, subject first. no: claims no more than that it does not hold.
+    unclear: where it cannot be decided. caveat: one clause that limits "yes". causal: it says what
+    the model uses, needs or does because of something. at_chance: it can be true of a model that
+    answers at chance, as one about its weights can. outputs: those that it names; one of all of
+    them where None.
 
     >>> Claim(yes="It adds.", no="It does not add.").say(Decision("no"))
     'It does not add.'
@@ -44,6 +50,10 @@ class Claim:
     yes: str
     no: str
     unclear: str = ""
+    caveat: str = ""
+    causal: bool = False
+    at_chance: bool = False
+    outputs: Sequence[str] | None = None
 
     def say(self, decision: Decision) -> str:
         """The words for a decision; those of "unclear" where nothing was tested."""

@@ -2,7 +2,7 @@
 
     report = Report(self, subject)
     report.metric("share", share, null=shuffled, how="labels shuffled")
-    report.finding("W_E holds ...", no="W_E holds no ...", null="share", effect=Effect(share))
+    report.finding(Claim("W_E holds ...", no="W_E holds no ..."), Effect(share), null="share")
     return report.result()
 
 A finding is "yes" only where its null is beaten at the level the probe decides at, the effect
@@ -12,9 +12,10 @@ of these cannot be told, it is "unclear" and says why: the rule is `mechint.deci
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -33,22 +34,12 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 
-@dataclass(frozen=True)
-class Performance(Skill):
-    """Accuracy of a model beside that of the best constant answer, for one output.
-
-    p_value: one-sided binomial against `chance`, each distinct example counted once (`by_example`);
-    questions: how many outputs of the task are asked, among which the best is looked for.
-    """
-
-    output: str = ""
-
-
 def performance(
     subject: Subject, correct: Bool[Tensor, "row output"] | None = None
-) -> tuple[Performance, ...]:
+) -> tuple[Skill, ...]:
     """Per output, how well the subject answers beside chance; () where nothing is classified. An
-    answer that the task holds against one other is right where it is above that (`margins`).
+    answer that the task holds against one other is right where it is above that (`margins`). Each
+    distinct example is counted once (`by_example`), and the best is looked for among all outputs.
 
     correct: (row, output) which answers are right, where that is known already.
     Cost: one forward over the subject's data, which the subject keeps if it can; none with
@@ -69,7 +60,7 @@ def performance(
     else:
         right = (subject.correct() if correct is None else correct).cpu().numpy()
     example = subject.distinct_examples.cpu().numpy()
-    rows: list[Performance] = []
+    rows: list[Skill] = []
     outputs = int(answered.any(0).sum())
     for index, output in enumerate(task.outputs):
         counted = right[answered[:, index], index]
@@ -78,9 +69,7 @@ def performance(
             hits, n = by_example(counted, example[answered[:, index]])
             p_value = float(tail(hits - 1, n, min(chance, 1.0))) if hits else 1.0
             share = float(counted.mean())
-            rows.append(
-                Performance(share, chance, len(counted), p_value, outputs, output=output.name)
-            )
+            rows.append(Skill(share, chance, len(counted), p_value, outputs, output.name))
     return tuple(rows)
 
 
@@ -91,6 +80,16 @@ def described(null: Null) -> str:
     'keys shuffled, 199'
     """
     return f"{null.how}, {null.samples}" if null.samples else null.how
+
+
+def _is_of(null: Null, effect: Effect | None) -> bool:
+    """Return whether the null is of the effect, or of what it differs from its baseline by."""
+    if effect is None:
+        return True
+    values = [effect.value]
+    if effect.baseline is not None:
+        values += [effect.value - effect.baseline, effect.baseline - effect.value]
+    return any(math.isclose(one, null.observed, rel_tol=1e-4, abs_tol=1e-9) for one in values)
 
 
 class Report:
@@ -112,7 +111,7 @@ class Report:
         """(row, output) which answers are right; set by a probe that knows it already."""
 
     @cached_property
-    def performance(self) -> tuple[Performance, ...]:
+    def performance(self) -> tuple[Skill, ...]:
         """Accuracy of the subject, output by output, taken once for all findings."""
         return performance(self.subject, self.correct)
 
@@ -188,98 +187,82 @@ class Report:
     # --- answers ----------------------------------------------------------------------------------
     def finding(
         self,
-        yes: str,
-        *,
-        no: str = "",
-        unclear: str = "",
-        holds: bool = True,
-        null: str | Sequence[str] | None = None,
-        alpha: float | None = None,
+        claim: Claim,
         effect: Effect | float | None = None,
+        *,
+        null: str | Sequence[str] | None = None,
         least: float = 0.0,
-        details: Mapping[str, Any] | None = None,
-        caveat: str = "",
+        holds: bool = True,
         n: int | None = None,
-        least_n: int = 2,
-        causal: bool = False,
-        at_chance: bool = False,
-        gate: bool = False,
-        outputs: Sequence[str] | None = None,
+        alpha: float | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> Verdict:
-        """Say `yes` where it holds and `no` where it was tested and does not.
+        """Say of a claim "yes" where it holds, and "no" where it was tested and does not.
 
-        The p-value, the null and the effect are printed beside the headline; do not write them
-        into it.
+        The effect is printed beside the headline, with the p-value of the null that decided where
+        that is of the effect, or of what it exceeds its baseline by; of another statistic it stands
+        among the details. Do not write these numbers into the headline.
 
         Args:
-            yes: the headline of the claim, at most fifteen words, subject first.
-            no: the headline where the claim does not hold; it claims no more than that.
-            unclear: the headline where it cannot be decided; from the probe's question when "".
-            holds: what the probe's own rule asks for beyond null and effect.
+            claim: its words, and what it is about. Those of "unclear" are the probe's question
+                where it has none. A causal one is for a probe that intervenes.
+            effect: the size of what is claimed.
             null: the metrics whose nulls have to be beaten, all of them; the first that was
                 recorded when None.
+            least: what the effect has to exceed.
+            holds: what the probe's own rule asks for beyond null and effect.
+            n: examples or pairs behind the claim; fewer than two are unclear.
             alpha: the level; the probe's `significance` when None.
-            effect: the size of what is claimed; has to exceed `least`.
             details: label → value, shown on request.
-            caveat: one clause that limits the claim.
-            n: examples or pairs behind the claim; fewer than `least_n` are unclear.
-            causal: the claim says what the model uses, needs or does because of something; only
-                where the probe intervened (`Probe.intervenes`).
-            at_chance: whether the claim can be true of a model that answers at chance, as one
-                about its weights can.
-            gate: the null is of another statistic than the effect: it opens the question, and its
-                p-value stands among the details, not beside the effect.
-            outputs: those that the claim names, each of which the model has to answer better than
-                chance; one of all those asked when None.
 
         Returns:
             "yes", "no" or "unclear".
         """
         assert self.nulls, f"{self.probe.name}: a finding needs a null"
-        assert not causal or self.probe.intervenes, f"{self.probe.name} does not intervene"
+        assert not claim.causal or self.probe.intervenes, f"{self.probe.name} does not intervene"
         tested = (null,) if isinstance(null, str) else tuple(null or [next(iter(self.nulls))])
         unknown = [name for name in tested if name not in self.nulls]
         assert not unknown, (
             f"{self.probe.name}: no null of {unknown[0]!r}; those recorded are of "
             f"{', '.join(self.nulls)}"
         )
-        rows = [row for row in self.performance if outputs is None or row.output in outputs]
-        which = min if outputs is None else max
-        best = which(rows, key=lambda row: row.p_value, default=None)
-        skill = None if at_chance else best
         if effect is not None and not isinstance(effect, Effect):
             effect = Effect(float(effect))
         nulls = [self.nulls[name] for name in tested]
         level = self.probe.significance if alpha is None else alpha
-        weakest = max(nulls, key=lambda one: one.p_value)
+        weakest = max(nulls, key=lambda one: (one.p_value, _is_of(one, effect)))
         value = weakest.observed if effect is None else effect.value
+        skill = self._skill(claim)
         decision = decide(
-            Evidence(value=value, n=max(least_n if n is None else n, 1)),
+            Evidence(value=value, n=2 if n is None else max(n, 1)),
             null=nulls,
             bound=None if effect is None else Bound(least, of="value"),
             level=level,
             chance=skill,
-            least=least_n if n is not None else 1,
+            least=2,
         )
         if decision and not holds:
             decision = Decision("no")  # by the probe's own rule
         beaten = all(null.p_value <= level * (1 + 1e-9) for null in nulls)
         # the p-value that decided: of the weakest null where the claim stands, or was denied by it
         of_null = decision.verdict == "yes" or (decision.verdict == "no" and not beaten)
+        beside = of_null and _is_of(weakest, effect)
         noted = dict(details or {})
-        if of_null and gate:
+        if of_null and not beside:
             noted[f"{weakest.metric} against {described(weakest)}"] = weakest.p_text
-        claim = Claim(yes, no, unclear or f"Unclear: {self.probe.question.rstrip('.')}")
         by_effect = decision.verdict == "no" and beaten and decision.reason and effect is not None
+        said = replace(
+            claim, unclear=claim.unclear or f"Unclear: {self.probe.question.rstrip('.')}"
+        )
         self.findings.append(
             Finding(
-                claim.say(decision),
+                said.say(decision),
                 "unclear" if decision.verdict == "untested" else decision.verdict,
                 effect,
-                p_value=weakest.p_value if of_null and not gate else None,
-                null=described(weakest) if of_null and not gate else None,
+                p_value=weakest.p_value if beside else None,
+                null=described(weakest) if beside else None,
                 details=noted,
-                caveat=caveat if decision else "",
+                caveat=claim.caveat if decision else "",
                 reason=f"effect {value:.2g}, at least {least:g} needed"
                 if by_effect
                 else decision.reason * (decision.verdict in ("unclear", "untested")),
@@ -287,12 +270,23 @@ class Report:
                 tested=tested,
                 least=least,
                 n=n,
-                causal=causal,
+                causal=claim.causal,
                 accuracy=skill and skill.accuracy,
                 chance=skill and skill.chance,
             )
         )
         return self.findings[-1].verdict
+
+    def _skill(self, claim: Claim) -> Skill | None:
+        """The worst of the outputs that the claim names, the best of all where it names none; None
+        where it can be true of a model at chance.
+        """
+        if claim.at_chance:
+            return None
+        named = claim.outputs
+        rows = [row for row in self.performance if named is None or row.output in named]
+        which = min if named is None else max
+        return which(rows, key=lambda row: row.p_value, default=None)
 
     def unclear(self, headline: str, reason: str) -> Verdict:
         """Say that a question cannot be answered here, and why, in one line each."""

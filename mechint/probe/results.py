@@ -144,7 +144,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """One statement of a paper held against runs, with its verdict: "supported", "refuted",
     "inconclusive" or "not run".
 

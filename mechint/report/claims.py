@@ -8,7 +8,7 @@ import re
 from markupsafe import Markup, escape
 
 from mechint.figures.theme import COLORS
-from mechint.probe.results import Claim
+from mechint.probe.results import PaperClaim
 
 BAR = re.compile(r"(above|below|from) (-?[\d.]+)(?: to (-?[\d.]+))?; control")
 THEIRS = re.compile(r"(?:exponent|correlation|accuracy) (-?\d+(?:\.\d+)?)")
@@ -18,10 +18,10 @@ WORDS = 10
 WIDTH, HEIGHT = 230, 34
 
 
-def bar_of(claim: Claim) -> tuple[float, float]:
+def bar_of(claim: PaperClaim) -> tuple[float, float]:
     """The values that support a claim, by its criterion; everything where it states none.
 
-    >>> bar_of(Claim("s", "a", "", criterion="a share above 0.4; control: some"))
+    >>> bar_of(PaperClaim("s", "a", "", criterion="a share above 0.4; control: some"))
     (0.4, inf)
     """
     found = BAR.search(claim.criterion)
@@ -33,7 +33,7 @@ def bar_of(claim: Claim) -> tuple[float, float]:
     return (low, math.inf) if found[1] == "above" else (-math.inf, low)
 
 
-def claim_strip(claim: Claim) -> Markup:
+def claim_strip(claim: PaperClaim) -> Markup:
     """Our value with its 95% interval against the bar, the part that supports the claim shaded; the
     paper's number a tick below, where it is of the same quantity. Empty without a value.
     """
@@ -70,10 +70,10 @@ def claim_strip(claim: Claim) -> Markup:
     )
 
 
-def reason_of(claim: Claim) -> str:
+def reason_of(claim: PaperClaim) -> str:
     """The reason of an open verdict, in ten words; "" of a decided one.
 
-    >>> reason_of(Claim("s", "a", "", verdict="inconclusive", control="failed: 3 of 8"))
+    >>> reason_of(PaperClaim("s", "a", "", verdict="inconclusive", control="failed: 3 of 8"))
     'control failed: 3 of 8'
     """
     if claim.verdict not in ("inconclusive", "not run"):

@@ -19,10 +19,10 @@ from mechint.config._assign import set_options
 from mechint.errors import DataError
 from mechint.figures import training_curve
 from mechint.probe.results import (
-    Claim,
     Figure,
     Finding,
     Null,
+    PaperClaim,
     ProbeResult,
     Table,
     rank,
@@ -65,7 +65,7 @@ class Section:
     paragraphs: Sequence[str] = ()
     code: str = ""
     output: str = ""
-    claims: Sequence[Claim] = ()
+    claims: Sequence[PaperClaim] = ()
     nulls: Sequence[Null] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)

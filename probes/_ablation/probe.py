@@ -13,7 +13,8 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide.null import least_signs, sign_flips
+from mechint.decide import Claim
+from mechint.decide.null import sign_flips
 from mechint.errors import counted
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report, unmet_need
@@ -250,24 +251,25 @@ class Ablation(Probe):
                 len(needed) > 8
             )
         verdict = report.finding(
-            f"Without {top} {lost}.",
-            no="No single ablation breaks the answer.",
-            unclear="An ablation that breaks the answer cannot be told.",
-            holds=metrics["found"],
-            null=harm.metric,
-            effect=Effect(
+            Claim(
+                f"Without {top} {lost}.",
+                no="No single ablation breaks the answer.",
+                unclear="An ablation that breaks the answer cannot be told.",
+                caveat=caveat,
+                causal=True,
+            ),
+            Effect(
                 float(rise if in_nats else fall),
                 harm.unit.replace("0–1", "of accuracy"),
                 "lost without it",
                 None if math.isnan(median) else median,
                 f"median of the other {metrics['others']}s",
             ),
+            holds=metrics["found"],
+            null=harm.metric,
             least=max(self.least * harm.advantage, 0.0) - 1e-9,
             details=details,
-            caveat=caveat,
             n=metrics["examples"],
-            least_n=least_signs(self.significance),
-            causal=True,
         )
         if verdict == "yes":
             report.lead(f"It needs {listed(needed[:3])}.")
@@ -282,13 +284,15 @@ class Ablation(Probe):
             report.not_asked("neurons", f"layer {layer} has no others to compare its own with")
             return
         report.finding(
-            f"{neurons} of L{layer} MLP matter more than random ones.",
-            no=f"The strongest neurons of L{layer} MLP matter no more than random ones.",
-            unclear=f"Neurons of L{layer} MLP that matter cannot be told from random ones.",
+            Claim(
+                f"{neurons} of L{layer} MLP matter more than random ones.",
+                no=f"The strongest neurons of L{layer} MLP matter no more than random ones.",
+                unclear=f"Neurons of L{layer} MLP that matter cannot be told from random ones.",
+                causal=True,
+            ),
+            Effect(null.observed, "nats", "loss", null.mean, "as many random ones"),
             null="neurons_loss_increase",
-            effect=Effect(null.observed, "nats", "loss", null.mean, "as many random ones"),
             details={"neurons": ", ".join(map(str, metrics["important_neurons"][:16]))},
-            causal=True,
         )
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide.null import MaxNull, sign_flips
+from mechint.decide import Claim
+from mechint.decide.null import MaxNull, Null, sign_flips
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, ProbeResult, Table, Verdict
 from mechint.probes._attention import scores
@@ -200,18 +201,19 @@ class Attention(Probe):
         values, null = scores.position_null(attention, hit, patterns.causal, seed, self.samples)
         report.metric(f"{kind}.queries", queries)
         report.metric(f"{kind}.score", _by_name(patterns, values))
-        found = self._test(report, kind, values, null, "every query's keys in random order")
-        tested = [f"{kind}.excess"]
+        tests = {kind: (values, null, "every query's keys in random order")}
         if made is not None:
             gains, other = scores.content_null(made, seed, self.samples)
             report.metric(f"{kind}.by_content", _by_name(patterns, gains))
-            how, part = "keys permuted among examples", f"{kind}.by_content"
-            found &= self._test(report, part, gains, other, how)
-            tested.append(f"{part}.excess")
+            tests[f"{kind}.by_content"] = (gains, other, "keys permuted among examples")
+        found = np.all([self._exceeds(report.subject, *one[:2]) for one in tests.values()], 0)
         names = [name for name, one in zip(patterns.names, found, strict=True) if one]
         best = int(np.where(found, values, -1).argmax() if names else values.argmax())
         report.metric(f"{kind}.largest", float(values.max()))
         report.metric(f"{kind}.heads", names)
+        for name, (own, random_keys, how) in tests.items():
+            excess = _excess(f"{name}.excess", own, random_keys, best, how)
+            report.metric(excess.metric, excess.observed, null=excess)
         repeats = None
         if kind == "induction" and names:
             own = made is None or not (made.made or scores.is_language(subject))
@@ -222,27 +224,29 @@ class Attention(Probe):
         if repeats not in (None, "yes"):
             does = f"attend{'s' * one} to what followed equal tokens earlier"
         report.finding(
-            f"{some} {does}.",
-            no=f"No {singular} was found.",
-            holds=bool(names),
-            null=tested,
-            effect=Effect(
+            Claim(
+                f"{some} {does}.",
+                no=f"No {singular} was found.",
+                caveat="what it writes is not tested"
+                if kind == "induction" and names and repeats is None
+                else "",
+                at_chance=True,
+            ),
+            Effect(
                 float(values[best]),
                 label=f"score of {patterns.names[best]}",
                 baseline=float(null[:, best].mean()),
                 baseline_label="random keys",
             ),
+            holds=bool(names),
+            null=[f"{name}.excess" for name in tests],
             least=float(null[:, best].mean()) + self.least if names else 0.0,
             details={
                 "queries": queries,
                 "repeated random tokens": attention is not patterns.sample
                 and (made is None or made.made),
             },
-            caveat="what it writes is not tested"
-            if kind == "induction" and names and repeats is None
-            else "",
             n=queries,
-            at_chance=True,
         )
 
     def _repeats(
@@ -277,23 +281,25 @@ class Attention(Probe):
         report.metric("induction.copied_without", without)
         report.metric("induction.lost", before - without, null=test.null("induction.lost", 0, how))
         verdict = report.finding(
-            f"It repeats what followed earlier by {some}.",
-            no=f"It does not repeat by {some}."
-            if before >= COPIED
-            else "Its answers do not repeat what followed earlier.",
-            holds=before >= COPIED,
-            null="induction.lost",
-            effect=Effect(
+            Claim(
+                f"It repeats what followed earlier by {some}.",
+                no=f"It does not repeat by {some}."
+                if before >= COPIED
+                else "Its answers do not repeat what followed earlier.",
+                causal=True,
+                at_chance=True,
+            ),
+            Effect(
                 before - without,
                 label="share of answers that repeat, lost without them",
                 baseline=0.0,
                 baseline_label="no change",
             ),
+            holds=before >= COPIED,
+            null="induction.lost",
             least=before / 2,
             details={"repeat": before, "without the heads": without, "random tokens": not own},
-            causal=True,
             n=len(change),
-            at_chance=True,
         )
         if verdict == "yes":
             report.metric("mechanism", "induction")
@@ -304,25 +310,18 @@ class Attention(Probe):
             )
         return verdict
 
-    def _test(
+    def _exceeds(
         self,
-        report: Report,
-        kind: str,
+        subject: Subject,
         values: Float[np.ndarray, " head"],
         null: Float[np.ndarray, "sample head"],
-        how: str,
     ) -> Bool[np.ndarray, " head"]:
-        """Return which heads exceed the null at the family-wise level, in standard deviations of
-        their own (sharp heads, whose nulls spread widely, do not hide others), and the mean of
-        their own by `least`, LANGUAGE_LEAST of a language model. Records
-        the largest of all heads.
+        """Return which heads exceed the null at the family-wise level, and the mean of their own by
+        `least`, LANGUAGE_LEAST of a language model.
         """
-        mean, spread = null.mean(0), np.maximum(null.std(0, ddof=1), 1e-6)
-        test, name = MaxNull((values - mean) / spread, (null - mean) / spread), f"{kind}.excess"
-        every = test.null(name, f"{how}, the largest of all heads")
-        report.metric(name, every.observed, null=every, unit="standard deviations")
-        least = scores.LANGUAGE_LEAST if scores.is_language(report.subject) else self.least
-        return (test.p_values <= self.alpha * (1 + 1e-9)) & (values - mean > least)
+        least = scores.LANGUAGE_LEAST if scores.is_language(subject) else self.least
+        p_values = _standardized(values, null)[0].p_values
+        return (p_values <= self.alpha * (1 + 1e-9)) & (values - null.mean(0) > least)
 
     # --- operands ---------------------------------------------------------------------------------
     def _operands(
@@ -375,20 +374,22 @@ class Attention(Probe):
             said = f"{some} attend{'s' * (count == 1)} to the {which} operand"
             said += "".join(f", {some} to the {which}" for some, _, which in other)
         report.finding(
-            f"{said}.",
-            no="No head prefers one operand.",
-            holds=bool(called),
-            null="operand.largest_preference",
-            alpha=OPERAND_ALPHA,
-            effect=Effect(
+            Claim(
+                f"{said}.",
+                no="No head prefers one operand.",
+                caveat=than,
+                at_chance=True,
+            ),
+            Effect(
                 largest,
                 label="largest preference",
                 baseline=float(null.mean()),
                 baseline_label="untrained" if subject.knows_initialization else "in random order",
             ),
+            holds=bool(called),
+            null="operand.largest_preference",
+            alpha=OPERAND_ALPHA,
             least=float(null.mean()) + self.least,
-            caveat=than,
-            at_chance=True,
         )
 
 
@@ -401,6 +402,31 @@ def _why_not(patterns: AttentionPatterns) -> str:
 
 def _by_name(patterns: AttentionPatterns, values: np.ndarray) -> dict[str, object]:
     return dict(zip(patterns.names, values.tolist(), strict=True))
+
+
+def _standardized(
+    values: Float[np.ndarray, " head"], null: Float[np.ndarray, "sample head"]
+) -> tuple[MaxNull, Float[np.ndarray, " head"]]:
+    """The family-wise test of all heads, each in standard deviations of its own null, so that sharp
+    heads, whose nulls spread widely, do not hide others; and these deviations.
+    """
+    mean, spread = null.mean(0), np.maximum(null.std(0, ddof=1), 1e-6)
+    return MaxNull((values - mean) / spread, (null - mean) / spread), spread
+
+
+def _excess(
+    metric: str,
+    values: Float[np.ndarray, " head"],
+    null: Float[np.ndarray, "sample head"],
+    head: int,
+    how: str,
+) -> Null:
+    """The score of a head above the mean of its own null, and what the largest of all heads reaches
+    by chance, on this one's scale.
+    """
+    test, spread = _standardized(values, null)
+    above, samples = values[head] - null[:, head].mean(), test.largest * spread[head]
+    return Null.sampled(metric, float(above), samples, f"{how}, the largest of all heads")
 
 
 def _shortened(names: list[str], values: np.ndarray, patterns: AttentionPatterns) -> str:

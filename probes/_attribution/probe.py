@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide.null import least_signs, sign_flips
+from mechint.decide import Claim
+from mechint.decide.null import sign_flips
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._attribution.measures import AttributionEffects, measured
@@ -235,17 +236,18 @@ class Attribution(Probe):
         whose = f"carry {share:.0%} of the score each" if len(names) > 1 else f"carries {share:.0%}"
         said = whose if len(names) > 1 else f"{whose} of the score"
         verdict = report.finding(
-            f"{some} {said}.",
-            no="No head or MLP alone carries the score.",
-            unclear="A component that carries the score cannot be told.",
-            effect=Effect(
+            Claim(
+                f"{some} {said}.",
+                no="No head or MLP alone carries the score.",
+                unclear="A component that carries the score cannot be told.",
+                caveat=caveat,
+                causal=True,
+            ),
+            Effect(
                 metrics["largest_loss"], "nats", "lost", median, "median of the others of its kind"
             ),
             details=details,
-            caveat=caveat,
             n=metrics["examples"],
-            least_n=least_signs(self.significance),
-            causal=True,
         )
         if verdict == "yes":
             report.lead(f"{some} {said}.")

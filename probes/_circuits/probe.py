@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
@@ -254,22 +255,25 @@ class Circuits(Probe):
             "resample": "another example",
             "mean": "means over examples",
         }
+        edges = f"{size} of {metrics['graph_edges']} edges"
         verdict = report.finding(
-            f"{size} of {metrics['graph_edges']} edges keep {metrics['faithfulness']:.0%} of the "
-            "score.",
-            no=f"No circuit stands out: the smallest has {size} of {metrics['graph_edges']} edges.",
-            unclear="Too few other circuits exist to hold this one against.",
-            # a score may be kept on few examples that score most
-            holds=metrics["accuracy"] > 0.5 and metrics["completeness"] > 0.5,
-            null=tested or ["sufficiency"],
-            alpha=level,
-            effect=Effect(
+            Claim(
+                f"{edges} keep {metrics['faithfulness']:.0%} of the score.",
+                no=f"No circuit stands out: the smallest has {edges}.",
+                unclear="Too few other circuits exist to hold this one against.",
+                caveat="; ".join(caveats),
+                causal=True,
+            ),
+            Effect(
                 metrics["faithfulness"],
                 "of the score",
                 "kept",
                 nulls["sufficiency"].mean,
                 "random circuits of its size",
             ),
+            holds=metrics["accuracy"] > 0.5 and metrics["completeness"] > 0.5,
+            null=tested or ["sufficiency"],
+            alpha=level,
             least=self.threshold - SLACK,
             details={
                 "through": ", ".join(through) or "no head or MLP",
@@ -281,9 +285,7 @@ class Circuits(Probe):
                 "judged on": f"{metrics['pairs_judged']} {'held-out ' * held_out}pairs of "
                 f"{metrics['examples_judged']} examples",
             },
-            caveat="; ".join(caveats),
             n=metrics["examples_judged"],
-            causal=True,
         )
         if verdict == "yes":
             some = listed(through) if len(through) <= 4 else counted(len(through), "component")

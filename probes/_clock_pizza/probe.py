@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.decide.null import why_undecidable
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
@@ -36,6 +37,7 @@ Axes = tuple[list[int], list[int]]
 PUBLISHED = {"clock": (0.33, 0.85), "pizza": (0.99, 0.17)}
 """Gradient symmetricity and distance irrelevance of the paper's models A (pizza) and B (clock)."""
 NULL = "logits.largest_cosine"
+UNCLEAR = "Whether the model adds as a clock or as a pizza is unclear."
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,12 @@ class ClockPizza(Probe):
         self._add_symmetricity(report, cycle, axes, seed)
         self._add_irrelevance(report, cycle, axes)
         self._add_circles(report, order, logits)
-        loss, alone, without = key_losses(subject, cycle, axes, logits)
-        report.metric("loss", loss, unit="nats")
-        if alone is not None:
-            report.metric("loss.key_frequencies_alone", alone, unit="nats")
-            report.metric("loss.without_key_frequencies", without, unit="nats")
-        self._decide(report, cycle, logits)
+        losses = key_losses(subject, cycle, axes, logits)
+        report.metric("loss", losses.own, unit="nats")
+        if losses.removed:
+            report.metric("loss.key_frequencies_alone", losses.alone, unit="nats")
+            report.metric("loss.without_key_frequencies", losses.without, unit="nats")
+        self._decide(report, cycle, logits, losses)
         report.hero("symmetricity")
         return report.result()
 
@@ -243,108 +245,125 @@ class ClockPizza(Probe):
             return "pizza" if all(pizza) else "clock"
         return "both" if any(pizza) and any(clock) else "neither"
 
-    def _decide(self, report: Report, cycle: Cycle, logits: Spectrum) -> None:
-        """The metric `mechanism` and the finding.
+    def _decide(self, report: Report, cycle: Cycle, logits: Spectrum, losses: KeyLosses) -> None:
+        """The metric `mechanism` and the finding, by the first of `_doubts` that holds or by claim.
 
-        A clock or a pizza computes with the key frequencies of its operands' embeddings: they are
-        necessary where the loss without them is nearer to that of equal logits than to the model's
-        own, and sufficient where they alone give back `MOST` of what it gains over equal logits. A
-        table of all pairs can have a clock's logits; its embeddings do not suffice.
+        A clock or a pizza computes with the key frequencies of its operands' embeddings: they have
+        to be necessary and sufficient. A table of all pairs can have a clock's logits; its
+        embeddings do not suffice.
         """
         metrics, keys = report.metrics, logits.keys
-        symmetricity, irrelevance = (
-            metrics[f"{name}.centered"]
-            for name in ("gradient_symmetricity", "distance_irrelevance")
+        value, low, high = (
+            metrics[f"gradient_symmetricity.{end}"] for end in ("centered", "low", "high")
         )
-        measured = self.mechanism(symmetricity, irrelevance, metrics["distance_effect"])
-        loss, alone, without = (
-            metrics.get(name)
-            for name in ("loss", "loss.key_frequencies_alone", "loss.without_key_frequencies")
+        irrelevance, effect = (
+            metrics[name] for name in ("distance_irrelevance.centered", "distance_effect")
         )
-        assert loss is not None
-        low, high = (metrics[f"gradient_symmetricity.{end}"] for end in ("low", "high"))
-        ends = [self.mechanism(end, irrelevance, metrics["distance_effect"]) for end in (low, high)]
-        spanned = next((one for one in ends if one in PUBLISHED), "")
-        half = (loss + math.log(cycle.n)) / 2
-        necessary = without is not None and without > half
-        share = math.nan if alone is None else gained(loss, alone, cycle.n)
-        sufficient = share >= MOST
-        shown = bool(keys) and necessary and sufficient
-        few = why_undecidable([report.nulls[NULL]], KeyRule().alpha)
-        answers = [one for one in report.performance if one.beats_chance]
-        unclear = "Whether the model adds as a clock or as a pizza is unclear."
-        reason = ""
-        if keys and alone is None:
-            reason = "every frequency of the logits is key, so that none is left to take away"
-        elif few or (logits.undecided and not keys):
-            reason = few or logits.undecided
-        elif keys and answers and necessary and not sufficient and measured != "neither":
-            reason = (
-                f"key frequencies {named(keys, 5)} are necessary, not sufficient: loss "
-                f"{without:.2g} nats without them, {alone:.2g} with them alone, {share:.0%} of "
-                "what it gains"
-            )
-        elif answers and shown and measured == "both":
-            reason = "symmetric gradients speak for a pizza, irrelevant distances for a clock"
-        elif answers and shown and measured == "neither" and spanned:
-            bar = self.asymmetric if spanned == "clock" else self.symmetric
-            reason = (
-                f"the gradient symmetricity, {symmetricity:.3f}, has a 95% interval from {low:.3f} "
-                f"to {high:.3f}, which holds the bar of a {spanned}, {bar:g}"
-            )
-        if reason:
-            report.metric("mechanism", "both" if measured == "both" else "unclear")
-            if measured in PUBLISHED:
-                unclear = f"The measures speak for a {measured}; whether it adds as one is unclear."
-            report.unclear(unclear, reason)
-            return
+        measured = self.mechanism(value, irrelevance, effect)
+        ends = (self.mechanism(end, irrelevance, effect) for end in (low, high))
+        spanned = next((end for end in ends if end in PUBLISHED), "")
+        shown = bool(keys) and losses.necessary and losses.sufficient
+        for doubt, reason in self._doubts(report, logits, losses, measured, spanned):
+            if doubt:
+                said = UNCLEAR
+                if measured in PUBLISHED:
+                    said = (
+                        f"The measures speak for a {measured}; whether it adds as one is unclear."
+                    )
+                report.metric("mechanism", "both" if measured == "both" else "unclear")
+                report.unclear(said, reason)
+                return
         mechanism = measured if shown and measured in PUBLISHED else "neither"
         report.metric("mechanism", mechanism)
-        details = {
-            "gradient symmetricity as published, of the logit itself": metrics[
-                "gradient_symmetricity"
-            ],
-            "distance irrelevance": metrics["distance_irrelevance"],
-            **{f"published {name}": "{}, {}".format(*one) for name, one in PUBLISHED.items()},
-            "95% interval of the symmetricity": f"{low:.3f} to {high:.3f}",
-            "key frequencies": named(keys) or "none",
-            "loss": loss,
-        }
-        if alone is not None:
-            details |= {"loss with them alone": alone, "loss without them": without}
+        denied = (
+            (not keys, "The model adds neither as a clock nor as a pizza: no frequency is key."),
+            (
+                not losses.necessary,
+                "Neither clock nor pizza: the loss does not need the key frequencies.",
+            ),
+            (True, "The model adds neither as a clock nor as a pizza."),
+        )
+        named_one = mechanism in PUBLISHED
         verdict = report.finding(
-            f"The model adds as a {mechanism}.",
-            no=self._denied(keys, necessary),
-            unclear=unclear,
-            holds=mechanism != "neither",
-            null=NULL,
-            gate=True,
-            outputs=[cycle.output],
-            effect=Effect(
-                symmetricity,
+            Claim(
+                f"The model adds as a {mechanism}.",
+                no=next(words for holds, words in denied if holds),
+                unclear=UNCLEAR,
+                caveat=between(value, irrelevance),
+                causal=named_one,
+                outputs=[cycle.output],
+            ),
+            Effect(
+                value,
                 label="gradient symmetricity",
                 baseline=PUBLISHED["pizza"][0],
                 baseline_label=f"published clock {PUBLISHED['clock'][0]}, pizza",
                 interval=(low, high),
             )
-            if mechanism in PUBLISHED
+            if named_one
             else None,
+            null=NULL,
             least=-1.0,
-            details=details,
-            caveat=between(symmetricity, irrelevance),
+            holds=named_one,
             n=self.triples,
-            causal=mechanism in PUBLISHED,
+            details={
+                "gradient symmetricity as published, of the logit itself": metrics[
+                    "gradient_symmetricity"
+                ],
+                "distance irrelevance": metrics["distance_irrelevance"],
+                **{f"published {name}": "{}, {}".format(*one) for name, one in PUBLISHED.items()},
+                "95% interval of the symmetricity": f"{low:.3f} to {high:.3f}",
+                "key frequencies": named(keys) or "none",
+                "loss": losses.own,
+                **losses.removed,
+            },
         )
         if verdict == "yes":
             report.lead(f"It adds as a {mechanism}, with {in_words(len(keys), 'frequency')}.")
 
-    @staticmethod
-    def _denied(keys: list[Any], necessary: bool) -> str:
-        if not keys:
-            return "The model adds neither as a clock nor as a pizza: no frequency is key."
-        if not necessary:
-            return "Neither clock nor pizza: the loss does not need the key frequencies."
-        return "The model adds neither as a clock nor as a pizza."
+    def _doubts(
+        self, report: Report, logits: Spectrum, losses: KeyLosses, measured: str, spanned: str
+    ) -> list[tuple[bool, str]]:
+        """What leaves the mechanism unclear, first to last: whether it does, and the reason.
+
+        measured: the mechanism by the measures; spanned: the one whose bar lies within the interval
+        of the symmetricity, or "".
+        """
+        keys, metrics = bool(logits.keys), report.metrics
+        learned = any(one.beats_chance for one in report.performance)
+        shown = learned and keys and losses.necessary and losses.sufficient
+        few = why_undecidable([report.nulls[NULL]], KeyRule().alpha) or ""
+        value, low, high = (
+            metrics[f"gradient_symmetricity.{end}"] for end in ("centered", "low", "high")
+        )
+        bar = self.asymmetric if spanned == "clock" else self.symmetric
+        return [
+            (
+                keys and math.isnan(losses.alone),
+                "every frequency of the logits is key, so that none is left to take away",
+            ),
+            (bool(few), few),
+            (not keys and bool(logits.undecided), logits.undecided),
+            (
+                learned
+                and keys
+                and losses.necessary
+                and not losses.sufficient
+                and measured != "neither",
+                f"key frequencies {named(logits.keys, 5)} are necessary, not sufficient: loss "
+                f"{losses.without:.2g} nats without them, {losses.alone:.2g} with them alone, "
+                f"{losses.share:.0%} of what it gains",
+            ),
+            (
+                shown and measured == "both",
+                "symmetric gradients speak for a pizza, irrelevant distances for a clock",
+            ),
+            (
+                shown and measured == "neither" and bool(spanned),
+                f"the gradient symmetricity, {value:.3f}, has a 95% interval from {low:.3f} to "
+                f"{high:.3f}, which holds the bar of a {spanned}, {bar:g}",
+            ),
+        ]
 
 
 def between(symmetricity: float, irrelevance: float) -> str:
@@ -370,11 +389,41 @@ def sum_sign(subject: Subject, cycle: Cycle, axes: Axes) -> int | None:
     return answer_sign(exponents[np.ix_(*axes)], list(range(cycle.n)))
 
 
-def key_losses(
-    subject: Subject, cycle: Cycle, places: Axes, logits: Spectrum
-) -> tuple[float, float | None, float | None]:
-    """The loss of the cycle's output, nats; with the key frequencies alone in the operands'
-    embeddings, and without them, None where none is key or all are.
+@dataclass(frozen=True)
+class KeyLosses:
+    """Losses (nats) over n classes: of the model, with the key frequencies alone in the operands'
+    embeddings, and without them; NaN where none is key or all are.
+    """
+
+    n: int
+    own: float
+    alone: float = math.nan
+    without: float = math.nan
+
+    @property
+    def necessary(self) -> bool:
+        """True if the loss without them is nearer to that of equal logits than to the model's."""
+        return self.without > (self.own + math.log(self.n)) / 2
+
+    @property
+    def share(self) -> float:
+        """The share that they alone give back of what the model gains over equal logits."""
+        return gained(self.own, self.alone, self.n)
+
+    @property
+    def sufficient(self) -> bool:
+        """True if they alone give back `MOST` of it."""
+        return self.share >= MOST
+
+    @property
+    def removed(self) -> dict[str, float]:
+        """The losses that were measured, with words for the details."""
+        found = {"loss with them alone": self.alone, "loss without them": self.without}
+        return {} if math.isnan(self.alone) else found
+
+
+def key_losses(subject: Subject, cycle: Cycle, places: Axes, logits: Spectrum) -> KeyLosses:
+    """The losses of the cycle's output.
 
     places: where on both axes of the grid the operands stand, by exponent.
     """
@@ -388,10 +437,9 @@ def key_losses(
     loss = edited.loss(np.empty((0, cycle.n)), targets)
     others = [k for k in logits.labels if k not in logits.keys]
     if not logits.keys or not others:
-        return loss, None, None
+        return KeyLosses(cycle.n, loss)
     rows = (cycle.harmonics.rows(some) for some in (others, logits.keys))
-    alone, without = (edited.loss(some, targets) for some in rows)
-    return loss, alone, without
+    return KeyLosses(cycle.n, loss, *(edited.loss(some, targets) for some in rows))
 
 
 def gradient_cosines(

@@ -12,6 +12,7 @@ import torch
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.errors import counted
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
@@ -380,23 +381,25 @@ class DAS(Probe):
             if unused:
                 denied = f"The subspace found swaps {name} through directions that nothing reads."
         return report.finding(
-            f"{_subspace(best)} holds {held}.",
-            no=denied,
-            unclear=f"A subspace that holds {name} cannot be told.",
-            holds=(verdict == "variable" or or_inputs) and not unused,
-            null=nulls,
-            effect=Effect(
+            Claim(
+                f"{_subspace(best)} holds {held}.",
+                no=denied,
+                unclear=f"A subspace that holds {name} cannot be told.",
+                caveat=UNDECODED if or_inputs else _caveat(one),
+                causal=True,
+            ),
+            Effect(
                 best.iia,
                 "of answers",
                 "swapped",
                 float(np.mean(one.random)),
                 "random subspaces",
             ),
+            holds=(verdict == "variable" or or_inputs) and not unused,
+            null=nulls,
             least=self.threshold - 1e-9,
             details=self._details(one),
-            caveat=UNDECODED if or_inputs else _caveat(one),
             n=len(one.drawn.test),
-            causal=True,
         )
 
     def _details(self, one: Alignment) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.decide.null import groupings
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
@@ -149,22 +150,24 @@ class Embedding(Probe):
         dimensions, gaussian = report.metrics["svd.rank_90"], report.nulls["svd.rank_90"].mean
         some = in_words(dimensions, "dimension")
         report.finding(
-            f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}'s variance."
-            if whose == "embedding"
-            else f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}.",
-            no=f"The {whose} has no lower rank than Gaussian rows.",
-            unclear=f"Whether the {whose} has a low rank is unclear.",
-            holds=report.nulls["svd.rank_90"].observed <= FEWER * gaussian,
-            null="svd.rank_90",
-            alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
-            effect=Effect(
+            Claim(
+                f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}'s variance."
+                if whose == "embedding"
+                else f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}.",
+                no=f"The {whose} has no lower rank than Gaussian rows.",
+                unclear=f"Whether the {whose} has a low rank is unclear.",
+                at_chance=True,
+            ),
+            Effect(
                 report.nulls["svd.rank_90"].observed,
                 "dimensions",
                 baseline=gaussian,
                 baseline_label="Gaussian rows",
             ),
+            holds=report.nulls["svd.rank_90"].observed <= FEWER * gaussian,
+            null="svd.rank_90",
+            alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
             details={"dimensions of half of the variance": report.metrics["svd.rank_50"]},
-            at_chance=True,
         )
 
     def _add_circles(self, report: Report, rows: Array, tokens: Sequence[int], seed: int) -> None:
@@ -191,16 +194,17 @@ class Embedding(Probe):
         circles = in_words(len(round_ones), "circle")
         line = f"The tokens lie in order along a line, of frequency {named(shown, 3)}."
         verdict = report.finding(
-            f"The tokens lie on {circles}, of frequency {named(sorted(round_ones), 5)}."
-            if round_ones
-            else line
-            if closed
-            else "The tokens lie in order along a line whose ends are far apart.",
-            no="The tokens follow no cyclic order.",
-            unclear="Whether the tokens lie on circles is unclear.",
-            holds=bool(shown),
-            null=name,
-            effect=Effect(
+            Claim(
+                f"The tokens lie on {circles}, of frequency {named(sorted(round_ones), 5)}."
+                if round_ones
+                else line
+                if closed
+                else "The tokens lie in order along a line whose ends are far apart.",
+                no="The tokens follow no cyclic order.",
+                unclear="Whether the tokens lie on circles is unclear.",
+                at_chance=True,
+            ),
+            Effect(
                 sum(shares[k] for k in shown),
                 label="share of the embedding's energy",
                 baseline=flat * len(shown),
@@ -208,11 +212,12 @@ class Embedding(Probe):
             )
             if shown
             else None,
+            holds=bool(shown),
+            null=name,
             details={
                 f"frequency {k}": f"{shares[k]:.1%}, circularity {roundness[k]:.2f}"
                 for k in found.strongest
             },
-            at_chance=True,
         )
         if verdict == "yes" and round_ones:
             report.lead(f"Its tokens lie on {circles}.")
@@ -237,17 +242,19 @@ class Embedding(Probe):
         report.metric(name, null.observed, null=null)
         report.metric("parity.component", component)
         report.finding(
-            "The similarities separate even from odd.",
-            no="The similarities do not separate even from odd.",
-            unclear="Whether the similarities separate even from odd is unclear.",
-            null=name,
-            effect=Effect(
+            Claim(
+                "The similarities separate even from odd.",
+                no="The similarities do not separate even from odd.",
+                unclear="Whether the similarities separate even from odd is unclear.",
+                at_chance=True,
+            ),
+            Effect(
                 null.observed,
                 label=f"separation (component {component})",
                 baseline=null.mean,
                 baseline_label="permuted tokens",
             ),
-            at_chance=True,
+            null=name,
         )
 
     def _draw(self, report: Report, similar: Array, ordered: bool) -> None:

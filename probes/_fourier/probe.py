@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.decide.null import MaxNull
 from mechint.errors import counted
 from mechint.groups.named import cyclic
@@ -298,9 +299,12 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
         if one.keys and p_values[output] <= alpha * (1 + 1e-9) and output in learned
     }
     verdict = report.finding(
-        f"{len(found)} of {counted(len(tested), 'output')} use frequencies in their logits.",
-        no=f"None of {counted(len(tested), 'output')} uses a frequency in its logits.",
-        unclear="Key frequencies of the outputs are unclear.",
+        Claim(
+            f"{len(found)} of {counted(len(tested), 'output')} use frequencies in their logits.",
+            no=f"None of {counted(len(tested), 'output')} uses a frequency in its logits.",
+            unclear="Key frequencies of the outputs are unclear.",
+            outputs=list(found) or None,
+        ),
         holds=bool(found),
         null=name,
         details={
@@ -308,7 +312,6 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
             **({"too few classes": named(too_few)} if too_few else {}),
             "answered better than chance": f"{len(learned)} of {len(logits)}",
         },
-        outputs=list(found) or None,
     )
     if verdict == "yes":
         report.lead(f"It computes {len(found)} of {len(logits)} outputs with frequencies.")
@@ -344,18 +347,18 @@ def add_harmonics(report: Report, doubled: list[int], least: float) -> None:
     noun = "second harmonic" + "s" * (len(doubled) > 1)
     rise = report.metrics[name]
     report.finding(
-        f"The model also needs their {noun}: {named(doubled, 7)}.",
-        no=f"The model needs the {noun} of its key frequencies no more than others."
-        if rise > least
-        else f"The model does not need the {noun} of its key frequencies.",
-        unclear=f"Whether the model needs their {noun} is unclear.",
+        Claim(
+            f"The model also needs their {noun}: {named(doubled, 7)}.",
+            no=f"The model needs the {noun} of its key frequencies no more than others."
+            if rise > least
+            else f"The model does not need the {noun} of its key frequencies.",
+            unclear=f"Whether the model needs their {noun} is unclear.",
+            causal=True,
+        ),
+        Effect(rise, "nats", "loss without them", report.nulls[name].mean, "without random others"),
         null=name,
         alpha=removal.ALPHA,
-        effect=Effect(
-            rise, "nats", "loss without them", report.nulls[name].mean, "without random others"
-        ),
         least=least,
-        causal=True,
     )
 
 

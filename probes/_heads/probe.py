@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.decide.null import SignFlips, least_signs, sign_flips
 from mechint.errors import percent
 from mechint.interventions.suffix import Head
@@ -348,13 +349,17 @@ class Heads(Probe):
         report.update({"leading": [one.name for one in leads], "together": together[0]})
         verb = "moves" if len(leads) == 1 else "move"
         verdict = report.finding(
-            f"{names} {verb} most of the difference." if leads else "",
-            no="No few heads move most of the difference.",
+            Claim(
+                f"{names} {verb} most of the difference." if leads else "",
+                no="No few heads move most of the difference.",
+                caveat=""
+                if report.metrics["patched"] == report.metrics["heads"]
+                else "of those tested",
+                causal=True,
+            ),
+            Effect(together[0], "of the logit difference", "moved together", 0.0, "no patch"),
             holds=enough,
             null=[f"{one.name}.above_wrong_source" for one in leads] or first,
-            effect=Effect(
-                together[0], "of the logit difference", "moved together", 0.0, "no patch"
-            ),
             details={
                 "± 95%": together[1],
                 "pairs": report.metrics["pairs"],
@@ -362,12 +367,7 @@ class Heads(Probe):
                 "heads patched exactly": report.metrics["patched"],
                 "of": report.metrics["heads"],
             },
-            caveat=""
-            if report.metrics["patched"] == report.metrics["heads"]
-            else "of those tested",
             n=report.metrics["pairs"],
-            least_n=least_signs(self.significance),
-            causal=True,
         )
         by_these = self._answers_by(report, runs, reported, seed) if verdict == "yes" else []
         if by_these:
@@ -382,12 +382,15 @@ class Heads(Probe):
         role, p_of_word = one.role(self.significance)
         does = role or f"moves {percent(one.moved)} of the difference"
         report.finding(
-            f"{one.name} {does}.",
-            no=f"{one.name} moves no more than another pair's prompt does.",
-            null=f"{one.name}.above_wrong_source",
-            effect=Effect(
+            Claim(
+                f"{one.name} {does}.",
+                no=f"{one.name} moves no more than another pair's prompt does.",
+                causal=True,
+            ),
+            Effect(
                 one.moved, "of the logit difference", "moved", one.wrong, "another pair's prompt"
             ),
+            null=f"{one.name}.above_wrong_source",
             least=-1e9 if one.moved < 0 else 0.0,
             details={
                 "± 95%": one.half,
@@ -402,8 +405,6 @@ class Heads(Probe):
                 },
             },
             n=report.metrics["pairs"],
-            least_n=least_signs(self.significance),
-            causal=True,
         )
 
     def _leading(self, runs: PairRuns, reported: Sequence[HeadNumbers]) -> list[HeadNumbers]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.errors import ParameterError
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, Null, ProbeResult, Table
@@ -143,14 +144,16 @@ class Interference(Probe):
             if name in metrics:
                 details[name.replace("_", " ")] = metrics[name]
         report.finding(
-            "Batch gradients are aligned with the task's.",
-            no="Batch gradients are no more aligned with the task's than permuted labels give."
-            if least > 0
-            else "Batch gradients are not aligned with the task's.",
+            Claim(
+                "Batch gradients are aligned with the task's.",
+                no="Batch gradients are no more aligned with the task's than permuted labels give."
+                if least > 0
+                else "Batch gradients are not aligned with the task's.",
+                at_chance=True,
+            ),
+            Effect(least, "", "cosine", null.mean, "permuted labels"),
             null="cosine.batch",
-            effect=Effect(least, "", "cosine", null.mean, "permuted labels"),
             details={"cosine of the mean gradient": metrics["cosine.mean_gradient"], **details},
-            at_chance=True,
         )
 
     # --- what is measured -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from mechint import figures
+from mechint.decide import Claim
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes._lens.readout import Readout
@@ -193,10 +194,12 @@ class Lens(Probe):
         ready, chance, n = read
         final = accuracy[list(accuracy)[-1]]
         report.finding(
-            headline,
-            no="The answer cannot be read at any depth.",
+            Claim(
+                headline,
+                no="The answer cannot be read at any depth.",
+            ),
+            Effect(final, "", "accuracy at the end", chance, "chance"),
             null="lens.final_accuracy",
-            effect=Effect(final, "", "accuracy at the end", chance, "chance"),
             least=chance + LEAST * (1 - chance),
             details={
                 f"accuracy after {ready}": accuracy[ready],

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.decide.null import MaxNull, Null, groupings, orderings, why_undecidable
 from mechint.errors import UnknownNameError
 from mechint.probe import Need, Probe, Report, unmet_need
@@ -419,11 +420,17 @@ def say(
     others = [name for name in pool if decodable[name] and name != best]
     report.metric("linear.decodable", [name for name in pool if decodable[name]])
     report.finding(
-        f"{best!r} can be decoded linearly after {place}.",
-        no=f"No variable can be decoded linearly; {best!r} comes nearest.",
-        unclear=f"Whether {best!r} can be decoded linearly is unclear.",
+        Claim(
+            f"{best!r} can be decoded linearly after {place}.",
+            no=f"No variable can be decoded linearly; {best!r} comes nearest.",
+            unclear=f"Whether {best!r} can be decoded linearly is unclear.",
+            caveat=""
+            if selective[best]
+            else "an input token, moved there: no control task applies",
+            at_chance=True,
+        ),
+        accuracy,
         null=metric if told else key,
-        effect=accuracy,
         least=LEAST,
         details={
             score: metrics[key],
@@ -432,8 +439,6 @@ def say(
             "variables probed": f"{len(pool)} of {known}",
             "decodable too": ", ".join(others) or "none",
         },
-        caveat="" if selective[best] else "an input token, moved there: no control task applies",
-        at_chance=True,
     )
     for name, reason in unsaid.items():
         if told and reason is not None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.errors import MechintError
 from mechint.models.foreign.untouched import untouched
 from mechint.probe import Probe, Report
@@ -217,12 +218,15 @@ class LLC(Probe):
         report.metric("estimate", "reliable")
         low, high = chains.interval
         report.finding(
-            "The model is degenerate: its learning coefficient is below d/2.",
-            no="The learning coefficient is not clearly below d/2.",
-            null=("t_below_regular", "t_above_minimum"),
-            effect=Effect(
+            Claim(
+                "The model is degenerate: its learning coefficient is below d/2.",
+                no="The learning coefficient is not clearly below d/2.",
+                at_chance=True,
+            ),
+            Effect(
                 1 - chains.without_pull / regular, "of d/2", "below a regular model", 0.0, "regular"
             ),
+            null=("t_below_regular", "t_above_minimum"),
             least=LEAST,
             details={
                 "learning coefficient": chains.value,
@@ -231,7 +235,6 @@ class LLC(Probe):
                 "d/2": regular,
                 "directions that curve upward": f"{curved:.0%}",
             },
-            at_chance=True,  # a statement about weights, true or false whatever the model answers
         )
 
 

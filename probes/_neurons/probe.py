@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.errors import counted
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.spectrum import Harmonics, element_orders
@@ -149,18 +150,21 @@ class Neurons(Probe):
         )
         report.metric("mean_share", null.observed, null=null)
         clusters: Mapping[str, int] = report.metrics["clusters"]
+        share = report.metrics["clustered"]
         verdict = report.finding(
-            f"{report.metrics['clustered']:.0%} of the neurons that vary compute with one {noun}.",
-            no=f"The neurons do not compute with one {noun} each.",
-            unclear="What the neurons compute with is unclear.",
-            holds=bool(clusters),
-            null="mean_share",
-            effect=Effect(
+            Claim(
+                f"{share:.0%} of the neurons that vary compute with one {noun}.",
+                no=f"The neurons do not compute with one {noun} each.",
+                unclear="What the neurons compute with is unclear.",
+            ),
+            Effect(
                 null.observed,
                 label=f"variance of a neuron in one {noun}",
                 baseline=null.mean,
                 baseline_label="permuted elements",
             ),
+            holds=bool(clusters),
+            null="mean_share",
             details={
                 **{f"{noun} {name}": counted(n, "neuron") for name, n in clusters.items()},
                 "do not vary": report.metrics["dead"],
@@ -252,19 +256,21 @@ class Neurons(Probe):
         how = f"the largest of {counted(len(sizes), 'random set')} of neurons as large"
         report.metric("ablation.largest", rises[first], null=null, how=how, unit="nats")
         report.finding(
-            f"The model needs {these}.",
-            no=f"The model needs {these} no more than others.",
-            unclear=unclear,
-            null="ablation.largest",
-            effect=Effect(
+            Claim(
+                f"The model needs {these}.",
+                no=f"The model needs {these} no more than others.",
+                unclear=unclear,
+                causal=True,
+            ),
+            Effect(
                 rises[first],
                 "nats",
                 "loss with them at their mean",
                 float(np.mean(null)),
                 "random sets as large",
             ),
+            null="ablation.largest",
             details={f"{noun} {name}": value for name, value in rises.items()},
-            causal=True,
             n=len(some.data),
         )
 

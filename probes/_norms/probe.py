@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._weights.circuits import norm_of
@@ -100,27 +101,29 @@ class Norms(Probe):
             if not np.isfinite([own, *samples]).all():
                 report.unclear(unclear, f"the input of {name} is zero at every position")
                 continue
-            center, spread = float(samples.mean()), float(samples.std(ddof=1)) + 1e-12
+            center = float(samples.mean())
             metric = f"norms.{name}.deviation"
             report.metric(
                 metric,
-                abs(own - center) / spread,
-                null=np.abs(samples - center) / spread,
-                how=f"{subject.control}, in standard deviations",
+                abs(own - center),
+                null=np.abs(samples - center),
+                how=subject.control,
             )
             positions = few.data.own_positions()
             given = np.isfinite(observed[name]).sum()
             n = observed[name].size if positions is None else int(positions.sum())
             verdict = report.finding(
-                f"The norm ratio of {name} differs from that of {subject.control}.",
-                no=f"The norm ratio of {name} is like that of {subject.control}.",
-                unclear=unclear,
+                Claim(
+                    f"The norm ratio of {name} differs from that of {subject.control}.",
+                    no=f"The norm ratio of {name} is like that of {subject.control}.",
+                    unclear=unclear,
+                    at_chance=True,
+                ),
+                Effect(own, "", "output over input norm", center, beside),
                 null=metric,
-                effect=Effect(own, "", "output over input norm", center, beside),
                 least=-1.0,
                 details={"positions with an input": f"{given} of {n}"},
                 n=len(few.data),
-                at_chance=True,
             )
             if verdict == "yes":
                 report.lead(f"{name} writes {own:.2g} of the norm that it reads.")

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.decide.null import least_signs, sign_flips
 from mechint.errors import DataError
 from mechint.interventions import ResidSite, Site
@@ -194,19 +195,20 @@ class Patching(Probe):
         if metrics["opposed"]:
             details["works against it"] = metrics["opposed"]
         verdict = report.finding(
-            f"{top} carries {name}: patching it {both}.",
-            no=denied,
-            unclear=f"A component that carries {name} cannot be told.",
-            holds=strong and needed,
-            null="above_wrong_source",
-            effect=Effect(
+            Claim(
+                f"{top} carries {name}: patching it {both}.",
+                no=denied,
+                unclear=f"A component that carries {name} cannot be told.",
+                caveat=caveat,
+                causal=True,
+            ),
+            Effect(
                 metrics["recovered"], "of the logit difference", "recovered", wrong, "wrong source"
             ),
+            holds=strong and needed,
+            null="above_wrong_source",
             details=details,
-            caveat=caveat,
             n=metrics["pairs"],
-            least_n=least_signs(self.significance),
-            causal=True,
         )
         report.metric("found", verdict == "yes")
         if verdict == "yes":

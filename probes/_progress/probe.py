@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
@@ -202,24 +203,30 @@ class ProgressMeasures(Probe):
         bare = metrics["restricted_loss_without_mean.all"]
         share = gained(full, restricted, cycle.n)
         report.metric("carried", share, unit="share of what the loss is below that of equal logits")
-        some, one = in_words(len(keys), "frequency").capitalize(), len(keys) == 1
+        some = in_words(len(keys), "frequency").capitalize()
+        carry = "carries" if len(keys) == 1 else "carry"
         part = "" if share >= MOST else " part of"
         verdict = report.finding(
-            f"{some} carr{'ies' if one else 'y'}{part} the loss: {min(share, 1):.0%} of its gain.",
-            no="The logits use none of these frequencies."
-            if keys
-            else "No frequency stands out in the logits.",
-            unclear=unclear,
-            holds=bool(keys) and set(keys) <= set(spectrum.keys) and share > 0,
-            null="largest_cosine",
-            gate=True,
-            effect=Effect(
+            Claim(
+                f"{some} {carry}{part} the loss: {min(share, 1):.0%} of its gain.",
+                no="The logits use none of these frequencies."
+                if keys
+                else "No frequency stands out in the logits.",
+                unclear=unclear,
+                caveat=f"with the mean logits kept; {bare:.2g} nats without"
+                if self.keep_bias
+                else "",
+                outputs=[cycle.output],
+            ),
+            Effect(
                 excluded - full,
                 "nats",
                 "loss added by excluding them",
                 None if beside is None else beside - full,
                 f"{len(keys)} others",
             ),
+            holds=bool(keys) and set(keys) <= set(spectrum.keys) and share > 0,
+            null="largest_cosine",
             details={
                 "loss": full,
                 "restricted loss": restricted,
@@ -228,9 +235,7 @@ class ProgressMeasures(Probe):
                 "trigonometric share": metrics["trigonometric_share"],
                 "frequencies that stand out": f"{len(spectrum.keys)} of {len(spectrum.labels)}",
             },
-            caveat=f"with the mean logits kept; {bare:.2g} nats without" if self.keep_bias else "",
             n=n,
-            outputs=[cycle.output],
         )
         if verdict == "yes" and share >= MOST:
             report.lead(f"Its loss rests on {in_words(len(keys), 'frequency')}: {named(keys)}.")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.decide.null import orderings
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
@@ -156,19 +157,18 @@ class Weights(Probe):
             )
             return
         report.finding(
-            f"The {part} of {second} read what {first} writes.",
-            no=f"No {kind}-composition was found; {first} to {second} comes nearest.",
-            null=f"composition.{kind}",
-            effect=Effect(
-                score,
-                "",
-                f"{kind}-composition score",
-                float(composed.expected[kind][a, b]),
-                "turned heads",
+            Claim(
+                f"The {part} of {second} read what {first} writes.",
+                no=f"No {kind}-composition was found; {first} to {second} comes nearest.",
+                caveat="overlap of weights; no path was cut",
+                at_chance=True,
             ),
-            details={"excess over turned heads": f"{z:.3g} standard deviations"},
-            caveat="overlap of weights; no path was cut",
-            at_chance=True,  # of the weights
+            Effect(z, "standard deviations", "above turned heads"),
+            null=f"composition.{kind}",
+            details={
+                f"{kind}-composition score": score,
+                "turned heads": float(composed.expected[kind][a, b]),
+            },
         )
 
 
@@ -293,17 +293,19 @@ def add_copying(
     report.metric("copying.heads", above)
     holds = bool(own[top] > MOST)
     report.finding(
-        f"{heads.names[top]} copies tokens"
-        + (f", one of {above} heads that do." if above > 1 else "."),
-        no="No head copies tokens.",
+        Claim(
+            f"{heads.names[top]} copies tokens"
+            + (f", one of {above} heads that do." if above > 1 else "."),
+            no="No head copies tokens.",
+            at_chance=True,
+        ),
+        Effect(share, "", "eigenvalue share", float(np.mean(null)), "renamed classes"),
         holds=holds,
         null="copying",
-        effect=Effect(share, "", "eigenvalue share", float(np.mean(null)), "renamed classes"),
         details={
             "tokens that raise their own class most": f"{own[top]:.0%} of {min(len(ids), tokens)}",
             "heads that copy": above,
         },
-        at_chance=True,  # of the weights
     )
     if holds and float(one.p_value) <= report.probe.significance:
         report.lead(f"{heads.names[top]} copies tokens to the answer.")
@@ -332,13 +334,15 @@ def add_matching(
     report.metric("matching", share, null=one, unit="−1 … 1")
     report.metric("matching.own", own, unit="share of tokens, 0–1")
     report.finding(
-        f"{heads.names[b]} matches queries with their own token through {heads.names[a]}.",
-        no=f"{heads.names[b]} does not match queries with their own token.",
+        Claim(
+            f"{heads.names[b]} matches queries with their own token through {heads.names[a]}.",
+            no=f"{heads.names[b]} does not match queries with their own token.",
+            at_chance=True,
+        ),
+        Effect(share, "", "eigenvalue share", float(np.mean(null)), "renamed tokens"),
         holds=own > MOST,
         null="matching",
-        effect=Effect(share, "", "eigenvalue share", float(np.mean(null)), "renamed tokens"),
         details={"tokens that score their own highest": f"{own:.0%} of {min(len(left), tokens)}"},
-        at_chance=True,  # of the weights
     )
 
 

@@ -12,6 +12,7 @@ import torch
 
 from mechint import figures, planted
 from mechint.config import setting
+from mechint.decide import Claim
 from mechint.planted import library
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import ProbeResult
@@ -40,7 +41,13 @@ class Size(Probe):
         null = np.abs(draws).mean((1, 2)) / 100
         report.metric("size", float(np.abs(weights).mean()), null=null, how="random weights")
         size = f"The mean absolute weight is {report.metrics['size']:.3g}"
-        report.finding(f"{size}, more than random", no=size, at_chance=True)
+        report.finding(
+            Claim(
+                f"{size}, more than random",
+                no=size,
+                at_chance=True,
+            ),
+        )
         shown: Any = figures.bars(
             ["W_E"],
             {"size": [report.metrics["size"]]},
@@ -90,7 +97,13 @@ class ClaimsACause(Size):
     """What does it say?"""
 
     def misbehave(self, report: Report, subject: Subject) -> None:
-        report.finding("The model uses 1 embedding", no="", at_chance=True)
+        report.finding(
+            Claim(
+                "The model uses 1 embedding",
+                no="",
+                at_chance=True,
+            ),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +245,13 @@ def test_a_probe_without_its_decorator_is_told() -> None:
 def test_a_null_that_was_not_recorded_is_named() -> None:
     report = Size().report(subject(), 0)
     with pytest.raises(AssertionError, match="size: no null of 'sise'; those recorded are of size"):
-        report.finding("It is 1", no="It is 1", null="sise")
+        report.finding(
+            Claim(
+                "It is 1",
+                no="It is 1",
+            ),
+            null="sise",
+        )
 
 
 # --- plants and controls --------------------------------------------------------------------------

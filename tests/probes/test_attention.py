@@ -13,7 +13,6 @@ from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.planted import library
-from mechint.probe.report import Report
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.task import Batch
@@ -136,9 +135,8 @@ def test_a_sharp_head_does_not_hide_a_soft_one() -> None:
     weights = np.broadcast_to(np.stack(heads), (16, 7, ctx, ctx)).astype(np.float32)
     hit = scores.targets(np.zeros((16, ctx), int), np.full(16, ctx), "previous_token")
     values, null = scores.position_null(weights, hit, True, 0, 499)
-    asked = PROBES["attention"]()
-    report = Report(asked, planted.modular_addition(5, (1,)).subject)
-    found = asked._test(report, "previous_token", values, null, "")  # type: ignore[attr-defined]
+    asked, subject = PROBES["attention"](), planted.modular_addition(5, (1,)).subject
+    found = asked._exceeds(subject, values, null)  # type: ignore[attr-defined]
     assert found.tolist() == [True] + [False] * 6
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mechint import figures, planted
 from mechint.account.analysis import analyze
-from mechint.probe.results import Claim
+from mechint.probe.results import PaperClaim
 from mechint.report import Page, Section, build_gallery, page_of, write_comparison, write_page
 from tests.browser import LOOKS, chromium, look, needs_axe, needs_browser, opened, until, violations
 from tests.figures.test_figures import KINDS
@@ -38,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     account = analyze(subject, "fourier", "attention", "embedding", settings=SETTINGS)
     kinds = Page("Every kind", [Section("kinds", figures=KINDS)], abstract="A figure of each kind.")
     claims = [
-        Claim("s", id, "It grows.", "by 2", "by 2.1", verdict, n=3)
+        PaperClaim("s", id, "It grows.", "by 2", "by 2.1", verdict, n=3)
         for id, verdict in (("a", "supported"), ("b", "inconclusive"))
     ]
     study = Page("A study", [Section("Claims", claims=claims, figures={"a": KINDS["groups"]})])

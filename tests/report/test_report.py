@@ -16,7 +16,7 @@ from mechint import figures, planted
 from mechint.account import Account, Quality
 from mechint.errors import DataError, RunError
 from mechint.explanation import audit, site
-from mechint.probe.results import Claim, Effect, Finding, Null, ProbeResult, Table
+from mechint.probe.results import Effect, Finding, Null, PaperClaim, ProbeResult, Table
 from mechint.report import (
     PAGE,
     Page,
@@ -172,7 +172,7 @@ HOSTILE = (
 
 def hostile_page(text: str) -> Page:
     """A page with `text` wherever a text can stand."""
-    claim = Claim(
+    claim = PaperClaim(
         "s", text, text, text, text, "supported", criterion=text, control=text, note=text, n=3
     )
     drawn = dataclasses.replace(spectrum(text), title=text)
@@ -273,7 +273,7 @@ def test_a_file_of_another_is_not_replaced(tmp_path: Path) -> None:
 def test_a_gallery_shows_the_answer_of_every_page(tmp_path: Path) -> None:
     study = Page(
         "Carry",
-        [Section("Claims", claims=[Claim("s", "a", "It grows.", verdict="supported")])],
+        [Section("Claims", claims=[PaperClaim("s", "a", "It grows.", verdict="supported")])],
         kicker="study",
         abstract="It is asked.",
     )
@@ -323,11 +323,11 @@ def test_a_claim_is_drawn_where_it_lies_of_its_bar() -> None:
         criterion = "a share above 0.4; control: some"
         interval = value - 0.1, value + 0.1
         drawn = claim_strip(
-            Claim("s", "a", "", criterion=criterion, value=value, interval=interval)
+            PaperClaim("s", "a", "", criterion=criterion, value=value, interval=interval)
         )
         dot, line = (re.search(f'{name}="([0-9.]+)"', drawn) for name in ("cx", "x1"))
         assert dot and line
         return float(dot[1]), float(line[1])
 
     assert places(0.7)[0] > places(0.7)[1] and places(0.1)[0] < places(0.1)[1]
-    assert claim_strip(Claim("s", "a", "")) == ""
+    assert claim_strip(PaperClaim("s", "a", "")) == ""

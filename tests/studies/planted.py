@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mechint.probe.results import Claim
+from mechint.probe.results import PaperClaim
 from mechint.registry import STUDIES
 from studies.rows import Rows
 
@@ -14,7 +14,7 @@ Cases = Mapping[str, tuple[Knobs, Knobs | None]]
 """Claim → what refutes it, and what its positive control must fail on (None: it has no other)."""
 
 
-def held(study: str, id: str, rows: Rows) -> Claim:
+def held(study: str, id: str, rows: Rows) -> PaperClaim:
     """The claim `id` of a study as these rows leave it."""
     (test,) = [claim for claim in STUDIES[study].claims if claim.id == id]
     return test.hold(study, rows, "fresh" if test.fresh else "laptop")
