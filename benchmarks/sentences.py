@@ -36,7 +36,11 @@ ASKED = ("ablation", "attribution", "gradients", "neurons", "norms", "progress",
 TRAINED: dict[str, tuple[str, dict[str, Any], int]] = {
     "addition of 13, all pairs": ("modular-arithmetic", {"p": 13, "train_fraction": 1.0}, 400),
     "addition of 23, early": ("modular-arithmetic", {"p": 23}, 200),
-    "random table of 11": ("modular-arithmetic", {"p": 11, "labels": "random"}, 400),
+    "random table of 11": (
+        "modular-arithmetic",
+        {"p": 11, "labels": "shuffled", "train_fraction": 1.0},
+        400,
+    ),
     "maximum of 4": ("max-of-list", {"length": 4, "n": 12}, 400),
     "repeats, early": ("repeated-tokens", {"length": 6}, 300),
 }

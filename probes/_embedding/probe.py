@@ -35,7 +35,7 @@ MAX_GAP = 1.2
 is closed: on a circle it is a step like the others, on a line the longest of all."""
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
-FEWER = 0.9
+FEWER = 0.75
 """Dimensions of a low rank, as a share of those of Gaussian rows: fewer by less say nothing."""
 
 
@@ -154,7 +154,7 @@ class Embedding(Probe):
                 f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}'s variance."
                 if whose == "embedding"
                 else f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}.",
-                no=f"The {whose} has no lower rank than Gaussian rows.",
+                no=f"The rank of the {whose} is not far below that of Gaussian rows.",
                 unclear=f"Whether the {whose} has a low rank is unclear.",
                 at_chance=True,
             ),
