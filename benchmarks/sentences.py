@@ -1,6 +1,6 @@
 """One hundred sentences that probes print, drawn by seed, for other code to test.
 
-    python -m benchmarks.sentences find 0 1 2 --checkpoints FOLDER --out FOUND   # models by number
+    python -m benchmarks.sentences find 0 1 2 --checkpoints FOLDER --found FOUND # models by number
     python -m benchmarks.sentences draw --found FOUND   # writes benchmarks/results/sentences.json
     python -m benchmarks.retest --found FOUND           # holds each against numpy and torch alone
 
@@ -27,6 +27,7 @@ from benchmarks.explanations import EXAMPLES, PUBLISHED, Model
 from mechint import probes, tasks
 from mechint.errors import MechintError
 from mechint.probe import quick_probes
+from mechint.probes._embedding.probe import value_tokens
 from mechint.training import train
 
 COUNT, SEED, MODELS = 100, 57, 20
@@ -97,19 +98,27 @@ def find(number: int, checkpoints: Path, out: Path) -> dict[str, Any]:
                 said = {"model": name, "probe": probe, "place": place, **finding.to_dict()}
                 found.append(said | {"text": str(finding), "metrics": kept})
         print(f"  {probe}: {time.process_time() - start:.0f} s", flush=True)
+    write_inputs(subject, out / f"{number}.npz")
+    told = {"model": name, "number": number, "file": str(file), "findings": found}
+    (out / f"{number}.json").write_text(json.dumps(told, indent=1))
+    return told
+
+
+def write_inputs(subject: Any, path: Path) -> None:
+    """Inputs and answers of a model, and what of them other code has to be told."""
+    split = subject.split
     np.savez(
-        out / f"{number}.npz",
+        path,
         tokens=subject.data.tokens.numpy(),
         rows=subject.answer_examples.numpy(),
         positions=subject.answer_positions.numpy(),
         targets=subject.targets.numpy(),
         slices=np.array([[s.start, s.stop] for s in subject.task.output_slices.values()]),
         values=np.array(subject.task.symmetry.tokens if subject.task.symmetry else []),
+        embedded=np.array(value_tokens(subject)),
+        train=np.array([]) if split is None else split["train"].numpy(),
         causal=subject.model_description.attention_dir != "bidirectional",
     )
-    told = {"model": name, "number": number, "file": str(file), "findings": found}
-    (out / f"{number}.json").write_text(json.dumps(told, indent=1))
-    return told
 
 
 def draw(found: Path) -> list[dict[str, Any]]:
@@ -130,7 +139,7 @@ def draw(found: Path) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["list", "find", "draw"])
+    parser.add_argument("what", choices=["list", "find", "inputs", "draw"])
     parser.add_argument("numbers", nargs="*", type=int)
     parser.add_argument("--checkpoints", type=Path, default=Path("checkpoints"))
     parser.add_argument("--found", type=Path, default=Path("runs/sentences"))
@@ -145,6 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         told = find(number, given.checkpoints, given.found)
         spent = time.process_time() - start
         print(f"{told['model']}: {len(told['findings'])} sentences, {spent:.0f} s", flush=True)
+    for number in given.numbers if given.what == "inputs" else []:
+        subject, _ = load(models()[number][1], given.checkpoints, given.found)
+        write_inputs(subject, given.found / f"{number}.npz")
     if given.what == "draw":
         RESULT.write_text(json.dumps(draw(given.found), indent=1, ensure_ascii=False) + "\n")
 

@@ -4,7 +4,7 @@ found = decide(Evidence.share(97, 100), bound=Bound(0.9), chance=Skill(0.99, 0.1
 found.verdict                         # "yes", "no", "unclear" or "untested"
 """
 
-from mechint.decide._rule import YES, Decision, Verdict, all_of, decide
+from mechint.decide._rule import NEAR, YES, Decision, Verdict, all_of, decide
 from mechint.decide.chance import Skill, best_constant
 from mechint.decide.evidence import Bound, Evidence
 from mechint.decide.intervals import clopper_pearson, wilson
@@ -12,6 +12,7 @@ from mechint.decide.null import MaxNull, Null
 from mechint.decide.words import Claim
 
 __all__ = [
+    "NEAR",
     "YES",
     "Bound",
     "Claim",

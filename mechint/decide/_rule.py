@@ -16,6 +16,8 @@ Verdict = Literal["yes", "no", "unclear", "untested"]
 
 LEVEL = 0.05
 """Level at which a null is beaten where nothing else is said."""
+NEAR = 0.1
+"""A p-value up to it that does not beat its null denies nothing, either."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def decide(
 
     Args:
         evidence: the number, with its counts or resamples. null: all have to be beaten at `level`;
-            one whose samples or arrangements cannot reach it decides nothing. bound: "yes" where
+            one whose samples or arrangements cannot reach it decides nothing, and none denies with
+            a p-value of at most `NEAR`. bound: "yes" where
             the near end of the interval lies beyond it, "no" where the far end does not, and
             "unclear" where the interval has the bound in it. chance: the model's accuracy beside
             chance: of a model at chance nothing is decided, and a bound `above_chance` is a share
@@ -88,9 +91,9 @@ def decide(
         return Decision("unclear", reason)
     if math.isnan(evidence.value):
         return Decision("unclear", "the number is not defined")
-    for one in nulls:
-        if one.p_value > level * (1 + 1e-9):
-            return Decision("no", f"{one.metric}: {one.p_text} of the null, {level:g} asked for")
+    if nulls and (weakest := max(nulls, key=lambda one: one.p_value)).p_value > level * (1 + 1e-9):
+        reason = f"{weakest.metric}: {weakest.p_text} of the null, {level:g} asked for"
+        return Decision("no" if weakest.p_value > NEAR else "unclear", reason)
     if bound is None:
         return YES
     if bound.above_chance:

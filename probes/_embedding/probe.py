@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import Claim
+from mechint.decide import NEAR, Claim
 from mechint.decide.null import groupings
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
@@ -200,7 +200,9 @@ class Embedding(Probe):
                 else line
                 if closed
                 else "The tokens lie in order along a line whose ends are far apart.",
-                no="The tokens follow no cyclic order.",
+                no="The tokens follow no cyclic order."
+                if null.p_value > NEAR
+                else "No frequency stands out by twice its share of a flat spectrum.",
                 unclear="Whether the tokens lie on circles is unclear.",
                 at_chance=True,
             ),

@@ -97,7 +97,10 @@ def test_a_null_has_to_be_able_to_decide_and_is_beaten_at_its_level() -> None:
     assert decide(value, null=null(18)).verdict == "unclear"  # p = 1/19 at best
     assert decide(value, null=null(9), level=0.1).verdict == "yes"
     assert decide(value, null=null(99, 3)).verdict == "yes"
-    assert decide(value, null=null(99, 5)).verdict == "no"
+    for reached, verdict in ((4, "yes"), (5, "unclear"), (9, "unclear"), (10, "no")):
+        assert decide(value, null=null(99, reached)).verdict == verdict  # p from 0.05 to 0.11
+    assert decide(value, null=[null(99, 50), null(99, 5)]).verdict == "no"
+    assert decide(value, null=null(99, 10), level=0.2).verdict == "yes"
     assert decide(value, null=[null(99), null(99, 50)]).verdict == "no"
     assert decide(value, null=[null(99), null(9)]).verdict == "unclear"
     few = Null.sampled("x", 1.0, [0.0] * 99, "dealt", arrangements=12)

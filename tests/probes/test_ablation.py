@@ -150,9 +150,9 @@ def test_too_few_examples_to_tell_are_not_a_negative(name: str) -> None:
     subject = planted.induction_head(8, 4, seed=1).subject
     quick = {"neurons": 0, "null_samples": 99} if name == "ablation" else {}
     six = probe.run(name, subject, examples=6, **quick)
-    assert six.verdict == "unclear" and "6 inputs" in six.findings[0].reason
+    assert six.verdict == "unclear" and "64 ways" in six.findings[0].reason
     seven = probe.run(name, subject, examples=7, **quick).findings[0]
-    assert "inputs" not in seven.reason
+    assert "ways" not in seven.reason
     assert probe.run(name, subject, examples=16, **quick).verdict == "yes"
 
 
