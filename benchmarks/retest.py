@@ -47,8 +47,6 @@ class Net:
         raw = raw.get("model", raw)
         told = file.with_name(file.name.replace("model_", "config_").replace(".pt", ".json"))
         w = {name: one.double() for name, one in raw.items() if one.dtype.is_floating_point}
-        if "attn.W_Q" in str(list(w)) and w["embed.W_E"].shape[0] != w["pos_embed.W_pos"].shape[1]:
-            pass
         if w["embed.W_E"].shape[1] != w["pos_embed.W_pos"].shape[1]:  # columns for what is read
             w = self._turned(w)
             self.causal = causal
@@ -484,9 +482,7 @@ def no_circles(case: Case, said: dict[str, Any]) -> Outcome:
 def parity(case: Case, said: dict[str, Any]) -> Outcome:
     e = case.embedding - case.embedding.mean(0)
     e = e / np.linalg.norm(case.embedding - case.embedding.mean(0), axis=1, keepdims=True)
-    values, vectors = np.linalg.eigh(
-        (lambda s: s - s.mean(0) - s.mean(1)[:, None] + s.mean())(e @ e.T)
-    )
+    _, vectors = np.linalg.eigh((lambda s: s - s.mean(0) - s.mean(1)[:, None] + s.mean())(e @ e.T))
     scores = vectors[:, ::-1][:, :4]
     odd = np.arange(len(e)) % 2
 
@@ -504,7 +500,7 @@ def parity(case: Case, said: dict[str, Any]) -> Outcome:
 
 
 # --- attention -----------------------------------------------------------------------------------
-@tests("attention", "prefers one operand|operand")
+@tests("attention", "operand")
 def operands(case: Case, said: dict[str, Any]) -> Outcome:
     some = case.few[:512]
     found = []
@@ -568,7 +564,8 @@ def kinds(case: Case, said: dict[str, Any]) -> Outcome:
     even = float((hit / (np.arange(hit.shape[1]) + 1)[None, :, None]).sum(-1)[asked].mean())
     text += f", even attention {even:.3f}"
     said_head = re.search(r"L\d+H\d+", str(said["effect"]["label"]))[0]
-    ok = close(own[said_head], said["effect"]["value"], 0.15, 0.08)  # theirs is of 32 examples
+    # theirs is of 32 examples, or of examples made for it: the number is of others
+    ok = kind != "previous" or close(own[said_head], said["effect"]["value"], 0.15, 0.08)
     if said["verdict"] == "no":
         return outcome(own[best] < even + 0.3, ok, text)
     named = re.findall(r"L\d+H\d+", words)
@@ -789,6 +786,8 @@ def copying(case: Case, said: dict[str, Any]) -> Outcome:
 def gradient(case: Case, said: dict[str, Any]) -> Outcome:
     net, draw = case.net, torch.Generator().manual_seed(1)
     some = case.train[:1000] if len(case.train) else case.few[:600]
+    if (said["n"] or 0) > 1.01 * (len(case.train) or len(case.at)):
+        return "not re-tested", "several answers an example"
     weights = {k: v.clone().requires_grad_() for k, v in net.w.items()}
     saved, net.w = net.w, weights
 
@@ -814,11 +813,10 @@ def gradient(case: Case, said: dict[str, Any]) -> Outcome:
 
 
 # --- neurons -------------------------------------------------------------------------------------
-@tests(
-    "neurons",
-    "of the neurons that vary compute with one frequency|do not compute with one frequency",
-)
-def neurons(case: Case, said: dict[str, Any]) -> Outcome:
+def _neuron_shares(case: Case) -> tuple[np.ndarray, np.ndarray, str]:
+    """(neuron,) largest share of a neuron's variance in the products of constants, cosines and
+    sines of one frequency of both operands; that frequency; the hook.
+    """
     hook, n = f"post{case.net.layers - 1}", len(case.values)
     parts = []
     for rows in case.all.split(256):
@@ -827,17 +825,134 @@ def neurons(case: Case, said: dict[str, Any]) -> Outcome:
     grid = torch.cat(parts).view(n, n, -1).numpy()
     grid = grid - grid.mean((0, 1))
     alive = grid.std((0, 1)) > 1e-6 * grid.std()
-    grid, shares = grid[..., alive], []
-    one = np.full((1, n), 1 / math.sqrt(n))
+    one, shares = np.full((1, n), 1 / math.sqrt(n)), []
     for k in range(1, n // 2 + 1):
         basis = np.concatenate([one, case.waves([k], n)])
         left = np.einsum("ax,by,xyn->abn", basis, basis, grid)
-        shares.append((left**2).sum((0, 1)) / (grid**2).sum((0, 1)))
-    largest = np.max(shares, 0)
+        shares.append((left**2).sum((0, 1)) / np.maximum((grid**2).sum((0, 1)), 1e-30))
+    return np.where(alive, np.max(shares, 0), np.nan), 1 + np.argmax(shares, 0), hook
+
+
+@tests("neurons", "compute with one frequency")
+def neurons(case: Case, said: dict[str, Any]) -> Outcome:
+    largest = _neuron_shares(case)[0]
+    largest = largest[np.isfinite(largest)]
     words = f"mean largest share {largest.mean():.3f}, above half for {(largest > 0.5).mean():.0%}"
     ok = close(float(largest.mean()), said["effect"]["value"], 0.1, 0.03)
     yes = said["verdict"] == "yes"
-    return outcome((largest.mean() > 0.3) == yes or not yes, ok, words)
+    return outcome(bool(largest.mean() > 0.3) == yes or not yes, ok, words)
+
+
+# --- more of heads and neurons -------------------------------------------------------------------
+@tests("weights", "read what .* writes|-composition was found")
+def composition(case: Case, said: dict[str, Any]) -> Outcome:
+    """The score of Elhage et al. 2021, beside the same after random rotations of the stream."""
+    if any("ln" in name for name in case.net.w):
+        return "not re-tested", "norms"
+    named = re.findall(r"L(\d+)H(\d+)", said["headline"])
+    kind = next(name[0] for name in said["details"] if name.endswith("-composition score"))
+    reader, writer = named if said["verdict"] == "yes" else named[::-1]
+
+    def weight(name: str, place: Sequence[str]) -> torch.Tensor:
+        return case.net.w[f"blocks.{place[0]}.attn.W_{name}"][int(place[1])]
+
+    out, asked = weight("V", writer) @ weight("O", writer), weight("Q", reader)
+    read = {
+        "Q": asked @ weight("K", reader).T,
+        "K": weight("K", reader) @ asked.T,
+        "V": weight("V", reader) @ weight("O", reader),
+    }[kind]
+    draw = torch.Generator().manual_seed(0)
+
+    def score(turn: torch.Tensor) -> float:
+        return float((out @ turn @ read).norm() / out.norm() / read.norm())
+
+    own = score(torch.eye(len(out), dtype=out.dtype))
+    turns = torch.linalg.qr(torch.randn(99, *out.shape, generator=draw, dtype=out.dtype))[0]
+    random = [score(turn) for turn in turns]
+    words = f"score {own:.3f}, turned at most {max(random):.3f}"
+    stated = said["details"][f"{kind}-composition score"]
+    return outcome(said["verdict"] == "no" or own > max(random), close(own, stated), words)
+
+
+@tests("weights", "queries with their own token")
+def matching(case: Case, said: dict[str, Any]) -> Outcome:
+    named = re.findall(r"L(\d+)H(\d+)", said["headline"])
+    if any("ln" in name for name in case.net.w) or len(named) < 2:
+        return "not re-tested", "norms, or a sentence that names one head"
+    (i, h), (j, g) = named  # the second asks through the first
+    w = case.net.w
+    e = w["embed.W_E"] - w["embed.W_E"].mean(0)
+    left = e @ w[f"blocks.{i}.attn.W_Q"][int(h)] @ w[f"blocks.{i}.attn.W_K"][int(h)].T
+    full = left @ (e @ w[f"blocks.{j}.attn.W_V"][int(g)] @ w[f"blocks.{j}.attn.W_O"][int(g)]).T
+    lam = torch.linalg.eigvals(full)
+    share = float(lam.real.sum() / lam.abs().sum())
+    own = float((full.argmax(1) == torch.arange(len(full))).double().mean())
+    words = f"share {share:.3f}, own token first for {own:.0%}"
+    right = close(share, said["effect"]["value"], 0.05, 0.03)
+    return outcome((own > 0.5) == (said["verdict"] == "yes"), right, words)
+
+
+@tests("attention", "repeats what")
+def repeats(case: Case, said: dict[str, Any]) -> Outcome:
+    """Answers that are what followed an equal token earlier, with and without the heads at their
+    mean.
+    """
+    heads = said["metrics"].get("induction.heads") or []
+    tokens, at = case.tokens[case.rows[case.few]], case.at[case.few]
+
+    def copied(logits: torch.Tensor) -> float:
+        answer, hits = logits[:, case.slices[0]].argmax(1), []
+        for row, place, one in zip(tokens, at.tolist(), answer.tolist(), strict=True):
+            before = [int(row[k + 1]) for k in range(place) if row[k] == row[place]]
+            if before:
+                hits.append(one in before)
+        return float(np.mean(hits)) if hits else math.nan
+
+    edits = [_mean_edit(case, name, case.few) for name in heads]
+
+    def all_of(name: str, x: torch.Tensor) -> torch.Tensor:
+        for edit in edits:
+            x = edit(name, x)
+        return x
+
+    with torch.no_grad():
+        whole, less = copied(case.plain[case.few]), copied(case.logits(case.few, all_of))
+    if math.isnan(whole):
+        return "not re-tested", "no token occurs twice"
+    words = f"{whole:.3f} of answers repeat, {less:.3f} without {heads}"
+    right = close(whole - less, said["effect"]["value"], 0.2, 0.1)
+    return outcome((whole > 0.5 and less < 0.5 * whole) == (said["verdict"] == "yes"), right, words)
+
+
+@tests("neurons", "The model needs the")
+def cluster_needed(case: Case, said: dict[str, Any]) -> Outcome:
+    """The neurons whose largest share is at the frequency, at their mean at the answer."""
+    frequency = int(re.search(r"frequency (\d+)", said["headline"])[1])
+    count = int(re.search(r"the (\d+) neurons", said["headline"])[1])
+    largest, which, hook = _neuron_shares(case)
+    units = np.argsort(-np.where((which == frequency) & np.isfinite(largest), largest, -1))[:count]
+    rows = torch.arange(len(case.few))
+    mean = case.activations(case.few, [hook])[hook][rows, case.at[case.few]].mean(0)
+
+    def rise(chosen: np.ndarray) -> float:
+        def edit(name: str, x: torch.Tensor) -> torch.Tensor:
+            if name != hook:
+                return x
+            x = x.clone()
+            x[:, -1, chosen] = mean[chosen]
+            return x
+
+        with torch.no_grad():
+            after = case.logits(case.few, edit)
+        return case.loss(after, case.few) - case.loss(case.plain[case.few], case.few)
+
+    draw, own = np.random.default_rng(6), rise(units)
+    random = [rise(draw.permutation(len(largest))[:count]) for _ in range(19)]
+    words = f"{own:.3g} nats, random at most {max(random):.3g}"
+    yes = said["verdict"] == "yes"
+    fits = own > np.median(random) if yes else own < max(random) or own < 0.1
+    return outcome(bool(fits), close(own, said["effect"]["value"], 0.25, 0.05), words)
 
 
 # --- all -----------------------------------------------------------------------------------------

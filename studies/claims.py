@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from mechint.decide import Decision
 from mechint.decide.words import STUDY
 from mechint.errors import MechintError
 from mechint.probe.results import PaperClaim
@@ -136,19 +137,18 @@ class ClaimTest:
         if self.fresh and size in ("laptop", "overnight"):
             seen = f"exploratory, on runs that suggested it: {estimate}"
             return dataclasses.replace(asked, note=seen)
-        inside = estimate.within(self.bar) if control.met else None
+        unmet = Decision("unclear", f"no verdict, for want of the control: {control.shown}")
+        decision = estimate.held_to(self.bar) if control.met else unmet
         return dataclasses.replace(
             asked,
-            verdict={True: SUPPORTED, False: REFUTED, None: INCONCLUSIVE}[inside],
+            verdict=STUDY[decision.verdict],
             value=estimate.value,
             interval=(estimate.low, estimate.high),
             n=estimate.n,
             power=self._power(estimate.n),
             ours=str(estimate),
             control=f"{'met' if control.met else 'failed'}: {control.shown}",
-            note=found.note
-            if control.met
-            else f"no verdict, for want of the control: {control.shown}",
+            note=found.note if control.met else decision.reason,
             date=span(rows.dates),
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from mechint.decide import Bound, Decision, Evidence, all_of, decide
 from mechint.decide.intervals import CONFIDENCE, clopper_pearson, wilson
 
 MIN_RUNS = 3
@@ -40,16 +41,16 @@ class Estimate:
         ends = f"[{self.low:.3g}, {self.high:.3g}]" if math.isfinite(self.low) else "no interval"
         return f"{f'{self.shown}, ' if self.shown else ''}{self.value:.3g} {ends}"
 
-    def within(self, bar: Bar) -> bool | None:
-        """Return whether the interval lies inside the bar; None where it spans an end of it.
+    def held_to(self, bar: Bar) -> Decision:
+        """The decision whether the value lies inside the bar, by the rule of `mechint.decide`: "no"
+        where the interval lies outside, "unclear" where it spans an end of the bar.
 
-        >>> [Estimate(x, x - 1, x + 1, 5).within((0, math.inf)) for x in (3, 0.5, -2)]
-        [True, None, False]
+        >>> [Estimate(x, x - 1, x + 1, 5).held_to((0, math.inf)).verdict for x in (3, 0.5, -2)]
+        ['yes', 'unclear', 'no']
         """
-        low, high = bar
-        if low < self.low and self.high < high:
-            return True
-        return False if self.high < low or self.low > high else None
+        evidence = Evidence(value=self.value, n=self.n, given=(self.low, self.high))
+        ends = (Bound(bar[0], "above"), Bound(bar[1], "below"))
+        return all_of(decide(evidence, bound=end) for end in ends if math.isfinite(end.value))
 
 
 def share(flags: Sequence[Any]) -> Estimate:
@@ -161,7 +162,7 @@ class Planned:
         """
         if self.sd is None:
             outcomes = range(self.n + 1)
-            decided = [share([True] * k + [False] * (self.n - k)).within(bar) for k in outcomes]
+            decided = [share([True] * k + [False] * (self.n - k)).held_to(bar) for k in outcomes]
             chances = stats.binom.pmf(outcomes, self.n, self.at)
             return float(sum(p for p, yes in zip(chances, decided, strict=True) if yes))
         error, t = self.sd / math.sqrt(self.n), stats.t.ppf((1 + CONFIDENCE) / 2, self.n - 1)

@@ -35,13 +35,15 @@ class Evidence:
 
     value: the statistic; NaN where it is not defined. n: observations, each counted once. hits: of
     a share, how many of the n. draws (resample,): of another statistic, its values on resamples of
-    the observations. Without hits and draws the interval is the value alone.
+    the observations. given: an interval that neither makes, as Student's of a mean. Without any the
+    interval is the value alone.
     """
 
     value: float
     n: int
     hits: int | None = None
     draws: Float[np.ndarray, " resample"] | None = field(default=None, repr=False, compare=False)
+    given: tuple[float, float] | None = None
 
     @classmethod
     def share(cls, hits: int, n: int) -> Evidence:
@@ -100,7 +102,9 @@ class Evidence:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """95%: Wilson's of a share, percentiles of resamples, else the value alone."""
+        """95%: the one given, Wilson's of a share, percentiles of resamples, else the value."""
+        if self.given is not None:
+            return self.given
         if self.hits is not None:
             return wilson(self.hits, self.n)
         if self.draws is None or not np.isfinite(self.draws).all():

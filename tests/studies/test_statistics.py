@@ -48,17 +48,23 @@ def test_a_bootstrap_of_means_comes_near_the_normal_interval() -> None:
 def test_power_is_the_share_of_simulated_campaigns_that_decide() -> None:
     generator = np.random.default_rng(0)
     planned, bar = Planned(12, 0.75), (0.4, math.inf)
-    drawn = [share(list(generator.random(12) < 0.75)).within(bar) for _ in range(400)]
-    assert np.mean([one is True for one in drawn]) == pytest.approx(planned.power(bar), abs=0.08)
+    drawn = [share(list(generator.random(12) < 0.75)).held_to(bar) for _ in range(400)]
+    assert np.mean([bool(one) for one in drawn]) == pytest.approx(planned.power(bar), abs=0.08)
     planned, bar = Planned(6, 0.3, 0.25), (0.0, math.inf)
     drawn = [
-        mean((0.3 + 0.25 * generator.standard_normal(6)).tolist()).within(bar) for _ in range(400)
+        mean((0.3 + 0.25 * generator.standard_normal(6)).tolist()).held_to(bar) for _ in range(400)
     ]
-    assert np.mean([one is True for one in drawn]) == pytest.approx(planned.power(bar), abs=0.08)
+    assert np.mean([bool(one) for one in drawn]) == pytest.approx(planned.power(bar), abs=0.08)
 
 
 def test_an_interval_decides_only_on_its_side_of_the_bar() -> None:
-    assert Estimate(0.5, 0.45, 0.6, 9).within((0.4, math.inf)) is True
-    assert Estimate(0.5, 0.3, 0.6, 9).within((0.4, math.inf)) is None
-    assert Estimate(0.2, 0.1, 0.3, 9).within((0.4, math.inf)) is False
-    assert Estimate(0.2, 0.1, 0.3, 9).within((0.15, 0.25)) is None
+    for estimate, bar, verdict in (
+        (Estimate(0.5, 0.45, 0.6, 9), (0.4, math.inf), "yes"),
+        (Estimate(0.5, 0.3, 0.6, 9), (0.4, math.inf), "unclear"),
+        (Estimate(0.2, 0.1, 0.3, 9), (0.4, math.inf), "no"),
+        (Estimate(0.2, 0.1, 0.3, 9), (0.15, 0.25), "unclear"),
+        (Estimate(0.2, 0.1, 0.3, 9), (0.31, 0.4), "no"),
+        (Estimate(0.2, 0.18, 0.22, 9), (0.15, 0.25), "yes"),
+        (Estimate(math.nan, -math.inf, math.inf, 9), (0.15, 0.25), "unclear"),
+    ):
+        assert estimate.held_to(bar).verdict == verdict
