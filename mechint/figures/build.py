@@ -470,7 +470,8 @@ def stacked(
             low, high = edges or (None, None)
             color = color_of.get(name, COLORS[0])
             first = len(one.series) > 1 and name not in seen
-            layers.append(Layer("curve", at, up, name, color, low=low, high=high, legend=first))
+            kind = "bars" if one.bars else "curve"
+            layers.append(Layer(kind, at, up, name, color, low=low, high=high, legend=first))
             seen |= {name} if first else set()
         lines = [
             Line("x", value, "" if place else name, dash="dot") for name, value in _lines(marks)
@@ -491,7 +492,7 @@ class Panel:
 
     title: the quantity, with its unit in brackets; series: name → (x, y); bands: name → (x, low,
     high) around that curve; log: the axis is logarithmic; y_range: of a linear axis; levels:
-    label → y of a dashed line.
+    label → y of a dashed line; bars: of what stands at whole numbers.
     """
 
     title: str
@@ -499,7 +500,8 @@ class Panel:
     bands: Mapping[str, tuple[Any, Any, Any]] = dataclasses.field(default_factory=dict)
     log: bool = False
     y_range: tuple[float, float] | None = None
-    levels: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    levels: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
+    bars: bool = False
 
 
 def _drawable(x_log: bool, x: Any, *values: Any) -> list[list[Any]]:

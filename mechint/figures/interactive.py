@@ -219,7 +219,9 @@ def _layout(figure: Figure) -> dict[str, Any]:
             shape, note = _line(line, number, "" if shared else number, plot)
             layout["shapes"].append(shape)
             layout["annotations"] += (
-                [{**one, "yshift": 12 + one.get("yshift", 0)} for one in note] if shared else note
+                [{**one, "yshift": 12 + one.get("yshift", 0)} for one in note]
+                if shared and line.axis == "x"
+                else note
             )
         title = plot.y.title if shared else plot.title
         if title and len(figure.plots) > 1:
@@ -271,7 +273,7 @@ def _axis(axis: Axis, plot: Plot, letter: str) -> dict[str, Any]:
     if axis.log:
         seen = [v for one in plot.layers for v in finite(list(getattr(one, letter))) if v > 0]
         decades = math.log10(max(seen, default=1.0) / min(seen, default=1.0))
-        style |= {"type": "log", "exponentformat": "power", "dtick": 1 + int(decades / 8)}
+        style |= {"type": "log", "exponentformat": "power", "dtick": 1 + int(decades / 4)}
     if plot.bare:
         style["visible"] = False
     if matrix:

@@ -383,7 +383,7 @@ def draw_spectra(report: Report, shown: Mapping[str, Spectrum]) -> None:
         "spectra",
         figures.stacked(
             [
-                figures.Panel(titles[name], {name: (k[: len(values)], values)})
+                figures.Panel(titles[name], {name: (k[: len(values)], values)}, bars=True)
                 for name, values in columns.items()
             ],
             x_title="frequency (cycles over the group)",

@@ -65,7 +65,7 @@
   const draw = (plot) => {
     const { element, fixed, figure } = plot, { data, layout, caption } = current(plot);
     if (layout.meta.columns > 1 && figure.clientWidth < 560) return Promise.resolve();  // the drawing scrolls instead
-    const height = plot.height ??= Math.max(fixed.offsetHeight, Math.min(layout.height, 260)) || layout.height;
+    const height = plot.height ??= Math.max(fixed.offsetHeight, Math.min(layout.height, layout.yaxis.scaleanchor ? 400 : 260)) || layout.height;
     element.hidden = false;
     fixed.hidden = true;
     if (caption !== undefined) {

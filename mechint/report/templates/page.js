@@ -18,6 +18,7 @@
       all.textContent = open ? "close all" : "open all";
     });
   }
+  for (const one of document.querySelectorAll(".static")) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
   // Paper has nothing to open: folds are open while a page is printed.
   let shut = [];
   addEventListener("beforeprint", () => {
