@@ -148,6 +148,10 @@ def test_the_best_constant_is_one_answer_to_all_outputs() -> None:
     assert best_constant(np.array([[-1], [-1]])) == 0.0
     mostly = np.array([[0, -1], [0, -1], [0, -1], [0, 2], [1, 2]])
     assert best_constant(mostly) == 4 / 5
+    apart = np.array([[0, -1]] * 3 + [[-1, 7]] * 3 + [[1, -1], [-1, 8]])
+    assert best_constant(apart) == 6 / 8  # (0, 7), which no row has
+    against = np.array([[0, 1]] * 4 + [[1, 0]] * 2 + [[2, 0]] * 2 + [[-1, 0]])
+    assert best_constant(against) == 4 / 9  # not the commonest class of each output, (0, 0)
     wide = draw.integers(0, 2, (500, 29))
     assert best_constant(wide) < 0.01
 
