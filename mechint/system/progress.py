@@ -65,9 +65,17 @@ def leave_unread(stream: TextIO) -> None:
 
 
 def hanging(text: str, width: int, indent: int) -> list[str]:
-    """`text` in lines of at most `width`, broken between words alone, the later ones indented."""
+    """`text` in lines of at most `width`, broken between words alone, the later ones indented.
+
+    >>> hanging("mechint train", -5, 2)
+    ['mechint', '  train']
+    """
     return textwrap.wrap(
-        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        text,
+        max(width, indent + 1),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

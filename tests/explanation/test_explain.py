@@ -22,13 +22,13 @@ from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explanation import Explanation, Part, audit, explain, head, site
 from mechint.explanation.code import written
 from mechint.explanation.measure import Bench
-from mechint.explanation.records import Share
+from mechint.explanation.records import Need, Share
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import EXPLANATIONS, TASKS
 from mechint.subject import Subject
 from mechint.subject.components import site_of
-from probes.explanations.representations import Frequencies, Setting
+from probes.explanations.representations import Bilinear, Frequencies, GroupProducts, Setting
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 published = pytest.mark.usefixtures("published")
@@ -39,9 +39,11 @@ def addition(noise: float = 0.05, seed: int = 1) -> Subject:
     return planted.modular_addition(P, KEYS, noise=noise, rotation_seed=seed, seed=seed).subject
 
 
-def forced(subject: Subject, keys: list[str], last: Any = Setting.product) -> Explanation:
+def forced(
+    subject: Subject, keys: list[str], last: Any = Setting.product, by: Any = Frequencies
+) -> Explanation:
     """The explanation by some frequencies, whatever the logits hold."""
-    setting, family = Setting.of(subject), Frequencies()
+    setting, family = Setting.of(subject), by()
     assert setting is not None and subject.task is not None
     program = subject.task.own_program
     assert program is not None
@@ -116,6 +118,20 @@ def test_a_superfluous_frequency_is_named() -> None:
     assert at_the_answer.name == "addition by frequencies 3, 8, 12, inputs also 5"
     assert audit(addition(), smaller).standing == "stands"
     assert family.without(bench, smaller, ["3", "8", "12"]) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("by", "last"), [(GroupProducts, "product"), (Bilinear, "products")])
+def test_a_superfluous_sign_is_named(by: Any, last: str) -> None:
+    """No second representation of S4 has one dimension: the sign is ranked among functions of
+    larger ones, among which a needless one is no more than any.
+    """
+    subject = planted.group_product("S4", ("standard",), noise=0.05, rotation_seed=1, seed=1)
+    claimed = forced(subject.subject, ["standard", "sign"], getattr(Setting, last), by)
+    found = audit(subject.subject, claimed)
+    (need,) = (one for one in found.tests if isinstance(one, Need) and one.target == "sign")
+    assert need.rank is not None and need.rank.samples >= 9
+    assert found.superfluous == ("sign",) and found.standing != "stands"
 
 
 def test_controls_are_refused_also_when_forced() -> None:
