@@ -67,8 +67,7 @@ def _connect() -> Any:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise RunError(
-            "executor ray: Ray is not installed; pip install 'mechint[ray]', or use "
-            "--executor local"
+            "executor ray: Ray is not installed; pip install ray, or use --executor local"
         ) from error
     if not ray.is_initialized():
         try:

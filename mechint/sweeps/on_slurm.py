@@ -18,7 +18,7 @@ from mechint.sweeps.directory import run_group
 from mechint.sweeps.planning import Group, Row
 from mechint.system.parallel import interruptible
 
-MISSING = "executor slurm: submitit is not installed; pip install 'mechint[slurm]'"
+MISSING = "executor slurm: submitit is not installed; pip install submitit"
 REQUEUES = 1000
 """Times that a task may run into its time limit."""
 

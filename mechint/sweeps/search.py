@@ -353,7 +353,7 @@ def _study(search: Search, out: Path) -> Iterator[Any]:
     try:
         import optuna
     except ImportError as error:
-        raise RunError("search: Optuna is not installed; pip install 'mechint[search]'") from error
+        raise RunError("search: Optuna is not installed; pip install optuna") from error
     from sqlalchemy.exc import SQLAlchemyError  # of Optuna's own storage
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

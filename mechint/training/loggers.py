@@ -145,9 +145,8 @@ class Forwarder:
             try:
                 self._open[run, name] = LOGGERS[name](run, config, known)
             except ImportError as error:
-                package = f"mechint[{name}]" if name == "tensorboard" else name
-                advice = f"pip install '{package}'"
-                raise RunError(f"{name}: {name} is not installed; {advice}") from error
+                said = f"{name}: {name} is not installed; pip install {name}"
+                raise RunError(said) from error
         return self._open[run, name]
 
     def close(self) -> None:

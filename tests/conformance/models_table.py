@@ -24,10 +24,10 @@ COLUMNS = {
     "pair network": "pair network",
     "linear bottleneck": "linear bottleneck",
     "two-layer student": "two layers",
-    "GPT-2": "gpt2",
-    "Llama": "llama",
-    "GPT-NeoX": "gpt_neox",
-    "OLMo": "olmo",
+    "GPT-2 (bridge)": "gpt2",
+    "Llama (bridge)": "llama",
+    "GPT-NeoX (bridge)": "gpt_neox",
+    "OLMo (bridge)": "olmo",
     "TransformerLens 4": "native bridge",
     "wrapped module": "wrapped module",
 }
@@ -86,6 +86,10 @@ def page(progress: Count = lambda *_: None) -> str:
         "Where a probe does not serve a model,",
         "its reason stands below, as `mechint analyze` prints it. Any other `nn.Module` joins "
         "through `mechint.wrap`.",
+        "Directories of GPT-2, Llama, Mistral, Qwen and SmolLM open as a HookedTransformer and are "
+        "served as the first",
+        "column says; through the bridge with `--set model.bridge=true`, as all other language "
+        "models are.",
         "",
         f"| probe | {' | '.join(COLUMNS)} |",
         f"| --- {'| --- ' * len(COLUMNS)}|",

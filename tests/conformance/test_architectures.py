@@ -57,10 +57,13 @@ HEAD, NEURONS = (1,), (0, 5)
 
 @cache
 def opened(kind: str) -> tuple[Subject, Reference]:
-    """The model with prompts of random lengths, and the same model for hooks of torch."""
+    """The model with prompts of four lengths, filled up on the right, and the same model for hooks
+    of torch.
+    """
     noise = torch.Generator().manual_seed(7)
     lengths = torch.randint(2, 5, (7,), generator=noise)
     lengths[0] = 6
+    assert set(lengths.tolist()) == {2, 3, 4, 6}
     prompts = [torch.randint(3, VOCABULARY, (int(n),), generator=noise).tolist() for n in lengths]
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -202,5 +202,5 @@ def test_probes_that_two_ask_for_at_once_are_both_kept(
 
 def test_without_ray_its_executor_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RunError, match=r"Ray is not installed; pip install 'mechint\[ray\]'"):
+    with pytest.raises(RunError, match=r"Ray is not installed; pip install ray"):
         rows_of(plan(TASK, SMALL, {"seed": [0]}), tmp_path / "s", "ray")

@@ -292,7 +292,7 @@ def test_without_optuna_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(sys.modules, "optuna", None)
     search_in(tmp_path / "s")
-    with pytest.raises(RunError, match=r"pip install 'mechint\[search\]'"):
+    with pytest.raises(RunError, match=r"pip install optuna"):
         list(run_search(tmp_path / "s", 1))
 
 
