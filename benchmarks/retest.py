@@ -53,7 +53,6 @@ class Net:
             if told.is_file() and told != file:
                 self.rate = json.loads(told.read_text()).get("attn_coeff", 1.0)
         self.w, self.act = w, {"relu": F.relu, "gelu": F.gelu}[config.get("act_fn", "relu")]
-        self.summed = told.is_file() and told != file
         self.layers = 1 + max(int(n.split(".")[1]) for n in w if n.startswith("blocks."))
         self.heads = w["blocks.0.attn.W_Q"].shape[0]
         self.eps = config.get("eps", 1e-5)
@@ -73,10 +72,9 @@ class Net:
         return turned
 
     def read_by(self, name: str, layer: Any, head: Any) -> torch.Tensor:
-        """W_Q, W_K or W_V of a head as it acts on the stream before its norm, but for the scale."""
-        return self._folded(
-            self.w[f"blocks.{layer}.attn.W_{name}"][int(head)], f"blocks.{layer}.ln1"
-        )
+        """W_Q, W_K or W_V of a head, with the weights of its norm, as it acts on the stream."""
+        weight = self.w[f"blocks.{layer}.attn.W_{name}"][int(head)]
+        return self._folded(weight, f"blocks.{layer}.ln1")
 
     @property
     def unembed(self) -> torch.Tensor:
@@ -139,12 +137,8 @@ class Net:
         return kept
 
     def _mixed(self, pattern: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Learned attention by `rate`; the rest is even: 1 for each key, or 1 over their number."""
-        if self.rate == 1:
-            return pattern
-        open_keys = torch.isfinite(scores).double()
-        even = open_keys if self.summed else open_keys / open_keys.sum(-1, keepdim=True)
-        return self.rate * pattern + (1 - self.rate) * even
+        """Learned attention by `rate`; the rest is 1 for each key (Zhong et al. 2023)."""
+        return self.rate * pattern + (1 - self.rate) * torch.isfinite(scores).double()
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
         x = self.norm(x, "ln_final")
@@ -163,7 +157,7 @@ class Case:
         self.values = data["values"].tolist()
         self.embedded = data["embedded"].tolist()
         self.train = torch.from_numpy(data["train"]).long()
-        few = np.random.default_rng(1).permutation(len(self.at))[:1500]
+        few = np.random.default_rng(1).permutation(len(self.at))[:2048]
         self.few = torch.from_numpy(np.sort(few))
 
     def logits(self, some: torch.Tensor, edit: Edit = lambda n, x: x, **more: Any) -> torch.Tensor:
@@ -357,21 +351,16 @@ def _random_rows(case: Case, keys: Sequence[int], count: int, draw: Any) -> np.n
 @tests("fourier", "The model (also )?(needs|does not need)")
 def removal(case: Case, said: dict[str, Any]) -> Outcome:
     n, base = len(case.values), case.loss(case.plain[case.few], case.few)
-    keys = keys_of(said["headline"])
-    if "harmonic" in said["headline"] and not keys:
-        named = said["metrics"].get("embedding.key_frequencies") or []
-        twice = {min(2 * k % n, -2 * k % n) for k in named} - set(named) - {0}
-        keys, spared = sorted(twice), sorted(twice | set(named))
-    else:
-        spared = keys
-    keys = keys or said["metrics"].get("embedding.key_frequencies") or []
+    keys, named = keys_of(said["headline"]), said["metrics"]["embedding.key_frequencies"] or []
+    if "harmonic" in said["headline"]:
+        keys = sorted({min(2 * k % n, -2 * k % n) for k in named} - set(named) - {0})
+    keys = keys or named
+    spared = sorted({*keys, *named})
     rows = case.waves(keys, n)
     rise = case.loss(case.without(rows, case.few), case.few) - base
     draw = np.random.default_rng(5)
     random = [
-        case.loss(
-            case.without(_random_rows(case, spared or keys, len(rows), draw), case.few), case.few
-        )
+        case.loss(case.without(_random_rows(case, spared, len(rows), draw), case.few), case.few)
         - base
         for _ in range(19)
     ]
@@ -572,14 +561,16 @@ def kinds(case: Case, said: dict[str, Any]) -> Outcome:
         if "equal tokens was" in words or "on earlier equal" in words
         else "induction"
     )
-    some = torch.arange(min(len(case.tokens), 256))
-    hit = _hits(case.tokens[some].numpy(), kind)
+    tokens = case.tokens[:256]
+    if kind != "previous":  # a head of a kind is one by content: tokens drawn for every place
+        draw = np.random.default_rng(8)
+        tokens = torch.from_numpy(draw.choice(tokens.numpy().ravel(), tokens.shape))
+    hit = _hits(tokens.numpy(), kind)
     asked = hit.any(-1)
     own = {}
     for layer in range(case.net.layers):
-        pattern = torch.cat(
-            [case.net.run(case.tokens[part])[f"pattern{layer}"] for part in some.split(64)]
-        ).numpy()
+        found = [case.net.run(part)[f"pattern{layer}"] for part in tokens.split(64)]
+        pattern = torch.cat(found).numpy()
         for head in range(case.net.heads):
             own[f"L{layer}H{head}"] = float((pattern[:, head] * hit).sum(-1)[asked].mean())
     best = max(own, key=own.get)
