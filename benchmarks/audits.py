@@ -75,7 +75,7 @@ def claim(subject: Subject, keys: Sequence[str], pizza: bool) -> Explanation:
 
 
 def blocks(found: Audit) -> set[str]:
-    """What the part that reads the logits is made of."""
+    """Sources of the part that reads the logits."""
     return {name for part in found.explanation.parts if part.reads for name in part.blocks}
 
 

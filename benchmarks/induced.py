@@ -190,7 +190,7 @@ def trained(n: int, seed: int = 0) -> Iterator[tuple[str, Made]]:
 
 
 Kind = int | str
-"""What a planted head attends to: a position, "largest", "smallest", or "all"."""
+"""Targets of a planted head: a position, "largest", "smallest", or "all"."""
 
 
 def build(
@@ -435,7 +435,7 @@ def forced_functions(pool: list[tuple[str, Made]], n: int) -> Iterator[tuple[str
 
 # --- the whole ------------------------------------------------------------------------------------
 def plants(n: int) -> tuple[list[str], list[tuple[str, Made]]]:
-    """How many plants are found, and all of them; the misses with their reason."""
+    """Numbers of plants found and of all; the misses with their reason."""
     misses, made_ = list[str](), list[tuple[str, Made]]()
     for seed in range(n):
         name, made = plant(seed)

@@ -119,7 +119,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "ablation": {"components": ("head", "mlp"), "neurons": 0},
     "lens": {},
 }
-"""What is held against the truth, with settings other than its defaults."""
+"""Probes held against the truth, with settings other than their defaults."""
 LOCAL = {"das": 1, "audit": 5}
 """Probes that can be asked about one site, and how many sites of each kind that does not hold."""
 TOGETHER = 10

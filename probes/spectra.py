@@ -525,7 +525,7 @@ class WholeSpectrum:
         return bool(self.cosines.min() > 0.5 * self.cosines.max() > 0)
 
     def passed_on(self, metric: str, permutations: int) -> Null:
-        """How much more is left of the frequencies that stay in the embedding than of those that
+        """By how much more is left of the frequencies that stay in the embedding than of those that
         were taken out of it, against the same with others said to be taken out.
         """
         assert self.left is not None

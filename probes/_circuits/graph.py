@@ -89,7 +89,7 @@ class Graph:
 
     @property
     def embeddings(self) -> list[Node]:
-        """What is there before the first block: tokens and, where they are added, positions."""
+        """Everything before the first block: tokens and, where they are added, positions."""
         return [Node("embed"), Node("pos")] if self.config.embeds_positions else [Node("embed")]
 
     @cached_property

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
 Axes = tuple[list[int], list[int]]
-"""Where on each axis of the grid the elements of a group stand, in the order of their exponents."""
+"""Places of a group's elements on each axis of the grid, in the order of their exponents."""
 
 PUBLISHED = {"clock": (0.33, 0.85), "pizza": (0.99, 0.17)}
 """Gradient symmetricity and distance irrelevance of the paper's models A (pizza) and B (clock)."""
@@ -324,7 +324,7 @@ class ClockPizza(Probe):
     def _doubts(
         self, report: Report, logits: Spectrum, losses: KeyLosses, measured: str, spanned: str
     ) -> list[tuple[bool, str]]:
-        """What leaves the mechanism unclear, first to last: whether it does, and the reason.
+        """Doubts that leave the mechanism unclear, first to last: if each holds, and its reason.
 
         measured: the mechanism by the measures; spanned: the one whose bar lies within the interval
         of the symmetricity, or "".

@@ -38,8 +38,8 @@ five then, and five right of five against none have p = 1/252, four 1/70 (Fisher
 
 
 AMONG = ("subspaces", "principal", "units", "boundless")
-"""What `fit` searches: any subspace, the first principal directions, units by a trained mask, or
-any subspace of a number of dimensions that is trained, too.
+"""Sets that `fit` searches: any subspace, the first principal directions, units by a trained mask,
+or any subspace of a number of dimensions that is trained, too.
 """
 UNIT_COST = 0.01
 """Nats that a unit of the mask costs."""

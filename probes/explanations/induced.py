@@ -198,7 +198,7 @@ class Search:
 
     @cached_property
     def inputs(self) -> Inputs:
-        """What rules are made for."""
+        """The setting that rules are made for."""
         subject = self.sources.subject
         d_vocab = subject.model_description.d_vocab or int(self.sources.tokens.max()) + 1
         causal = subject.model_description.attention_dir != "bidirectional"

@@ -23,7 +23,7 @@ TENTH, FIFTH = "triplets ADD", "triplets ADD, 200 held out"
 
 
 def learned(counts: Counts) -> bool:
-    """Whether a factor of the sum is learned: LEARNED of the held-out triplets are right."""
+    """Return whether a factor of the sum is learned: LEARNED of the held-out triplets are right."""
     return counts["test"] >= LEARNED * counts["n_test"]
 
 
@@ -65,13 +65,13 @@ def lost(m: int, counts: Counts) -> float:
 
 
 def ratio_of_sums(pairs: Sequence[tuple[float, float]]) -> float:
-    """What is lost over what is gained, all models together."""
+    """Losses over gains, all models together."""
     total = np.sum(pairs, axis=0)
     return float(total[0] / total[1]) if total[1] > 0 else float("nan")
 
 
 def balance(rows: Rows) -> Found:
-    """What half-learned models lose held out over what they gain in training; the control asks
+    """Losses of half-learned models held out over their gains in training; the control asks
     that they gain something, for a guess balances too.
     """
     found = half_learned(rows)

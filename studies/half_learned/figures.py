@@ -14,7 +14,7 @@ NAMES = {2: "knows the sum mod 5, not its parity", 5: "knows the parity, not the
 
 
 def draw(rows: Rows) -> dict[str, Figure]:
-    """What every half-learned run gains in training and loses held out."""
+    """Gains in training and losses held out of every half-learned run."""
     found = half_learned(rows)
     return {"Gained in training, lost held out": paid(rows)} if found else {}
 

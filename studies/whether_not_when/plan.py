@@ -22,7 +22,7 @@ NARROW = {"laptop": 12, "fresh": 12, "overnight": 48, "full": 192}
 """Runs of each arm at the other widths."""
 
 SUGGESTED = (("normal", WIDTHS), ("torch", (64,)))
-"""What was trained before the claims were made, at size laptop: it is exploratory."""
+"""Runs trained before the claims were made, at size laptop: they are exploratory."""
 
 
 def plan(size: str) -> list[PlannedRun]:
