@@ -122,7 +122,8 @@ class Net:
             if self.causal:
                 mask = torch.ones(n, n, dtype=torch.bool).triu(1)
                 scores = scores.masked_fill(mask, -math.inf)
-            pattern = self._mixed(scores.softmax(-1), scores)
+            # Zhong et al. 2023: what is not learned is 1 for every key, masked or not
+            pattern = self.rate * scores.softmax(-1) + 1 - self.rate
             z = at(f"z{layer}", (at(f"pattern{layer}", pattern) @ v))
             parts = torch.einsum("bhpe,hed->bhpd", z, w[p + "W_O"])
             out = at(f"attn{layer}", parts.sum(1) + w.get(p + "b_O", torch.zeros(1)))
@@ -135,10 +136,6 @@ class Net:
             x = at(f"resid{layer}", x)
         kept["logits"] = self.read(x)
         return kept
-
-    def _mixed(self, pattern: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Learned attention by `rate`; the rest is 1 for each key (Zhong et al. 2023)."""
-        return self.rate * pattern + (1 - self.rate) * torch.isfinite(scores).double()
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
         x = self.norm(x, "ln_final")
@@ -252,14 +249,21 @@ class Case:
         energy = [(self.waves([k], len(e)) @ e).__pow__(2).sum() for k in range(1, len(e) // 2 + 1)]
         return np.array(energy) / (e**2).sum()
 
+    @property
+    def operands(self) -> list[list[int]]:
+        """Tokens of the first operand, and of the second where these are others."""
+        second = self.tokens[:, 1].unique().tolist()
+        return [self.values] if set(second) == set(self.values) else [self.values, second]
+
     def without(self, rows: np.ndarray, some: torch.Tensor, keep: bool = False) -> torch.Tensor:
         """Logits with directions over the values (orthonormal rows) out of the embedding, or, with
         `keep`, with these and the mean alone in it.
         """
         e = self.net.w["embed.W_E"].clone()
-        own = torch.from_numpy(self.embedding)
-        part = torch.from_numpy(rows.T @ (rows @ self.embedding))
-        e[self.values] = own.mean(0) + part if keep else own - part
+        for values in self.operands:
+            own = e[values].clone()
+            part = torch.from_numpy(rows.T @ rows) @ own
+            e[values] = own.mean(0) + part if keep else own - part
         saved, self.net.w["embed.W_E"] = self.net.w["embed.W_E"], e
         with torch.no_grad():
             found = self.logits(some)
@@ -354,7 +358,7 @@ def removal(case: Case, said: dict[str, Any]) -> Outcome:
     keys, named = keys_of(said["headline"]), said["metrics"]["embedding.key_frequencies"] or []
     if "harmonic" in said["headline"]:
         keys = sorted({min(2 * k % n, -2 * k % n) for k in named} - set(named) - {0})
-    keys = keys or named
+    keys = keys_of(said["headline"]) or keys or named
     spared = sorted({*keys, *named})
     rows = case.waves(keys, n)
     rise = case.loss(case.without(rows, case.few), case.few) - base
@@ -769,10 +773,13 @@ def norms(case: Case, said: dict[str, Any]) -> Outcome:
 
 @tests("weights", "copies tokens|No head copies")
 def copying(case: Case, said: dict[str, Any]) -> Outcome:
-    net, ids = case.net, case.values or list(range(case.n))
-    if len(ids) != case.n:
+    net, part = case.net, case.slices[0]
+    if case.values and len(case.values) != case.n:
         return "not re-tested", "tokens and classes are others"
-    e, u = net.w["embed.W_E"][ids], net.unembed[:, case.slices[0]]
+    asked = case.targets[:, 0].unique().tolist()  # a token that is no answer is copied to none
+    classes = [one for one in range(case.n) if one in asked]
+    ids = [case.values[one] for one in classes] if case.values else classes
+    e, u = net.w["embed.W_E"][ids], net.unembed[:, part][:, classes]
     e, u = e - e.mean(0), u - u.mean(1, keepdim=True)
     own = {}
     for layer, head in itertools.product(range(net.layers), range(net.heads)):
@@ -966,7 +973,7 @@ def retest(drawn: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]
     """Each drawn sentence with its outcome."""
     cases: dict[int, tuple[dict[str, Any], Case]] = {}
     made = []
-    for one in drawn:
+    for one in sorted(drawn, key=lambda one: one["number"]):
         if one["number"] not in cases:
             told = json.loads((folder / f"{one['number']}.json").read_text())
             cases.clear()
