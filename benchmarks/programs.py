@@ -40,6 +40,7 @@ class Asked:
     """A model and the prompts that it is asked by; published: what its authors say that it does.
 
     solver: the answer to a prompt, written by hand; None where what the model gives is not known.
+    member: of a model that answers with a set, the symbol of which is asked whether it is in it.
     """
 
     file: str
@@ -47,6 +48,7 @@ class Asked:
     draw: Draw
     published: str
     solver: Solver | None = None
+    member: int | None = None
 
     @property
     def name(self) -> str:
@@ -237,6 +239,53 @@ ASKED: tuple[Asked, ...] = (
     ),
 )
 
+
+def _dyck(draw: np.random.Generator, depth: int) -> list[int]:
+    """Brackets that may go on, of 10 to 19."""
+    row, open_ = [2], 0
+    for _ in range(int(draw.integers(10, 20))):
+        opens = open_ == 0 or (open_ < depth and draw.random() < 0.5)
+        row.append(0 if opens else 1)
+        open_ += 1 if opens else -1
+    return row
+
+
+def _string(draw: np.random.Generator) -> list[int]:
+    return [2, *draw.integers(0, 2, int(draw.integers(8, 13))).tolist()]
+
+
+def _depth(t: list[int]) -> int:
+    return t[1:].count(0) - t[1:].count(1)
+
+
+LANGUAGES: tuple[Asked, ...] = tuple(
+    Asked(
+        f"hf-zoo/bce_{name}", f"{words}; is {symbol} in the set?", draw, f"{what}; {ZOO}", solver,
+        symbol,
+    )
+    for name, words, draw, what, answers in (
+        (
+            "D2-1l1h16d3lr00drop", "brackets of depth 2", lambda d: _dyck(d, 2), "Dyck, depth 2",
+            {0: lambda t: int(_depth(t) < 2), 1: lambda t: int(_depth(t) > 0),
+             4: lambda t: int(_depth(t) == 0)},
+        ),
+        (
+            "D3-1l1h16d4lr00drop", "brackets of depth 3", lambda d: _dyck(d, 3), "Dyck, depth 3",
+            {0: lambda t: int(_depth(t) < 3), 1: lambda t: int(_depth(t) > 0),
+             4: lambda t: int(_depth(t) == 0)},
+        ),
+        ("tomita1-1l1h16d3lr00drop", "8 to 12 bits", _string, "1*", {1: None}),
+        (
+            "tomita2-1l1h16d3lr00drop", "8 to 12 bits", _string, "(10)*",
+            {0: lambda t: t[-1], 1: lambda t: 1 - t[-1]},
+        ),
+        ("tomita4-2l2h16d3lr01drop", "8 to 12 bits", _string, "no 000", {0: None, 1: None}),
+        ("tomita7-2l1h16d3lr01drop", "8 to 12 bits", _string, "0*1*0*1*", {0: None}),
+    )
+    for symbol, solver in answers.items()
+)  # fmt: skip
+"""Models that answer with the set of symbols that a language allows next."""
+
 NOTE = f"""
 # Programs of models
 
@@ -249,7 +298,8 @@ the share of further prompts on which its file gives the answer of a solver writ
 task's data, its own answers). **standing**: as in
 [Explanations](explanations.md#programs-without-a-task), where tests and bounds are; a refusal has
 its nearest miss. Seconds are of the processor, one thread, without opening the file. Models of
-formal languages (`bce_*` of hf-zoo), which answer with a set of symbols, were not asked.
+formal languages (`bce_*` of hf-zoo) answer with a set of symbols: they are asked of one whether it
+is in the set.
 
     python -m benchmarks.programs CHECKPOINTS --out docs
 
@@ -261,6 +311,7 @@ def ask(path: Path, asked: Asked | Model) -> dict[str, Any]:
     """The program of one model as a row; "error" in place of it where it cannot be asked."""
     import mechint
     from mechint.explanation import explain
+    from mechint.models.members import of_member
 
     row: dict[str, Any] = {"model": asked.name}
     try:
@@ -268,6 +319,8 @@ def ask(path: Path, asked: Asked | Model) -> dict[str, Any]:
             draw = np.random.default_rng(0)
             prompts = [{"prompt": [int(x) for x in asked.draw(draw)]} for _ in range(N)]
             subject: Any = mechint.load(path, data=prompts)
+            if asked.member is not None:
+                subject = mechint.load(of_member(subject.model, asked.member), data=prompts)
             row |= {"asked": asked.prompts, "published": asked.published}
         else:
             given = dict(asked.settings)
@@ -378,7 +431,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs"))
     given = parser.parse_args()
     rows = []
-    for asked in (*ASKED, *PUBLISHED):
+    for asked in (*ASKED, *LANGUAGES, *PUBLISHED):
         shipped = asked.file.startswith("examples/")
         path = EXAMPLES / Path(asked.file).name if shipped else given.checkpoints / asked.file
         if not path.exists():

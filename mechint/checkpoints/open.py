@@ -185,7 +185,9 @@ def load(
         if not tokens:
             raise ParameterError("data: the model does not say how many tokens it reads; d_vocab=")
         found = tokenizer if tokenizer is not None else own
-        chosen = Prompts.of(data, found, tokens, length, **parameters)
+        classes = shape.d_vocab_out
+        known = {} if classes in (None, tokens) else {"n_classes": classes}
+        chosen = Prompts.of(data, found, tokens, length, **{**known, **parameters})
         _prepare(network, chosen)
     network = network.to(find_device(device)) if device != "cpu" else network
     _warn_of_answers(network, chosen)

@@ -89,6 +89,12 @@ if TYPE_CHECKING:
     help="Write the best explanation as a Python file of numpy alone, with its constants.",
 )
 @click.option("--answer", metavar="N", help="Which answer of an example: from 0; default: last.")
+@count_option(
+    "--member",
+    "member",
+    help="Of a model that answers --data with a set: whether this symbol is in it.",
+    low=0,
+)
 @click.option("--over-steps", is_flag=True, help="One line per kept checkpoint of a run.")
 @force_option
 @json_option
@@ -107,6 +113,7 @@ def explain(
     seed: int,
     out: Path | None,
     answer: str | None,
+    member: int | None,
     over_steps: bool,
     force: bool,
     as_json: bool,
@@ -149,10 +156,12 @@ def explain(
         kind = "a program that mechint wrote"
         check_writable(out, force=force, mark=MARK.encode(), kind=kind)
     prompts = data if sample is None else _sampled(sample, n, seed)
+    if member is not None and prompts is None:
+        raise ParameterError("--member: is asked of prompts; give --data or --sample")
     if others:
-        if len(others) > 1 or claimed or out is not None:
+        if len(others) > 1 or claimed or out is not None or member is not None:
             raise ParameterError("two models are compared by programs that are found: no more "
-                                 "paths, and neither --claim nor --python")  # fmt: skip
+                                 "paths, and neither --claim, --member nor --python")  # fmt: skip
         openings = [
             Opening(one, task, settings, device, prompts, mapping=mapping, seed=seed, answer=which)
             for one in paths
@@ -160,6 +169,7 @@ def explain(
         return _compare(openings, family, n, as_json)
     with spinner(f"explaining {path}"):
         from mechint.account import title_of
+        from mechint.checkpoints import load
         from mechint.explanation import audit
         from mechint.explanation import explain as propose
         from mechint.explanation.claims import parse_claim
@@ -169,6 +179,13 @@ def explain(
         )
         opened = opening.load()
         subject = opening.subject(opened)
+        if member is not None:
+            from mechint.models.members import of_member
+            from mechint.models.transformer import HookedTransformer
+
+            if not isinstance(opened.model, HookedTransformer):
+                raise ParameterError(f"--member: {path} is no model of mechint's own")
+            subject = load(of_member(opened.model, member), data=prompts)
         if claimed:
             program: Any = under
             if under is not None and under.rpartition(":")[0].endswith(".py"):

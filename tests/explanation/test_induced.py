@@ -4,6 +4,7 @@ written by hand, and models that have none.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor
 
 import mechint
+from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
 from mechint.explanation.rules import Inputs, Rule, rules_for
+from mechint.models.members import of_member
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import RULES
 from mechint.subject import Subject
@@ -222,6 +226,26 @@ def test_a_sum_of_the_first_and_the_last(weights: list[tuple[float, float]]) -> 
     holds = {str(part) for part in found.explanation.parts}
     if len(weights) == 1:
         assert holds == {"t[0] at L0H0 @ answer", "t[-1] at L0 resid_pre @ answer"}
+
+
+@published
+def test_a_member_of_a_set_of_symbols(tmp_path: Path) -> None:
+    """The symbols that may follow in (10)*: 0 after 1, and 1 after 0 and at the start."""
+    path = ZOO / "bce_tomita2-1l1h16d3lr00drop"
+    prompts = draws(1500, lambda d: [2, *d.integers(0, 2, int(d.integers(8, 13))).tolist()])
+    model = mechint.load(path).model
+    for symbol in (0, 1):
+        subject = mechint.load(of_member(model, symbol), data=prompts)
+        found = explain(subject)[0]
+        assert found.standing == "stands"
+        assert agreement(subject, found, lambda t, symbol=symbol: int(t[-1] != symbol)) == 1.0
+    data = tmp_path / "p.jsonl"
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in prompts))
+    command = ["explain", str(path), "--data", str(data), "--member", "0", "--json"]
+    audits = json.loads(CliRunner().invoke(main, command).stdout)["audits"]
+    assert (audits[0]["standing"], audits[0]["name"]) == ("stands", "answer = t[-1]")
+    refused = CliRunner().invoke(main, [*command[:-2], "9"])
+    assert refused.exit_code != 0 and "0 to 5" in refused.output
 
 
 # --- what does not --------------------------------------------------------------------------------
