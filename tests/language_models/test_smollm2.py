@@ -104,6 +104,22 @@ def test_the_heads_of_indirect_objects(smollm2: Path) -> None:
         assert moved[f"L{layer}H{head}"] == pytest.approx(theirs, abs=0.15)  # of fewer pairs
 
 
+def test_a_notebook_shows_the_same(smollm2: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    cells = [
+        f"import mechint\nsubject = mechint.load({str(smollm2)!r}, "
+        f"data={str(DATA / 'names.jsonl')!r})\nmechint.probes.heads(subject)",
+        "subject.margins.gt(0).double().mean().item()",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
+    NotebookClient(notebook, timeout=3600, kernel_name="python3").execute()
+    result, share = (cell["outputs"][-1]["data"] for cell in notebook["cells"])
+    assert "L23H3" in result["text/html"] and "L20H0" in result["text/html"]
+    assert float(share["text/plain"]) > 0.9
+
+
 def test_number_agreement_is_answered_by_pair(smollm2: Path) -> None:
     subject = subject_of(smollm2, "number.jsonl")
     margins = subject.margins
