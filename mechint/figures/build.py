@@ -625,9 +625,10 @@ def graph(
         layers.insert(0, stubs)
         at = [numbers(one) for one in zip(*ports.values(), strict=True)]
         layers.append(_labels(at, [name.rpartition(" ")[2] for name in ports]))
-    rows = 1 + max(heights) - min(heights)
-    panel = Plot(Axis(""), Axis(""), layers, bare=True)
-    return _made("graph", title, caption, [panel], size=round(min(900, 130 + 75 * rows)))
+    drawn = [*heights, *(y for one in layers if one.kind == "edges" for y in np.ravel(one.y))]
+    low, high = float(min(drawn)) - 0.3, float(max(drawn)) + 0.5  # with room for names
+    panel = Plot(Axis(""), Axis("", span=(low, high)), layers, bare=True)
+    return _made("graph", title, caption, [panel], size=round(min(900, 90 + 80 * (high - low))))
 
 
 def _labels(at: Sequence[Sequence[Any]], text: Sequence[str]) -> Layer:

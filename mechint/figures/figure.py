@@ -140,7 +140,9 @@ class Figure:
             return f"<p>{html.escape(self.caption)}</p>"
         caption = html.escape(self.caption)
         picture = inline_svg(self, name or self.title)
-        return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
+        most = 900 if self.wide else 520  # pixels, so that texts keep their size
+        style = f"max-width:{most}px;margin:8px 0"
+        return f'<figure style="{style}">{picture}<figcaption>{caption}</figcaption></figure>'
 
     def _repr_html_(self) -> str:
         """The figure in a notebook: interactive, with the caption below it."""

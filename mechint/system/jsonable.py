@@ -49,7 +49,7 @@ def without_defaults(value: Any) -> Any:
         return {
             one.name: without_defaults(part)
             for one, part in parts
-            if part != one.default and part not in ([], {}, ())
+            if part != one.default and (one.default is None or part not in ([], {}, ()))
         }
     if isinstance(value, Mapping):
         return {str(key): without_defaults(part) for key, part in value.items()}
