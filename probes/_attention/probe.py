@@ -566,7 +566,8 @@ def _chosen(
     query = int((weights * hit).sum(1).argmax()) if hit.any() else length - 1
     keys = [(int(q), int(k)) for q, k in np.argwhere(hit)]
     said = f"{head}, {_article(LED[kind][0])}; orange: {LED[kind][1]}. Over all examples its score "
-    said += f"is {metrics[f'{kind}.score'][head]:.3g}."
+    said += f"is {metrics[f'{kind}.score'][head]:.3g}; here at most "
+    said += f"{float((weights * hit).max(initial=0.0)):.2f} of its weight is there."
     if (lost := metrics.get("induction.lost")) is not None:
         said += f" Without the induction heads {lost:.3g} of the answers no longer repeat."
     return figures.Chosen(head, query, keys, stripe=kind == "induction"), said

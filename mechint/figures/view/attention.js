@@ -89,15 +89,15 @@
     };
     const look = (q) => { if (!state.locked && state.query !== q) { state.query = q; draw(); } };
     const lock = (q) => { state.locked = !(state.locked && state.query === q); state.query = q; draw(); };
-    const margin = () => n() <= 20 ? Math.min(64, 7 * Math.max(...tokens().map((token) => token.length)) + 6) : 4;
+    const margin = (canvas) => n() <= 20 && (state.arcs || canvas.clientWidth >= 16 * n()) ? Math.min(64, 7 * Math.max(...tokens().map((token) => token.length)) + 6) : 4;
     const cell = (canvas, event) => {
-      const side = (canvas.clientWidth - margin() - 1) / n();
+      const side = (canvas.clientWidth - margin(canvas) - 1) / n();
       const q = Math.floor((event.offsetY - 1) / side);
       return q >= 0 && q < n() ? q : null;
     };
 
     const paint = (canvas, head, most) => {
-      const width = canvas.clientWidth, left = state.arcs ? 6 : margin(), side = (width - left - (state.arcs ? 6 : 1)) / n();
+      const width = canvas.clientWidth, left = state.arcs ? 6 : margin(canvas), side = (width - left - (state.arcs ? 6 : 1)) / n();
       const height = state.arcs ? Math.round(width * 0.5) + 18 : Math.round(side * n()) + left + 1;
       const dots = window.devicePixelRatio || 1;
       Object.assign(canvas, { width: width * dots, height: height * dots });
@@ -140,7 +140,7 @@
       pen.strokeStyle = ink;
       pen.lineWidth = state.locked ? 2 : 1;
       pen.strokeRect(left, 1 + state.query * side, size * side, side);
-      if (size > 20) return;
+      if (left === 4) return;
       pen.fillStyle = ink;
       pen.textBaseline = "middle";
       const longest = Math.max(...tokens().map((token) => token.length));
