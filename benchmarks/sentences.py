@@ -106,10 +106,11 @@ def find(number: int, checkpoints: Path, out: Path) -> dict[str, Any]:
 
 def write_inputs(subject: Any, path: Path) -> None:
     """Inputs and answers of a model, and what of them other code has to be told."""
-    split = subject.split
+    split, own = subject.split, subject.data.own_positions()
     np.savez(
         path,
         tokens=subject.data.tokens.numpy(),
+        inside=np.ones(tuple(subject.data.tokens.shape), bool) if own is None else own.numpy(),
         rows=subject.answer_examples.numpy(),
         positions=subject.answer_positions.numpy(),
         targets=subject.targets.numpy(),
