@@ -28,7 +28,7 @@ test -s report.html
 $mechint analyze examples/models/clock.pt examples/models/pizza.pt > two.txt
 grep -qi "clock" two.txt
 $mechint explain examples/models/maximum.pt > explained.txt
-grep -q standing explained.txt
+grep -q "audit: stands" explained.txt
 $mechint checkpoint info examples/models/induction.pt > info.txt
 $mechint checkpoint convert examples/models/clock.pt clock.safetensors
 $mechint sweep modular-arithmetic --set p=7 --set d_model=16 --set steps=20 --over seed=0:2 --out swept > sweep.txt
