@@ -2,8 +2,8 @@
 warnings to stderr.
 
 Exit status: 0; 1 when a study ran and one of its claims failed; 2 for what the user can mend, in
-one line; 130 after Ctrl-C. Heavy libraries are imported inside the commands, so that
-``mechint --help`` answers at once.
+one line; 130 after Ctrl-C and 143 after SIGTERM. Heavy libraries are imported inside the commands,
+so that ``mechint --help`` answers at once.
 """
 
 from __future__ import annotations

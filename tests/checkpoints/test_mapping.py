@@ -188,21 +188,6 @@ def test_one_module_per_head_is_known(tmp_path):
     assert opened.format == "separate-heads" and not opened.config.use_bias
 
 
-def test_one_hot_sums_are_a_pair_network(tmp_path):
-    state = randoms({"mlp.W_in": (9, 5), "mlp.W_out": (5, 9)})
-    pairs = torch.cartesian_prod(torch.arange(5), torch.arange(5))
-    one_hot = F.one_hot(pairs, 5).double().sum(1)
-    expected = F.relu(one_hot @ state["mlp.W_in"].T) @ state["mlp.W_out"].T
-    loss = F.cross_entropy(expected, pairs.sum(1) % 5).item()
-    stated = {"train_loss": loss, "test_loss": loss}
-    torch.save({"model": state, "epoch": 3} | stated, tmp_path / "3.pth")
-    opened = load_checkpoint(tmp_path / "3.pth")
-    logits = opened.model(pairs)[:, -1].double()
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
-    assert opened.step == 3 and opened.task is not None and opened.task.p == 5
-    assert opened.assumed["task"].value == "modular-arithmetic"
-
-
 def test_constants_and_sinusoids(tmp_path):
     state = randoms({"e": (4, 6), "u": (6, 4)} | {f"h{x}": (6, 6) for x in "qkvo"})
     torch.save(state, tmp_path / "a.pt")

@@ -217,6 +217,7 @@ def test_a_one_hot_network_has_the_activation_that_gives_its_stated_loss(tmp_pat
     torch.save(content, tmp_path / "9.pth")
     opened = load_checkpoint(tmp_path / "9.pth")
     assert (opened.format, opened.config.act_fn, opened.step) == ("one-hot", act, 3)
+    assert opened.task.p == 5 and opened.assumed["task"].value == "modular-arithmetic"
     assert f"{loss:.3g} as {act}" in opened.assumed["act_fn"].why
     assert opened.performance.loss["answer"] == pytest.approx(loss, rel=1e-4)
     torch.testing.assert_close(opened.model(pairs(5))[:, -1], logits, atol=1e-5, rtol=1e-5)

@@ -1,6 +1,4 @@
-"""Readers of other projects' files, against those projects' formulas written out here, and against
-their published figures.
-"""
+"""Readers of other projects' files, against those projects' formulas written out here."""
 
 from __future__ import annotations
 
@@ -291,22 +289,3 @@ def test_nanogpt_biases_beside_layer_norms_without_are_kept(tmp_path):
     tokens = torch.randint(9, (4, 6), generator=torch.Generator().manual_seed(0))
     expected = nanogpt_logits(state, tokens, 3)
     torch.testing.assert_close(load_checkpoint(tmp_path / "ckpt.pt").model(tokens), expected)
-
-
-# --- published files ------------------------------------------------------------------------------
-
-
-def test_published_pizza_model_answers_everything(published):
-    subject = load_checkpoint(published / "pizza" / "model_q9rsl94xlv.pt").subject()
-    assert subject.task.p == 59 and subject.accuracy() == {"answer": 1.0}
-
-
-def test_a_rep_theory_model_alone_takes_its_task_from_the_caller(published, tmp_path):
-    (tmp_path / "model.pt").write_bytes(
-        (published / "rep-theory" / "C113_T_seed1" / "model.pt").read_bytes()
-    )
-    assert load_checkpoint(tmp_path / "model.pt").task is None
-    opened = load_checkpoint(
-        tmp_path / "model.pt", task="modular-arithmetic", parameters={"p": 113}
-    )
-    assert opened.subject().accuracy() == {"answer": 1.0}
