@@ -94,7 +94,7 @@ def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]
             places=shlex.join(map(str, paths)),
         )
         page = page_of_table(rows, title, figures=figures, command=command)
-        write_page(page, out)
+        write_page(page, out, light=given["light"])
         print_error(f"report written to {out}")
     over = given["transition"]
     learned = None if over is None else _transition(rows, over)
