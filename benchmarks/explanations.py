@@ -92,6 +92,14 @@ PUBLISHED: tuple[Model, ...] = (
         "balanced-brackets",
         model={"attention_dir": "bidirectional"},
     ),
+    *(
+        Model(f"one-hot-addition/{name}.pth")
+        for name in (
+            "p_23_dmlp_512_ReLU_random_scale_0.1_decay_0-9800",
+            "p_23_dmlp_512_Quad_single-freq_scale_0.02_decay_0-9800",
+            "p_97_dmlp_1024_ReLU_random_scale_0.1_decay_0-4800",
+        )
+    ),
     Model("siit/palindromes.pt", "palindromes", {"n": 6, "half_length": 2}),
     Model(
         "tracr-pickled/make_hist/tl_model.pt",

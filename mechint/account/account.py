@@ -238,7 +238,7 @@ class Account:
 
     def explained(self, audits: Sequence[Audit | Mapping[str, Any]]) -> Account:
         """The account with a program in its verdict, and what that accounts for: "It adds as a
-        clock; addition by frequencies 7, 9, 12 explains 94% of its logits."; the report of it
+        clock; addition by three frequencies explains 94% (≥93%) of its logits."; the report of it
         begins with the explanation.
 
         audits: what `mechint.explanation.explain` or `audit` gives, best first, or the same as JSON
@@ -328,22 +328,21 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
         found, standing = audit.get("accounted"), audit["standing"]
         if found is None or standing not in ("stands", "superfluous", "unclear", "incomplete"):
             continue
-        program, told = str(audit["name"]), found["verb"]
-        share, at_least = f"{found['share']:.0%}", f"{found['at_least']:.0%}"
-        least = "" if share == at_least else f"(≥{at_least}) "
-        end = f"{share} {least}of its {found['of']}"
-        end += f" {found['how']}" if told == "keeps" else ""
+        least = f"(≥{found['at_least']:.0%}) "
+        end = f"{found['share']:.0%} {least}of its {found['of']}"
         doubt = "" if standing == "stands" else f" ({standing})"
         if verdict:
             lead = re.split(r"[,:]", verdict.rstrip("."))[0]
-            said, short = f"{lead}; {program}{doubt} {told} {end}.", program.partition(":")[0]
+            form = f"{lead}; {{}}{doubt} {found['verb']} {end}{{}}."
         else:
-            lead = program[0].upper() + program[1:]
-            said = f"{lead}{doubt}, which {told} {end}."
-            program, short = lead, f"It runs the program {program.partition(':')[0]}"
-        if len(said.split()) > MAX_WORDS + bool(least):
-            said = said.replace(program, short)
-        return said if len(said.split()) <= MAX_WORDS else said.replace(least, "")
+            form = f"{{}}{doubt}, which {found['verb']} {end}{{}}."
+        how = f" {found['how']}" if found["verb"] == "keeps" else ""
+        names = [str(audit["name"]), str(audit.get("short") or audit["name"])]
+        if not verdict:
+            names = [f"{name[0].upper()}{name[1:]}" for name in names]
+        several = how.partition(" of ")[0]  # the variables stand in the list of parts
+        said = [form.format(name, one) for one in (how, several) for name in names]
+        return next((one for one in said if len(one.split()) <= MAX_WORDS), said[-1])
     return verdict
 
 

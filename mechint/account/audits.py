@@ -63,6 +63,8 @@ UNSHOWN = ("partial", "need", "attention", "resolution")
 """Kinds that have no line of their own."""
 APART = ("refill", "route", "link", "composed")
 """Kinds whose tests have a line each."""
+NAMED = 8
+"""Blocks that the name of a program lists, at most."""
 WORDS = 46
 """Columns of what a test shows, at most."""
 
@@ -231,6 +233,9 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
     if "return " in held["program"]:
         for line in held["program"].splitlines():
             add(f"      {line}", "", 10)
+    for part in held["parts"]:
+        if len(part["blocks"]) > NAMED:
+            add(f"    {part['name']} by {', '.join(part['blocks'])}", "", 6)
     for claim in held["claims"]:
         if claim.get("known"):
             add(f"    {claim['claim']}: {claim['known']}", "", 6)

@@ -11,7 +11,7 @@ from mechint.explanation.checks.attention import copied, link, route
 from mechint.explanation.checks.blocks import blocks
 from mechint.explanation.checks.composed import source_tests
 from mechint.explanation.checks.finer import finer
-from mechint.explanation.checks.logits import match, terms
+from mechint.explanation.checks.logits import coverage, match, terms
 from mechint.explanation.checks.parts import interchanges, necessity, refills, resample
 from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
@@ -108,7 +108,9 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         sources = Sources(bench.subject, bench.judged)
         tests += [test for one in explanation.copies for test in copied(bench, one, sources)]
     tests += [link(bench, one) for one in explanation.links]
-    return judge(bench, explanation, tests)
+    reads = reading[-1].features if reading else None
+    least = () if explanation.templates is not None else coverage(bench, reads)
+    return dataclasses.replace(judge(bench, explanation, tests), coverage=least)
 
 
 def carried(part: Part, tests: Iterable[Test]) -> bool:

@@ -325,6 +325,25 @@ def counted_share(right: Bool[Tensor, " n"]) -> Evidence:
     return Evidence.share(int(right.sum()), len(right))
 
 
+def least_covered(
+    right: Bool[Tensor, " n"], classes: Mapping[str, Int[Tensor, " n"]], most: int = 2
+) -> tuple[str, ...]:
+    """The classes of inputs of which the least are right, in words, where some are not: of each
+    kind of class that has several.
+    """
+    found = list[tuple[str, Evidence]]()
+    for words, held in classes.items():
+        values = held.unique().tolist()
+        parts = [(f"{words} {value}", right[held == value]) for value in values]
+        found += [(name, counted_share(part)) for name, part in parts if len(values) > 1]
+    found.sort(key=lambda one: (one[1].value, one[1].low))
+    return tuple(
+        f"coverage of {words}: {one.value:.1%} ({one.low:.1%} to {one.high:.1%}) of {one.n}"
+        for words, one in found[:most]
+        if one.value < 1
+    )
+
+
 def squares(held: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     """(input,) sums of squares."""
     return held.square().sum(1).cpu().numpy()

@@ -55,7 +55,8 @@ class Audit:
     standing: one of `ORDER`. claims: the standing of each part, route, link and of the terms.
     unaccounted: shares of the logits' variance and of the answers, above chance, that the
     explanation leaves; at_most: the upper ends of their intervals. missing: the largest effects
-    that no part names. superfluous: blocks whose need is denied or not shown.
+    that no part names. superfluous: blocks whose need is denied or not shown. coverage: the classes
+    of inputs of which the program gives the least of the model's answers, in words.
     """
 
     explanation: Explanation
@@ -69,6 +70,7 @@ class Audit:
     missing: tuple[str, ...] = ()
     superfluous: tuple[str, ...] = ()
     reason: str = ""
+    coverage: tuple[str, ...] = ()
     n: int = 0
     seconds: float = 0.0
     path: str = ""
@@ -117,6 +119,7 @@ class Audit:
         return {
             "family": self.explanation.family,
             "name": str(self.explanation.name),
+            "short": self.explanation.short,
             "standing": self.standing,
             "reason": self.reason,
             "program": "\n".join([program_text(self.explanation), *self._attention()]),
@@ -134,7 +137,7 @@ class Audit:
             "unaccounted_at_most": self.at_most,
             "accounted": None if self.accounted is None else vars(self.accounted),
             "missing": list(self.missing),
-            "notes": list(self.explanation.notes),
+            "notes": [*self.explanation.notes, *self.coverage],
             "superfluous": list(self.superfluous),
             "tests": [test.to_dict() for test in self.tests],
             "seconds": self.seconds,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mechint.decide import Evidence, Skill
 from mechint.explanation import Explanation, Family
-from mechint.explanation.checks.composed import IRRELEVANT, KEPT, coverage_by_class
+from mechint.explanation.checks.composed import IRRELEVANT, KEPT
 from mechint.explanation.functions import (
     Fitting,
     Function,
@@ -21,7 +21,7 @@ from mechint.explanation.functions import (
     best_function,
     fit_votes,
 )
-from mechint.explanation.measure import Bench
+from mechint.explanation.measure import Bench, least_covered
 from mechint.explanation.propose import NoProgramError
 from mechint.explanation.rules import (
     MIN_MASS,
@@ -116,18 +116,15 @@ class Induced(Family):
 def explanation_of(program: SourceProgram, bench: Bench) -> Explanation:
     """The explanation by a program over sources."""
     judged = Sources(bench.subject, bench.judged)
-    least = [
-        f"coverage of {words}: {one.value:.1%} ({one.low:.1%} to {one.high:.1%}) of {one.n}"
-        for words, one in coverage_by_class(judged, program)
-        if one.value < 1
-    ]
+    right = program.answer(judged.tokens, judged.at) == judged.own
+    least = least_covered(right, {"answer": judged.own, "length": judged.at + 1}, LEAST)
     return Explanation(
         program.title,
         dataclasses.replace(program.steps(), answers=_rows(bench.subject)),
         tuple(part for _, part in program.parts()),
         tuple(program.routes()),
         Induced.name,
-        notes=(*program.notes(), *least[:LEAST]),
+        notes=(*program.notes(), *least),
         over_sources=program,
     )
 

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from mechint.errors import plural
 from mechint.explanation import Audit, Explanation, Family, Part, Route
 from mechint.explanation.measure import Bench, partial
 from mechint.explanation.parts import Features, Products, Values
@@ -26,7 +27,7 @@ from mechint.groups.representations import Representations, representations
 from mechint.groups.spectrum import Harmonics
 from mechint.interventions import Site
 from mechint.probes.spectra import KeyRule, LogitSums, Spectrum, cosine_spectrum
-from mechint.probes.words import named
+from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import Program, Step
 
@@ -295,8 +296,8 @@ class _Group(Family):
 
     words: ClassVar[str]
     """The name of its explanations, of the operation; then comes that of the keys."""
-    noun: ClassVar[str] = "representations"
-    """Keys in words."""
+    noun: ClassVar[str] = "representation"
+    """A key in words."""
     last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
     fuller: ClassVar[Callable[[Setting, Sequence[str]], Part] | None] = None
     """The part of the last site that completing tries first."""
@@ -362,7 +363,8 @@ class _Group(Family):
         more = f", inputs also {named(added)}" if added else ""
         more += f", inputs without {named(without)}" if without else ""
         more += f", {AMPLITUDE}" if DIFFERENCE in end.variables else ""
-        these = f"all {len(keys)} {self.noun}" if not others else f"{self.noun} {named(keys)}"
+        nouns = plural(self.noun, 2)
+        these = f"{nouns} {named(keys)}" if others else f"all {len(keys)} {nouns}"
         words = self.words.format(setting.words)
         more += ", of operands that are not 0" if setting.partly else ""
         return Explanation(
@@ -373,6 +375,7 @@ class _Group(Family):
             self.name,
             spare,
             spare_blocks,
+            short=f"{words} {in_words(len(keys), self.noun)}",
             among=setting.of_elements if setting.partly else None,
         )
 
@@ -510,7 +513,7 @@ class Frequencies(_Group):
 
     name: ClassVar[str] = "frequencies"
     words: ClassVar[str] = "{} by"
-    noun: ClassVar[str] = "frequencies"
+    noun: ClassVar[str] = "frequency"
     last = Setting.product
     fuller = Setting.pizza
 

@@ -89,6 +89,7 @@ class Variables(Family):
             spare=lambda sample: permuted(bench.program, parts, sample),
             notes=tuple(notes),
             needs=needed(bench),
+            short=bench.program.name,
         )
 
 

@@ -38,7 +38,7 @@ from mechint.explanation.checks.parts import (
     resample,
     settles,
 )
-from mechint.explanation.measure import MIN_INPUTS
+from mechint.explanation.measure import MIN_INPUTS, least_covered
 from mechint.explanation.parts import Part, Route
 from mechint.explanation.records import LOST, PARTIAL, Determination, Need, Share
 from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
@@ -587,3 +587,15 @@ def test_records_are_json_with_a_field_per_meaning() -> None:
     assert kinds[0].to_dict()["bound"] == {**vars(Bound(0.9)), "above_chance": True}
     assert kinds[0].to_dict()["null"]["value"] == 0.2
     assert kinds[2].to_dict()["rank_p"] == pytest.approx(1 / 13)
+
+
+def test_the_classes_of_least_coverage_are_told() -> None:
+    """Of the answers 0, 1 and 2 three of four, all and one of two are right; of one length all."""
+    right = torch.tensor([1, 1, 1, 0, 1, 1, 0, 1]).bool()
+    answers = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+    found = least_covered(right, {"answer": answers, "length": torch.full((8,), 5)})
+    assert [one.partition(" (")[0] for one in found] == [
+        "coverage of answer 2: 50.0%",
+        "coverage of answer 0: 75.0%",
+    ]
+    assert least_covered(torch.ones(8).bool(), {"answer": answers}) == ()

@@ -43,8 +43,8 @@ def audited(standing: str, logits: float | None) -> Audit:
 @pytest.mark.parametrize(
     ("audits", "ending"),
     [
-        ([audited("stands", 0.034)], "; e explains 97% of its logits."),
-        ([audited("incomplete", 0.2)], "; e (incomplete) explains 80% of its logits."),
+        ([audited("stands", 0.034)], "; e explains 97% (≥97%) of its logits."),
+        ([audited("incomplete", 0.2)], "; e (incomplete) explains 80% (≥80%) of its logits."),
         ([audited("wrong", 0.2)], "."),
         ([audited("refused", None), audited("wrong", 0.1)], "."),
         ([], "."),
@@ -62,7 +62,8 @@ def test_the_verdict_of_an_account_says_what_the_audit_left() -> None:
     audits = explain(subject, family="frequencies")
     found = account.explained(audits)
     share = 1 - audits[0].unaccounted["logits"]
-    name = audits[0].explanation.name
+    name = audits[0].explanation.short  # the whole one is of too many words
+    assert name == "addition by two frequencies"
     assert found.verdict.startswith(f"{account.verdict[:-1].partition(':')[0]}; {name} explains")
     assert f" {share:.0%} " in found.verdict
     assert len(found.verdict.split()) <= 15
@@ -181,12 +182,17 @@ def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
 @pytest.mark.full
 def test_a_long_program_is_named_shortly() -> None:
     name = f"copy: L0H0 {' '.join(['far'] * 12)}"
+    program = audited("stands", 0.1).explanation.program
     found = replace(
-        audited("stands", 0.1),
-        explanation=Explanation(name, audited("stands", 0.1).explanation.program),
+        audited("stands", 0.1), explanation=Explanation(name, program, short="the copy")
     )
     told = explained("", [found.to_dict()])
-    assert told == "It runs the program copy, which explains 90% of its logits."
+    assert told == "The copy, which explains 90% (≥90%) of its logits."
+    kept = {"verb": "keeps", "of": "answers", "share": 0.93, "at_least": 0.9}
+    how = {"how": f"under interchange of {', '.join('abcdefgh')}"}
+    held = {**found.to_dict(), "name": "ripple: at places", "short": "ripple"}
+    told = explained("", [{**held, "accounted": kept | how}])
+    assert told == "Ripple, which keeps 93% (≥90%) of its answers under interchange."
 
 
 @pytest.mark.full

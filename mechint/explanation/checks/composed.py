@@ -44,8 +44,6 @@ ENOUGH = 400
 """Inputs whose answer an interchange has to change, before no more others are taken for each."""
 SHOWN = 3
 """Inputs on which a token is brought, before a key may be moved to it: others were never asked."""
-CLASSES = 12
-"""Answers, and lengths of prompts, whose coverage is told, at most."""
 
 
 def source_tests(sources: Sources, program: SourceProgram, seed: int = 0) -> list[Share]:
@@ -201,16 +199,3 @@ def moved_keys(sources: Sources, program: SourceProgram, seed: int) -> list[Shar
         bound = MOVED if program.alone else TOLD
         found.append(share("moved key", ", ".join(heads), claims, measured, bound))
     return found
-
-
-def coverage_by_class(sources: Sources, program: SourceProgram) -> list[tuple[str, Evidence]]:
-    """Coverage by answer and by length of the prompt, the least first, where there are several."""
-    right = program.answer(sources.tokens, sources.at) == sources.own
-    found = []
-    for words, classes in (("answer", sources.own), ("length", sources.at + 1)):
-        values = classes.unique().tolist()
-        if 1 < len(values):
-            for value in values:
-                part = right[classes == value]
-                found.append((f"{words} {value}", Evidence.share(int(part.sum()), len(part))))
-    return sorted(found, key=lambda one: (one[1].value, one[1].low))[:CLASSES]

@@ -14,6 +14,7 @@ from mechint.explanation.measure import (
     constant,
     counted_share,
     determination,
+    least_covered,
     r2,
     ridge,
 )
@@ -48,6 +49,21 @@ def match(bench: Bench, fit: Fit, null: Fit | None, carried: bool = False) -> De
         rival = None
     claims = (str(fit.part),)
     return Determination.judged("match", fit.part.name, claims, found, null=other, rival=rival)
+
+
+def coverage(bench: Bench, features: Features | None) -> tuple[str, ...]:
+    """The answers of which the program gives least, in words: by the logits that are read off
+    features, or its own. Of one output.
+    """
+    if len(bench.slices) > 1 or bench.answers == (None,):
+        return ()
+    own, values = bench.own_logits[bench.judged].argmax(1), bench.values(bench.judged)
+    if features is None:
+        said = bench.labels(values)[:, 0].cpu()
+    else:
+        weights, bias = bench.read(features)
+        said = (features(values).double().cpu() @ weights + bias).argmax(1)
+    return least_covered(said == own, {"answer": own})
 
 
 def template(bench: Bench, rows: Tensor) -> Float[Tensor, "n d_vocab_out"]:
