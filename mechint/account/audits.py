@@ -196,10 +196,9 @@ def attention_lines(audit: Mapping[str, Any]) -> Iterator[str]:
     """Dependence of attention on the input, a line for each test of it."""
     for test in audit["tests"]:
         if test["kind"] == "attention":
-            heads = test["target"].partition(" attention")[0]
             fixed = f"{share_text(test['value'])} right with that of another input"
             depends = {"yes": "not needed", "no": "needed"}.get(test["verdict"], "unclear")
-            yield f"attention of {heads}: {depends} ({fixed})"
+            yield f"attention of {test['target']}: {depends} ({fixed})"
 
 
 def left_text(audit: Mapping[str, Any]) -> str:

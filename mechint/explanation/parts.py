@@ -84,9 +84,13 @@ class Route:
     heads: tuple[int, ...]
     key: Callable[[Int[Tensor, "example pos"], Values], Int[Tensor, " example"]] | None = None
 
+    @property
+    def where(self) -> str:
+        """Its heads: "L0H1, L0H2"."""
+        return ", ".join(f"L{self.layer}H{head}" for head in self.heads)
+
     def __str__(self) -> str:
-        heads = ", ".join(f"L{self.layer}H{head}" for head in self.heads)
-        return f"{heads} {self.name}"
+        return f"{self.where} {self.name}"
 
 
 @dataclass(frozen=True)
@@ -98,8 +102,7 @@ class Copy:
     route: Route
 
     def __str__(self) -> str:
-        heads = ", ".join(f"L{self.route.layer}H{head}" for head in self.route.heads)
-        return f"{heads} brings the answer, the token there"
+        return f"{self.route.where} brings the answer, the token there"
 
 
 @dataclass(frozen=True)

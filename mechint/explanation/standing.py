@@ -37,8 +37,8 @@ class Accounted:
     """The share that an explanation accounts for, in the words that its tests bear out.
 
     verb: "explains" of a program that computes what is counted, "keeps" of the rest; of: what is
-    counted; how: under what, of what is kept. share, at_least: above chance, and the lower end of
-    its interval.
+    counted; how: under what, of what is kept; brief: the same without what is named. share,
+    at_least: above chance, and the lower end of its interval.
     """
 
     verb: str
@@ -46,6 +46,7 @@ class Accounted:
     share: float
     at_least: float
     how: str = ""
+    brief: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,10 @@ class Audit:
             also = ("route",) if verb == "explains" else ()
             worst = min((t for t in shares if t.kind in (*kinds, *also)), key=lambda one: one.kept)
             named = ", ".join(dict.fromkeys(n for p in self.explanation.parts for n in p.variables))
-            how = f"{how} {named}" if verb == "keeps" and kinds == ("interchange",) else how
-            return Accounted(verb, "answers", worst.kept, max(worst.kept_at_least, 0.0), how)
+            brief = how.removesuffix(" of")
+            how = f"{how} {named}" if brief != how else how
+            low = max(worst.kept_at_least, 0.0)
+            return Accounted(verb, "answers", worst.kept, low, how, brief)
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,7 +151,7 @@ class Audit:
         said = {"yes": "may be that of any other input", "no": "depends on the input"}
         tests = [test for test in self.tests if test.kind == "attention"]
         return [
-            f"{one.target.partition(' attention')[0]}: attention "
+            f"{one.target}: attention "
             f"{said.get(one.decision.verdict, 'may or may not depend on the input')}"
             for one in tests
         ]

@@ -189,7 +189,7 @@ def test_a_long_program_is_named_shortly() -> None:
     told = explained("", [found.to_dict()])
     assert told == "The copy, which explains 90% (≥90%) of its logits."
     kept = {"verb": "keeps", "of": "answers", "share": 0.93, "at_least": 0.9}
-    how = {"how": f"under interchange of {', '.join('abcdefgh')}"}
+    how = {"how": f"under interchange of {', '.join('abcdefgh')}", "brief": "under interchange"}
     held = {**found.to_dict(), "name": "ripple: at places", "short": "ripple"}
     told = explained("", [{**held, "accounted": kept | how}])
     assert told == "Ripple, which keeps 93% (≥90%) of its answers under interchange."

@@ -40,7 +40,7 @@ def route(bench: Bench, claim: Route) -> Share:
         other = own.clone()
         other[:, heads] = own[bench.order("route", len(rows))][:, heads]
         found = bench.kept(kept(other), labels)
-        return Share.judged("attention", str(claim), (), found, skill)
+        return Share.judged("attention", claim.where, (), found, skill)
     keys = claim.key(bench.tokens(rows), bench.at_answer(rows)).cpu()
     reached = []
     for chosen in (keys, other_keys(bench, keys, at)):
@@ -76,7 +76,7 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:
     there = tokens.gather(1, keys[:, None])[:, 0]
     skill = Skill(1.0, constant(sources.own[:, None]), len(tokens))
     found = counted_share(there == sources.own)
-    heads = [f"L{claim.route.layer}H{head}" for head in claim.route.heads]
+    heads = claim.route.where.split(", ")
     moved = moved_key(
         sources, heads, keys, operands(tokens), lambda at: tokens.gather(1, at[:, None])[:, 0]
     )
