@@ -192,7 +192,7 @@ def test_a_long_program_is_named_shortly() -> None:
     how = {"how": f"under interchange of {', '.join('abcdefgh')}", "brief": "under interchange"}
     held = {**found.to_dict(), "name": "ripple: at places", "short": "ripple"}
     told = explained("", [{**held, "accounted": kept | how}])
-    assert told == "Ripple, which keeps 93% (≥90%) of its answers under interchange."
+    assert told == "Ripple: at places, which keeps 93% (≥90%) of its answers under interchange."
 
 
 @pytest.mark.full
