@@ -21,7 +21,7 @@ from mechint.decide import (
     decide,
 )
 from mechint.decide.chance import CHANCE_LEVEL
-from mechint.decide.null import by_example, sign_flips
+from mechint.decide.null import by_example, multinomial, sign_flips, why_undecidable
 
 SKILLED = Skill(0.95, 0.15, 1000)
 
@@ -228,3 +228,17 @@ def test_few_arrangements_are_told_by_the_samples_that_reach_a_perfect_one() -> 
         samples = [1.0] * reached + [0.0] * (99 - reached)
         found = Null.sampled("x", 1.0, samples, "dealt", arrangements=20)
         assert (found.too_few_arrangements(0.05) is not None) == undecided
+
+
+def test_a_null_as_it_is_printed_and_what_it_cannot_decide() -> None:
+    def drawn(z: float) -> Null:
+        return Null("x", z, 0.0, 1.0, 0.5, "drawn")
+
+    assert [drawn(z).z_text for z in (50.0, -5.0, 200.0, -200.0)] == ["50", "-5", "> 100", "< -100"]
+    assert multinomial([2000, 2000, 2000]) == math.inf
+    one = Null.sampled("x", 1.0, [0.5], "drawn")
+    assert (one.std, one.quantiles) == (0.0, ())
+    assert len(Null.sampled("x", 1.0, [0.5, 0.5], "drawn").quantiles) == 21
+    assert (
+        why_undecidable([null(59)], 0.01) is not None and why_undecidable([null(99)], 0.01) is None
+    )

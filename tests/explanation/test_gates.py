@@ -586,7 +586,21 @@ def test_records_are_json_with_a_field_per_meaning() -> None:
         assert made["form"] == one.form and made["standing"] == "stands" and made["of"] == ["claim"]
     assert kinds[0].to_dict()["bound"] == {**vars(Bound(0.9)), "above_chance": True}
     assert kinds[0].to_dict()["null"]["value"] == 0.2
+    assert kinds[1].to_dict()["right_answer"]["value"] == pytest.approx(0.2)
     assert kinds[2].to_dict()["rank_p"] == pytest.approx(1 / 13)
+    assert kinds[2].to_dict()["over_spare"]["value"] == pytest.approx(5.0, abs=0.1)
+    alone = Determination.judged("match", "x", ("claim",), of(0.8)).to_dict()
+    assert alone["right_answer"] is None and alone["null"] is None
+    without = need(0.5).to_dict()
+    assert (without["rank_p"], without["over_spare"], without["spare"]) == (None, None, 0)
+
+
+def test_a_name_of_the_answer_is_untested_whatever_else_stands() -> None:
+    same = Decision("untested", "these are the answer")
+    finer = records.Resolution(
+        kind="resolution", target="x", of=("claim",), decision=same, told=2, values=4
+    )
+    assert standing_of("claim", [share(0.85), finer]).standing == "untested"
 
 
 def test_the_classes_of_least_coverage_are_told() -> None:
