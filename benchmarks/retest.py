@@ -1016,7 +1016,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the outcomes there")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    drawn = json.loads(RESULT.read_text()) if not given.all else []
+    drawn = json.loads(RESULT.read_text())["rows"] if not given.all else []
     for file in sorted(given.found.glob("*.json")) if given.all else []:
         told = json.loads(file.read_text())
         drawn += [

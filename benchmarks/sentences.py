@@ -2,6 +2,7 @@
 
     python -m benchmarks.sentences find 0 1 2 --checkpoints FOLDER --found FOUND # models by number
     python -m benchmarks.sentences draw --found FOUND   # writes benchmarks/results/sentences.json
+    python -m benchmarks.sentences keep --found FOUND   # keeps FOUND/outcomes.json beside them
     python -m benchmarks.retest --found FOUND           # holds each against numpy and torch alone
 
 Every "yes" and "no" of the probes in `ASKED` on the models of `models()` is written to FOUND, with
@@ -29,9 +30,12 @@ from mechint.errors import MechintError
 from mechint.probe import quick_probes
 from mechint.probes._embedding.probe import value_tokens
 from mechint.training import train
+from mechint.training.origins import Origin
 
 COUNT, SEED, MODELS = 100, 57, 20
 RESULT = Path(__file__).parent / "results" / "sentences.json"
+OUTCOMES = RESULT.with_name("retested.json")
+SOURCES = ("benchmarks/sentences.py", "mechint/decide", "mechint/probe", "probes")
 ASKED = ("ablation", "attribution", "gradients", "neurons", "norms", "progress", "weights")
 """Probes asked beside those that `mechint analyze` runs."""
 TRAINED: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -138,9 +142,15 @@ def draw(found: Path) -> list[dict[str, Any]]:
     return drawn
 
 
+def with_origin(rows: Sequence[Any], command: str, sources: Sequence[str]) -> str:
+    """Rows as they are kept, with the origin of what `command` made."""
+    kept = {"origins": [Origin.now(command, sources).to_dict()], "rows": rows}
+    return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["list", "find", "inputs", "draw"])
+    parser.add_argument("what", choices=["list", "find", "inputs", "draw", "keep"])
     parser.add_argument("numbers", nargs="*", type=int)
     parser.add_argument("--checkpoints", type=Path, default=Path("checkpoints"))
     parser.add_argument("--found", type=Path, default=Path("runs/sentences"))
@@ -159,7 +169,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         subject, _ = load(models()[number][1], given.checkpoints, given.found)
         write_inputs(subject, given.found / f"{number}.npz")
     if given.what == "draw":
-        RESULT.write_text(json.dumps(draw(given.found), indent=1, ensure_ascii=False) + "\n")
+        command = f"python -m benchmarks.sentences draw --found {given.found}"
+        RESULT.write_text(with_origin(draw(given.found), command, SOURCES))
+    if given.what == "keep":
+        outcomes = json.loads((given.found / "outcomes.json").read_text())
+        command = f"python -m benchmarks.retest --found {given.found}"
+        OUTCOMES.write_text(with_origin(outcomes, command, (*SOURCES, "benchmarks/retest.py")))
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def lines_of(audit: Mapping[str, Any]) -> list[Line]:
     ):
         tests = grouped[kind, standing, own]
         targets = [test["target"].partition(" at ")[0] for test in tests]
-        targets = [TARGETS.get(one, one) for one in targets]
+        targets: list[str] = [TARGETS.get(one, one) for one in targets]
         if kind == "refill":
             targets = [one.replace(", ", " and ") for one in targets]
         elif kind == "route":

@@ -151,11 +151,13 @@ def compare(
     if found is None:
         made = [explain(one, family=family, seed=seed, examples=examples)[0] for one in subjects]
         found = (made[0], made[1])
-    crossed = [
-        carry(audit, other, seed=seed, examples=examples) if audit.standing in STANDS else None
-        for audit, other in zip(found, (second, first), strict=True)
-    ]
-    return Comparison(*found, *crossed, _alike(first, second))
+
+    def crossed(audit: Audit, other: Subject) -> Audit | None:
+        stands = audit.standing in STANDS
+        return carry(audit, other, seed=seed, examples=examples) if stands else None
+
+    on_second, on_first = crossed(found[0], second), crossed(found[1], first)
+    return Comparison(*found, on_second, on_first, _alike(first, second))
 
 
 def _alike(first: Subject, second: Subject) -> float | None:

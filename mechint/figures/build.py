@@ -633,7 +633,8 @@ def graph(
 
 def _labels(at: Sequence[Sequence[Any]], text: Sequence[str]) -> Layer:
     """Texts at places, without marks."""
-    return Layer("points", *at, color="#00000000", text=text, labels=True, legend=False)
+    x, y = at
+    return Layer("points", x, y, color="#00000000", text=text, labels=True, legend=False)
 
 
 def _between(at: tuple[float, float], a: tuple[float, float], b: tuple[float, float]) -> bool:
