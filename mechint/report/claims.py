@@ -81,7 +81,7 @@ def reason_of(claim: PaperClaim) -> str:
     if claim.control.startswith("failed"):
         said = f"control {claim.control}"
     elif claim.value is not None:
-        said = "the interval holds the bar"
+        said = "the interval crosses the bar"
     else:
         said = claim.note
     words = said.split()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mechint import figures
@@ -18,6 +19,7 @@ from mechint.report.page import Page, Section
 from mechint.run_table.cache import KEPT
 from mechint.run_table.dynamics import by_path, evaluations_of, first_passages
 from mechint.run_table.entries import Row, check_column, in_words, is_number, is_setting
+from mechint.system.files import read_json
 from mechint.system.kept import UNVERIFIED
 
 MAX_FIGURES = 4
@@ -224,20 +226,31 @@ def plateau(
     return best
 
 
+def _task_of(row: Row) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of a row's task, from its run's configuration; a table leaves out the
+    settings in which no row differs.
+    """
+    file = Path(str(row.get("path", ""))) / "config.json"
+    if file.is_file():
+        task = read_json(file)["task"]
+        return task["name"], task["parameters"]
+    if "path" in row and not any(name.startswith("task.") for name in row):
+        raise LookupError("no configuration")
+    return row["task"], {name[5:]: row[name] for name in row if name.startswith("task.")}
+
+
 def chance_of(rows: Sequence[Row]) -> dict[str, float]:
     """Levels of chance for an axis of accuracy: that of the task where all rows have one of one
     output.
     """
-    stated = [{name: row[name] for name in row if name.startswith("task")} for row in rows]
-    settings = {repr(given): given for given in stated}
     found = set[float]()
-    for given in settings.values():
-        parameters = {name[5:]: value for name, value in given.items() if "." in name}
-        try:
-            chances = TASKS[given["task"]].from_dict(parameters).chance
-        except (MechintError, LookupError, TypeError, ValueError):
-            return {}
-        found |= {one.accuracy for one in chances.values()} if len(chances) == 1 else {-1.0, -2.0}
+    try:
+        for name, parameters in {repr(one): one for one in map(_task_of, rows)}.values():
+            chances = TASKS[name].from_dict(parameters).chance
+            several = {-1.0, -2.0}  # no one level
+            found |= {one.accuracy for one in chances.values()} if len(chances) == 1 else several
+    except (MechintError, LookupError, TypeError, ValueError):
+        return {}
     return {"chance": found.pop()} if len(found) == 1 else {}
 
 

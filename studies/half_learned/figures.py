@@ -16,7 +16,7 @@ NAMES = {2: "knows the sum mod 5, not its parity", 5: "knows the parity, not the
 def draw(rows: Rows) -> dict[str, Figure]:
     """Gains in training and losses held out of every half-learned run."""
     found = half_learned(rows)
-    return {"Gained in training, lost held out": paid(rows)} if found else {}
+    return {"Lost held out against gained in training": paid(rows)} if found else {}
 
 
 def paid(rows: Rows) -> Figure:
@@ -32,7 +32,7 @@ def paid(rows: Rows) -> Figure:
         [value for each in x.values() for value in each],
         [value for each in y.values() for value in each],
         groups=[name for name, each in x.items() for _ in each],
-        title="Half-learned sums: gained in training, lost held out",
+        title="Half-learned sums: lost held out against gained in training",
         x_title="trained triplets right beyond chance",
         y_title="held-out triplets wrong beyond chance",
         caption="One point a stuck model, of the factor of its sums that it has not learned. On "

@@ -21,7 +21,7 @@ import tasks
 from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError
 from mechint.run_table import Measurement, Runs
 from mechint.run_table.entries import Entry
-from mechint.run_table.page import over_steps
+from mechint.run_table.page import chance_of, over_steps
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
 STEPS = {"steps": 6, "evaluate_every": 3, "checkpoints": "linear", "n_checkpoints": 3}
@@ -48,6 +48,15 @@ def test_a_row_per_run_with_what_differs_and_the_last_metrics(folder: Path) -> N
     for _, row in frame.iterrows():
         lines = (Path(row["path"]) / "metrics.jsonl").read_text().splitlines()
         assert row["test.loss"] == json.loads(lines[-1])["test.loss"]
+
+
+def test_chance_is_that_of_the_task_that_the_runs_were_trained_on(folder: Path) -> None:
+    """A setting in which no row differs is no column, and chance depends on it."""
+    rows = mechint.runs(folder).rows()
+    assert "task.p" not in rows[0]
+    assert chance_of(rows) == {"chance": pytest.approx(1 / 7)}
+    one = next(path for path in sorted(folder.glob("*/*")) if (path / "config.json").is_file())
+    assert chance_of(mechint.runs(one).over_steps().rows()) == {"chance": pytest.approx(1 / 7)}
 
 
 def test_runs_by_different_losses_can_be_told_apart(tmp_path: Path) -> None:
