@@ -60,7 +60,7 @@ code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 assert code
 for block in code:  # the page's Python, in a folder that has nothing but what was installed
     exec(compile(block, "README", "exec"), {})
-assert probes.norms(mechint.load("run")).status in ("found", "not found", "abstains")
+assert probes.norms(mechint.load("run")).verdict in ("yes", "no", "unclear")
 CHECK
 size() { du --summarize --block-size=1M "$1" | cut -f 1; }
 libraries=$(env/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
