@@ -22,7 +22,6 @@ from probes.explanations.representations import Frequencies, Setting
 
 P, KEYS = 31, ("3", "7", "13")
 POWERS = [pow(3, i, P) for i in range(P - 1)]
-ONE_HOT = Path("/work/shared/checkpoints/one-hot-addition")
 
 
 class Products(nn.Module):
@@ -120,8 +119,7 @@ def test_a_table_is_no_sum_over_all_frequencies(p: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not ONE_HOT.exists(), reason="the published checkpoints are not here")
-def test_a_published_network_sums_over_all_frequencies() -> None:
-    (path,) = ONE_HOT.glob("p_23*ReLU*")
+def test_a_published_network_sums_over_all_frequencies(published: Path) -> None:
+    (path,) = (published / "one-hot-addition").glob("p_23*ReLU*")
     best = explain(mechint.load(path))[0]
     assert (best.standing, best.explanation.name) == ("stands", "addition by all 11 frequencies")
