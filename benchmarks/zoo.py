@@ -27,6 +27,7 @@ from mechint.calibration.table import markdown_table
 from mechint.checkpoints import load
 from mechint.config import ModelConfig
 from mechint.decide.intervals import wilson
+from mechint.decide.words import STANDS
 from mechint.errors import DataError, NotApplicableError
 from mechint.explanation import Audit, Part, audit, explain
 from mechint.interventions import Site
@@ -218,7 +219,7 @@ def ask(
     try:
         if probe == "audit":
             found = audit(subject, Part(variable, at or site, (variable,)))
-            if found.standing in ("stands", "superfluous"):
+            if found.standing in STANDS:
                 return "right" if at is None else "wrong"
             abstained = found.standing in ("untested", "refused")
             return "unclear" if abstained else "silent"

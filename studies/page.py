@@ -67,7 +67,7 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
 
 
 def abstract(study: Study, claims: Sequence[PaperClaim]) -> str:
-    """What stands and what falls, then what the paper says or the hypothesis, a line each."""
+    """Claims that stand, fall or are open, then the paper's or the hypothesis, a line each."""
     said = study.summary if study.before else f"The paper says: {study.summary}"
     return "\n".join([*standing(study, claims), said])
 
@@ -80,9 +80,7 @@ def regimes(study: Study) -> dict[str, str]:
 
 
 def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> list[str]:
-    """What stands, what falls and what is open, a line each, by the study's topics; a topic whose
-    claims differ is open.
-    """
+    """The topics that stand, fall or are open, a line each; one whose claims differ is open."""
     verdicts = {claim.id: claim.verdict for claim in claims}
     said: dict[str, list[str]] = {}
     for words, ids in study.topics.items():

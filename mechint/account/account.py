@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mechint.account.terminal import account_text, quality_text
+from mechint.decide.words import NOT_FALSE, STANDS
 from mechint.errors import NUMBERS
 from mechint.probe.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
 from mechint.task import FiniteTask, TargetKind
@@ -163,7 +164,7 @@ class Account:
         from mechint.account.audits import lines_of
 
         program = self.program
-        if program is None or program["standing"] not in ("stands", "superfluous"):
+        if program is None or program["standing"] not in STANDS:
             return []
         shown = [one for one in lines_of(program) if one.standing == "stands" and one.shares]
         return [("explanation", one.finding) for one in shown[:MAX_TESTS]]
@@ -249,7 +250,7 @@ class Account:
         held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
         lead = self.mechanism
         if lead is None:
-            of_it = [one for one in held if one["standing"] in ("stands", "superfluous")]
+            of_it = [one for one in held if one["standing"] in STANDS]
         else:
             of_it = [one for one in held if lead.probe in SAME_MECHANISM.get(one["family"], ())]
         verdict = explained("" if lead is None else self.verdict, of_it)
@@ -326,7 +327,7 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
     """
     for audit in audits:
         found, standing = audit.get("accounted"), audit["standing"]
-        if found is None or standing not in ("stands", "superfluous", "unclear", "incomplete"):
+        if found is None or standing not in NOT_FALSE:
             continue
         least = f"(≥{found['at_least']:.0%}) "
         end = f"{found['share']:.0%} {least}of its {found['of']}"

@@ -102,8 +102,7 @@ def _account_lines(
         yield from wrap_line(line, width, "")
     yield "", ""
     caveat = f"   ({account.caveat})" if account.caveat else ""
-    verdict = account.verdict if "[" in account.verdict else account.verdict.upper()
-    yield from wrap_line(verdict + caveat, width, "bold")
+    yield from wrap_line(_heading(account) + caveat, width, "bold")
     summaries = (list(summary_lines(result, width)) for result in account.ranked if summary)
     if first := next(filter(None, summaries), None):
         yield "", ""
@@ -135,6 +134,11 @@ def _account_lines(
     yield from wrap_line(legend + (f"   {hidden} more: --full" if hidden else ""), width, "dim")
     for line in account.next:
         yield from ((part, "") for part in command_lines(line, width))
+
+
+def _heading(account: Account) -> str:
+    """The verdict in capitals, but for one with code in it, such as t[0]."""
+    return account.verdict if "[" in account.verdict else account.verdict.upper()
 
 
 def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:
@@ -298,7 +302,7 @@ def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "
 
     names = [PurePath(one.path).stem or one.title for one in accounts]
     for label, one in zip(labels, accounts, strict=True):
-        add(f"{label}  {one.verdict if '[' in one.verdict else one.verdict.upper()}", "bold", "   ")
+        add(f"{label}  {_heading(one)}", "bold", "   ")
     for label, name, one in zip(labels, names, accounts, strict=True):
         right = ", ".join(percent(row.accuracy) for row in one.quality[:MAX_QUALITY])
         add(

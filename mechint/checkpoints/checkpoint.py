@@ -110,12 +110,11 @@ class Checkpoint(Recorded):
                 other = build(dataclasses.replace(self.config, **{name: value}))
                 other.load_weights(self.model.weights())
                 read = Subject(other.eval(), self.task, data=self.subject().data)
-                loss, chance = read.loss(), read.chance
                 made = measure(read, None)
-                right = made is not None and not made.at_chance
-                right = right and sum(loss.values()) < most
-                if right and all(loss[output] < chance[output].loss for output in loss):
-                    found[f"{name}={value}"] = sum(loss.values())
+                if made is None or made.at_chance or (total := sum(made.loss.values())) >= most:
+                    continue
+                if all(loss < made.chance[output]["loss"] for output, loss in made.loss.items()):
+                    found[f"{name}={value}"] = total
         if not found:
             return ""
         first, *more = sorted(found, key=lambda text: found[text])

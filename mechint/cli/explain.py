@@ -160,8 +160,10 @@ def explain(
         raise ParameterError("--member: is asked of prompts; give --data or --sample")
     if others:
         if len(others) > 1 or claimed or out is not None or member is not None:
-            raise ParameterError("two models are compared by programs that are found: no more "
-                                 "paths, and neither --claim, --member nor --python")  # fmt: skip
+            raise ParameterError(
+                "two models are compared by programs that are found: no more paths, and neither "
+                "--claim, --member nor --python"
+            )
         openings = [
             Opening(one, task, settings, device, prompts, mapping=mapping, seed=seed, answer=which)
             for one in paths
@@ -307,10 +309,11 @@ def _rivals(subject: Any, best: Audit, seed: int, n: int) -> Rivals | None:
 
 def _write(out: Path, subject: Any, found: Audit, seed: int, n: int) -> None:
     """Write the explanation of an audit as a Python file, and say how often it agrees."""
+    from mechint.decide.words import NOT_FALSE
     from mechint.explanation.code import written
     from mechint.system.files import write_text
 
-    if found.standing not in ("stands", "superfluous", "unclear", "incomplete"):
+    if found.standing not in NOT_FALSE:
         raise ParameterError(f"--python {out}: {found.standing}: {found.reason}")
     made = written(subject, found.explanation, seed, n)
     write_text(out, made.text)

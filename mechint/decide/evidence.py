@@ -25,7 +25,7 @@ End = Literal["near end", "value"]
 
 @lru_cache(maxsize=4)
 def resamples(n: int) -> Float[np.ndarray, "resample input"]:
-    """How often each of n inputs is in each bootstrap resample."""
+    """Counts of each of n inputs in each bootstrap resample."""
     return np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), RESAMPLES).astype(np.float64)
 
 

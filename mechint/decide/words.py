@@ -31,6 +31,10 @@ STANDINGS: Mapping[str, str] = {
     "refused": "the model answers at chance, or no program was found",
 }
 """Standing of an explanation, best first, and its meaning."""
+STANDS = ("stands", "superfluous")
+"""Standings of an explanation whose program is that of the model."""
+NOT_FALSE = (*STANDS, "unclear", "incomplete")
+"""Standings of an explanation in which nothing is contradicted, and something was tested."""
 
 
 @dataclass(frozen=True)

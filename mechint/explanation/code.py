@@ -117,9 +117,14 @@ class Code:
 
     def answers(self, tokens: Int[Tensor, "n pos"]) -> Int[np.ndarray, "n output"]:
         """The answers of the file."""
-        names: dict[str, Any] = {"__name__": "explanation"}
-        exec(compile(self.text, "explanation", "exec"), names)  # noqa: S102
-        return names["answers"](tokens.cpu().numpy())
+        return defined(self.text)["answers"](tokens.cpu().numpy())
+
+
+def defined(text: str) -> dict[str, Any]:
+    """Name → what the text of a file defines; its main part is not run."""
+    names: dict[str, Any] = {"__name__": "explanation"}
+    exec(compile(text, "explanation", "exec"), names)  # noqa: S102
+    return names
 
 
 def written(
@@ -172,13 +177,12 @@ def _by_lines(bench: Bench, explanation: Explanation) -> Code:
 def run_rows(
     text: str, tokens: Int[Tensor, "example pos"], stop: Int[Tensor, " example"]
 ) -> Int[Tensor, " example"]:
-    """What the function `answer` of a file says of the tokens of each row up to `stop`; -1 where
-    that is None.
+    """The answers of the function `answer` of a file to the tokens of each row up to `stop`; -1
+    where one is None.
     """
-    names: dict[str, Any] = {"__name__": "program"}
-    exec(compile(text, "program", "exec"), names)  # noqa: S102
+    answer = defined(text)["answer"]
     rows = [row[:end] for row, end in zip(tokens.tolist(), stop.tolist(), strict=True)]
-    said = [names["answer"](row) for row in rows]
+    said = [answer(row) for row in rows]
     return torch.tensor([-1 if one is None else int(one) for one in said])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from mechint.decide.words import STANDS
 from mechint.explanation._audit import audit_on, finished
 from mechint.explanation.measure import MAX_EXAMPLES, Bench
 from mechint.explanation.propose import NoProgramError, explain
@@ -15,9 +16,6 @@ from mechint.explanation.standing import Audit
 from mechint.registry import EXPLANATIONS
 from mechint.subject import Subject
 from mechint.system.jsonable import to_jsonable
-
-STANDS = ("stands", "superfluous")
-"""Standings of an explanation that is held against another model."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +56,12 @@ class Comparison:
         if self.verdict == "untested":
             return "No program of A or B stands, so that none can be compared."
         if self.verdict == "same":
-            (name, shown), other = next(
-                (pair, audit)
-                for pair, audit in (((("A", self.first)), self.on_second),
-                                    ((("B", self.second)), self.on_first))
-                if audit is not None
-            )  # fmt: skip
-            where = _where(shown, other)
-            if self.on_second is None or self.on_first is None:
-                other_name = "B" if name == "A" else "A"
-                return f"The program of {name} runs in {other_name} too{where}."
+            if self.on_second is None:
+                assert self.on_first is not None  # one of the two was held against the other model
+                return f"The program of B runs in A too{_where(self.second, self.on_first)}."
+            where = _where(self.first, self.on_second)
+            if self.on_first is None:
+                return f"The program of A runs in B too{where}."
             return f"A and B run the same program{where}."
         said = []
         for name, other, one in (("A", "B", self.on_second), ("B", "A", self.on_first)):

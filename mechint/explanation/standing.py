@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mechint.decide.words import STANDINGS
 from mechint.explanation.checks.logits import TERMS
 from mechint.explanation.explanation import Explanation, program_text
 from mechint.explanation.measure import Bench
 from mechint.explanation.records import Determination, Need, Resolution, Share, Test
 from mechint.system.jsonable import to_jsonable
 
-ORDER = ("stands", "superfluous", "unclear", "incomplete", "wrong", "untested", "refused")
-"""Standings of explanations, best first; their meaning: `mechint.decide.words.STANDINGS`."""
+ORDER = tuple(STANDINGS)
+"""Standings of explanations, best first."""
 KEPT = ("refill", "interchange", "route", "copied", "agreement", "coverage", "composed")
 """Tests whose shares say how much of the answers an explanation accounts for."""
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mechint.config import setting
-from mechint.explanation.comparison import STANDS, carry
+from mechint.decide.words import STANDS
+from mechint.explanation.comparison import carry
 from mechint.explanation.propose import explain
 from mechint.probe import Need, Probe
 from mechint.probe.results import Finding, ProbeResult
@@ -91,12 +92,14 @@ def last_over_steps(
         return subject if answer is None else subject.with_answer(answer)
 
     run = [one for one in entries if one.path == entries[-1].path]
-    found = explain(opened(run[-1]), family=family, seed=seed, examples=examples)[0]
+    last = opened(run[-1])
+    found = explain(last, family=family, seed=seed, examples=examples)[0]
     if found.standing not in STANDS:
         return []
     rows = list[dict[str, Any]]()
     for entry in run:
-        one = carry(found, opened(entry), seed=seed, examples=examples)
+        subject = last if entry is run[-1] else opened(entry)
+        one = carry(found, subject, seed=seed, examples=examples)
         step = entry.describe().get("step")
         rows.append({"step": step, "standing": one.standing, "reason": one.reason})
     return rows

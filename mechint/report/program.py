@@ -45,7 +45,7 @@ def columns_of(audit: Mapping[str, Any]) -> list[list[Box]]:
         )
     for route in (*audit["routes"], *audit["links"]):
         if route in claims:
-            heads, what = HEADS.match(route).groups()  # type: ignore[union-attr]
+            heads, what = HEADS.findall(route)[0]
             placed.append((_depth(route), _box(heads, what, claims, route, lines)))
     for said in attention_lines(audit):
         heads, _, what = said.removeprefix("attention of ").partition(": ")

@@ -226,27 +226,17 @@ def plateau(
     return best
 
 
-def _task_of(row: Row) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of a row's task, from its run's configuration; a table leaves out the
-    settings in which no row differs.
-    """
-    file = Path(str(row.get("path", ""))) / "config.json"
-    if file.is_file():
-        task = read_json(file)["task"]
-        return task["name"], task["parameters"]
-    if "path" in row and not any(name.startswith("task.") for name in row):
-        raise LookupError("no configuration")
-    return row["task"], {name[5:]: row[name] for name in row if name.startswith("task.")}
-
-
 def chance_of(rows: Sequence[Row]) -> dict[str, float]:
-    """Levels of chance for an axis of accuracy: that of the task where all rows have one of one
-    output.
+    """Levels of chance for an axis of accuracy: that of the task where all rows are of runs of one
+    with one output. The task is that of the runs' configurations; a table leaves out the settings
+    in which no row differs.
     """
     found = set[float]()
     try:
-        for name, parameters in {repr(one): one for one in map(_task_of, rows)}.values():
-            chances = TASKS[name].from_dict(parameters).chance
+        runs = {Path(row["path"]) for row in rows}
+        asked = [read_json(run / "config.json")["task"] for run in runs]
+        for task in {repr(one): one for one in asked}.values():
+            chances = TASKS[task["name"]].from_dict(task["parameters"]).chance
             several = {-1.0, -2.0}  # no one level
             found |= {one.accuracy for one in chances.values()} if len(chances) == 1 else several
     except (MechintError, LookupError, TypeError, ValueError):

@@ -40,7 +40,7 @@ RANDOM_SETS = 19
 
 @dataclass
 class HeadNumbers:
-    """What was measured of one head, as shares of the difference: moved, with half its 95%
+    """Measurements of one head, as shares of the difference: moved, with half its 95%
     interval; moved by a wrong source; p-values of either test; direct; through the queries of
     direct ones; marks (mark, attention) from the answer and from the token that differs; score for
     induction. words: part of a role → the p-value of its reaching the share or the attention that
@@ -66,12 +66,17 @@ class HeadNumbers:
         return "L{}H{}".format(*self.head)
 
     @property
+    def at(self) -> tuple[slice, int, int]:
+        """Its place in numbers by pair or example, layer and head."""
+        return (slice(None), *self.head)
+
+    @property
     def is_direct(self) -> bool:
         """True where it writes at least half of what it moves straight to the logits."""
         return self.direct * np.sign(self.moved) >= WAY * abs(self.moved)
 
     def role(self, level: float) -> tuple[str, float]:
-        """What it does in the field's words, as far as the numbers carry at this level, and the
+        """Its role in the field's words, as far as the numbers carry at this level, and the
         p-value of the words; "" where they carry none.
         """
         for said, parts in self._roles(level):
@@ -238,23 +243,22 @@ class Heads(Probe):
             return
         found = induction_scores(subject, seed)
         for one in reported:
-            at = (slice(None), *one.head)
-            one.direct = float(runs.direct[at].mean())
-            one.induction = 0.0 if found is None else float(found[at].mean())
+            one.direct = float(runs.direct[one.at].mean())
+            one.induction = 0.0 if found is None else float(found[one.at].mean())
             for query, marks in runs.attention.items():
-                seen = {mark: float(np.nanmean(value[at])) for mark, value in marks.items()}
+                seen = {mark: float(np.nanmean(value[one.at])) for mark, value in marks.items()}
                 best = max(seen, key=lambda mark: seen[mark])
                 one.marks[query] = best, seen[best]
         readers = [one for one in reported if one.is_direct]
         parts: dict[tuple[str, str], np.ndarray] = {}  # head, part of a role → excess, by unit
         ways: dict[tuple[str, str], np.ndarray] = {}  # head, reader → share moved, by unit
         for one in reported:
-            at, sign = (slice(None), *one.head), np.sign(one.moved)
+            sign = np.sign(one.moved)
             least = WAY * runs.by_unit(runs.moved([one.head])) * sign
-            parts[one.name, "direct"] = runs.by_unit(runs.direct[at]) * sign - least
+            parts[one.name, "direct"] = runs.by_unit(runs.direct[one.at]) * sign - least
             for query, marks in runs.attention.items():
                 for mark, value in marks.items():
-                    parts[one.name, f"{query}: {mark}"] = runs.by_unit(value[at]) - LOOKS
+                    parts[one.name, f"{query}: {mark}"] = runs.by_unit(value[one.at]) - LOOKS
             later = [other for other in readers if other.head[0] > one.head[0]]
             if one.is_direct or not later:
                 continue
@@ -264,19 +268,25 @@ class Heads(Probe):
             for other in later:
                 moved = runs.through_queries(one.head, [other.head])
                 ways[one.name, other.name] = runs.by_unit(moved) * sign
-        for tested, of in ((parts, "words"), (ways, "readers")):
-            if tested:
-                test = sign_flips(np.stack([*tested.values()]), self.null_samples, seed + 2)
-                order = np.argsort(-test.mean) if of == "readers" else range(len(tested))
-                held = {one.name: getattr(one, of) for one in reported}
-                for index in order:
-                    name, part = list(tested)[index]
-                    held[name][part] = float(test.p_values[index])
+        numbers = {one.name: one for one in reported}
+        for (name, part), p_value in self._family_wise(parts, seed + 2).items():
+            numbers[name].words[part] = p_value
+        largest = dict(sorted(ways.items(), key=lambda one: -one[1].mean()))
+        for (name, reader), p_value in self._family_wise(largest, seed + 2).items():
+            numbers[name].readers[reader] = p_value
         if found is not None:
-            excess = np.stack([found[(slice(None), *one.head)] - INDUCTION for one in reported])
-            test = sign_flips(excess, self.null_samples, seed + 3)
-            for one, p_value in zip(reported, test.p_values, strict=True):
-                one.words["induction"] = float(p_value)
+            excess = {(one.name, "induction"): found[one.at] - INDUCTION for one in reported}
+            for (name, part), p_value in self._family_wise(excess, seed + 3).items():
+                numbers[name].words[part] = p_value
+
+    def _family_wise(
+        self, tested: Mapping[tuple[str, str], np.ndarray], seed: int
+    ) -> dict[tuple[str, str], float]:
+        """The p-value of each mean's being above 0, among all of them."""
+        if not tested:
+            return {}
+        test = sign_flips(np.stack([*tested.values()]), self.null_samples, seed)
+        return dict(zip(tested, map(float, test.p_values), strict=True))
 
     # --- report -----------------------------------------------------------------------------------
     def _record(

@@ -70,8 +70,9 @@ ARCHITECTURE = Assumption(
 STATES_ARCHITECTURE = {"positional_embedding_type", "parallel_attn_mlp", "use_local_attn"}
 STATES_ARCHITECTURE |= {"attn_scores_soft_cap", "output_logits_soft_cap"}
 STATES_ARCHITECTURE |= {"scale_attn_by_inverse_layer_idx"}
-RMS = ("RMS", "RMSPre")
 """Options that change the function and no tensor."""
+RMS = ("RMS", "RMSPre")
+"""Norms without means."""
 
 UNSERVED = {
     "parallel_attn_mlp": (False, None),
