@@ -36,10 +36,10 @@ TOGETHER: Arms = {
     "ADD in ADD+PROD": {"n": 10, "operations": ("ADD", "PROD")},
 }
 NO_STEPS: Arms = {
-    **{name: {"n": 10, "operations": (name,)} for name in ("MAX", "MED")},
+    "MED": {"n": 10, "operations": ("MED",)},
     **{
         f"{name}, no steps": {"n": 10, "operations": (name,), "chain_of_thought": False}
-        for name in ("MAX", "MED", "ADD")
+        for name in ("MED", "ADD")
     },
 }
 BLOCKS: Arms = {
