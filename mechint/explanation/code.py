@@ -84,22 +84,24 @@ def answers(tokens):
     none = np.full(len(tokens), -1)
     return np.stack([none if name is None else found[name] for name in ANSWERS], 1)
 '''
-MAIN_OF_ROWS = """
+_READ = """
+
+if __name__ == "__main__":
+    try:
+        rows = [[int(x) for x in line.split()] for line in sys.stdin if line.strip()]
+    except ValueError as error:
+        sys.exit(f"tokens are integers, one input per line: {error}")
+    if not rows:
+        sys.exit("no input: give tokens as integers, one input per line")
+    for one in answers(rows):
+"""
+MAIN_OF_ROWS = f"""
 
 def answers(rows):
     return [answer([int(x) for x in row]) for row in rows]
-
-
-if __name__ == "__main__":
-    for line in sys.stdin:
-        print(answer([int(x) for x in line.split()]))
+{_READ}        print(one)
 """
-MAIN = """
-
-if __name__ == "__main__":
-    for answer in answers(np.loadtxt(sys.stdin, int, ndmin=2)):
-        print(*answer)
-"""
+MAIN = f"{_READ}        print(*one)\n"
 
 
 @dataclass(frozen=True)

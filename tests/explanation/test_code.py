@@ -17,7 +17,7 @@ from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.explanation import Explanation, audit, explain
-from mechint.explanation.code import MARK, written
+from mechint.explanation.code import MAIN, MAIN_OF_ROWS, MARK, written
 from mechint.explanation.measure import Bench
 from mechint.explanation.parts import Products
 from mechint.models.transformer import HookedTransformer
@@ -38,6 +38,18 @@ def run_file(file: Path, tokens: torch.Tensor) -> torch.Tensor:
         check=True,
     )
     return torch.from_numpy(np.loadtxt(ran.stdout.splitlines(), int, ndmin=2))
+
+
+@pytest.mark.parametrize(("given", "said"), [("\n", "no input"), ("1 x\n", "integers")])
+@pytest.mark.parametrize("main_part", [MAIN, MAIN_OF_ROWS])
+def test_a_file_says_in_a_line_that_it_was_given_no_tokens(
+    main_part: str, given: str, said: str
+) -> None:
+    text = f"import sys\n\ndef answer(t):\n    return t[0]\n{main_part}"
+    command = [sys.executable, "-c", text]
+    ran = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and said in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
 
 
 @pytest.mark.full
