@@ -15,6 +15,9 @@ from mechint.studies.rows import Rows
 from mechint.studies.study import Study
 from mechint.training.manifest import manifest
 
+OPEN = "Open"
+"""The head of the topics that neither stand nor fall."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -86,7 +89,7 @@ def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> list[s
     for words, ids in study.topics.items():
         found: set[str] = {verdicts.get(id, NOT_RUN) for id in ids}
         said.setdefault(next(iter(found)) if len(found) == 1 else "", []).append(words)
-    heads = {"Stands": [SUPPORTED], "Falls": [REFUTED], "Open": [INCONCLUSIVE, NOT_RUN, ""]}
+    heads = {"Stands": [SUPPORTED], "Falls": [REFUTED], OPEN: [INCONCLUSIVE, NOT_RUN, ""]}
     lists = {head: [one for v in kinds for one in said.get(v, ())] for head, kinds in heads.items()}
     return [f"{head}: {'; '.join(words)}." for head, words in lists.items() if words]
 

@@ -26,8 +26,8 @@ from mechint.errors import RunError
 from mechint.probe.results import PaperClaim
 from mechint.registry import STUDIES
 from mechint.report import PAGE
-from mechint.studies.claims import NOT_RUN, VERDICTS
-from mechint.studies.page import Outcome, best, counts, experiments, standing, study_page
+from mechint.studies.claims import INCONCLUSIVE, NOT_RUN, VERDICTS
+from mechint.studies.page import OPEN, Outcome, best, counts, experiments, standing, study_page
 from mechint.studies.rows import Rows, read_rows
 from mechint.studies.runner import CLAIMS, KIND, ROWS, claims_text, facts, judge
 from mechint.studies.study import SIZES, Study
@@ -41,7 +41,7 @@ LONGEST = 200
 """Letters of a cell in a table."""
 
 BEGIN, END = "<!-- studies -->\n", "<!-- end of studies -->\n"
-"""The marks between which a document shows one line a paper."""
+"""The marks between which a document shows one sentence a study."""
 
 
 def record(
@@ -81,8 +81,7 @@ def record(
         _, ended, after = rest.partition(END)
         if not (begun and ended):
             raise RunError(f"{document}: has no lines {BEGIN.strip()} and {END.strip()}")
-        lines = one_line_each(found, results)
-        write_text(document, f"{before}{BEGIN}\n{lines}\n{END}{after}")
+        write_text(document, f"{before}{BEGIN}\n{sentences(found)}\n{END}{after}")
     return results / "README.md"
 
 
@@ -137,13 +136,29 @@ def _negative(replaced: Iterable[Mapping[str, Any]]) -> int:
     )
 
 
-def one_line_each(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
-    """One line a paper: the regime here and there, experiments, and how many of the paper's claims
-    have each verdict; the same of ours; one sentence a study of what stands and what falls; and the
-    count of the criteria that were replaced.
+def sentences(found: Mapping[str, Mapping[str, Outcome]]) -> str:
+    """One sentence a study of what stands and what falls, and how many of its claims are open."""
+    lines = []
+    for name, sizes in found.items():
+        study, claims = STUDIES[name], best(sizes)
+        told = " ".join(one for one in standing(study, claims) if not one.startswith(OPEN))
+        n = sum(claim.verdict in (INCONCLUSIVE, NOT_RUN) for claim in claims)
+        left = f" {OPEN}: {n} of {len(claims)} claims." if n else ""
+        lines.append(f"- **{_ended(study.title)}** {told}{left}\n")
+    return "".join(lines)
+
+
+def _ended(title: str) -> str:
+    return title if title.endswith("?") else f"{title}."
+
+
+def verdicts(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
+    """A table of one line a paper: the regime here and there, experiments, and how many of the
+    paper's claims have each verdict; the same of ours; and the count of the criteria that were
+    replaced.
     """
     head = ("", "here", "the paper", "experiments", *VERDICTS)
-    papers, ours, sentences, replaced, negative, first = [], [], [], 0, 0, 0
+    papers, ours, replaced, negative, first = [], [], 0, 0, 0
     for name, sizes in found.items():
         study, claims = STUDIES[name], best(sizes)
         theirs = [claim for claim in claims if not claim.own]
@@ -155,16 +170,12 @@ def one_line_each(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> 
             ours.append(
                 row(f"`{name}`, ours", "" if theirs else study.here, "", *counted_by_verdict(own))
             )
-        title = study.title if study.title.endswith("?") else f"{study.title}."
-        sentences.append(f"- **{title}** {' '.join(standing(study, claims))}\n")
         kept = read_json(results / name / CRITERIA)
         replaced += len(kept["replaced"])
         negative += _negative(kept["replaced"])
         first += kept["first_claims"]
     return (
-        "".join(sentences)
-        + "\n"
-        + row(*head)
+        row(*head)
         + row(*["---"] * len(head))
         + "".join([*papers, *ours])
         + "\nClaims that share runs are of one experiment. "
@@ -186,7 +197,7 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
         "# Results of the studies\n\nWritten by `python -m studies.record`; not edited by hand. "
         "Verdicts are judged from the rows of numbers that lie beside. Criteria were committed "
         "before the runs (`registered.md`, `STUDY/criteria.json`); a star marks a verdict on runs "
-        f"older than its criterion.\n\n{one_line_each(found, results)}"
+        f"older than its criterion.\n\n{sentences(found)}\n{verdicts(found, results)}"
     )
     for name, sizes in found.items():
         study = STUDIES[name]
@@ -195,9 +206,10 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
             f"processor time {one.facts['processor time'] or 'not kept'}, {one.facts['date']}"
             for size, one in sizes.items()
         )
+        opened = [one for one in standing(study, best(sizes)) if one.startswith(OPEN)]
         text += (
-            f"\n## {name}\n\n{study.title}. {spent}. {counts(best(sizes))} "
-            f"{history(results / name)}\n\n"
+            f"\n## {name}\n\n{_ended(study.title)} {' '.join([f'{spent}.', *opened])} "
+            f"{counts(best(sizes))} {history(results / name)}\n\n"
         )
         text += row("", "claim", "the paper", "here [95% interval]", "n", "power", "verdict")
         text += row(*["---"] * 7)
@@ -243,4 +255,4 @@ def row(*cells: str) -> str:
 
 
 if __name__ == "__main__":
-    record(sys.argv[1:], documents=["README.md", "docs/papers.md"])
+    record(sys.argv[1:], documents=["README.md"])

@@ -66,6 +66,7 @@ class Own(Study):
     here: ClassVar[str] = "p = 5"
     there: ClassVar[str] = "p = 113"
     claims: ClassVar[tuple[ClaimTest, ...]] = (finished, long)
+    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {"short runs finish": ("a",)}
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.1, "overnight": 5, "full": 50}
     measured_runs: ClassVar[list[str]] = []
     rate: ClassVar[float] = 1e-3
@@ -183,7 +184,7 @@ def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
     assert max(len(cell) for line in rows for cell in line) <= 202
     assert "1 criteria" in table and "**supported** \\*" in table
     text = document.read_text()
-    assert "`own`" in text and text.endswith("after\n")
+    assert "own.** Stands: short runs finish." in text and text.endswith("after\n")
     before = {file: file.read_bytes() for file in results.rglob("*.md")}
     record((), results, [document])
     assert before == {file: file.read_bytes() for file in results.rglob("*.md")}
