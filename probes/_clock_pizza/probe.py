@@ -168,8 +168,8 @@ class ClockPizza(Probe):
                 title="Between clock and pizza",
                 x_title="gradient symmetricity (−1 … 1)",
                 caption="A clock multiplies the operands' Fourier components, a pizza adds them. "
-                "Mean cosine of the gradients of a logit at the two operands, with its 95% interval, "
-                "beside those of the paper's clock and pizza; gray: single triples.",
+                "Mean cosine of the gradients of a logit at the two operands, with its 95% "
+                "interval, beside those of the paper's clock and pizza; gray: single triples.",
             ),
         )
 
