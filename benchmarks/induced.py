@@ -261,12 +261,12 @@ def plant(seed: int) -> tuple[str, Made]:
     )
     if two and draw.random() < 0.4:
         kinds[0] = str(draw.choice(["largest", "smallest"]))
-    function = str(draw.choice(["sum", "max", "equal", "less"])) if two else "copy"
+    function = str(draw.choice(list(TABLES))) if two else "copy"
     if kinds[0] != "position" and function in ("max", "less"):
         function = "sum"  # the largest is never below another
     heads = [places[i] if kind == "position" else kind for i, kind in enumerate(kinds)]
     table = partial(TABLES[function], n=n) if two else None
-    model = build(n, ctx, heads, table, 2 if function in ("equal", "less") else n, seed)
+    model = build(n, ctx, heads, table, n if function in ("copy", "sum", "max") else 2, seed)
     names = {
         f"L0H{i}": f"position {places[i]}" if kind == "position" else f"the {kind} token"
         for i, kind in enumerate(kinds)
@@ -282,8 +282,8 @@ def plant(seed: int) -> tuple[str, Made]:
         if not two:
             return a
         b = brought(t, 1)
-        return {"sum": (a + b) % n, "max": torch.maximum(a, b), "equal": (a == b).long(),
-                "less": (a < b).long()}[function]  # fmt: skip
+        values = [TABLES[function](x, y, n) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+        return torch.tensor(values)
 
     subject = subject_of(model, prompts(n, ctx, 4000, seed))
     return f"{function} of {', '.join(names.values())}", Made(subject, truth, names)
@@ -294,6 +294,7 @@ TABLES: dict[str, Callable[[int, int, int], int]] = {
     "max": lambda a, b, n: max(a, b),
     "equal": lambda a, b, n: int(a == b),
     "less": lambda a, b, n: int(a < b),
+    "carry": lambda a, b, n: (a + b) // n,
 }
 
 

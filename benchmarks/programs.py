@@ -254,6 +254,16 @@ def _string(draw: np.random.Generator) -> list[int]:
     return [2, *draw.integers(0, 2, int(draw.integers(8, 13))).tolist()]
 
 
+def _parted(draw: np.random.Generator) -> list[int]:
+    """As and bs, and of half of the prompts a d with bs and cs behind it."""
+    before, behind = draw.integers(0, 2, int(draw.integers(1, 12))), draw.integers(1, 3, 11)
+    return [
+        4,
+        *before.tolist(),
+        *([3, *behind[: draw.integers(0, 12)].tolist()] * (draw.random() < 0.5)),
+    ]
+
+
 def _depth(t: list[int]) -> int:
     return t[1:].count(0) - t[1:].count(1)
 
@@ -281,6 +291,15 @@ LANGUAGES: tuple[Asked, ...] = tuple(
         ),
         ("tomita4-2l2h16d3lr01drop", "8 to 12 bits", _string, "no 000", {0: None, 1: None}),
         ("tomita7-2l1h16d3lr01drop", "8 to 12 bits", _string, "0*1*0*1*", {0: None}),
+        (
+            "aastar-1l2h16d3lr01drop", "up to 140 as",
+            lambda d: [1, *[0] * int(d.integers(0, 140))], "(aa)*", {3: lambda t: len(t) % 2},
+        ),
+        (
+            "ab_d_bc-1l1h16d3lr01drop", "up to 22 letters", _parted, "[ab]*d[bc]*",
+            {0: lambda t: int(3 not in t), 2: lambda t: int(3 in t), 3: lambda t: int(3 not in t),
+             6: lambda t: int(3 in t)},
+        ),
     )
     for symbol, solver in answers.items()
 )  # fmt: skip

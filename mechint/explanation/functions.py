@@ -245,6 +245,32 @@ def _coefficients(
     return None if best is None else best[1:]
 
 
+def digits_of_sums(fitting: Fitting) -> Iterator[Function]:
+    """A digit of a sum before the last one, with the carry of the digits behind it: of several
+    variables, each worth 1 or the base, the sum divided by the base.
+    """
+    if len(fitting.tokens) < 2:
+        return
+    values = torch.stack([fitting.values[name] for name in fitting.tokens], 1)
+    for base in sorted({fitting.n_answers, len(fitting.inputs.operands)} - {0, 1}):
+        worth = torch.cartesian_prod(*[torch.tensor([0, 1, base])] * values.shape[1])
+        worth = worth.reshape(-1, values.shape[1])
+        worth = worth[(worth == 1).sum(1) > 1]  # fewer carry nothing
+        if not len(worth):
+            continue
+        found = (values @ worth.T).div(base, rounding_mode="floor")
+        shares = (found == fitting.answers[:, None]).double().mean(0)
+        best = worth[int(shares.argmax())].tolist()
+        used = {n: w for n, w in zip(fitting.tokens, best, strict=True) if w}
+        terms = " + ".join(n if w == 1 else f"{w} * {n}" for n, w in used.items())
+
+        def compute(values: Values, used: Mapping[str, int] = used, base: int = base) -> Tensor:
+            total = torch.stack([w * values[n] for n, w in used.items()]).sum(0)
+            return said(values, used, total.div(base, rounding_mode="floor"))
+
+        yield Function(f"({terms}) // {base}", compute, 3)
+
+
 def compared(fitting: Fitting) -> Iterator[Function]:
     """Two variables compared."""
     for a, b in itertools.combinations(fitting.tokens, 2):

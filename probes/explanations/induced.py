@@ -65,7 +65,7 @@ GOOD, TIE = 0.95, 0.05
 """Share of own answers from which no further rules are tried, and by which rules are alike."""
 SILENT = 0.35
 """Share of inputs on which a rule may say nothing."""
-OWN_WEIGHTS, MAX_READ = 0.25, 4
+OWN_WEIGHTS, MAX_READ = 0.25, 5
 """Distance that weights of its own count for, and positions that are read by such, at most."""
 GAIN = 0.03
 """Share of own answers by which all heads together have to gain from another rule."""
@@ -206,6 +206,9 @@ class Search:
         """The inputs on which rules are compared."""
         return self.sources.first(SEARCHED)
 
+    def _layer(self, head: str) -> int:
+        return self.sources.heads.index(head) // self.sources.n_heads
+
     @cached_property
     def skill(self) -> Skill:
         """The model's own answers beside the most frequent one."""
@@ -231,8 +234,7 @@ class Search:
         if self.above(fit) < SHIFT_BELOW and not forced:
             for head in rules:
                 for by in (-1, 1):
-                    layer = self.sources.heads.index(head) // self.sources.n_heads
-                    if not layer or rules[head].fixed or rules[head].kind != "token":
+                    if not self._layer(head) or rules[head].fixed or rules[head].kind != "token":
                         continue
                     same = {h: r for h, r in rules.items() if r.name == rules[head].name}
                     other = rules | {h: r.shifted(by) for h, r in same.items()}
@@ -326,13 +328,14 @@ class Search:
     def _fitted_rules(self, head: str) -> Iterator[Rule]:
         """Rules whose constants are those of the head."""
         pattern = self.sources.pattern(head)
-        mean = pattern.mean(0)
-        moves = torch.tensor(
-            [len(column.unique()) > 1 for column in self.sources.tokens.T], dtype=torch.bool
-        )
-        read = ((mean >= MIN_MASS) & moves).nonzero().flatten().tolist()
-        if self.inputs.aligned is not None and 1 < len(read) <= MAX_READ:
-            yield read_positions(read)
+        shown = pattern.mean(0) >= MIN_MASS
+        moves = torch.tensor([len(column.unique()) > 1 for column in self.sources.tokens.T])
+        read = [(shown & moves).nonzero().flatten().tolist()]
+        if self._layer(head):  # earlier layers bring tokens to a place whose own is always the same
+            read.append(shown.nonzero().flatten().tolist())
+        for places in read if self.inputs.aligned is not None else ():
+            if 1 < len(places) <= MAX_READ:
+                yield read_positions(places)
         if len(self.inputs.operands) < SEARCHED // 4:
             yield weighted_tokens(self.inputs, pattern)
 
@@ -436,9 +439,7 @@ class Search:
         """The group of some sources of one rule, the embedding for None, and its variables; a token
         that another group brings, too, has another name.
         """
-        layers = [
-            self.sources.heads.index(n) // self.sources.n_heads for n in names if n != EMBEDDING
-        ]
+        layers = [self._layer(n) for n in names if n != EMBEDDING]
         first = not layers or max(layers) == 0
         inputs, sources = self.inputs, tuple(names)
         places = self._places(rule)
