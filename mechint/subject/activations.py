@@ -1,4 +1,4 @@
-"""The one door to activations: recorded by the name asked for, in chunks of examples.
+"""Activations, recorded by the name asked for, in chunks of examples.
 
     recorder = Recorder(model, chunk=4096)
     recorder.record(tokens, ["blocks.0.mlp.hook_post"], -1)      # {name: (example, d_mlp)}
