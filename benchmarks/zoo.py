@@ -31,7 +31,7 @@ from mechint.decide.words import STANDS
 from mechint.errors import DataError, NotApplicableError
 from mechint.explanation import Audit, Part, audit, explain
 from mechint.interventions import Site
-from mechint.planted import enforce_each, random_alignment, save_enforced, truth_of
+from mechint.planted import random_alignment, save_enforced, truth_of
 from mechint.planted.enforced import depth_of, sample_all
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
@@ -40,7 +40,7 @@ from mechint.system.files import make_directory, write_text
 from mechint.system.parallel import run_jobs, usable_cores
 from mechint.system.progress import counting
 from mechint.task import FiniteTask, Task
-from mechint.training import spec
+from mechint.training import enforce_each, spec
 from mechint.training.origins import Origin, comment
 
 

@@ -53,7 +53,6 @@ class Gradients(Probe):
         "18 and Eq. 12"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS)
-    level: ClassVar[float] = 0.05
 
     split: str = setting(
         "train",
@@ -63,7 +62,7 @@ class Gradients(Probe):
     weights: str = setting(
         "equal", "mean over outputs, or sum of CE / ln(classes)", choices=("equal", "log")
     )
-    permutations: int = setting(19, "samples of other answers for the null", low=1)
+    permutations: int = setting(99, "samples of other answers for the null", low=1)
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -77,9 +76,9 @@ class Gradients(Probe):
             _unembedding_error,
             "relative error of the unembedding's gradient norm",
             tolerance=1e-3,
-            settings={"permutations": 19, "split": "all"},
+            settings={"split": "all"},
         )
-        return Calibration((addition,), {"permutations": 19})
+        return Calibration((addition,), {"permutations": 99})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         data = training_data(subject, self.split)

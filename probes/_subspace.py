@@ -98,15 +98,16 @@ class Subspace(Probe):
 
         signal, null = report.metrics["subspace.signal"], report.nulls["subspace.signal"]
         learned = int((held > 0.5).sum())
-        verdict = report.finding(
+        report.finding(
             Claim(
                 f"The encoder keeps {signal:.0%} of the signal, features of {learned} of "
                 f"{counted(len(held), 'task')}.",
                 no="The encoder keeps no more of the signal than a random one.",
                 unclear="Whether the encoder keeps more of the signal is unclear.",
+                lead=f"Its encoder holds features of {learned} of {counted(len(held), 'task')}.",
                 at_chance=True,
             ),
-            Effect(signal, "", "signal kept", null.mean, "random subspaces"),
+            Effect.of(null, "", "signal kept", "random subspaces"),
             least=null.mean,
             details={
                 "rank": q.shape[1],
@@ -114,8 +115,6 @@ class Subspace(Probe):
                 "residual of the frequent tasks": report.metrics["subspace.residual"],
             },
         )
-        if verdict == "yes":
-            report.lead(f"Its encoder holds features of {learned} of {counted(len(held), 'task')}.")
         report.table("tasks", _table(captured, predicted, q.shape[1] / q.shape[0]))
         report.array("captured", captured)
         report.array("encoder_space", q)

@@ -374,7 +374,7 @@ def add_finding(
     metrics, name = report.metrics, "embedding.removal_named"
     each, these = metrics["embedding.removal"], f"{in_words(len(keys), noun)} of its embedding"
     unclear = f"Whether the model needs {these} is unclear."
-    if name not in report.nulls:
+    if (null := report.nulls.get(name)) is None:
         few = f"the other {in_words(len(others), noun)} have no more directions to compare with"
         report.unclear(unclear, few)
         return
@@ -387,12 +387,8 @@ def add_finding(
             unclear=unclear,
             causal=True,
         ),
-        Effect(
-            report.nulls[name].observed,
-            "nats",
-            "loss without them" if len(keys) > 1 else "loss without it",
-            report.nulls[name].mean,
-            "without random others",
+        Effect.of(
+            null, "nats", f"loss without {'them' if keys[1:] else 'it'}", "without random others"
         ),
         null=name,
         alpha=ALPHA,

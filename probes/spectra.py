@@ -411,20 +411,18 @@ def add_logits_finding(
     null = found.test(name, PERMUTED_CLASSES)
     report.metric(name, found.observed, null=null)
     these = f"{in_words(len(keys), noun)}: {named(keys)}"
-    unclear = f"Key {plural(noun)} of the logits are unclear."
-    if reason := found.undecided:
-        if whole is None or not whole.alike:
-            report.unclear(unclear, reason)
-        else:
-            add_whole_finding(report, whole, noun, len(found.null))
+    if found.undecided and whole is not None and whole.alike:
+        add_whole_finding(report, whole, noun, len(found.null))
         return
     unseen = found.unseen is not None and found.observed > null.mean and not keys
     where = f" on {found.unseen.where}" if unseen and found.unseen else ""
-    verdict = report.finding(
+    report.finding(
         Claim(
             f"The logits use {these}.",
             no=f"No {noun} stands out in the logits{where}.",
-            unclear=unclear,
+            unclear=f"Key {plural(noun)} of the logits are unclear.",
+            doubt=found.undecided,
+            lead=f"Its logits use {these}.",
         ),
         Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         holds=bool(keys),
@@ -435,8 +433,6 @@ def add_logits_finding(
             "keys": ", ".join(map(str, found.strongest)),
         },
     )
-    if verdict == "yes":
-        report.lead(f"Its logits use {these}.")
 
 
 MOST = 0.9
@@ -569,33 +565,29 @@ def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutati
     what is taken out of the embedding is missing in the logits.
     """
     every, name = in_words(len(whole.cosines), noun), "logits.passed_on"
-    unclear, half = (
-        f"Whether the model computes with all {every} is unclear.",
-        (whole.loss + math.log(whole.n)) / 2,
-    )
+    unclear = f"Whether the model computes with all {every} is unclear."
+    half = (whole.loss + math.log(whole.n)) / 2
     report.metric("logits.whole_share", whole.share, null=whole.samples, how="permuted classes")
     report.metric("logits.whole_loss_alone", whole.alone, unit="nats")
     report.metric("logits.whole_loss_without", whole.without, unit="nats")
     if whole.left is None:
-        reason = (
-            "the logits hold all alike, as a lookup table's do, and its embedding is not edited"
-        )
-        report.unclear(unclear, reason)
+        why = "the logits hold all alike, as a lookup table's do, and its embedding is not edited"
+        report.unclear(unclear, why)
         return
     null = whole.passed_on(name, permutations)
     report.metric(name, null.observed, null=null)
-    verdict = report.finding(
+    report.finding(
         Claim(
             f"The model computes with all {every} alike.",
             no=f"The logits hold all {every} alike, as a lookup table's do.",
             unclear=unclear,
+            lead=f"It computes with all {every} alike.",
             causal=True,
         ),
-        Effect(
-            null.observed,
+        Effect.of(
+            null,
             label="more left in the logits of those not taken out of the embedding",
-            baseline=null.mean,
-            baseline_label="others said to be taken out",
+            than="others said to be taken out",
         ),
         holds=whole.alone < half < whole.without,
         null=name,
@@ -608,8 +600,6 @@ def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutati
             "loss without them": whole.without,
         },
     )
-    if verdict == "yes":
-        report.lead(f"It computes with all {every} alike.")
 
 
 def add_embedding_finding(

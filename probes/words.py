@@ -32,6 +32,17 @@ def named(items: Sequence[object], limit: int = MAX_LISTED) -> str:
     return f"{', '.join(map(str, shown))} and {counted(len(items) - len(shown), 'other')}"
 
 
+def mostly_wrong(answered: float, of: str = "pairs") -> str:
+    """The reason for which nothing is asked of answers that are mostly wrong; "" else.
+
+    >>> mostly_wrong(0.25), mostly_wrong(0.75)
+    ('the model answers 25% of pairs drawn without selection', '')
+    """
+    if answered > 0.5:
+        return ""
+    return f"the model answers {answered:.0%} of {of} drawn without selection"
+
+
 def listed(items: Iterable[object]) -> str:
     """Words with commas and "and".
 

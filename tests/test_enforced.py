@@ -16,10 +16,11 @@ import mechint
 from benchmarks import zoo
 from mechint.config import ModelConfig
 from mechint.errors import MechintError
-from mechint.planted import enforce, enforce_each, random_alignment, save_enforced, truth_of
+from mechint.planted import random_alignment, save_enforced, truth_of
 from mechint.planted.enforced import check_alignment
 from mechint.registry import TASKS
 from mechint.subject.components import site_of
+from mechint.training import enforce, enforce_each
 
 P = 3
 TASK = TASKS["modular-arithmetic"](p=P)

@@ -138,8 +138,8 @@ def _enforce(
     task: str, values: dict[str, Any], seeds: Sequence[int] | None, out: Path, as_json: bool
 ) -> int:
     """Train models that hold an alignment; exit status 2 where it does not hold in one of them."""
-    from mechint.planted import enforce_each, save_enforced
-    from mechint.training import spec
+    from mechint.planted import save_enforced
+    from mechint.training import enforce_each, spec
 
     train = values["train"]
     alignment, seeds = train.pop("siit"), seeds or [train.pop("seed", 0)]

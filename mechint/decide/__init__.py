@@ -9,7 +9,7 @@ from mechint.decide.chance import Skill, best_constant
 from mechint.decide.evidence import Bound, Evidence
 from mechint.decide.intervals import clopper_pearson, wilson
 from mechint.decide.null import MaxNull, Null
-from mechint.decide.words import Claim
+from mechint.decide.words import Claim, first_of
 
 __all__ = [
     "NEAR",
@@ -26,5 +26,6 @@ __all__ = [
     "best_constant",
     "clopper_pearson",
     "decide",
+    "first_of",
     "wilson",
 ]

@@ -6,8 +6,8 @@
 
 A probe is calibrated on them (`Probe.calibration`, ``mechint/calibration/``): it must find what was
 planted, with the right numbers, under noise and in any basis of the residual stream; and it must
-stay silent on `lookup_table`. `enforce` is the exception: it trains models to
-hold given variables in given places.
+stay silent on `lookup_table`. Models that are trained to hold given variables in given places, by
+`mechint.training.enforce`, are verified here.
 """
 
 from mechint.planted._bottleneck import bottleneck
@@ -15,13 +15,7 @@ from mechint.planted._composition import composition
 from mechint.planted._linear_network import linear_network
 from mechint.planted.assembly import Planted
 from mechint.planted.calibration import Calibration, Trial
-from mechint.planted.enforced import (
-    enforce,
-    enforce_each,
-    random_alignment,
-    save_enforced,
-    truth_of,
-)
+from mechint.planted.enforced import random_alignment, save_enforced, truth_of
 from mechint.planted.groups import group_product
 from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
@@ -36,8 +30,6 @@ __all__ = [
     "bottleneck",
     "comparison",
     "composition",
-    "enforce",
-    "enforce_each",
     "group_product",
     "induction_head",
     "linear_network",

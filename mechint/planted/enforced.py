@@ -1,19 +1,7 @@
-"""Models trained to hold each causal variable of their task in a place of our choice, by strict
-interchange-intervention training (Geiger et al. 2022; Gupta et al. 2024, InterpBench).
+"""Alignments of causal variables with places in a model, and the measurement that tells if they
+hold: `verify` makes every interchange, and resamples every other component.
 
-    plant = enforce(task, {"pair_0": "L0H1 @ 4", "pair_1": "L0H0 @ 3"}, config, seed=0)
-    plant.truth["verified"], plant.truth["interchange"]
-
-The loss is the cross-entropy of the task; of interchanges, in which the sites of some variables
-carry what they carry for another input and the answer is that of the task's program with that
-input's values; and of resampling, in which other heads and MLPs up to the last site carry what they
-carry for another input, the sites keep theirs, and the answer stays. The variables together
-determine the answers, so that an interchange of all of them asks for the other input's answer,
-whatever all else says.
-
-What was enforced is truth only if it holds afterwards: `verify` makes every interchange, and
-resamples every other component. Cost: two forwards and a backward of `2 * batch_size` examples per
-step.
+Models are trained to hold an alignment by `mechint.training.enforce`.
 """
 
 from __future__ import annotations
@@ -25,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -40,14 +27,12 @@ from mechint.subject import Subject
 from mechint.subject.components import site_of
 from mechint.task import IGNORE, SPLITS, Batch, FiniteTask, Task, find_variable, rng
 
-LEAST, ENOUGH = 0.99, 0.998
-"""Share of right answers, under every intervention, from which an alignment is the truth, and at
-which training stops.
-"""
+LEAST = 0.99
+"""Share of right answers, under every intervention, from which an alignment is the truth."""
 STAGES = {"resid_pre": 0, "head": 1, "attention": 1, "mlp": 2, "neuron": 2}
 """Kinds of sites → where they stand within a block."""
-CHECKED, EVERY, POOL = 512, 50, 8192
-"""Pairs of a check while training, steps between checks, and examples that are trained on."""
+AT_ONCE, POOL = 512, 8192
+"""Pairs of inputs that are verified in one forward, and examples that are drawn from."""
 
 Sites = Mapping[str, Site]
 Weights = Mapping[str, Tensor]
@@ -60,137 +45,6 @@ copy of the examples.
 """
 
 
-def enforce(
-    task: Task,
-    alignment: Mapping[str, Site | str],
-    config: ModelConfig,
-    seed: int = 0,
-    **chosen: Any,
-) -> Planted:
-    """Train a model of `task` to hold each variable at its site, and nothing elsewhere.
-
-    Args:
-        alignment: variable → site, such as "L0H1 @ 4", "L0 MLP @ answer" or "L1 resid_pre @ 2".
-            Together the variables must determine every answer.
-        config: of the model; vocabulary, positions and classes are the task's.
-        seed: of the initial weights.
-        chosen: keyword arguments of `enforce_each`.
-
-    >>> import tasks
-    >>> config = ModelConfig(d_model=16, n_heads=2, n_ctx=3, d_vocab=4, d_vocab_out=3)
-    >>> plant = enforce(tasks.modular_arithmetic(p=3), {"answer": "L0 MLP @ 2"}, config, steps=1)
-    >>> plant.truth["alignment"], plant.truth["verified"]
-    ({'answer': 'L0 MLP @ 2'}, False)
-    """
-    return enforce_each(task, [alignment], config, [seed], **chosen)[0]
-
-
-def enforce_each(
-    task: Task,
-    alignments: Sequence[Mapping[str, Site | str]],
-    config: ModelConfig,
-    seeds: Sequence[int],
-    *,
-    natural: bool = False,
-    steps: int = 2000,
-    batch_size: int = 64,
-    lr: float = 3e-3,
-    pairs: int = 4096,
-) -> list[Planted]:
-    """Train a model for every alignment and seed, all as one ensemble: what becomes of one does not
-    depend on the others but for rounding.
-
-    Args:
-        alignments: of the same variables, at sites of their own.
-        natural: train on the task alone; with the same seed, the twin that nobody constrained.
-        steps: at most; a model leaves where what is asked for holds.
-        pairs: that the alignment is verified on, where the task has more.
-
-    Returns:
-        The models, with what `verify` finds, "alignment" (variable → site), "seed", "steps" and
-        "natural" as their truth, which is one only where "verified" is True. Training and
-        verification draw from all splits.
-
-    Raises:
-        UnknownNameError: a variable that the task lacks. ParameterError: a site that cannot hold
-            its variable, or variables that do not determine the answers, or are not the same.
-    """
-    every = [check_alignment(task, config, alignment) for alignment in alignments]
-    names, draw, pool = sorted(every[0]), rng("enforced", task.name), sample_all(task, POOL, 0)
-    if any(sorted(sites) != names for sites in every):
-        raise ParameterError(f"alignments of {task.name}: expected the same variables in each")
-    check = sample_all(task, CHECKED, 1), sample_all(task, CHECKED, 2)
-    judged = _judged(task, pairs)
-    models = [HookedTransformer(config, seed=seed) for seed in seeds]
-    each = [model.weights() for model in models]
-    weights = {
-        name: torch.stack([one[name].detach() for one in each]).requires_grad_() for name in each[0]
-    }
-    optimizer = torch.optim.AdamW(weights.values(), lr, betas=(0.9, 0.98), weight_decay=0.01)
-    left, found = list(range(len(seeds))), dict[int, dict[str, Any]]()
-    stack = _Stack(task, config, every)
-    for step in range(1, steps + 1):
-        optimizer.param_groups[0]["lr"] = lr * min(1, step / 50, 1.1 - step / steps)
-        index = torch.from_numpy(draw.integers(0, len(pool), (2, batch_size)))
-        base, source = pool[index[0]], pool[index[1]]
-        swapped = draw.permutation(names)[: draw.integers(1, len(names) + 1)].tolist()
-        share = draw.choice([0.1, 0.5, 1.0])
-        if natural:
-            logits, _ = _record(weights, config, base.tokens, ())
-            loss = _loss(logits, base.targets, task)
-        else:
-            resampled = {
-                name: mask & torch.from_numpy(rng(name, step).random(mask.shape[1:]) < share)
-                for name, mask in stack.outside.items()
-            }
-            loss = stack.strict_loss(weights, base, source, swapped, resampled)
-        optimizer.zero_grad()
-        (loss * len(left)).backward()
-        _clip(weights.values())
-        optimizer.step()
-        if step % EVERY and step < steps:
-            continue
-        for place, one in enumerate(left):
-            models[one].load_weights({name: value[place] for name, value in weights.items()})
-            quick = verify(models[one], task, every[one], *check, one_by_one=False)
-            if step == steps or quick["accuracy" if natural else "least"] > ENOUGH:
-                whole = verify(models[one], task, every[one], *judged)
-                if step == steps or natural or whole["least"] > ENOUGH:
-                    found[one] = {**whole, "seed": seeds[one], "steps": step, "natural": natural}
-        if any(one in found for one in left):
-            kept = [place for place, one in enumerate(left) if one not in found]
-            left = [left[place] for place in kept]
-            if not left:
-                break
-            weights = _keep(optimizer, weights, kept)
-            stack = _Stack(task, config, [every[one] for one in left])
-    plants = list[Planted]()
-    for one, (model, sites) in enumerate(zip(models, every, strict=True)):
-        alignment = {name: str(site) for name, site in sites.items()}
-        truth = {"mechanism": "enforced by training", "alignment": alignment, **found[one]}
-        provenance = {"metrics": {"truth": truth}}
-        plants.append(Planted(Subject(model.eval(), task, provenance=provenance), truth))
-    return plants
-
-
-def _clip(parameters: Iterable[Tensor]) -> None:
-    """Scale the gradients of each model of a stack to a norm of at most 1."""
-    grads = [one.grad for one in parameters if one.grad is not None]
-    norm = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)
-    for grad in grads:
-        grad.mul_((1 / (norm + 1e-6)).clamp_max(1).view(-1, *[1] * (grad.dim() - 1)))
-
-
-def _keep(optimizer: torch.optim.Optimizer, weights: Weights, kept: list[int]) -> dict[str, Tensor]:
-    """The weights of the models of a stack at `kept` alone, as what the optimizer moves."""
-    left = {name: value.detach()[kept].requires_grad_() for name, value in weights.items()}
-    for old, new in zip(weights.values(), left.values(), strict=True):
-        state = optimizer.state.pop(old)
-        optimizer.state[new] = {k: v[kept] if v.dim() else v for k, v in state.items()}
-    optimizer.param_groups[0]["params"] = list(left.values())
-    return left
-
-
 def sample_all(task: Task, n: int, seed: int) -> Batch:
     """`n` examples of all splits: an alignment concerns every input."""
     if isinstance(task, FiniteTask):
@@ -199,7 +53,7 @@ def sample_all(task: Task, n: int, seed: int) -> Batch:
     return Batch.cat(parts)[torch.from_numpy(rng("splits", seed).permutation(3 * n)[:n])]
 
 
-def _judged(task: Task, pairs: int) -> tuple[Batch, Batch]:
+def pairs_of(task: Task, pairs: int) -> tuple[Batch, Batch]:
     """All pairs of inputs where there are at most `pairs`, else as many drawn."""
     if isinstance(task, FiniteTask) and len(task.examples()) ** 2 <= pairs:
         index = torch.arange(len(task.examples()))
@@ -209,7 +63,7 @@ def _judged(task: Task, pairs: int) -> tuple[Batch, Batch]:
 
 
 # --- interventions --------------------------------------------------------------------------------
-def _record(
+def record(
     weights: Weights, config: ModelConfig, tokens: Tensor, names: Iterable[str]
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits, and the whole activations at the hooks `names`; differentiable."""
@@ -224,7 +78,7 @@ def _record(
     return Forward(weights, config, keep).logits(RowLayout.dense(tokens)), found
 
 
-def _exchange(
+def exchange(
     weights: Weights, config: ModelConfig, tokens: Tensor, *edits: tuple[Kept, Masks]
 ) -> Float[Tensor, "model copy example pos d_vocab_out"]:
     """Logits of copies of the inputs, in each of which some sites have other values.
@@ -247,7 +101,7 @@ def _exchange(
     return logits.unflatten(1, (copies, -1))
 
 
-def _masks(config: ModelConfig, chosen: Sequence[Sequence[Sequence[Site]]]) -> dict[str, Tensor]:
+def masks_of(config: ModelConfig, chosen: Sequence[Sequence[Sequence[Site]]]) -> dict[str, Tensor]:
     """The parts of activations that are the sites chosen[model][copy]."""
     masks = dict[str, Tensor]()
     for model, copies in enumerate(chosen):
@@ -263,55 +117,9 @@ def _masks(config: ModelConfig, chosen: Sequence[Sequence[Sequence[Site]]]) -> d
     return masks
 
 
-def _given(task: Task, source: Batch, names: Sequence[str]) -> dict[str, Tensor]:
+def program_given(task: Task, source: Batch, names: Sequence[str]) -> dict[str, Tensor]:
+    """The values that the variables `names` have on the sources."""
     return {name: task.variables[name].value_of(source.tokens) for name in names}
-
-
-class _Stack:
-    """Models that are trained side by side, each with its own sites."""
-
-    def __init__(self, task: Task, config: ModelConfig, every: Sequence[Sites]) -> None:
-        self.task, self.config, self.every = task, config, every
-        self.outside = _masks(config, [[[], outside(config, sites)] for sites in every])
-        self.kept = _masks(config, [[[], [*sites.values()]] for sites in every])
-
-    def strict_loss(
-        self,
-        weights: Weights,
-        base: Batch,
-        source: Batch,
-        swapped: Sequence[str],
-        resampled: Masks,
-    ) -> Float[Tensor, ""]:
-        """Cross-entropy of both batches, and on the bases with an interchange of the variables
-        `swapped`, and with what is outside resampled, in part; mean over models.
-        """
-        n, both = len(base), Batch.cat([base, source])
-        hooks = self.outside | self.kept
-        logits, kept = _record(weights, self.config, both.tokens, hooks)
-        own, theirs = (
-            {k: v[:, part] for k, v in kept.items()} for part in (slice(n), slice(n, None))
-        )
-        moved = _masks(
-            self.config, [[[sites[name] for name in swapped], []] for sites in self.every]
-        )
-        edits = (theirs, moved), (theirs, resampled), (own, self.kept)
-        after = _exchange(weights, self.config, base.tokens, *edits)
-        labels = self.task.targets(base.tokens, _given(self.task, source, swapped))
-        wanted = torch.cat([labels, base.targets])
-        loss = _loss(logits, both.targets, self.task)
-        return loss + 2 * _loss(after.flatten(1, 2), wanted, self.task)
-
-
-def _loss(
-    logits: Float[Tensor, "model example pos d_vocab_out"], targets: Tensor, task: Task
-) -> Tensor:
-    targets, total = targets.expand(len(logits), *targets.shape), logits.new_zeros(())
-    for i, part in enumerate(task.output_slices.values()):
-        total = total + F.cross_entropy(
-            logits[..., part].flatten(0, 2), targets[..., i].flatten(), ignore_index=IGNORE
-        )
-    return total
 
 
 # --- verification ---------------------------------------------------------------------------------
@@ -339,15 +147,15 @@ def verify(
     config, others, every = model.config, outside(model.config, sites), list(sites.values())
     lone = [[site] for site in others] if one_by_one else []
     weights = {name: value[None] for name, value in model.weights().items()}
-    moved = _masks(config, [[*([one] for one in every), every]])
-    resampled = _masks(config, [[*lone, others]])
-    held = _masks(config, [[every] * (len(lone) + 1)])
+    moved = masks_of(config, [[*([one] for one in every), every]])
+    resampled = masks_of(config, [[*lone, others]])
+    held = masks_of(config, [[every] * (len(lone) + 1)])
     parts: list[Tensor] = []
-    for rows in torch.arange(len(base)).split(CHECKED):
-        _, theirs = _record(weights, config, source.tokens[rows], resampled | held)
-        logits, own = _record(weights, config, base.tokens[rows], held)
-        swaps = _exchange(weights, config, base.tokens[rows], (theirs, moved))
-        whole = _exchange(weights, config, base.tokens[rows], (theirs, resampled), (own, held))
+    for rows in torch.arange(len(base)).split(AT_ONCE):
+        _, theirs = record(weights, config, source.tokens[rows], resampled | held)
+        logits, own = record(weights, config, base.tokens[rows], held)
+        swaps = exchange(weights, config, base.tokens[rows], (theirs, moved))
+        whole = exchange(weights, config, base.tokens[rows], (theirs, resampled), (own, held))
         whole = torch.cat([logits[:, None], swaps, whole], 1)[0]
         said = [whole[..., part].argmax(-1) for part in task.output_slices.values()]
         parts.append(torch.stack(said, -1))
@@ -355,7 +163,7 @@ def verify(
     asked, interchange, changed = base.targets != IGNORE, dict[str, float](), dict[str, float]()
     for name, answers in zip([*sites, "all"], said, strict=False):
         wanted = task.targets(
-            base.tokens, _given(task, source, [name] if name in sites else [*sites])
+            base.tokens, program_given(task, source, [name] if name in sites else [*sites])
         )
         interchange[name] = _share(answers == wanted, asked)
         changed[name] = _share(answers == wanted, asked & (wanted != base.targets))
@@ -498,7 +306,7 @@ def _final(task: Task) -> set[str | None]:
 def _determine(task: Task, names: tuple[str, ...]) -> bool:
     """Return whether inputs with equal variables have equal answers, on a sample."""
     sample = sample_all(task, POOL, 0)
-    keys = torch.stack([sample.tokens[:, 0] * 0, *_given(task, sample, names).values()], 1)
+    keys = torch.stack([sample.tokens[:, 0] * 0, *program_given(task, sample, names).values()], 1)
     whole = torch.cat([keys, sample.targets.flatten(1)], 1)
     return len(keys.unique(dim=0)) == len(whole.unique(dim=0))
 

@@ -205,7 +205,8 @@ class Report:
 
         Args:
             claim: its words, and what it is about. Those of "unclear" are the probe's question
-                where it has none. A causal one is for a probe that intervenes.
+                where it has none; with a doubt it is that, whatever was measured. A causal one is
+                for a probe that intervenes.
             effect: the size of what is claimed.
             null: the metrics whose nulls have to be beaten, all of them; the first that was
                 recorded when None.
@@ -218,6 +219,11 @@ class Report:
         Returns:
             "yes", "no" or "unclear".
         """
+        claim = replace(
+            claim, unclear=claim.unclear or f"Unclear: {self.probe.question.rstrip('.')}"
+        )
+        if claim.doubt:
+            return self.unclear(claim.unclear, claim.doubt)
         assert self.nulls, f"{self.probe.name}: a finding needs a null"
         assert not claim.causal or self.probe.intervenes, f"{self.probe.name} does not intervene"
         tested = (null,) if isinstance(null, str) else tuple(null or [next(iter(self.nulls))])
@@ -251,12 +257,11 @@ class Report:
         if of_null and not beside:
             noted[f"{weakest.metric} against {described(weakest)}"] = weakest.p_text
         by_effect = decision.verdict == "no" and beaten and decision.reason and effect is not None
-        said = replace(
-            claim, unclear=claim.unclear or f"Unclear: {self.probe.question.rstrip('.')}"
-        )
+        if decision and claim.lead:
+            self.lead(claim.lead)
         self.findings.append(
             Finding(
-                said.say(decision),
+                claim.say(decision),
                 "unclear" if decision.verdict == "untested" else decision.verdict,
                 effect,
                 p_value=weakest.p_value if beside else None,

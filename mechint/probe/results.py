@@ -71,6 +71,11 @@ class Effect:
     baseline_label: str = "null"
     interval: tuple[float, float] | None = None
 
+    @classmethod
+    def of(cls, null: Null, unit: str = "", label: str = "", than: str = "null") -> Effect:
+        """What was observed, beside the mean of its null; than: what the latter is."""
+        return cls(null.observed, unit, label, null.mean, than)
+
     def __str__(self) -> str:
         ends = "[{:.3g}, {:.3g}]".format(*self.interval) if self.interval else ""
         own = " ".join(filter(None, (self.label, f"{self.value:.3g}", ends, self.unit)))

@@ -10,7 +10,19 @@ loop), `learners` (losses), `mechint.models.rows` (the rows of a forward), `opti
 """
 
 from mechint.training.api import seed_specs, spec, train, train_many, workers_on
+from mechint.training.enforced import enforce, enforce_each
 from mechint.training.run import Run, Spec
 from mechint.training.schedule import Progress
 
-__all__ = ["Progress", "Run", "Spec", "seed_specs", "spec", "train", "train_many", "workers_on"]
+__all__ = [
+    "Progress",
+    "Run",
+    "Spec",
+    "enforce",
+    "enforce_each",
+    "seed_specs",
+    "spec",
+    "train",
+    "train_many",
+    "workers_on",
+]

@@ -141,8 +141,7 @@ class Ablation(Probe):
         report.by_head(zip(map(str, ablated), gained, strict=True), "loss without it, nats more")
         report.array("loss_change", effect[..., LOSS].numpy())
         report.array("accuracy_change", effect[..., ACCURACY].numpy())
-        for name, figure in effects_figures(ablated, outputs, effect, self.mode).items():
-            report.figure(name, figure)
+        report.figures |= effects_figures(ablated, outputs, effect, self.mode)
         report.hero("loss_components" if len(outputs) == 1 else "accuracy_components")
         self._say(report, harm, given.caveat)
         self._say_neurons(report)
@@ -250,11 +249,12 @@ class Ablation(Probe):
             details["needed"] = ", ".join(needed[:8]) + f", {len(needed) - 8} more" * (
                 len(needed) > 8
             )
-        verdict = report.finding(
+        report.finding(
             Claim(
                 f"Without {top} {lost}.",
                 no="No single ablation breaks the answer.",
                 unclear="An ablation that breaks the answer cannot be told.",
+                lead=f"It needs {listed(needed[:3])}.",
                 caveat=caveat,
                 causal=True,
             ),
@@ -271,8 +271,6 @@ class Ablation(Probe):
             details=details,
             n=metrics["examples"],
         )
-        if verdict == "yes":
-            report.lead(f"It needs {listed(needed[:3])}.")
 
     def _say_neurons(self, report: Report) -> None:
         metrics = report.metrics
@@ -290,7 +288,7 @@ class Ablation(Probe):
                 unclear=f"Neurons of L{layer} MLP that matter cannot be told from random ones.",
                 causal=True,
             ),
-            Effect(null.observed, "nats", "loss", null.mean, "as many random ones"),
+            Effect.of(null, "nats", "loss", "as many random ones"),
             null="neurons_loss_increase",
             details={"neurons": ", ".join(map(str, metrics["important_neurons"][:16]))},
         )

@@ -35,10 +35,12 @@ COPIED = 0.5
 NAMED = 6
 """Heads that a headline names."""
 WORDS = {
-    "previous_token": ("previous-token head", "previous token"),
-    "same_token": ("head on earlier equal tokens", "same token"),
-    "induction": ("induction head", "induction"),
+    "induction": ("induction head", "induction", "the token after an earlier equal one"),
+    "previous_token": ("previous-token head", "previous token", "the token before"),
+    "same_token": ("head on earlier equal tokens", "same token", "an earlier equal token"),
 }
+"""Kind of head → its name, what is asked, and the key that it attends to; that which leads first.
+"""
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,9 @@ class Attention(Probe):
         if kinds:
             report.by_head(report.metrics[kinds[0]].items(), f"{kinds[0]}, mean attention")
         report.array("pattern", patterns.mean.astype(np.float32))
-        drawn = pattern_figures(subject, patterns, operands, self.example, rows, report.metrics)
-        for name, figure in drawn.items():
-            report.figure(name, figure)
+        report.figures |= pattern_figures(
+            subject, patterns, operands, self.example, rows, report.metrics
+        )
         report.hero("patterns")
         report.findings.sort(key=lambda one: not one.causal)  # what decides a lead stands first
         return report.result()
@@ -177,7 +179,7 @@ class Attention(Probe):
         seed: int,
     ) -> None:
         """Score heads by one of the kinds, and say which are of it."""
-        singular, question = WORDS[kind]
+        singular, question, _ = WORDS[kind]
         hit, attention = (
             scores.targets(patterns.tokens, patterns.lengths, kind),
             patterns.sample,
@@ -538,14 +540,6 @@ def _view(
     )
 
 
-LED: dict[str, tuple[str, str]] = {
-    "induction": ("induction head", "the token after an earlier equal one"),
-    "previous_token": ("previous-token head", "the token before"),
-    "same_token": ("head on earlier equal tokens", "an earlier equal token"),
-}
-"""Kind of head → its name, and the key that it attends to; that which leads first."""
-
-
 def _chosen(
     patterns: AttentionPatterns, names: Sequence[str], example: int, metrics: Mapping[str, Any]
 ) -> tuple[figures.Chosen, str]:
@@ -553,7 +547,7 @@ def _chosen(
     shows it best; what the picture shows, with the numbers of the findings.
     """
     length = min(int(patterns.lengths[example]), LONGEST)
-    kind = next((one for one in LED if metrics.get(f"{one}.heads")), "")
+    kind = next((one for one in WORDS if metrics.get(f"{one}.heads")), "")
     of_kind = [name for name in metrics.get(f"{kind}.heads", ()) if name in names]
     if not of_kind:
         preferred = [name for name in metrics.get("operand.heads", ()) if name in names]
@@ -565,7 +559,8 @@ def _chosen(
     hit = hit[:length, :length]
     query = int((weights * hit).sum(1).argmax()) if hit.any() else length - 1
     keys = [(int(q), int(k)) for q, k in np.argwhere(hit)]
-    said = f"{head}, {_article(LED[kind][0])}; orange: {LED[kind][1]}. Over all examples its score "
+    noun, _, key = WORDS[kind]
+    said = f"{head}, {_article(noun)}; orange: {key}. Over all examples its score "
     said += f"is {metrics[f'{kind}.score'][head]:.3g}; here at most "
     said += f"{float((weights * hit).max(initial=0.0)):.2f} of its weight is there."
     if (lost := metrics.get("induction.lost")) is not None:

@@ -22,7 +22,7 @@ from mechint.probes._attribution.measures import AttributionEffects, measured
 from mechint.probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from mechint.probes._lens.readout import Readout
 from mechint.probes.ties import tied
-from mechint.probes.words import in_words, listed
+from mechint.probes.words import in_words, listed, mostly_wrong
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -203,11 +203,8 @@ class Attribution(Probe):
     def _say(self, report: Report, median: float | None) -> None:
         metrics = report.metrics
         top = metrics["component"]
-        if metrics["answered"] <= 0.5:
-            report.unclear(
-                "What carries answers that are mostly wrong is not asked.",
-                f"the model answers {metrics['answered']:.0%} of examples drawn without selection",
-            )
+        if reason := mostly_wrong(metrics["answered"], "examples"):
+            report.unclear("What carries answers that are mostly wrong is not asked.", reason)
             return
         details: dict[str, Any] = {
             "score": metrics["score"],
@@ -235,11 +232,12 @@ class Attribution(Probe):
         some = listed(names) if len(names) <= 3 else in_words(len(names), "component").capitalize()
         whose = f"carry {share:.0%} of the score each" if len(names) > 1 else f"carries {share:.0%}"
         said = whose if len(names) > 1 else f"{whose} of the score"
-        verdict = report.finding(
+        report.finding(
             Claim(
                 f"{some} {said}.",
                 no="No head or MLP alone carries the score.",
                 unclear="A component that carries the score cannot be told.",
+                lead=f"{some} {said}.",
                 caveat=caveat,
                 causal=True,
             ),
@@ -249,8 +247,6 @@ class Attribution(Probe):
             details=details,
             n=metrics["examples"],
         )
-        if verdict == "yes":
-            report.lead(f"{some} {said}.")
 
 
 def _largest(values: Float[np.ndarray, " component"], inner: Sequence[int]) -> list[int]:

@@ -35,7 +35,7 @@ from mechint.probes._circuits.search import (
     path_patching,
     rivals_of,
 )
-from mechint.probes.words import listed, position_names
+from mechint.probes.words import listed, mostly_wrong, position_names
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -235,12 +235,6 @@ class Circuits(Probe):
     def _say(self, report: Report, held_out: bool) -> None:
         metrics, nulls = report.metrics, report.nulls
         size, through = metrics["edges"], metrics["components"]
-        if metrics["answered"] <= 0.5:
-            report.unclear(
-                "A circuit of answers that are mostly wrong says nothing.",
-                f"the model answers {metrics['answered']:.0%} of pairs drawn without selection",
-            )
-            return
         floors = {name: nulls[name].floor for name in ("sufficiency", "necessity")}
         tested = [name for name, floor in floors.items() if floor <= LARGEST_FLOOR]
         level = max([self.significance, *(floors[name] for name in tested)])
@@ -256,11 +250,16 @@ class Circuits(Probe):
             "mean": "means over examples",
         }
         edges = f"{size} of {metrics['graph_edges']} edges"
-        verdict = report.finding(
+        some = listed(through) if len(through) <= 4 else counted(len(through), "component")
+        report.finding(
             Claim(
                 f"{edges} keep {metrics['faithfulness']:.0%} of the score.",
                 no=f"No circuit stands out: the smallest has {edges}.",
-                unclear="Too few other circuits exist to hold this one against.",
+                unclear="A circuit of answers that are mostly wrong says nothing."
+                if metrics["answered"] <= 0.5
+                else "Too few other circuits exist to hold this one against.",
+                doubt=mostly_wrong(metrics["answered"]),
+                lead=f"It answers through {some or 'its embedding'}.",
                 caveat="; ".join(caveats),
                 causal=True,
             ),
@@ -287,9 +286,6 @@ class Circuits(Probe):
             },
             n=metrics["examples_judged"],
         )
-        if verdict == "yes":
-            some = listed(through) if len(through) <= 4 else counted(len(through), "component")
-            report.lead(f"It answers through {some or 'its embedding'}.")
 
 
 def _why_undecided(*scorers: Scorer) -> str:

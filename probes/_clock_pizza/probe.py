@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import Claim
+from mechint.decide import Claim, first_of
 from mechint.decide.null import why_undecidable
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
@@ -37,7 +37,6 @@ Axes = tuple[list[int], list[int]]
 PUBLISHED = {"clock": (0.33, 0.85), "pizza": (0.99, 0.17)}
 """Gradient symmetricity and distance irrelevance of the paper's models A (pizza) and B (clock)."""
 NULL = "logits.largest_cosine"
-UNCLEAR = "Whether the model adds as a clock or as a pizza is unclear."
 
 
 @dataclass(frozen=True)
@@ -247,7 +246,7 @@ class ClockPizza(Probe):
         return "both" if any(pizza) and any(clock) else "neither"
 
     def _decide(self, report: Report, cycle: Cycle, logits: Spectrum, losses: KeyLosses) -> None:
-        """The metric `mechanism` and the finding, by the first of `_doubts` that holds or by claim.
+        """The metric `mechanism` and the finding.
 
         A clock or a pizza computes with the key frequencies of its operands' embeddings: they have
         to be necessary and sufficient. A table of all pairs can have a clock's logits; its
@@ -262,34 +261,60 @@ class ClockPizza(Probe):
         )
         measured = self.mechanism(value, irrelevance, effect)
         ends = (self.mechanism(end, irrelevance, effect) for end in (low, high))
+        # the one whose bar lies within the interval of the symmetricity
         spanned = next((end for end in ends if end in PUBLISHED), "")
+        bar = self.asymmetric if spanned == "clock" else self.symmetric
+        learned = any(one.beats_chance for one in report.performance)
         shown = bool(keys) and losses.necessary and losses.sufficient
-        for doubt, reason in self._doubts(report, logits, losses, measured, spanned):
-            if doubt:
-                said = UNCLEAR
-                if measured in PUBLISHED:
-                    said = (
-                        f"The measures speak for a {measured}; whether it adds as one is unclear."
-                    )
-                report.metric("mechanism", "both" if measured == "both" else "unclear")
-                report.unclear(said, reason)
-                return
-        mechanism = measured if shown and measured in PUBLISHED else "neither"
-        report.metric("mechanism", mechanism)
-        denied = (
-            (not keys, "The model adds neither as a clock nor as a pizza: no frequency is key."),
+        few = why_undecidable([report.nulls[NULL]], KeyRule().alpha) or ""
+        partly = learned and keys and losses.necessary and not losses.sufficient
+        doubt = first_of(
             (
-                not losses.necessary,
-                "Neither clock nor pizza: the loss does not need the key frequencies.",
+                keys and math.isnan(losses.alone),
+                "every frequency of the logits is key, so that none is left to take away",
             ),
-            (True, "The model adds neither as a clock nor as a pizza."),
+            (few, few),
+            (not keys, logits.undecided),
+            (
+                partly and measured != "neither",
+                f"key frequencies {named(keys, 5)} are necessary, not sufficient: loss "
+                f"{losses.without:.2g} nats without them, {losses.alone:.2g} with them alone, "
+                f"{losses.share:.0%} of what it gains",
+            ),
+            (
+                learned and shown and measured == "both",
+                "symmetric gradients speak for a pizza, irrelevant distances for a clock",
+            ),
+            (
+                learned and shown and measured == "neither" and spanned,
+                f"the gradient symmetricity, {value:.3f}, has a 95% interval from {low:.3f} to "
+                f"{high:.3f}, which holds the bar of a {spanned}, {bar:g}",
+            ),
         )
+        mechanism = measured if shown and measured in PUBLISHED else "neither"
+        if doubt:
+            mechanism = "both" if measured == "both" else "unclear"
+        report.metric("mechanism", mechanism)
         named_one = mechanism in PUBLISHED
-        verdict = report.finding(
+        report.finding(
             Claim(
                 f"The model adds as a {mechanism}.",
-                no=next(words for holds, words in denied if holds),
-                unclear=UNCLEAR,
+                no=first_of(
+                    (
+                        not keys,
+                        "The model adds neither as a clock nor as a pizza: no frequency is key.",
+                    ),
+                    (
+                        not losses.necessary,
+                        "Neither clock nor pizza: the loss does not need the key frequencies.",
+                    ),
+                    (True, "The model adds neither as a clock nor as a pizza."),
+                ),
+                unclear=f"The measures speak for a {measured}; whether it adds as one is unclear."
+                if doubt and measured in PUBLISHED
+                else "Whether the model adds as a clock or as a pizza is unclear.",
+                doubt=doubt,
+                lead=f"It adds as a {mechanism}, with {in_words(len(keys), 'frequency')}.",
                 caveat=between(value, irrelevance),
                 causal=named_one,
                 outputs=[cycle.output],
@@ -319,52 +344,6 @@ class ClockPizza(Probe):
                 **losses.removed,
             },
         )
-        if verdict == "yes":
-            report.lead(f"It adds as a {mechanism}, with {in_words(len(keys), 'frequency')}.")
-
-    def _doubts(
-        self, report: Report, logits: Spectrum, losses: KeyLosses, measured: str, spanned: str
-    ) -> list[tuple[bool, str]]:
-        """Doubts that leave the mechanism unclear, first to last: if each holds, and its reason.
-
-        measured: the mechanism by the measures; spanned: the one whose bar lies within the interval
-        of the symmetricity, or "".
-        """
-        keys, metrics = bool(logits.keys), report.metrics
-        learned = any(one.beats_chance for one in report.performance)
-        shown = learned and keys and losses.necessary and losses.sufficient
-        few = why_undecidable([report.nulls[NULL]], KeyRule().alpha) or ""
-        value, low, high = (
-            metrics[f"gradient_symmetricity.{end}"] for end in ("centered", "low", "high")
-        )
-        bar = self.asymmetric if spanned == "clock" else self.symmetric
-        return [
-            (
-                keys and math.isnan(losses.alone),
-                "every frequency of the logits is key, so that none is left to take away",
-            ),
-            (bool(few), few),
-            (not keys and bool(logits.undecided), logits.undecided),
-            (
-                learned
-                and keys
-                and losses.necessary
-                and not losses.sufficient
-                and measured != "neither",
-                f"key frequencies {named(logits.keys, 5)} are necessary, not sufficient: loss "
-                f"{losses.without:.2g} nats without them, {losses.alone:.2g} with them alone, "
-                f"{losses.share:.0%} of what it gains",
-            ),
-            (
-                shown and measured == "both",
-                "symmetric gradients speak for a pizza, irrelevant distances for a clock",
-            ),
-            (
-                shown and measured == "neither" and bool(spanned),
-                f"the gradient symmetricity, {value:.3f}, has a 95% interval from {low:.3f} to "
-                f"{high:.3f}, which holds the bar of a {spanned}, {bar:g}",
-            ),
-        ]
 
 
 def between(symmetricity: float, irrelevance: float) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import Claim
+from mechint.decide import Claim, first_of
 from mechint.errors import counted
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
@@ -350,56 +350,46 @@ class DAS(Probe):
             report.metric("iia_by_output", by_output)
 
     def _say(self, report: Report, one: Alignment, nulls: Sequence[str], few: str) -> str:
-        best, name = one.best, one.variable.name
-        verdict, examples = best.verdict(self.rule), one.drawn.examples
-        unused = one.readers is not None and one.readers.falls_short(
-            best.iia, self.threshold, len(one.drawn.test)
-        )
-        if examples is not None and examples < MIN_EXAMPLES:
-            return report.unclear(
-                f"No subspace can be told to hold {name}.",
-                f"{examples} examples are held out, and pairs are told from chance by "
-                f"{MIN_EXAMPLES} of them: give more, a third is held out",
-            )
-        if few and verdict == "variable":
-            return report.unclear(f"A subspace that holds {name} cannot be told.", few)
-        if self.hook is None and verdict == "variable" and _is_tautology(report.subject, one):
-            return report.unclear(
-                f"Whether a subspace holds {name} before the last stream is unclear.",
-                f"it was found in {best.where} alone, which holds the answer of any right model",
-            )
+        best, name, pairs = one.best, one.variable.name, len(one.drawn.test)
+        verdict, examples, alone = best.verdict(self.rule), one.drawn.examples, self.hook is None
         # what no place decodes may be held in a code that nothing decodes but the model
-        or_inputs = verdict == "inputs" and self.hook is None
-        held = f"{name} or its inputs" if or_inputs else name
-        denied = f"No subspace tried holds {name}."
-        if verdict == "inputs":
-            denied = f"{best.where} carries the inputs of {name}, not {name} itself."
-        elif verdict == "inconsistent":
-            denied = f"Swapping all of {best.where} does not swap {name}."
-        if verdict == "variable" or or_inputs:
-            denied = f"Controls swap {name} as well as {best.where} does."
-            if unused:
-                denied = f"The subspace found swaps {name} through directions that nothing reads."
+        or_inputs = verdict == "inputs" and alone
+        found = verdict == "variable" or or_inputs
+        unused = found and one.readers and one.readers.falls_short(best.iia, self.threshold, pairs)
+        denied = {
+            "inputs": f"{best.where} carries the inputs of {name}, not {name} itself.",
+            "inconsistent": f"Swapping all of {best.where} does not swap {name}.",
+        }.get(verdict, f"No subspace tried holds {name}.")
+        unread = f"The subspace found swaps {name} through directions that nothing reads."
+        unclear, doubt = f"A subspace that holds {name} cannot be told.", few
+        if examples is not None and examples < MIN_EXAMPLES:
+            unclear = f"No subspace can be told to hold {name}."
+            doubt = f"{examples} examples are held out, and pairs are told from chance by "
+            doubt += f"{MIN_EXAMPLES} of them: give more, a third is held out"
+        elif verdict != "variable":
+            doubt = ""
+        elif not few and alone and _is_tautology(report.subject, one):
+            unclear = f"Whether a subspace holds {name} before the last stream is unclear."
+            doubt = f"it was found in {best.where} alone, which holds the answer of any right model"
         return report.finding(
             Claim(
-                f"{_subspace(best)} holds {held}.",
-                no=denied,
-                unclear=f"A subspace that holds {name} cannot be told.",
+                f"{_subspace(best)} holds {name}{' or its inputs' * or_inputs}.",
+                no=first_of(
+                    (unused, unread),
+                    (found, f"Controls swap {name} as well as {best.where} does."),
+                    (True, denied),
+                ),
+                unclear=unclear,
+                doubt=doubt,
                 caveat=UNDECODED if or_inputs else _caveat(one),
                 causal=True,
             ),
-            Effect(
-                best.iia,
-                "of answers",
-                "swapped",
-                float(np.mean(one.random)),
-                "random subspaces",
-            ),
-            holds=(verdict == "variable" or or_inputs) and not unused,
+            Effect.of(report.nulls[nulls[0]], "of answers", "swapped", "random subspaces"),
+            holds=found and not unused,
             null=nulls,
             least=self.threshold - 1e-9,
             details=self._details(one),
-            n=len(one.drawn.test),
+            n=pairs,
         )
 
     def _details(self, one: Alignment) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import NEAR, Claim
+from mechint.decide import NEAR, Claim, first_of
 from mechint.decide.null import groupings
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
@@ -132,11 +132,11 @@ class Embedding(Probe):
             drawn.append(np.linalg.svd(x - x.mean(0), compute_uv=False))
         for share in (50, 90):
             name, observed = f"svd.rank_{share}", fractional_rank(singular, share / 100)
-            null = np.array([fractional_rank(one, share / 100) for one in drawn])
-            p_value = (1 + int((null <= observed).sum())) / (1 + len(null))
+            ranks = np.array([fractional_rank(one, share / 100) for one in drawn])
+            p_value = (1 + int((ranks <= observed).sum())) / (1 + len(ranks))
             how = "Gaussian rows of the same lengths; fewer is surprising"
             report.nulls[name] = Null(
-                name, observed, float(null.mean()), float(null.std()), p_value, how, len(null)
+                name, observed, float(ranks.mean()), float(ranks.std()), p_value, how, len(ranks)
             )
             report.metric(name, rank(singular, share / 100))
         held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
@@ -147,7 +147,7 @@ class Embedding(Probe):
             "one row per singular value of the centered embedding",
             {"variance held": "0–1, cumulative"},
         )
-        dimensions, gaussian = report.metrics["svd.rank_90"], report.nulls["svd.rank_90"].mean
+        dimensions, null = report.metrics["svd.rank_90"], report.nulls["svd.rank_90"]
         some = in_words(dimensions, "dimension")
         report.finding(
             Claim(
@@ -158,13 +158,8 @@ class Embedding(Probe):
                 unclear=f"Whether the {whose} has a low rank is unclear.",
                 at_chance=True,
             ),
-            Effect(
-                report.nulls["svd.rank_90"].observed,
-                "dimensions",
-                baseline=gaussian,
-                baseline_label="Gaussian rows",
-            ),
-            holds=report.nulls["svd.rank_90"].observed <= FEWER * gaussian,
+            Effect.of(null, "dimensions", than="Gaussian rows"),
+            holds=null.observed <= FEWER * null.mean,
             null="svd.rank_90",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
             details={"dimensions of half of the variance": report.metrics["svd.rank_50"]},
@@ -192,14 +187,14 @@ class Embedding(Probe):
         round_ones: list[Any] = [k for k in found.strongest if roundness[k] >= ROUND and closed]
         shown = round_ones or found.strongest
         circles = in_words(len(round_ones), "circle")
-        line = f"The tokens lie in order along a line, of frequency {named(shown, 3)}."
+        lie, all_round = "The tokens lie", named(sorted(round_ones), 5)
         verdict = report.finding(
             Claim(
-                f"The tokens lie on {circles}, of frequency {named(sorted(round_ones), 5)}."
-                if round_ones
-                else line
-                if closed
-                else "The tokens lie in order along a line whose ends are far apart.",
+                first_of(
+                    (round_ones, f"{lie} on {circles}, of frequency {all_round}."),
+                    (closed, f"{lie} in order along a line, of frequency {named(shown, 3)}."),
+                    (True, f"{lie} in order along a line whose ends are far apart."),
+                ),
                 no="The tokens follow no cyclic order."
                 if null.p_value > NEAR
                 else "No frequency stands out by twice its share of a flat spectrum.",
@@ -250,12 +245,7 @@ class Embedding(Probe):
                 unclear="Whether the similarities separate even from odd is unclear.",
                 at_chance=True,
             ),
-            Effect(
-                null.observed,
-                label=f"separation (component {component})",
-                baseline=null.mean,
-                baseline_label="permuted tokens",
-            ),
+            Effect.of(null, label=f"separation (component {component})", than="permuted tokens"),
             null=name,
         )
 

@@ -298,11 +298,12 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
         for output, one in tested.items()
         if one.keys and p_values[output] <= alpha * (1 + 1e-9) and output in learned
     }
-    verdict = report.finding(
+    report.finding(
         Claim(
             f"{len(found)} of {counted(len(tested), 'output')} use frequencies in their logits.",
             no=f"None of {counted(len(tested), 'output')} uses a frequency in its logits.",
             unclear="Key frequencies of the outputs are unclear.",
+            lead=f"It computes {len(found)} of {len(logits)} outputs with frequencies.",
             outputs=list(found) or None,
         ),
         holds=bool(found),
@@ -313,8 +314,6 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
             "answered better than chance": f"{len(learned)} of {len(logits)}",
         },
     )
-    if verdict == "yes":
-        report.lead(f"It computes {len(found)} of {len(logits)} outputs with frequencies.")
 
 
 def largest_z(
@@ -355,13 +354,7 @@ def add_harmonics(report: Report, doubled: list[int], least: float) -> None:
             unclear=f"Whether the model needs their {noun} is unclear.",
             causal=True,
         ),
-        Effect(
-            report.nulls[name].observed,
-            "nats",
-            "loss without them",
-            report.nulls[name].mean,
-            "without random others",
-        ),
+        Effect.of(report.nulls[name], "nats", "loss without them", "without random others"),
         null=name,
         alpha=removal.ALPHA,
         least=least,

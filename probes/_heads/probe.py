@@ -18,7 +18,7 @@ from mechint.interventions.suffix import Head
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, ProbeResult, Table
 from mechint.probes._heads.measures import MARKS, PairRuns, induction_scores, random_heads
-from mechint.probes.words import listed, token_texts
+from mechint.probes.words import listed, mostly_wrong, token_texts
 from mechint.subject.counterfactuals import answered, choose_variable, draw
 from mechint.system.progress import counting_within
 
@@ -173,11 +173,9 @@ class Heads(Probe):
 
         right = float(answered(subject, drawn(False, seed + 1)).double().mean())
         report.update({"answered": right})
-        if right <= 0.5:
-            report.unclear(
-                "Heads that move answers that are mostly wrong are not asked for.",
-                f"the model answers {percent(right)} of pairs drawn without selection",
-            )
+        if reason := mostly_wrong(right):
+            asked = "Heads that move answers that are mostly wrong are not asked for."
+            report.unclear(asked, reason)
             return report.result()
         runs = PairRuns.of(subject, drawn(self.only_correct, seed))
         n_units = int(runs.units.max()) + 1

@@ -95,9 +95,7 @@ class Interference(Probe):
         report.table("batches", batches_table(groups, rows, found))
         report.array("cosines", found.numpy())
         report.array("groups", matrix.numpy())
-        shown = interference_figures(groups, found, matrix, report.nulls)
-        for name, figure in shown.items():
-            report.figure(name, figure)
+        report.figures |= interference_figures(groups, found, matrix, report.nulls)
         self._say(report, groups)
         return report.result()
 

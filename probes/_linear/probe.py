@@ -143,9 +143,7 @@ class Linear(Probe):
         report.table(
             "scores", columns, "one row per variable and hook, scored on what was held out"
         )
-        shown = score_figures(self.kind, self._score, columns, list(points))
-        for name, figure in shown.items():
-            report.figure(name, figure)
+        report.figures |= score_figures(self.kind, self._score, columns, list(points))
         # selectivity is 0 at chance
         certain = {
             variable.name: 1 - 1 / variable.n_values if self.kind == "class" else 1.0

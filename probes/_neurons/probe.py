@@ -151,18 +151,14 @@ class Neurons(Probe):
         report.metric("mean_share", null.observed, null=null)
         clusters: Mapping[str, int] = report.metrics["clusters"]
         share = report.metrics["clustered"]
-        verdict = report.finding(
+        report.finding(
             Claim(
                 f"{share:.0%} of the neurons that vary compute with one {noun}.",
                 no=f"The neurons do not compute with one {noun} each.",
                 unclear="What the neurons compute with is unclear.",
+                lead=f"Its neurons compute with one {noun} each.",
             ),
-            Effect(
-                null.observed,
-                label=f"variance of a neuron in one {noun}",
-                baseline=null.mean,
-                baseline_label="permuted elements",
-            ),
+            Effect.of(null, label=f"variance of a neuron in one {noun}", than="permuted elements"),
             holds=bool(clusters),
             null="mean_share",
             details={
@@ -170,8 +166,6 @@ class Neurons(Probe):
                 "do not vary": report.metrics["dead"],
             },
         )
-        if verdict == "yes":
-            report.lead(f"Its neurons compute with one {noun} each.")
 
     def _phases(
         self,
@@ -262,11 +256,10 @@ class Neurons(Probe):
                 unclear=unclear,
                 causal=True,
             ),
-            Effect(
-                rises[first],
+            Effect.of(
+                report.nulls["ablation.largest"],
                 "nats",
                 "loss with them at their mean",
-                float(np.mean(null)),
                 "random sets as large",
             ),
             null="ablation.largest",

@@ -112,11 +112,12 @@ class Norms(Probe):
             positions = few.data.own_positions()
             given = np.isfinite(observed[name]).sum()
             n = observed[name].size if positions is None else int(positions.sum())
-            verdict = report.finding(
+            report.finding(
                 Claim(
                     f"The norm ratio of {name} differs from that of {subject.control}.",
                     no=f"The norm ratio of {name} is like that of {subject.control}.",
                     unclear=unclear,
+                    lead=f"{name} writes {own:.2g} of the norm that it reads.",
                     at_chance=True,
                 ),
                 Effect(own, "", "output over input norm", center, beside),
@@ -125,8 +126,6 @@ class Norms(Probe):
                 details={"positions with an input": f"{given} of {n}"},
                 n=len(few.data),
             )
-            if verdict == "yes":
-                report.lead(f"{name} writes {own:.2g} of the norm that it reads.")
         if shown:
             quantiles = np.array([np.nanquantile(one, [0.05, 0.5, 0.95]) for one in shown.values()])
             columns = {"sublayer": list(shown), "mean": [mean(one) for one in shown.values()]}

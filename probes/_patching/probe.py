@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import Claim
+from mechint.decide import Claim, first_of
 from mechint.decide.null import least_signs, sign_flips
 from mechint.errors import DataError
 from mechint.interventions import ResidSite, Site
@@ -27,7 +27,7 @@ from mechint.probes._patching.measures import (
     left_by,
     with_wrong_source,
 )
-from mechint.probes.words import position_names
+from mechint.probes.words import mostly_wrong, position_names
 from mechint.subject.components import Components, list_components
 from mechint.subject.counterfactuals import answered, asked_answer, choose_variable, draw
 from mechint.subject.pairs import Pairs
@@ -149,12 +149,11 @@ class Patching(Probe):
         table = components_table(components, recovered, flips, wrong, counts)
         report.table("components", table)
         report.by_head(zip(names, recovered, strict=True), f"recovered, {share}")
-        for name, array in (("recovered", recovered), ("flips", flips)):
-            report.array(name, array)
+        report.array("recovered", recovered)
+        report.array("flips", flips)
         tokens = None if from_answer else position_names(subject)
         drawn = patching_figures(components, recovered, carried(variable), tokens)
-        for name, figure in drawn.items():
-            report.figure(name, figure)
+        report.figures |= drawn
         report.hero("recovered" if "recovered" in drawn else components[top].kind)
         self._say(report, carried(variable), float(wrong[top]), listed.caveat)
         return report.result()
@@ -162,28 +161,17 @@ class Patching(Probe):
     def _say(self, report: Report, name: str, wrong: float, caveat: str) -> None:
         metrics = report.metrics
         top, flips = metrics["component"], metrics["flips"]
-        if metrics["answered"] <= 0.5:
+        unclear = f"A component that carries {name} cannot be told."
+        doubt = mostly_wrong(metrics["answered"])
+        if not doubt and math.isnan(metrics["recovered"]):
+            doubt = "source and base have the same logit difference, of which nothing is a share"
+        if doubt:
             report.metric("found", False)
-            report.unclear(
-                f"A component that carries {name} cannot be told.",
-                f"the model answers {metrics['answered']:.0%} of pairs drawn without selection",
-            )
-            return
-        if math.isnan(metrics["recovered"]):
-            report.metric("found", False)
-            report.unclear(
-                f"A component that carries {name} cannot be told.",
-                "source and base have the same logit difference, of which nothing is a share",
-            )
+            report.unclear(unclear, doubt)
             return
         strong = min(metrics["recovered"], flips) >= MOST
         needed = metrics["left"] <= 1 - MOST
         both = f"recovers {metrics['recovered']:.0%}, flips {flips:.0%}"
-        denied = f"No component alone carries most of {name}: {top} {both}."
-        if strong:
-            denied = f"{top} swaps {name}, but the model does without it."
-            if needed:
-                denied = f"A wrong source swaps {name} at {top} as well."
         details: dict[str, Any] = {
             "answers flipped": flips,
             "left with it at its mean": metrics["left"],
@@ -197,8 +185,13 @@ class Patching(Probe):
         verdict = report.finding(
             Claim(
                 f"{top} carries {name}: patching it {both}.",
-                no=denied,
-                unclear=f"A component that carries {name} cannot be told.",
+                no=first_of(
+                    (not strong, f"No component alone carries most of {name}: {top} {both}."),
+                    (not needed, f"{top} swaps {name}, but the model does without it."),
+                    (True, f"A wrong source swaps {name} at {top} as well."),
+                ),
+                unclear=unclear,
+                lead=f"{top} carries {name}.",
                 caveat=caveat,
                 causal=True,
             ),
@@ -211,8 +204,6 @@ class Patching(Probe):
             n=metrics["pairs"],
         )
         report.metric("found", verdict == "yes")
-        if verdict == "yes":
-            report.lead(f"{top} carries {name}.")
 
     # --- pairs and components ---------------------------------------------------------------------
     def _draw(

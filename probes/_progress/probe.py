@@ -196,23 +196,23 @@ class ProgressMeasures(Probe):
         largest = max((spectrum.by_label[k] for k in keys), default=spectrum.observed)
         tested = replace(spectrum, observed=largest).test("largest_cosine", PERMUTED_CLASSES)
         report.metric("largest_cosine", largest, null=tested)
-        unclear = "Key frequencies of the logits are unclear."
-        if not keys and spectrum.undecided:
-            report.unclear(unclear, spectrum.undecided)
-            return
         bare = metrics["restricted_loss_without_mean.all"]
         share = gained(full, restricted, cycle.n)
         report.metric("carried", share, unit="share of what the loss is below that of equal logits")
         some = in_words(len(keys), "frequency").capitalize()
         carry = "carries" if len(keys) == 1 else "carry"
         part = "" if share >= MOST else " part of"
-        verdict = report.finding(
+        report.finding(
             Claim(
                 f"{some} {carry}{part} the loss: {min(share, 1):.0%} of its gain.",
                 no="The logits use none of these frequencies."
                 if keys
                 else "No frequency stands out in the logits.",
-                unclear=unclear,
+                unclear="Key frequencies of the logits are unclear.",
+                doubt="" if keys else spectrum.undecided,
+                lead=f"Its loss rests on {in_words(len(keys), 'frequency')}: {named(keys)}."
+                if share >= MOST
+                else "",
                 caveat=f"with the mean logits kept; {bare:.2g} nats without"
                 if self.keep_bias
                 else "",
@@ -237,8 +237,6 @@ class ProgressMeasures(Probe):
             },
             n=n,
         )
-        if verdict == "yes" and share >= MOST:
-            report.lead(f"Its loss rests on {in_words(len(keys), 'frequency')}: {named(keys)}.")
 
     def _draw(self, report: Report, keys: Sequence[Any], beside: float | None) -> None:
         """The table of losses, and the loss without each key frequency."""

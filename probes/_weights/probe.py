@@ -291,24 +291,21 @@ def add_copying(
     report.metric("copying.own", float(own[top]), unit="share of tokens, 0–1")
     above = int(((shares.numpy() > max(null)) & (own > MOST)).sum())
     report.metric("copying.heads", above)
-    holds = bool(own[top] > MOST)
     report.finding(
         Claim(
-            f"{heads.names[top]} copies tokens"
-            + (f", one of {above} heads that do." if above > 1 else "."),
+            f"{name} copies tokens" + (f", one of {above} heads that do." if above > 1 else "."),
             no="No head copies tokens.",
+            lead=f"{name} copies tokens to the answer.",
             at_chance=True,
         ),
-        Effect(share, "", "eigenvalue share", float(np.mean(null)), "renamed classes"),
-        holds=holds,
+        Effect.of(one, "", "eigenvalue share", "renamed classes"),
+        holds=bool(own[top] > MOST),
         null="copying",
         details={
             "tokens that raise their own class most": f"{own[top]:.0%} of {min(len(ids), tokens)}",
             "heads that copy": above,
         },
     )
-    if holds and float(one.p_value) <= report.probe.significance:
-        report.lead(f"{heads.names[top]} copies tokens to the answer.")
     return {"copying": shares.tolist(), "own class largest": own.tolist()}
 
 
@@ -339,7 +336,7 @@ def add_matching(
             no=f"{heads.names[b]} does not match queries with their own token.",
             at_chance=True,
         ),
-        Effect(share, "", "eigenvalue share", float(np.mean(null)), "renamed tokens"),
+        Effect.of(one, "", "eigenvalue share", "renamed tokens"),
         holds=own > MOST,
         null="matching",
         details={"tokens that score their own highest": f"{own:.0%} of {min(len(left), tokens)}"},
