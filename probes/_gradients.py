@@ -137,16 +137,15 @@ class Gradients(Probe):
     def _add_finding(self, report: Report, n: int) -> None:
         """Report the norm against that of other answers; `n` answers are behind it."""
         metrics = report.metrics
-        if not metrics["gradients.total"]:
-            report.unclear(
-                "The size of the gradient is unclear.", "it is zero to the precision of the weights"
-            )
-            return
         below = metrics["gradients.below_shuffled"]
         report.finding(
             Claim(
                 "The gradient is smaller than for other answers.",
                 no="The gradient is as large as for other answers.",
+                unclear="The size of the gradient is unclear.",
+                doubt="it is zero to the precision of the weights"
+                if not metrics["gradients.total"]
+                else "",
             ),
             Effect(below, "powers of ten", "below other answers", 0.0, "as large"),
             null="gradients.below_shuffled",

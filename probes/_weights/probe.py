@@ -149,17 +149,15 @@ class Weights(Probe):
         report.metric(
             f"composition.{kind}", z, null=composed.null, how=TURNED, unit="standard deviations"
         )
-        if z == 0:
-            report.unclear(
-                f"Whether there is {kind}-composition is unclear.",
-                "heads that write or read nothing, or fill the shared subspace evenly, score the "
-                "same however they are turned",
-            )
-            return
         report.finding(
             Claim(
                 f"The {part} of {second} read what {first} writes.",
                 no=f"No {kind}-composition was found; {first} to {second} comes nearest.",
+                unclear=f"Whether there is {kind}-composition is unclear.",
+                doubt="heads that write or read nothing, or fill the shared subspace evenly, score "
+                "the same however they are turned"
+                if z == 0
+                else "",
                 caveat="overlap of weights; no path was cut",
                 at_chance=True,
             ),
