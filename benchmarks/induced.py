@@ -266,7 +266,7 @@ def plant(seed: int) -> tuple[str, Made]:
         function = "sum"  # the largest is never below another
     heads = [places[i] if kind == "position" else kind for i, kind in enumerate(kinds)]
     table = partial(TABLES[function], n=n) if two else None
-    model = build(n, ctx, heads, table, n if function in ("copy", "sum", "max") else 2, seed)
+    model = build(n, ctx, heads, table, 2 if function in ("equal", "less", "carry") else n, seed)
     names = {
         f"L0H{i}": f"position {places[i]}" if kind == "position" else f"the {kind} token"
         for i, kind in enumerate(kinds)
@@ -289,12 +289,15 @@ def plant(seed: int) -> tuple[str, Made]:
     return f"{function} of {', '.join(names.values())}", Made(subject, truth, names)
 
 
+NAMES = {n: rng("calibration group", n).permutation(n).tolist() for n in range(5, 9)}
+"""Order of a cyclic group → names of its elements, by which no sum is seen."""
 TABLES: dict[str, Callable[[int, int, int], int]] = {
     "sum": lambda a, b, n: (a + b) % n,
     "max": lambda a, b, n: max(a, b),
     "equal": lambda a, b, n: int(a == b),
     "less": lambda a, b, n: int(a < b),
     "carry": lambda a, b, n: (a + b) // n,
+    "group": lambda a, b, n: NAMES[n][(NAMES[n].index(a) + NAMES[n].index(b)) % n],
 }
 
 

@@ -7,17 +7,21 @@ the smallest of those that fit as well as any.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.errors import DataError
 from mechint.explanation.rules import NOTHING, Inputs
+from mechint.groups.finite import FiniteGroup
 from mechint.registry import FUNCTIONS
 
 SAME_FIT = 0.005
@@ -32,6 +36,8 @@ MAX_CONSTANTS, MAX_TRIPLE = 31, 13
 """Moduli up to which all coefficients are tried, of three variables at once."""
 MAX_MAP = 12
 """Values of a number that are mapped to answers one by one."""
+LEAST_GROUP = 3
+"""Elements of a group, at least."""
 MAX_COUNTED = 24
 """Operands that are counted one by one."""
 
@@ -81,7 +87,7 @@ def named(variable: str) -> re.Pattern[str]:
 class Fitting:
     """Values of variables with the model's answers and logits, on inputs as they are and composed.
 
-    inputs: what the rules were made for.
+    inputs: what the rules were made for. natural: number of those as they are, which come first.
     """
 
     variables: tuple[Variable, ...]
@@ -89,6 +95,7 @@ class Fitting:
     answers: Int[Tensor, " example"]
     logits: Float[Tensor, "example d_vocab_out"]
     inputs: Inputs
+    natural: int
 
     @property
     def tokens(self) -> list[str]:
@@ -404,6 +411,61 @@ def tables(fitting: Fitting) -> Iterator[Function]:
             name = "TABLE_" + "_".join(str(names[i]).translate(_PLAIN) for i in range(several))
             listed = names[0] if several == 1 else f"({', '.join(names)})"
             yield Function(f"{name}.get({listed})", compute, 10 + len(written), {name: written})
+
+
+def products(fitting: Fitting) -> Iterator[Function]:
+    """The product of two tokens in a group whose table follows from the answers that are shown, by
+    associativity: cells that no input shows as well.
+    """
+    for first, second in itertools.combinations(fitting.tokens, 2):
+        x, y = (fitting.values[name][: fitting.natural] for name in (first, second))
+        answers = fitting.answers[: fitting.natural]
+        elements = torch.cat([x, y]).unique()
+        n = len(elements)
+        if n < LEAST_GROUP or NOTHING in elements or not bool(torch.isin(answers, elements).all()):
+            continue
+        table = np.full((n, n), NOTHING)
+        place = [torch.searchsorted(elements, one).numpy() for one in (x, y, answers)]
+        table[place[0], place[1]] = place[2]
+        if (table[place[0], place[1]] != place[2]).any() or not completed(table):
+            continue
+        with contextlib.suppress(DataError):
+            FiniteGroup(table)
+            size = int(elements.max()) + 1
+            by_token = torch.full((size + 1, size + 1), NOTHING)
+            by_token[torch.meshgrid(elements, elements, indexing="ij")] = elements[table]
+            written = {
+                (a, b): int(by_token[a, b]) for a in elements.tolist() for b in elements.tolist()
+            }
+            name = "_".join(["PRODUCT", *(one.translate(_PLAIN) for one in (first, second))])
+
+            def compute(
+                values: Values, a: str = first, b: str = second, table: Tensor = by_token
+            ) -> Tensor:
+                x, y = (values[one].clamp(max=len(table) - 1) for one in (a, b))
+                return said(values, (a, b), table[x, y])
+
+            yield Function(f"{name}.get(({first}, {second}))", compute, 4, {name: written})
+
+
+def completed(table: Int[np.ndarray, "element element"]) -> bool:
+    """Fill a table of a product, in place, where (xy)z = x(yz) says a cell; return whether all are
+    filled.
+    """
+    while True:
+        before = int((table < 0).sum())
+        if not before:
+            return True
+        for y in range(len(table)):
+            left, right = table[:, y], table[y]
+            rows, columns = np.flatnonzero(left >= 0), np.flatnonzero(right >= 0)
+            one = table[np.ix_(left[rows], columns)]  # (xy)z
+            other = table[np.ix_(rows, right[columns])]  # x(yz)
+            table[np.ix_(rows, right[columns])] = np.where(other < 0, one, other)
+            other = table[np.ix_(rows, right[columns])]
+            table[np.ix_(left[rows], columns)] = np.where(one < 0, other, one)
+        if int((table < 0).sum()) == before:
+            return False
 
 
 _PLAIN = str.maketrans("[]-", "__m")

@@ -11,6 +11,7 @@ from typing import ClassVar
 from mechint.errors import MechintError, NotApplicableError, ParameterError
 from mechint.explanation._audit import audit_on, finished
 from mechint.explanation.explanation import Explanation
+from mechint.explanation.handed import handed
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
 from mechint.explanation.standing import Audit
 from mechint.registry import EXPLANATIONS, summary
@@ -146,6 +147,8 @@ def explain(
                 found.append(audited(smaller))
                 if found[-1].standing == "stands":
                     break
+    if family is None:
+        found += _by_families_of_groups(found, subject, seed, examples)
     found.sort(key=lambda one: one.rank)
     best = found[0] if found else None
     if best is not None and best.standing == "untested" and best.explanation.over_sources:
@@ -158,6 +161,22 @@ def explain(
             first = dataclasses.replace(first, standing="untested", reason=reason)
         found.insert(0, first)
     return found
+
+
+def _by_families_of_groups(
+    found: Sequence[Audit], subject: Subject, seed: int, examples: int
+) -> list[Audit]:
+    """Audits by the families of a group whose product a program is found to give."""
+    other = next((one for one in (handed(one, subject) for one in found) if one is not None), None)
+    if other is None:
+        return []
+    served = [
+        name
+        for name in EXPLANATIONS
+        if EXPLANATIONS[name].needs_program and EXPLANATIONS[name]().applies(other)
+    ]
+    audits = [explain(other, family=name, seed=seed, examples=examples) for name in served]
+    return [one for several in audits for one in several if one.explanation.parts]
 
 
 def _in_vain(tried: Sequence[str], unserved: Sequence[str], found: Sequence[Audit]) -> str:

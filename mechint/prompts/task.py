@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from mechint.task import (
     Counterfactuals,
     FiniteTask,
     Output,
+    Program,
+    Symmetry,
     Variable,
     Vocabulary,
 )
@@ -191,6 +194,22 @@ class Prompts(FiniteTask):
             dataclasses.replace(one, answer=answer) if one.open else one
             for one, answer in zip(self.prompts, said, strict=True)
         ]
+
+    def told(self, program: Program, symmetry: Symmetry) -> Prompts:
+        """The same prompts with a program that was found to give their answers, and its group."""
+        made = copy.copy(self)
+        vars(made)["_told"] = program, symmetry
+        return made
+
+    @property
+    def programs(self) -> Mapping[str, Program]:
+        told = vars(self).get("_told")
+        return {} if told is None else {told[0].name: told[0]}
+
+    @property
+    def symmetry(self) -> Symmetry | None:
+        told = vars(self).get("_told")
+        return None if told is None else told[1]
 
     # --- what every task says ---------------------------------------------------------------------
     @cached_property

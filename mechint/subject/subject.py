@@ -615,6 +615,10 @@ class Subject:
             model=model, series=None, provenance={**self._provenance, **provenance}
         )
 
+    def with_task(self, task: Task) -> Subject:
+        """The same model and examples of another task."""
+        return self._replace(task=task)
+
     def with_data(self, data: Batch) -> Subject:
         """The same model on other examples."""
         return self._replace(data=data)

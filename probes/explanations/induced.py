@@ -539,7 +539,8 @@ class Search:
         values = {name: torch.cat([one.values[name] for one in made]) for name in made[0].values}
         every = torch.cat(logits)
         flat = tuple(one for several in variables for one in several)
-        return Fitting(flat, values, self.sources.answers(every), every, self.inputs)
+        found = self.sources.answers(every)
+        return Fitting(flat, values, found, every, self.inputs, len(self.sources))
 
 
 def among(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
