@@ -316,9 +316,10 @@ above chance, under routing, interchange and composed inputs. **by hand**: of a 
 the share of further prompts on which its file gives the answer of a solver written by hand (of a
 task's data, its own answers). **standing**: as in
 [Explanations](explanations.md#programs-without-a-task), where tests and bounds are; a refusal has
-its nearest miss. Seconds are of the processor, one thread, without opening the file. Models of
-formal languages (`bce_*` of hf-zoo) answer with a set of symbols: they are asked of one whether it
-is in the set.
+its nearest miss. Of a product of two tokens that prompts alone show, **heads** has also what the
+families say that know how products are computed. Seconds are of the processor, one thread, without
+opening the file. Models of formal languages (`bce_*` of hf-zoo) answer with a set of symbols: they
+are asked of one whether it is in the set.
 
     python -m benchmarks.programs CHECKPOINTS --out docs
 
@@ -347,7 +348,11 @@ def ask(path: Path, asked: Asked | Model) -> dict[str, Any]:
             subject = subject if asked.answer is None else subject.with_answer(asked.answer)
             row |= {"asked": subject.task.title, "published": ""}
         start = time.process_time()
-        best, *others = explain(subject, family="induced", examples=N)
+        # of prompts it is the only family, and others are asked about a product that it finds
+        family = None if isinstance(asked, Asked) else "induced"
+        found = explain(subject, family=family, examples=N)
+        by_group = [one for one in found if one.explanation.family not in ("induced", "none")]
+        best, *others = [one for one in found if one not in by_group]
         if best.standing == "refused" and others:  # what was proposed and failed
             near = others[0]
             best_reason = f"nearest {near.explanation.name}: {near.reason}"
@@ -364,6 +369,7 @@ def ask(path: Path, asked: Asked | Model) -> dict[str, Any]:
         "reason": best_reason,
         "program": best.explanation.name if best.standing != "refused" else "",
         "routes": [str(one) for one in best.explanation.routes],
+        "by group": [f"{one.explanation.name} {one.standing}" for one in by_group],
         "coverage": near.value("coverage"),
         "keeps": 1 - near.unaccounted["accuracy"] if near.unaccounted else float("nan"),
         "s": seconds,
@@ -427,7 +433,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
             _cell(row["asked"]),
             row["standing"],
             (program.replace("|", "\\|") + reason).strip(),
-            _cell("; ".join(row["routes"])),
+            _cell("; ".join([*row["routes"], *row["by group"]])),
             f"{row['coverage']:.3f}" if row["coverage"] == row["coverage"] else "",
             f"{row['keeps']:.3f}" if row["keeps"] == row["keeps"] else "",
             "" if row["by hand"] is None else "{:.3f} of {:,}".format(*row["by hand"]),

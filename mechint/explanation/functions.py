@@ -36,8 +36,10 @@ MAX_CONSTANTS, MAX_TRIPLE = 31, 13
 """Moduli up to which all coefficients are tried, of three variables at once."""
 MAX_MAP = 12
 """Values of a number that are mapped to answers one by one."""
-LEAST_GROUP = 3
-"""Elements of a group, at least."""
+LEAST_GROUP, MAX_GROUP, MAX_ROUNDS = 3, 128, 8
+"""Elements of a group, at least and at most; rounds of completing its table, at most."""
+GOOD_CELLS = 0.9
+"""Share of the answers on which a completed table agrees, at least."""
 MAX_COUNTED = 24
 """Operands that are counted one by one."""
 
@@ -424,10 +426,11 @@ def products(fitting: Fitting) -> Iterator[Function]:
         n = len(elements)
         if n < LEAST_GROUP or NOTHING in elements or not bool(torch.isin(answers, elements).all()):
             continue
-        table = np.full((n, n), NOTHING)
-        place = [torch.searchsorted(elements, one).numpy() for one in (x, y, answers)]
-        table[place[0], place[1]] = place[2]
-        if (table[place[0], place[1]] != place[2]).any() or not completed(table):
+        place = [np.searchsorted(elements.numpy(), one.numpy()) for one in (x, y, answers)]
+        shown = np.full((n, n), NOTHING)
+        shown[place[0], place[1]] = place[2]
+        table = completed(shown) if n <= MAX_GROUP else shown
+        if (table < 0).any() or (table[place[0], place[1]] == place[2]).mean() < GOOD_CELLS:
             continue
         with contextlib.suppress(DataError):
             FiniteGroup(table)
@@ -448,24 +451,25 @@ def products(fitting: Fitting) -> Iterator[Function]:
             yield Function(f"{name}.get(({first}, {second}))", compute, 4, {name: written})
 
 
-def completed(table: Int[np.ndarray, "element element"]) -> bool:
-    """Fill a table of a product, in place, where (xy)z = x(yz) says a cell; return whether all are
-    filled.
+def completed(table: Int[np.ndarray, "element element"]) -> Int[np.ndarray, "element element"]:
+    """The table of a product where each cell is what most of x(yz) = (xy)z say that it is, a cell
+    that is shown having a vote of its own; -1 where none says anything.
     """
-    while True:
-        before = int((table < 0).sum())
-        if not before:
-            return True
-        for y in range(len(table)):
-            left, right = table[:, y], table[y]
-            rows, columns = np.flatnonzero(left >= 0), np.flatnonzero(right >= 0)
-            one = table[np.ix_(left[rows], columns)]  # (xy)z
-            other = table[np.ix_(rows, right[columns])]  # x(yz)
-            table[np.ix_(rows, right[columns])] = np.where(other < 0, one, other)
-            other = table[np.ix_(rows, right[columns])]
-            table[np.ix_(left[rows], columns)] = np.where(one < 0, other, one)
-        if int((table < 0).sum()) == before:
-            return False
+    n = len(table)
+    for _ in range(MAX_ROUNDS):
+        rows, columns = np.nonzero(table >= 0)
+        cells = [(rows * n + columns) * n + table[rows, columns]]
+        for y in range(n):
+            x, z = np.flatnonzero(table[:, y] >= 0)[:, None], np.flatnonzero(table[y] >= 0)
+            xy, yz = table[x, y], table[y, z]
+            for row, column, said in ((x, yz, table[xy, z]), (xy, z, table[x, yz])):
+                cells.append(((row * n + column) * n + said)[said >= 0])
+        by_cell = np.bincount(np.concatenate(cells), minlength=n**3).reshape(n, n, n)
+        found = np.where(by_cell.any(2), by_cell.argmax(2), NOTHING)
+        if np.array_equal(found, table):
+            break
+        table = found
+    return table
 
 
 _PLAIN = str.maketrans("[]-", "__m")

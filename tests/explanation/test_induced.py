@@ -17,10 +17,13 @@ from click.testing import CliRunner
 from torch import Tensor
 
 import mechint
+from mechint import planted
 from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
+from mechint.explanation.functions import Fitting, Variable, products
 from mechint.explanation.rules import Inputs, Rule, rules_for
+from mechint.groups.named import parse
 from mechint.models.members import of_member
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import RULES
@@ -41,6 +44,10 @@ def draws(n: int, make: Callable[[np.random.Generator], list[int]], seed: int = 
 def explained(path: Path, prompts: list[Any], **more: Any) -> tuple[Subject, Audit]:
     subject = mechint.load(path, data=prompts)
     return subject, explain(subject, **more)[0]
+
+
+def explained_all(model: Any, prompts: list[Any]) -> list[Audit]:
+    return explain(mechint.load(model, data=prompts))
 
 
 def agreement(subject: Subject, found: Audit, solver: Callable[[list[int]], int | None]) -> float:
@@ -349,3 +356,62 @@ def test_rules_say_the_keys_that_their_python_says() -> None:
             assert (-1 if said is None else said) == token, (rule.name, row)
             tried += 1
     assert tried > 800
+
+
+# --- products -------------------------------------------------------------------------------------
+def half_of(table: np.ndarray, seed: int = 0) -> Fitting:
+    """Answers to a random half of all pairs."""
+    pairs = np.argwhere(table >= 0)
+    x, y = np.random.default_rng(seed).permutation(pairs)[: len(pairs) // 2].T
+    given = {"a": torch.from_numpy(x), "b": torch.from_numpy(y)}
+    answers = torch.from_numpy(table[x, y])
+    tokens = torch.stack([*given.values()], 1)
+    inputs = Inputs(tokens, torch.ones(len(tokens), dtype=torch.long), True, len(table))
+    names = (Variable("a", "t[0]"), Variable("b", "t[1]"))
+    return Fitting(names, given, answers, torch.zeros(len(x), len(table)), inputs, len(x))
+
+
+def test_a_table_of_a_group_is_completed_and_no_other_one() -> None:
+    table, draw = parse("D6").table, np.random.default_rng(1)
+    names = draw.permutation(len(table))
+    renamed = names[table][np.ix_(names.argsort(), names.argsort())]
+    (found,) = products(half_of(renamed))
+    every = torch.cartesian_prod(*[torch.arange(len(table))] * 2)
+    said = found.compute({"a": every[:, 0], "b": every[:, 1]})
+    assert torch.equal(said, torch.from_numpy(renamed.flatten()))
+    wrong = renamed.copy()
+    wrong[[0, 1]] = wrong[[1, 0]]  # a square of another kind
+    for other in (wrong, draw.integers(0, 12, (12, 12))):
+        assert not list(products(half_of(other)))
+
+
+@pytest.mark.full
+def test_addition_from_prompts_alone_is_by_frequencies() -> None:
+    """The program says what is computed, a family of the group how."""
+    pairs = [{"prompt": [x, y, 29]} for x in range(29) for y in range(29)]
+    by_family = {one.explanation.family: one for one in explained_all(SHIPPED / "clock.pt", pairs)}
+    assert "% 29" in by_family["induced"].explanation.name
+    found = by_family["frequencies"]
+    assert (found.standing, found.explanation.name) == (
+        "stands",
+        "addition by frequencies 7, 9, 12",
+    )
+
+
+@pytest.mark.full
+def test_a_product_from_prompts_alone_is_by_representations_or_by_rote() -> None:
+    known = planted.group_product("S4", ("standard",), noise=0.01, rotation_seed=1).subject
+    assert known.task is not None
+    for model, families in (
+        (known.model, {"induced", "representations", "bilinear"}),
+        (planted.lookup_table(known.task).subject.model, {"induced"}),
+    ):
+        pairs = [{"prompt": row} for row in known.data.tokens.unique(dim=0).tolist()]
+        found = explained_all(model, pairs)
+        assert {one.explanation.family for one in found if one.standing == "stands"} == families
+        program = next(one for one in found if one.explanation.family == "induced")
+        names: dict[str, Any] = {"__name__": "found"}
+        exec(program.explanation.to_python(mechint.load(model, data=pairs)), names)
+        table = parse("S4").table
+        answers = [names["answer"]([x, y, 24]) for x in range(24) for y in range(24)]
+        assert answers == table.flatten().tolist()
