@@ -70,8 +70,8 @@ def claim(subject: Subject, keys: Sequence[str], pizza: bool) -> Explanation:
     setting, family = Setting.of(subject), Frequencies()
     assert setting is not None and subject.task is not None
     assert subject.task.own_program is not None
-    family.read(Bench.of(subject, subject.task.own_program))
-    return family.make(setting, keys, keys, Setting.pizza if pizza else Setting.product)
+    bench = Bench.of(subject, subject.task.own_program)
+    return family.make(bench, setting, keys, keys, Setting.pizza if pizza else Setting.product)
 
 
 def blocks(found: Audit) -> set[str]:
@@ -240,8 +240,8 @@ def needless(seed: int) -> Audit:
     assert setting is not None
     program = plant.subject.task.own_program  # type: ignore[union-attr]
     assert program is not None
-    family.read(Bench.of(plant.subject, program))
-    return audit(plant.subject, family.make(setting, keys, [*keys, *more]))
+    made = family.make(Bench.of(plant.subject, program), setting, keys, [*keys, *more])
+    return audit(plant.subject, made)
 
 
 def unneeded(seed: int) -> Audit:

@@ -17,6 +17,7 @@ from mechint.account.terminal import account_text, quality_text
 from mechint.decide.words import NOT_FALSE, STANDS
 from mechint.errors import NUMBERS
 from mechint.probe.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
+from mechint.registry import EXPLANATIONS
 from mechint.task import FiniteTask, TargetKind
 
 if TYPE_CHECKING:
@@ -30,13 +31,6 @@ NOTHING = "No mechanism was found."
 UNDECIDED = "Nothing could be decided."
 DESCRIBES = 30
 """Rank up to which a lead describes the model, and does not say what it computes."""
-SAME_MECHANISM = {
-    "frequencies": ("clock-pizza", "fourier"),
-    "representations": ("irreps",),
-    "bilinear": ("irreps",),
-    "induction": ("attention",),
-}
-"""Family of explanations → the probes whose lead names the same mechanism."""
 MAX_WORDS = 15
 """Words of a verdict; a longer name of a program is shortened."""
 
@@ -252,7 +246,8 @@ class Account:
         if lead is None:
             of_it = [one for one in held if one["standing"] in STANDS]
         else:
-            of_it = [one for one in held if lead.probe in SAME_MECHANISM.get(one["family"], ())]
+            known = [one for one in held if one["family"] in EXPLANATIONS]
+            of_it = [one for one in known if lead.probe in EXPLANATIONS[one["family"]].mechanisms]
         verdict = explained("" if lead is None else self.verdict, of_it)
         notes = [self.caveat, *dict.fromkeys(one["kept"] for one in held if "kept" in one)]
         caveat = "; ".join(note for note in dict.fromkeys(notes) if note)

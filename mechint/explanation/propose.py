@@ -34,6 +34,8 @@ class Family(abc.ABC):
     """
 
     name: ClassVar[str]
+    mechanisms: ClassVar[tuple[str, ...]] = ()
+    """Probes whose lead names the same mechanism; its audits follow theirs in an account."""
     needs_program: ClassVar[bool] = True
     """True where it explains by the program of a task; one that does not is asked of models without
     such, and of others where no other family stands."""

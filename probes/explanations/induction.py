@@ -42,6 +42,7 @@ class Induction(Family):
     """
 
     name: ClassVar[str] = "induction"
+    mechanisms: ClassVar[tuple[str, ...]] = ("attention",)
 
     def applies(self, subject: Subject) -> bool:
         task = subject.task

@@ -301,24 +301,16 @@ class _Group(Family):
     last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
     fuller: ClassVar[Callable[[Setting, Sequence[str]], Part] | None] = None
     """The part of the last site that completing tries first."""
-    program: Program
-    heads: list[tuple[int, tuple[int, ...]]]
 
-    def read(self, bench: Bench) -> tuple[Setting, list[str]]:
-        """The setting and its key representations; what `make` needs is kept."""
+    def propose(self, bench: Bench) -> Iterator[Explanation]:
         setting = Setting.of(bench.subject)
         assert setting is not None
-        n_heads = bench.subject.model_description.n_heads or 1
-        self.program = bench.program
-        self.heads = [
-            (layer, tuple(range(n_heads)))
-            for layer in range(bench.subject.n_layers)
-            if f"blocks.{layer}.attn.hook_pattern" in bench.subject.hooks
-        ]
-        return setting, list(key_representations(bench, setting))
+        if keys := list(key_representations(bench, setting)):
+            yield self.make(bench, setting, keys, keys)
 
     def make(
         self,
+        bench: Bench,
         setting: Setting,
         keys: Sequence[str],
         inputs: Sequence[str],
@@ -330,7 +322,7 @@ class _Group(Family):
         last = last or type(self).last
         others = [name for name in setting.names() if name not in {*keys, *inputs}]
         size = {name: setting.entries(name).shape[1] for name in setting.names()}
-        program, end = self.program, last(setting, keys)
+        subject, program, end = bench.subject, bench.program, last(setting, keys)
         if DIFFERENCE in end.variables or not others:
             program = setting.with_difference(program)
 
@@ -356,8 +348,12 @@ class _Group(Family):
             return [setting.features(variables, [one]) for one in alike[:MAX_SPARE]]
 
         parts = (*setting.inputs(inputs), end)
-        words_of = "attention is the same for every input"
-        routes = [Route(words_of, layer, heads) for layer, heads in self.heads]
+        heads = tuple(range(subject.model_description.n_heads or 1))
+        routes = [
+            Route("attention is the same for every input", layer, heads)
+            for layer in range(subject.n_layers)
+            if f"blocks.{layer}.attn.hook_pattern" in subject.hooks
+        ]
         added = [name for name in inputs if name not in keys]
         without = [name for name in keys if name not in inputs]
         more = f", inputs also {named(added)}" if added else ""
@@ -395,16 +391,17 @@ class _Group(Family):
             gained = refilled(inner, fuller(setting, keys)) - refilled(inner, last(setting, keys))
             if gained >= GAIN * len(keys) or len(keys) == len(setting.names()):
                 # as much as so many more keys, or there are none more
-                return self.make(setting, keys, inputs, fuller), (AMPLITUDE,)
+                return self.make(bench, setting, keys, inputs, fuller), (AMPLITUDE,)
         held = entering(bench, found.explanation)
         more = missing_keys(inner, setting, keys, last)
         added = largest_effects(bench, setting, held)
-        made = self.make(setting, [*keys, *more], [*held, *added], last)
+        made = self.make(bench, setting, [*keys, *more], [*held, *added], last)
         kept = entering(bench, made)
         if not more and {*kept} == {*inputs}:
             return None, ()
         missing = (*more, *(name for name in kept if name not in inputs))
-        return self.make(setting, [*keys, *more], kept, last), tuple(dict.fromkeys(missing))
+        made = self.make(bench, setting, [*keys, *more], kept, last)
+        return made, tuple(dict.fromkeys(missing))
 
     def without(self, bench: Bench, found: Explanation, blocks: Sequence[str]) -> list[Explanation]:
         setting, (first, *_, end) = Setting.of(bench.subject), found.parts
@@ -414,7 +411,7 @@ class _Group(Family):
         )
         last = self._ending(end)
         kept = (inputs, list(first.blocks)) if keys else ()
-        return [self.make(setting, keys, names, last) for names in kept]
+        return [self.make(bench, setting, keys, names, last) for names in kept]
 
     def _ending(self, end: Part) -> Callable[[Setting, Sequence[str]], Part]:
         """The function that made a part of the last site."""
@@ -512,6 +509,7 @@ class Frequencies(_Group):
     """
 
     name: ClassVar[str] = "frequencies"
+    mechanisms: ClassVar[tuple[str, ...]] = ("clock-pizza", "fourier")
     words: ClassVar[str] = "{} by"
     noun: ClassVar[str] = "frequency"
     last = Setting.product
@@ -522,12 +520,12 @@ class Frequencies(_Group):
         return setting is not None and setting.group.is_cyclic
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
-        setting, keys = self.read(bench)
-        if keys:
-            yield self.make(setting, keys, keys)
-        elif comparable(spectrum(bench, setting).values.tolist()):
+        yield from (found := list(super().propose(bench)))
+        setting = Setting.of(bench.subject)
+        assert setting is not None
+        if not found and comparable(spectrum(bench, setting).values.tolist()):
             every = setting.names()
-            whole = self.make(setting, every, every)
+            whole = self.make(bench, setting, every, every)
             if entering(setting.bench(bench), whole) == every:  # not those of a lookup table
                 yield whole
 
@@ -536,17 +534,13 @@ class GroupProducts(_Group):
     """Do the logits read irreducible representations of the product, or bilinear products?"""
 
     name: ClassVar[str] = "representations"
+    mechanisms: ClassVar[tuple[str, ...]] = ("irreps",)
     words: ClassVar[str] = "product of"
     last = Setting.product
 
     def applies(self, subject: Subject) -> bool:
         setting = Setting.of(subject)
         return setting is not None and not setting.group.is_cyclic
-
-    def propose(self, bench: Bench) -> Iterator[Explanation]:
-        setting, keys = self.read(bench)
-        if keys:
-            yield self.make(setting, keys, keys)
 
 
 class Bilinear(GroupProducts):
@@ -555,8 +549,3 @@ class Bilinear(GroupProducts):
     name: ClassVar[str] = "bilinear"
     words: ClassVar[str] = "bilinear in"
     last = Setting.products
-
-    def propose(self, bench: Bench) -> Iterator[Explanation]:
-        setting, keys = self.read(bench)
-        if keys:
-            yield self.make(setting, keys, keys)

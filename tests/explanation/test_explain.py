@@ -47,8 +47,7 @@ def forced(
     assert setting is not None and subject.task is not None
     program = subject.task.own_program
     assert program is not None
-    family.read(Bench.of(subject, program))
-    return family.make(setting, keys, keys, last)
+    return family.make(Bench.of(subject, program), setting, keys, keys, last)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
@@ -112,7 +111,6 @@ def test_a_superfluous_frequency_is_named() -> None:
     assert found.standing == "superfluous" and found.superfluous == ("5",)
     bench = Bench.of(addition(), found.explanation.program)
     family = Frequencies()
-    family.read(bench)
     smaller, at_the_answer = family.without(bench, found.explanation, found.superfluous)
     assert smaller.name == "addition by frequencies 3, 8, 12"
     assert at_the_answer.name == "addition by frequencies 3, 8, 12, inputs also 5"

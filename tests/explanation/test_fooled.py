@@ -119,10 +119,10 @@ def test_frequencies_that_the_inputs_alone_have_need_to_be_needed(more: list[str
     setting, family = Setting.of(plant.subject), Frequencies()
     program = plant.subject.task.own_program  # type: ignore[union-attr]
     assert setting is not None and program is not None
-    family.read(Bench.of(plant.subject, program))
+    bench = Bench.of(plant.subject, program)
     keys = ["3", "8", "12"]
     inputs = list(dict.fromkeys([*keys, *more]))
-    found = audit(plant.subject, family.make(setting, keys, inputs))
+    found = audit(plant.subject, family.make(bench, setting, keys, inputs))
     assert found.standing == "superfluous" and {*found.superfluous} >= {"5", "7"}
 
 

@@ -93,8 +93,8 @@ def by_all(subject: Subject) -> Audit:
     """Audit of the sum over all frequencies, whatever the logits hold."""
     setting, family = Setting.of(subject), Frequencies()
     assert setting is not None
-    family.read(Bench.of(subject, subject.task.own_program))  # type: ignore[union-attr]
-    return audit(subject, family.make(setting, setting.names(), setting.names()))
+    bench = Bench.of(subject, subject.task.own_program)  # type: ignore[union-attr]
+    return audit(subject, family.make(bench, setting, setting.names(), setting.names()))
 
 
 @pytest.mark.full
