@@ -160,6 +160,16 @@ def test_lead_hero_and_questions_that_were_not_asked(right: Subject) -> None:
     assert made.result().lead == "It is a long one."
 
 
+def test_a_doubt_decides_before_any_test_and_a_claim_that_stands_leads(right: Subject) -> None:
+    made = Report(Ruler(), right)  # no null: nothing was measured
+    assert made.finding(dataclasses.replace(SAID, doubt="it is bent", lead="Long.")) == "unclear"
+    assert (made.findings[0].headline, made.findings[0].reason) == ("Is it long?", "it is bent")
+    for observed, lead in ((0.5, ""), (2.0, "Long.")):
+        made.metric("length", observed, null=np.linspace(0, 1, 999), how="rulers shuffled")
+        made.finding(dataclasses.replace(SAID, lead="Long."))
+        assert made.result().lead == lead
+
+
 def test_all_nulls_named_have_to_be_beaten(right: Subject) -> None:
     made = report(right, 2.0)
     made.metric("width", 0.2, null=np.linspace(0, 1, 999), how="rulers turned")

@@ -455,20 +455,19 @@ def fit(
     batch_size: int,
     lr: float,
     seed: int,
-    labels: Int[Tensor, "pair output"] | None = None,
     among: str = "subspaces",
 ) -> tuple[Float[Tensor, "width k"], list[float]]:
-    """The subspace of this dimension whose interchange best gives the labels, and the loss of every
-    step.
+    """The subspace of this dimension whose interchange best gives the labels of the pairs, and the
+    loss of every step.
 
     Minimizes the cross-entropy of the labels (Geiger et al. 2024, Eq. 4) with Adam on a free matrix
     whose QR decomposition gives the orthonormal columns, the learning rate falling linearly to
     zero. Equal bits for equal seeds.
 
-    labels: (pair, output) in place of the pairs' own. among: "principal" takes the first principal
-    directions of the activations, whatever the labels; "units" those of most weight in a mask that
-    the same loss trains (desiderata-based masking, Davies et al. 2023); "boundless" at most so many
-    dimensions, those within a boundary that is trained with them (Wu et al. 2023).
+    among: "principal" takes the first principal directions of the activations, whatever the labels;
+    "units" those of most weight in a mask that the same loss trains (desiderata-based masking,
+    Davies et al. 2023); "boundless" at most so many dimensions, those within a boundary that is
+    trained with them (Wu et al. 2023).
 
     Raises:
         ParameterError: more dimensions than the activation is wide.
@@ -477,7 +476,7 @@ def fit(
         raise ParameterError(
             f"das: dimension {dimension} is above the width {site.width} of {site.hook}"
         )
-    labels = site.pairs.labels if labels is None else labels
+    labels = site.pairs.labels
     generator = torch.Generator().manual_seed(seed)
     if among == "principal":
         each = torch.cat([site.base, site.source])
