@@ -153,8 +153,8 @@ def cosine_spectrum(harmonics: Harmonics, logits: LogitSums, rule: KeyRule, seed
 
     def null_without(keys: list[Label]) -> Array:
         rest = harmonics.without(logits.sums.T, keys).T
-        alone = (harmonics.correlate(rest, None, orders) / norms).max(1)
-        alike = (harmonics.correlate(rest, orders, orders) / norms).max(1)
+        alone = (harmonics.correlate(rest, orders) / norms).max(1)
+        alike = (harmonics.correlate_permuted(rest, orders) / norms).max(1)
         largest = np.array([alone, alike])
         return max(largest + TIE, key=lambda null: round(upper_quantile(null, rule.alpha), 6))
 
@@ -256,18 +256,17 @@ def sum_logits(
     """
     n, device = len(columns), subject.device
     of_elements = torch.tensor(columns, device=device)
-    sums = torch.zeros(len(answers), n, n, dtype=torch.float64, device=device)
+    sums = torch.zeros(len(answers), n + 1, n, dtype=torch.float64, device=device)
     squares = [0.0] * len(answers)
     for part, found in subject.stream([LOGITS], at="answer"):
         logits = found[LOGITS][:, of_elements].double()
-        logits = logits - logits.mean(1, keepdim=True)
+        logits -= logits.mean(1, keepdim=True)
+        norms = torch.linalg.vector_norm(logits, dim=1).square()
         for i, one in enumerate(answers):
-            on = one[part] >= 0
-            own = logits[on]
-            sums[i].index_add_(0, one[part][on], own)
-            squares[i] += float(own.square().sum())
+            sums[i].index_add_(0, one[part] % (n + 1), logits)  # what is left out: row n
+            squares[i] += float(norms[one[part] >= 0].sum())
     made: list[LogitSums | None] = []
-    for one, summed, square in zip(answers, sums, squares, strict=True):
+    for one, summed, square in zip(answers, sums[:, :n], squares, strict=True):
         counts = torch.bincount(one[one >= 0], minlength=n)
         rows = int(counts.sum())
         mean = summed.sum(0) / max(rows, 1)
@@ -504,7 +503,7 @@ class WholeSpectrum:
         assert sums is not None
         norms = np.sqrt(max(sums.squares, 1e-24) * sums.rows * (harmonics.characters**2).sum(1))
         orders = permuted(draw, rule.permutations, cycle.n)
-        samples = np.square(harmonics.correlate(sums.sums, None, orders) / norms).sum(1)
+        samples = np.square(harmonics.correlate(sums.sums, orders) / norms).sum(1)
         h, left = len(harmonics.labels), None
         removed = np.zeros(h, bool)
         removed[draw.permutation(h)[: h // 2]] = True

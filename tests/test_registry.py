@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, distribution
+from importlib.metadata import EntryPoint, EntryPoints, distribution
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,9 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """
 
     def offer(*points: tuple[str, str]) -> None:
-        made = [EntryPoint(name, value, "mechint.tests") for name, value in points]
-        monkeypatch.setattr(
-            module,
-            "entry_points",
-            lambda group: made if group in ("mechint.tests", "mechint.theirs") else [],
-        )
+        groups = ("mechint.tests", "mechint.theirs")
+        made = EntryPoints(EntryPoint(*point, group) for point in points for group in groups)
+        monkeypatch.setattr(module, "installed_points", lambda: made)
         own = {"mechint.tests": {"ours": "json:JSONDecoder"}}
         monkeypatch.setattr(module, "_own_entry_points", lambda: own)
 

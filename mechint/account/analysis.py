@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mechint.account import Account, account_of
 from mechint.errors import NotApplicableError
-from mechint.explanation import Audit, explain
 from mechint.probe import run_all
 from mechint.prompts import Prompts
 from mechint.registry import EXPLANATIONS, PROBES
 from mechint.subject import Subject
+
+if TYPE_CHECKING:
+    from mechint.explanation import Audit
 
 
 def analyze(
@@ -63,6 +65,8 @@ def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) ->
         return ()
     if task is None or (task.own_program is None and not _small(subject)):
         return ()
+    from mechint.explanation import explain
+
     return explain(subject, seed=seed)
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.checkpoints.reader import Assumption
+from mechint.decide.intervals import at_least
 from mechint.errors import counted
 from mechint.subject import Subject
 from mechint.subject.cache import model_version
@@ -101,10 +102,8 @@ class SplitPerformance:
 
     def _p_value(self, name: str, accuracy: float) -> float:
         """Probability of at least `accuracy` where each answer is right at the level of chance."""
-        from scipy import special  # scipy.stats would take a second to import
-
-        hits, level = round(accuracy * self.n[name]), min(self.chance[name]["accuracy"], 1.0)
-        return float(special.bdtrc(hits - 1, self.n[name], level)) if hits else 1.0
+        n = self.n[name]
+        return at_least(round(accuracy * n), n, self.chance[name]["accuracy"])
 
     def warnings(
         self,

@@ -308,24 +308,27 @@ def audits_of(
     new ones; where the run keeps none, those of the account `unasked`, in which nothing may lead.
     New ones are kept, and stand a second time as they were made.
     """
-    from mechint.explanation.kept import keep_audits, kept_audits
-
     in_run = opened.path != opening.path
-    there = in_run and not explained
     place = (opening.path, opened.path, subject)
-    if there and (kept := kept_audits(*place, seed=opening.seed, trusted=opening.trust_kept)):
-        return kept, ()
-    with spinner(f"explaining {opening.path}"):
-        from mechint.account.analysis import audits_where_nothing_leads
-        from mechint.explanation import explain
+    if in_run and not explained:
+        from mechint.explanation.kept import kept_audits
 
+        if kept := kept_audits(*place, seed=opening.seed, trusted=opening.trust_kept):
+            return kept, ()
+    with spinner(f"explaining {opening.path}"):
         made: Sequence[Audit] = ()
         if explained:
+            from mechint.explanation import explain
+
             made = explain(subject, seed=opening.seed)
         elif unasked is not None:
+            from mechint.account.analysis import audits_where_nothing_leads
+
             made = audits_where_nothing_leads(unasked, subject, opening.seed)
         audits = tuple(one.to_dict() for one in made)
     if in_run and audits:
+        from mechint.explanation.kept import keep_audits
+
         keep_audits(*place, audits, seed=opening.seed)
     return audits, made
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+
+from mechint.decide.intervals import at_least
 
 CHANCE_LEVEL = 1e-3
 """One-sided binomial level at which a model counts as better than the best constant answer."""
@@ -63,11 +64,7 @@ class Skill:
         """The p-value, computed where none was given."""
         if self.p_value >= 0:
             return self.p_value
-        from scipy import special  # pyright: ignore[reportMissingTypeStubs]
-
-        tail: Any = special.bdtrc  # pyright: ignore # scipy.stats would take a second to import
-        hits = round(self.accuracy * self.n)
-        return float(tail(hits - 1, self.n, min(self.chance, 1.0))) if hits else 1.0
+        return at_least(round(self.accuracy * self.n), self.n, self.chance)
 
     @property
     def beats_chance(self) -> bool:

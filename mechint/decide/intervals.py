@@ -1,9 +1,14 @@
-"""Confidence intervals of shares: exact, and Wilson's, which are shorter."""
+"""Shares of n: their confidence intervals, exact and Wilson's, which are shorter, and the chance of
+as many.
+"""
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
+
+import numpy as np
 
 CONFIDENCE = 0.95
 
@@ -15,7 +20,9 @@ def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
     >>> round(low, 4), round(high, 4)
     (0.0, 0.0092)
     """
-    inverse: Any = _special().betaincinv
+    from scipy import special  # pyright: ignore[reportMissingTypeStubs]
+
+    inverse: Any = special.betaincinv  # pyright: ignore[reportUnknownMemberType]
     tail = (1 - CONFIDENCE) / 2
     low = inverse(hits, n - hits + 1, tail) if hits else 0.0
     high = inverse(hits + 1, n - hits, 1 - tail) if hits < n else 1.0
@@ -32,14 +39,27 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     if not n:
         return 0.0, 1.0
     share = hits / n
-    z = float(_special().ndtri((1 + CONFIDENCE) / 2))
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     center = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = (center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)
     return (low if hits else 0.0), (high if hits < n else 1.0)
 
 
-def _special() -> Any:
-    from scipy import special  # scipy.stats, which has both, takes a second to import
+def at_least(hits: int, n: int, share: float) -> float:
+    """Probability of `hits` or more of n where each is one with probability `share`.
 
-    return special
+    Written out because a command is to import no scipy, which would take it a third of a second.
+
+    >>> round(at_least(2, 3, 0.5), 9), at_least(0, 3, 0.5), at_least(1, 3, 0.0)
+    (0.5, 1.0, 0.0)
+    """
+    if hits <= 0 or (share >= 1 and hits <= n):
+        return 1.0
+    if hits > n or share <= 0:
+        return 0.0
+    first = math.lgamma(n + 1) - math.lgamma(hits + 1) - math.lgamma(n - hits + 1)
+    first += hits * math.log(share) + (n - hits) * math.log1p(-share)
+    more = np.arange(hits, n)
+    steps = np.log((n - more) / (more + 1)) + math.log(share) - math.log1p(-share)
+    return min(1.0, float(np.exp(first + np.append(0.0, steps.cumsum())).sum()))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
+from mechint.decide.intervals import at_least
 from mechint.errors import counted
 from mechint.system.jsonable import from_jsonable, to_jsonable
 
@@ -130,10 +131,7 @@ class Null:
         reached = round(self.p_value * (1 + self.samples)) - 1
         if not reached or self.p_value <= alpha * (1 + 1e-9):
             return None
-        from scipy import special  # pyright: ignore[reportMissingTypeStubs]
-
-        tail: Any = special.bdtrc  # pyright: ignore[reportUnknownMemberType]
-        if tail(reached - 1, self.samples, 1 / self.arrangements) < COLLISION_LEVEL:
+        if at_least(reached, self.samples, 1 / self.arrangements) < COLLISION_LEVEL:
             return None
         return (
             f"{few}, so that {reached} of {self.samples} null samples may reach a perfect one, "

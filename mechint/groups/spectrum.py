@@ -99,28 +99,36 @@ class Harmonics:
         return np.add.reduceat(squares, self._starts)[1:]
 
     def correlate(
-        self,
-        matrix: Float[np.ndarray, "n n"],
-        rows: Int[np.ndarray, "*sample n"] | None = None,
-        columns: Int[np.ndarray, "*sample n"] | None = None,
+        self, matrix: Float[np.ndarray, "n n"], columns: Int[np.ndarray, "*sample n"] | None = None
     ) -> Float[np.ndarray, "*sample h"]:
-        """(..., h) Σ_{a,c} M[a, c] χ(a c⁻¹), M with rows and columns in these orders. Cost: n² of
-        each pair of orders, read in the order of memory.
+        """(..., h) Σ_{a,c} M[a, c] χ(a c⁻¹), M with its columns in these orders. Cost: n² of each
+        component, and n of each order.
         """
         standing = np.arange(self.group.order)
-        rows, columns = np.broadcast_arrays(
-            *(standing if order is None else order for order in (rows, columns))
-        )
+        columns = standing if columns is None else columns
+        found = np.empty((*columns.shape[:-1], len(self.labels)))
+        for i, label in enumerate(self.labels):
+            rows = self.rows([label])
+            summed = (matrix.T @ rows.T) @ rows / self._scale[i]  # over a, for every c and column
+            found[..., i] = summed[columns, standing].sum(-1)
+        return found
+
+    def correlate_permuted(
+        self, matrix: Float[np.ndarray, "n n"], order: Int[np.ndarray, "*sample n"]
+    ) -> Float[np.ndarray, "*sample h"]:
+        """(..., h) `correlate` of M with rows and columns in these orders. Cost: n² of each order,
+        read in the order of memory.
+        """
+        matrix, n = np.ascontiguousarray(matrix), self.group.order
         kinds, first = self._kinds
-        height = max(1, IN_CACHE // len(standing))
-        blocks = [slice(at, at + height) for at in range(0, len(standing), height)]
-        flat = (order.reshape(-1, len(standing)) for order in (rows, columns))
-        sums = np.zeros((rows.size // len(standing), len(first)))
-        for own, row, column in zip(sums, *flat, strict=True):
+        height = max(1, IN_CACHE // n)
+        blocks = [slice(at, at + height) for at in range(0, n, height)]
+        sums = np.zeros((order.size // n, len(first)))
+        for own, one in zip(sums, order.reshape(-1, n), strict=True):
             for block in blocks:
-                some = matrix.take(row[block], 0).take(column, 1)
+                some = matrix.take(one[block], 0).take(one, 1)
                 own += np.bincount(kinds[block].ravel(), some.ravel(), len(first))
-        return (sums @ self.characters[:, first].T).reshape(*rows.shape[:-1], -1)
+        return (sums @ self.characters[:, first].T).reshape(*order.shape[:-1], -1)
 
     @cached_property
     def _kinds(self) -> tuple[Int[np.ndarray, "n n"], Int[np.ndarray, " kind"]]:
@@ -130,13 +138,14 @@ class Harmonics:
         _, first, kind = np.unique(
             self.characters.round(9), axis=1, return_index=True, return_inverse=True
         )
-        return kind.reshape(-1)[self.group.table[:, self.group.inverses]], first
+        kinds = kind.reshape(-1)[self.group.table[:, self.group.inverses]]
+        return np.ascontiguousarray(kinds), first
 
     def permuted_energies(
         self, gram: Float[np.ndarray, "n n"], order: Int[np.ndarray, "*sample n"]
     ) -> Float[np.ndarray, "*sample h"]:
         """(..., h) `energies` of x with its elements in these orders, from gram = x xᵀ."""
-        return self._scale * self.correlate(gram, order, order)
+        return self._scale * self.correlate_permuted(gram, order)
 
     def grid_energies(
         self, x: Float[np.ndarray, "n n m"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -156,7 +157,7 @@ class Site:
             name = {"neuron": "MLP", "mlp": "hook_mlp_out"}.get(self.kind, name) + f"[{numbers}]"
         return f"L{self.layer} {name}{place}"
 
-    @property
+    @cached_property
     def resid(self) -> ResidSite | None:
         """The site on the residual stream that a change reaches linearly; None inside a layer."""
         if self.hook in ("hook_embed", "hook_pos_embed"):

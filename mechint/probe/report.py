@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Num, Shaped
 
 from mechint.decide import Bound, Claim, Decision, Evidence, Skill, decide
+from mechint.decide.intervals import at_least
 from mechint.decide.null import by_example
 from mechint.probe.results import Effect, Figure, Finding, Null, ProbeResult, Table, Verdict
 from mechint.task import IGNORE
@@ -48,9 +49,6 @@ def performance(
     task = subject.task
     if task is None or subject.data.tokens.is_floating_point() or not len(subject.answers):
         return ()
-    from scipy import special  # pyright: ignore[reportMissingTypeStubs]
-
-    tail: Any = special.bdtrc  # pyright: ignore # scipy.stats would take a second to import
     margins, answered = subject.margins, (subject.targets != IGNORE).cpu().numpy()
     levels = {name: level.accuracy for name, level in subject.chance.items()}
     if margins is not None:
@@ -67,7 +65,7 @@ def performance(
         if len(counted):
             chance = levels[output.name]
             hits, n = by_example(counted, example[answered[:, index]])
-            p_value = float(tail(hits - 1, n, min(chance, 1.0))) if hits else 1.0
+            p_value = at_least(hits, n, chance)
             share = float(counted.mean())
             rows.append(Skill(share, chance, len(counted), p_value, outputs, output.name))
     return tuple(rows)

@@ -18,7 +18,7 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from functools import cache, cached_property
-from importlib.metadata import EntryPoint, distribution, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, distribution, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -69,7 +69,7 @@ class Registry(Generic[T]):
         """Name → (target, distribution). A malformed entry point warns; a collision raises."""
         own = _own_entry_points().get(self.group, {})
         entries = {name: (target, OWN) for name, target in own.items()}
-        for point in entry_points(group=self.group):
+        for point in installed_points().select(group=self.group):
             owner = point.dist.name if point.dist else "an unknown distribution"
             if owner == OWN:
                 continue
@@ -183,6 +183,12 @@ def _topic(node: ast.ClassDef | ast.FunctionDef) -> str:
             if ast.unparse(named) == "topic":
                 return str(ast.literal_eval(line.value))
     return OTHER
+
+
+@cache
+def installed_points() -> EntryPoints:
+    """Entry points of all distributions, which are read once."""
+    return entry_points()
 
 
 @cache

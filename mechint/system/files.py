@@ -109,6 +109,8 @@ def read_toml(path: str | Path, error: type[MechintError] = RunError) -> Any:
 
 def read_yaml(path: str | Path, error: type[MechintError] = RunError) -> Any:
     """The YAML in `path`, None where there is no such file; plain values alone, without aliases."""
+    if not Path(path).exists():
+        return None
     import yaml
 
     def read() -> Any:
@@ -127,8 +129,6 @@ def read_yaml(path: str | Path, error: type[MechintError] = RunError) -> Any:
         except Exception as damaged:  # of its constructors: `!!bool x` is a KeyError, say
             raise ValueError(f"{damaged}" or "a value that its type does not have") from damaged
 
-    if not Path(path).exists():
-        return None
     data = read_bytes(path, MAX_YAML, error)
     return _parsed(read, path, "YAML", error)
 

@@ -6,7 +6,7 @@ import functools
 import platform
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 
 import mechint
 from mechint.errors import RunError
+from mechint.registry.registry import installed_points
 from mechint.system.files import read_json
 
 
@@ -26,7 +27,7 @@ def manifest() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "plugins": {
-            group: [point.name for point in entry_points(group=group)]
+            group: [point.name for point in installed_points().select(group=group)]
             for group in ("mechint.tasks", "mechint.probes", "mechint.checkpoint_formats")
         },
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy import special
 from torch import Tensor
 
 from mechint.errors import DataError, MechintError
@@ -205,7 +205,7 @@ def compare_neurons(
         float(increase[0]),
         increase[1:].numpy(),
         f"random sets of {len(neurons)} neurons of layer {layer}",
-        float(special.comb(width, len(neurons))),
+        float(min(math.comb(width, len(neurons)), 10**300)),
     )
 
 

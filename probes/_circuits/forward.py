@@ -96,11 +96,7 @@ class PatchedForward:
         mlps = 0 if self.config.attn_only else 1
         self.per_layer = self.config.n_heads + mlps  # senders
         self.per_block = 3 * self.config.n_heads + mlps  # receivers
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the two recorded runs."""
-        return self.source.nbytes + self.change.nbytes
+        self._attended: dict[tuple[int, int], Tensor] = {}  # what a head of the base writes
 
     def logits(
         self,
@@ -145,17 +141,21 @@ class PatchedForward:
 
     def _written(
         self, receiver: Node, change: Float[Tensor, "edge example pos d_model"]
-    ) -> tuple[Site, Float[Tensor, "edge example pos d_model"]]:
+    ) -> tuple[Site, Float[Tensor, "edge example *pos d_model"]]:
         """The site to which the receiver writes, and the change there when its input lacks
-        `change`.
+        `change`: at the answers alone where nothing later reads another position.
         """
         layer, head = receiver.layer, receiver.head
+        at = "answer" if layer >= self.config.depth - 1 else None
+        if at and head is None:
+            change = change[:, torch.arange(len(self.reads)), self.reads]
         if receiver.kind == LOGITS:
-            return Site.of("resid_post", self.config.depth - 1), -change
+            return Site.of("resid_post", self.config.depth - 1, at), -change
         if receiver.kind == "mlp":
             forward = Forward(self.weights, self.config)
             x = self._recorded.residual(ResidSite.mid(layer))
-            return Site.mlp(layer), forward.mlp(layer, x - change) - forward.mlp(layer, x)
+            x = select_positions(x, self.reads) if at else x
+            return Site.mlp(layer, at), forward.mlp(layer, x - change) - forward.mlp(layer, x)
         assert head is not None
         attn = f"blocks.{layer % self.config.n_layers}.attn"
         own = {
@@ -170,9 +170,11 @@ class PatchedForward:
         if self.config.attention_dir == "causal":
             n = x.shape[-2]
             mask = x.new_full((1, n, n), -torch.inf).triu(1)
+        if (layer, head) not in self._attended:
+            self._attended[layer, head] = forward.attend_per_head(layer, x, x, x, mask)
         q, k, v = (x - change[:, None] if letter == receiver.kind else x for letter in "qkv")
         after = forward.attend_per_head(layer, q, k, v, mask)
-        return Site.attention(layer), (after - forward.attend_per_head(layer, x, x, x, mask))[:, 0]
+        return Site.attention(layer), (after - self._attended[layer, head])[:, 0]
 
     def _stack(self) -> int:
         """Number of circuits that fit one forward."""

@@ -184,7 +184,7 @@ class Irreps(Probe):
             for name, index in element.items():
                 own = sums.setdefault(name, values.new_zeros(n, values.shape[1]))
                 own.index_add_(0, index[part], values)
-            squares += float(values.double().square().sum())
+            squares += float(torch.linalg.vector_norm(values, dim=1).double().square().sum())
         mean = sums["left"].double().sum(0) / n**2
         total = max(squares - float(n**2 * mean.square().sum()), 1e-24)
         for name, summed in sums.items():

@@ -44,6 +44,11 @@ def test_energies_and_correlations_by_brute_force(name: str) -> None:
         expected = (matrix * character[quotient]).sum()
         assert harmonics.correlate(matrix)[row] == pytest.approx(expected)
     order = draw.permutation(n)
+    for standing in (matrix, matrix.T):  # read along rows and along columns
+        found = harmonics.correlate(standing, order[None])[0]
+        assert found == pytest.approx(harmonics.correlate(standing[:, order]))
+        found = harmonics.correlate_permuted(standing, order)
+        assert found == pytest.approx(harmonics.correlate(standing[order][:, order]))
     found = harmonics.permuted_energies(x @ x.T, order)
     assert found == pytest.approx(harmonics.energies(x[order]))
     label = harmonics.labels[0]
