@@ -352,7 +352,7 @@ def sign_flips(
     norm = np.maximum(norm, ROUNDING * norm.max(initial=0.0))
     norm = np.where(norm > 0, norm, 1.0)
     n: int = values.shape[1]
-    if n < 63 and 2**n - 1 <= samples:
+    if 2**n - 1 <= samples:
         signs = 1.0 - 2 * (np.arange(1, 1 << n)[:, None] >> np.arange(n) & 1)
     else:
         signs = np.random.default_rng(seed).choice(np.array([-1.0, 1.0]), (samples, n))

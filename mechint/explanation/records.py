@@ -38,6 +38,11 @@ DROP = Bound(0.005)
 """Share of answers that have to be lost without a block that is needed."""
 
 
+def json_of(evidence: Evidence | None) -> dict[str, Any] | None:
+    """Evidence as JSON values, where there is any."""
+    return None if evidence is None else evidence.to_dict()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Test:
     """One test of an audit.
@@ -176,7 +181,7 @@ class Share(Statistic):
             "chance": self.skill.chance,
             "accuracy": self.skill.accuracy,
             "bound": self.bound.to_dict(),
-            "null": None if self.null is None else self.null.to_dict(),
+            "null": json_of(self.null),
         }
 
 
@@ -205,20 +210,20 @@ class Determination(Statistic):
         rival: Evidence | None = None,
     ) -> Determination:
         """The record of an R²; contradicted where the right answer does as well."""
-        against: list[Decision] = [decide(found, bound=bound, least=MIN_INPUTS)]
-        beats = None if rival is None else decide(found - rival, bound=BEATS)
-        if beats is not None and not beats:
-            against.append(Decision(beats.verdict, f"above the right answer {beats.reason}"))
+        decisions, contradicts = [decide(found, bound=bound, least=MIN_INPUTS)], False
+        if rival is not None:
+            beats = decide(found - rival, bound=BEATS)
+            decisions.append(Decision(beats.verdict, f"above the right answer {beats.reason}"))
+            contradicts = beats.verdict == "no"
         if null is not None:
             over = decide(found.times(NULL_MATCH) - null, bound=Bound(0.0))
-            if not over:
-                against.append(Decision(over.verdict, f"half of it less the null {over.reason}"))
+            decisions.append(Decision(over.verdict, f"half of it less the null {over.reason}"))
         return cls(
             kind=kind,
             target=target,
             of=of,
-            decision=all_of(against),
-            contradicts=beats is not None and beats.verdict == "no",
+            decision=all_of(decisions),
+            contradicts=contradicts,
             found=found,
             bound=bound,
             null=null,
@@ -229,8 +234,8 @@ class Determination(Statistic):
         return {
             **self.found.to_dict(),
             "bound": self.bound.to_dict(),
-            "null": None if self.null is None else self.null.to_dict(),
-            "right_answer": None if self.rival is None else self.rival.to_dict(),
+            "null": json_of(self.null),
+            "right_answer": json_of(self.rival),
         }
 
 
@@ -238,14 +243,13 @@ class Determination(Statistic):
 class Need(Statistic):
     """The need of a block: its rank among spare blocks, and the answers that are lost without it.
 
-    found: share of answers lost without it, net of those won. ratio: its effect on the logits over
-    that of the largest spare block. rank: the null of effects of spare blocks; both None where
-    there is no spare block.
+    found: share of answers lost without it, net of those won. spare: its effect on the logits over
+    that of the largest spare block, and the null of effects of spare blocks; None where there is no
+    spare block.
     """
 
     form: ClassVar[str] = "need"
-    ratio: Evidence | None = None
-    rank: Null | None = None
+    spare: tuple[Evidence, Null] | None = None
 
     @classmethod
     def judged(
@@ -253,31 +257,23 @@ class Need(Statistic):
         target: str,
         of: tuple[str, ...],
         lost: Evidence,
-        ratio: Evidence | None,
-        rank: Null | None,
+        spare: tuple[Evidence, Null] | None = None,
     ) -> Need:
         """The record of a need: shown by rank or by loss; denied where the spare blocks could have
         shown it, and neither does.
         """
         dropped = decide(lost, bound=DROP, least=MIN_INPUTS)
         ranked = Decision("unclear", "there is no spare block")
-        if ratio is not None and rank is not None:
-            ranked = decide(ratio, null=rank, bound=LARGER, level=SPARE_LEVEL)
+        if spare is not None:
+            ratio, null = spare
+            ranked = decide(ratio, null=null, bound=LARGER, level=SPARE_LEVEL)
         if dropped or ranked:
             decision = Decision("yes")
         else:
             verdict = "no" if {dropped.verdict, ranked.verdict} == {"no"} else "unclear"
             reason = f"not shown to be needed: {ranked.reason}; lost without it: {dropped.reason}"
             decision = Decision(verdict, reason)
-        return cls(
-            kind="need",
-            target=target,
-            of=of,
-            decision=decision,
-            found=lost,
-            ratio=ratio,
-            rank=rank,
-        )
+        return cls(kind="need", target=target, of=of, decision=decision, found=lost, spare=spare)
 
     @property
     def standing(self) -> str:
@@ -285,13 +281,12 @@ class Need(Statistic):
         return {"yes": "stands", "no": "needless"}.get(self.decision.verdict, "unclear")
 
     def numbers(self) -> Mapping[str, Any]:
-        return {
-            "n": self.n,
-            "lost": self.found.to_dict(),
-            "over_spare": None if self.ratio is None else self.ratio.to_dict(),
-            "rank_p": None if self.rank is None else self.rank.p_value,
-            "spare": 0 if self.rank is None else self.rank.samples,
-        }
+        made: dict[str, Any] = {"lost": self.found.to_dict()}
+        if self.spare is None:
+            return {**made, "over_spare": None, "rank_p": None, "spare": 0}
+        ratio, null = self.spare
+        made["over_spare"] = ratio.to_dict()
+        return {**made, "rank_p": null.p_value, "spare": null.samples}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,9 @@ from mechint.system.jsonable import to_jsonable
 
 ORDER = tuple(STANDINGS)
 """Standings of explanations, best first."""
-KEPT = ("refill", "interchange", "route", "copied", "agreement", "coverage", "composed")
+COMPUTES = ("copied", "agreement", "coverage", "composed")
+"""Tests of a program that computes the answers that are counted."""
+KEPT = ("refill", "interchange", "route", *COMPUTES)
 """Tests whose shares say how much of the answers an explanation accounts for."""
 
 
@@ -96,26 +98,20 @@ class Audit:
     @property
     def accounted(self) -> Accounted | None:
         """The share that a headline may name; None where nothing was measured."""
-        logits = [t for t in self.tests if isinstance(t, Determination) and t.kind == "match"]
-        logits = [t for t in logits if t.decision.verdict != "untested"]
-        if logits:
-            worst = min(logits, key=lambda one: one.value)
-            return Accounted("explains", "logits", worst.value, worst.found.low)
-        shares = [t for t in self.tests if isinstance(t, Share) and t.of and not math.isnan(t.kept)]
-        for kinds, verb, how in (
-            (("copied", "agreement", "coverage", "composed"), "explains", ""),
-            (("interchange",), "keeps", "under interchange of"),
-            (("route",), "keeps", "with this attention alone"),
+        if (match := worst_match(self.tests)) is not None:
+            return Accounted("explains", "logits", match.value, match.found.low)
+        shares = shares_of_claims(self.tests)
+        named = ", ".join(dict.fromkeys(n for p in self.explanation.parts for n in p.variables))
+        for kinds, more, verb, brief, of in (
+            (COMPUTES, ("route",), "explains", "", ""),
+            (("interchange",), (), "keeps", "under interchange", f" of {named}"),
+            (("route",), (), "keeps", "with this attention alone", ""),
         ):
-            if not any(one.kind in kinds for one in shares):
-                continue
-            also = ("route",) if verb == "explains" else ()
-            worst = min((t for t in shares if t.kind in (*kinds, *also)), key=lambda one: one.kept)
-            named = ", ".join(dict.fromkeys(n for p in self.explanation.parts for n in p.variables))
-            brief = how.removesuffix(" of")
-            how = f"{how} {named}" if brief != how else how
-            low = max(worst.kept_at_least, 0.0)
-            return Accounted(verb, "answers", worst.kept, low, how, brief)
+            if any(one.kind in kinds for one in shares):
+                asked = (one for one in shares if one.kind in (*kinds, *more))
+                worst = min(asked, key=lambda one: one.kept)
+                low = max(worst.kept_at_least, 0.0)
+                return Accounted(verb, "answers", worst.kept, low, brief + of, brief)
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -249,13 +245,21 @@ def combine(
 
 def left(tests: Sequence[Test]) -> tuple[dict[str, float], dict[str, float]]:
     """Shares of answers, above chance, and of the logits' variance that are left; at most."""
-    shares = [t for t in tests if isinstance(t, Share) and t.kind in KEPT and t.n and t.of]
-    kept = [one for one in shares if not math.isnan(one.kept)]
+    kept = [one for one in shares_of_claims(tests) if one.kind in KEPT]
     found = {"accuracy": 1 - min((one.kept for one in kept), default=0.0)}
     most = {"accuracy": 1 - min((one.kept_at_least for one in kept), default=0.0)}
-    matches = [t for t in tests if isinstance(t, Determination) and t.kind == "match"]
-    matches = [t for t in matches if t.decision.verdict != "untested"]
-    if matches:
-        worst = min(matches, key=lambda one: one.value)
-        found["logits"], most["logits"] = 1 - worst.value, 1 - worst.found.low
+    if (match := worst_match(tests)) is not None:
+        found["logits"], most["logits"] = 1 - match.value, 1 - match.found.low
     return tuple({name: min(max(x, 0.0), 1.0) for name, x in one.items()} for one in (found, most))  # type: ignore[return-value]
+
+
+def worst_match(tests: Iterable[Test]) -> Determination | None:
+    """The least match of the logits, of those that could fail."""
+    matches = [one for one in tests if isinstance(one, Determination) and one.kind == "match"]
+    tested = [one for one in matches if one.decision.verdict != "untested"]
+    return min(tested, key=lambda one: one.value, default=None)
+
+
+def shares_of_claims(tests: Iterable[Test]) -> list[Share]:
+    """The shares that judge a claim, of a model that answers better than chance."""
+    return [t for t in tests if isinstance(t, Share) and t.of and not math.isnan(t.kept)]

@@ -203,10 +203,29 @@ def test_step_down_p_values_grow_with_their_rank() -> None:
 
 
 def test_rounding_is_no_effect() -> None:
-    """Changes of a millionth of the largest, all of one sign, are rounding."""
+    """Changes of a millionth of the largest, all of one sign, are rounding; t = Σ x / √(Σ x²) is
+    √n of those above a ten thousandth.
+    """
     changes = np.stack([np.ones(12), np.full(12, 1e-6)])
     found = sign_flips(changes, 999, 0)
     assert found.p_values[0] <= 0.01 < 0.2 < found.p_values[1]
+    changes = np.outer([3.0, 3.6e-4, 2.4e-4], np.ones(16))
+    found = sign_flips(changes, 9, 0)
+    assert found.test.observed == pytest.approx([4.0, 4.0, 3.2])
+    assert found.mean == pytest.approx(changes.mean(1)) and found.patterns == 2**16
+    assert sign_flips(np.zeros((2, 5)), 99, 0).p_values.tolist() == [1.0, 1.0]
+    assert sign_flips(np.ones((1, 70)), 9, 0).patterns == math.inf
+
+
+def test_signs_of_few_examples_are_all_taken_and_counted_exactly() -> None:
+    """Of sums in whole numbers, also where two of them differ by a millionth, or not at all."""
+    for row in ([3, 1, 2, 3, 1], [1000000, 1000000, 1, 500000, 500000], [7, 0, 7, 0, 1]):
+        sums = [
+            np.dot(signs, row) >= sum(row) for signs in itertools.product([1, -1], repeat=len(row))
+        ]
+        found = sign_flips(np.array([row]) / 7, 31, 0)
+        assert found.p_values[0] == np.mean(sums) and len(found.test.samples) == 31
+    assert len(sign_flips(np.ones((1, 5)), 30, 0).test.samples) == 30
 
 
 def test_the_spread_of_a_null_is_that_of_a_sample() -> None:
@@ -223,11 +242,15 @@ def test_rows_of_one_example_count_once() -> None:
 
 
 def test_few_arrangements_are_told_by_the_samples_that_reach_a_perfect_one() -> None:
-    """Of 20 arrangements one in 20 samples is the observed one: 6 of 99 say nothing; 30 would."""
-    for reached, undecided in ((6, True), (30, False)):
+    """Of 20 arrangements one in 20 samples is the observed one: P(9 of 99 or more) is .060 and says
+    nothing, P(10 or more) .027. What is beaten all the same at .05, as with 4 of 99, is decided.
+    """
+    for reached, undecided in ((0, False), (4, False), (5, True), (9, True), (10, False)):
         samples = [1.0] * reached + [0.0] * (99 - reached)
         found = Null.sampled("x", 1.0, samples, "dealt", arrangements=20)
         assert (found.too_few_arrangements(0.05) is not None) == undecided
+    few = Null.sampled("x", 1.0, [0.0] * 5, "dealt", arrangements=20)
+    assert "5 null samples" in str(why_undecidable([few], 0.05))
 
 
 def test_a_null_as_it_is_printed_and_what_it_cannot_decide() -> None:
@@ -235,6 +258,13 @@ def test_a_null_as_it_is_printed_and_what_it_cannot_decide() -> None:
         return Null("x", z, 0.0, 1.0, 0.5, "drawn")
 
     assert [drawn(z).z_text for z in (50.0, -5.0, 200.0, -200.0)] == ["50", "-5", "> 100", "< -100"]
+    for value, mean, std in ((math.nan, 0.0, 0.0), (1.0, 0.0, math.nan), (1.0, math.nan, 1.0)):
+        assert math.isnan(Null("x", value, mean, std, 0.5, "drawn").z)
+    flat = [Null("x", value, 0.0, 0.0, 0.5, "drawn") for value in (1.0, -1.0, 0.0)]
+    assert [one.z for one in flat] == [math.inf, -math.inf, 0.0] and flat[0].z_text == "–"
+    texts = [Null("x", 1.0, 0.0, 1.0, p, "binomial").p_text for p in (7e-13, 1.2e-12, 0.5)]
+    assert texts == ["p < 1e-12", "p = 1.2e-12", "p = 0.5"]
+    assert Null.sampled("x", 1.0, [math.inf, 0.0], "drawn").quantiles == ()
     assert multinomial([2000, 2000, 2000]) == math.inf
     one = Null.sampled("x", 1.0, [0.5], "drawn")
     assert (one.std, one.quantiles) == (0.0, ())

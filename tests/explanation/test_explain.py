@@ -128,7 +128,7 @@ def test_a_superfluous_sign_is_named(by: Any, last: str) -> None:
     claimed = forced(subject.subject, ["standard", "sign"], getattr(Setting, last), by)
     found = audit(subject.subject, claimed)
     (need,) = (one for one in found.tests if isinstance(one, Need) and one.target == "sign")
-    assert need.rank is not None and need.rank.samples >= 9
+    assert need.spare is not None and need.spare[1].samples >= 9
     assert found.superfluous == ("sign",) and found.standing != "stands"
 
 

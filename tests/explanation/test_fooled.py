@@ -135,10 +135,8 @@ def test_two_spare_frequencies_decide_nothing() -> None:
     needs = [test for test in best.tests if test.kind == "need"]
     assert len(needs) == 3
     for test in needs:
-        assert isinstance(test, Need) and test.rank is not None and test.rank.samples == 2
-        alone = Need.judged(
-            test.target, test.of, Evidence.ratio(np.zeros(99)), test.ratio, test.rank
-        )
+        assert isinstance(test, Need) and test.spare is not None and test.spare[1].samples == 2
+        alone = Need.judged(test.target, test.of, Evidence.ratio(np.zeros(99)), test.spare)
         assert alone.standing == "unclear" and test.found.low > 0.005
     assert best.standing == "stands"
 

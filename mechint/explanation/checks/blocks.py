@@ -58,20 +58,20 @@ class Group:
     def need(self, name: str) -> Need:
         """The need of one block."""
         size = self.effect(self.fits, [one.part.blocks.get(name) for one in self.fits])
-        rank, ratio = None, None
         cuts = [one.part.blocks.get(name, slice(0, 0)) for one in self.fits]
         widths = tuple(cut.stop - cut.start for cut in cuts)
         if widths not in self.spares:
             self.spares[widths] = list(self.spare(name))
+        beside = None
         if spare := self.spares[widths]:
             largest = max(spare, key=lambda one: float(one.sum()))
-            ratio = Evidence.ratio(size, largest)
             sizes = [float(one.mean()) for one in spare]
-            rank = Null.sampled("effect", float(size.mean()), sizes, "spare blocks")
+            null = Null.sampled("effect", float(size.mean()), sizes, "spare blocks")
+            beside = Evidence.ratio(size, largest), null
         whole, without = (self.right([one.without(cut) for one in self.fits]) for cut in ("", name))
         lost = Evidence.ratio(whole - without)
         claims = tuple(str(one.part) for one in self.fits)
-        return Need.judged(name, claims, lost, ratio, rank)
+        return Need.judged(name, claims, lost, beside)
 
     def effect(
         self, fits: Sequence[Fit], columns: Sequence[Columns | None]
