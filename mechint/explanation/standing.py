@@ -195,15 +195,15 @@ def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
     own = [one for one in own if not isinstance(one, Need)]
     own = [one for one in own if not one.refutes or one.decision.verdict == "no"]
     own = [one for one in own if not (one.kind == "partial" and one.target in idle)]
-    finer = [one for one in finer if one.decision.verdict == "untested"]
     for name, tests in (("wrong", own), ("incomplete", own), ("untested", finer), ("unclear", own)):
         for one in tests:
             if one.standing == name:
                 return Standing(claim, name, one.reason, known)
     if any(one.standing == "stands" for one in own):
         return Standing(claim, "stands", "", known)
-    untested = [one.reason for one in own if one.standing == "untested"]
-    return Standing(claim, "untested", next(iter(untested), "no test of it could fail"))
+    return Standing(
+        claim, "untested", next((one.reason for one in own), "no test of it could fail")
+    )
 
 
 def needless(tests: Iterable[Test]) -> list[Need]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mechint.explanation.measure import Bench, Fit
-from mechint.explanation.parts import Part
+from mechint.explanation.parts import Features, Part
 from mechint.interventions import Site
 from mechint.task import Program, Step
 
@@ -29,7 +29,8 @@ def addition(n: int = N) -> Program:
 
 def part(*variables: str, name: str = "", whole: bool = False, **more: Any) -> Part:
     """A part at one site."""
-    features = None if whole else (lambda values: torch.zeros(len(values["a"]), 2).double())
+    width = 2 * max(len(more.get("blocks", ())), 1)
+    features = None if whole else (lambda values: torch.zeros(len(values["a"]), width).double())
     return Part(name or variables[0], HERE, variables, features, **more)
 
 
@@ -56,6 +57,9 @@ class Stub(Bench):
     def fit(self, part: Part) -> Fit:
         width = 2 * max(len(part.blocks), 1)
         return Fit(part, torch.eye(width).double(), torch.zeros(width).double())
+
+    def fit_features(self, part: Part, features: Features) -> Fit:
+        return self.fit(replace(part, name="spare", features=features))
 
     def edit(self, fit: Fit, old: Any, new: Any, columns: Any = None) -> Any:
         return SimpleNamespace(kind="edit", fit=fit, old=old, new=new, columns=columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,20 @@ import torch
 from mechint.decide import Bound, Decision, Evidence, Null, Skill
 from mechint.decide.words import STANDINGS
 from mechint.explanation import Explanation, records
+from mechint.explanation.checks import attention
 from mechint.explanation.checks.attention import (
     FOLLOWS,
     MOVED,
     MOVED_NULL,
     STAYS,
+    copied,
     one_hot_keys,
     other_keys,
+    route,
 )
-from mechint.explanation.checks.blocks import Group
+from mechint.explanation.checks.blocks import Group, blocks
 from mechint.explanation.checks.finer import beyond, finer, told_apart
-from mechint.explanation.checks.logits import AGREE, match, right_answer, terms
+from mechint.explanation.checks.logits import AGREE, coverage, match, right_answer, terms
 from mechint.explanation.checks.parts import (
     CHANGED,
     MAX_ROUNDS,
@@ -40,12 +44,13 @@ from mechint.explanation.checks.parts import (
     settles,
 )
 from mechint.explanation.measure import MIN_INPUTS, least_covered
-from mechint.explanation.parts import Part, Route
+from mechint.explanation.parts import Copy, Part, Route
 from mechint.explanation.records import LOST, PARTIAL, Determination, Need, Share
+from mechint.explanation.sources import Measured
 from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
 from mechint.interventions import Site
 from mechint.task import Program, Step
-from tests.explanation.stub import HERE, N, part, stub
+from tests.explanation.stub import HERE, N, addition, part, stub
 
 SKILL = Skill(0.9, 0.1, 5000)  # nine tenths of the way from chance: 0.82, half: 0.5
 
@@ -146,6 +151,7 @@ def of(value: float, n: int = 400) -> Evidence:
         (0.8, 0.1, None, "stands"),
         (0.52, None, None, "stands"),
         (0.48, None, None, "incomplete"),
+        (0.48, None, 0.1, "incomplete"),
         (0.8, 0.39, None, "stands"),
         (0.8, 0.41, None, "incomplete"),
         (0.8, 0.1, 0.79988, "stands"),
@@ -370,6 +376,31 @@ def test_the_right_answer_is_a_rival_with_its_best_constant() -> None:
     values = Part("sum", part("sum").site, ("sum",), lambda v: torch.eye(7).double()[v["sum"]])
     found = match(bench, bench.fit(values), None)
     assert found.value == pytest.approx(1.0) and found.standing == "wrong"
+    assert found.null is None and found.rival is not None
+    fit = bench.fit(values)
+    # where its blocks carry it, features that contain the right answer need not exceed it
+    assert match(bench, fit, None, carried=True).standing == "stands"
+    beside = match(bench, fit, fit, carried=True)
+    assert beside.standing == "incomplete" and beside.null is not None
+    other = Part("a", values.site, ("a",), lambda v: torch.eye(7).double()[v["a"]])
+    assert match(bench, bench.fit(other), None, carried=True).rival is not None
+
+
+def test_the_answers_of_least_coverage_are_told_of_one_output() -> None:
+    """A model that gives 0 in place of 5; a program, and features that do not tell 3 from 4."""
+    bench = stub(lambda own, edits: torch.where(own["sum"] == 5, 0, own["sum"]), n=7, judged=40)
+    object.__setattr__(bench, "fitted", torch.arange(9, 49))
+    assert coverage(bench, None)[0].startswith("coverage of answer 0: ")
+    assert len(coverage(bench, None)) == 1
+    table = torch.eye(7).double()
+    assert coverage(bench, lambda v: table[torch.where(v["sum"] == 5, 0, v["sum"])]) == ()
+    (least,) = coverage(bench, lambda v: table[torch.where(v["sum"] == 3, 4, v["sum"])])
+    assert least.startswith(("coverage of answer 3: 0.0%", "coverage of answer 4: 0.0%"))
+    two = stub(n=7)
+    two.__dict__["slices"] = [slice(0, 3), slice(3, 7)]
+    assert coverage(two, None) == ()
+    none = Program("none", bench.program.steps, ((None,),))
+    assert coverage(bench.under(none), None) == ()
 
 
 def test_terms_that_are_the_right_answer_are_untested() -> None:
@@ -386,6 +417,9 @@ def test_terms_that_are_the_right_answer_are_untested() -> None:
     assert found.standing == "untested"
     match_, agreement = terms(bench, wrong, None)
     assert match_.standing == "wrong" and agreement.standing in ("incomplete", "wrong")
+    assert match_.null is None is agreement.null  # type: ignore[union-attr]
+    for one in terms(bench, wrong, right):
+        assert one.null is not None and one.null.value == pytest.approx(1.0)
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -398,6 +432,54 @@ def test_other_keys_are_other_keys() -> None:
         assert not bool((other == keys).any()) and bool(((other >= 0) & (other <= 5)).all())
     hard = one_hot_keys(torch.tensor([2, 0]), torch.zeros(2, 4))
     assert hard.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
+    # where other inputs have other keys, these are taken: of 0 and 5 half the time
+    keys = 5 * (torch.arange(n) % 2)
+    assert 0.55 < float(
+        torch.isin(other_keys(bench, keys, at), torch.tensor([0, 5])).float().mean()
+    )
+
+
+def first() -> Program:
+    """The first of two tokens."""
+    a, b, _ = addition().steps
+    return Program("first", (a, b, Step("sum", N, lambda tokens, a: a, ("a",))), (("sum",),))
+
+
+def test_a_route_is_held_to_the_named_key() -> None:
+    """A model that answers with the token that its one head attends to, as it is made to."""
+
+    def answer(own: dict[str, Any], edits: list[Any]) -> Any:
+        if not edits:
+            return own["a"]
+        return torch.where(edits[0].value[:, 1, 0].argmax(1) == 0, own["a"], own["b"])
+
+    bench = stub(answer, program=first())
+    pattern = torch.tensor([[[1.0, 0.0], [0.9, 0.1]]]).repeat(N * N, 1, 1, 1)
+    bench.subject.activation = lambda hook: pattern
+    for key, standing in ((0, "stands"), (1, "wrong")):
+        claim = Route("goes", 0, (0,), lambda tokens, values, key=key: tokens[:, 0] * 0 + key)
+        found = route(bench, claim)
+        assert (found.kind, found.standing, found.of) == ("route", standing, (str(claim),))
+        assert found.null is not None and found.value + found.null.value > 1
+    told = route(bench, Route("the same", 0, (0,)))
+    assert (told.kind, told.value, told.of, told.null) == ("attention", 1.0, (), None)
+
+
+def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By counts of a model that gives the token at the key, and follows it so and so often."""
+    bench = stub(program=first())
+    tokens = bench.tokens(bench.judged)
+    claim = Copy(Route("goes", 0, (0,), lambda tokens, values: tokens[:, 0] * 0))
+    for own, hits, stays, said in (
+        (tokens[:, 0], 600, 20, ["stands", "stands"]),
+        (tokens[:, 1], 600, 20, ["wrong", "stands"]),
+        (tokens[:, 0], 400, 20, ["stands", "incomplete"]),
+        (tokens[:, 0], 600, 400, ["stands", "incomplete"]),
+    ):
+        measured = Measured(hits, 600, stays, 600)
+        monkeypatch.setattr(attention, "moved_key", lambda *given, found=measured: found)
+        sources: Any = SimpleNamespace(tokens=tokens, own=own)
+        assert [one.standing for one in copied(bench, claim, sources)] == said
 
 
 # --- what a variable is known up to ---------------------------------------------------------------
@@ -415,12 +497,14 @@ def reading(compute: Any) -> Program:
         (lambda a: a, N, ""),
         (lambda a: a % 3, 3, "up to mod 3"),
         (lambda a: a // 3, 3, "up to 3 classes of its 9 values"),
+        (lambda a: 0 * a, 1, "up to 1 classes of its 9 values"),
     ],
 )
 def test_a_variable_is_known_up_to_what_answers_tell(compute: Any, told: int, known: str) -> None:
     (found,) = finer(stub(program=reading(compute)), [part("a", whole=True)])
     assert isinstance(found, records.Resolution) and found.standing == "stands"
     assert (found.told, found.values, found.known) == (told, N, known)
+    assert found.modulus == (3 if "mod" in known else None)
 
 
 def test_a_name_of_the_answer_is_untested_and_the_answer_itself_is_not_asked() -> None:
@@ -428,8 +512,9 @@ def test_a_name_of_the_answer_is_untested_and_the_answer_itself_is_not_asked() -
     named = Step("c", N, total.compute, ("a", "b"))
     answer = Step("sum", N, lambda tokens, c: c, ("c",))
     bench = stub(program=Program("named", (a, b, named, answer), (("sum",),)))
-    (found,) = finer(bench, [part("c", whole=True)])
-    assert found.standing == "untested"
+    for whole in (True, False):
+        (found,) = finer(bench, [part("c", whole=whole)])
+        assert found.standing == "untested" and found.reason.endswith("these are sum")
     asked = [part("sum"), part("a", "b", name="both"), part("a", blocks={"1": slice(0, 2)})]
     assert not list(finer(bench, asked))
 
@@ -451,6 +536,32 @@ def test_a_site_holds_a_variable_beyond_the_answer() -> None:
         assert found.refutes and found.skill.chance == pytest.approx(1 / N, abs=0.01)
 
 
+def test_beyond_the_answer_is_beyond_the_sum_of_what_is_claimed_beside_it() -> None:
+    """Inputs that share the answer and that sum, by hand, of the addition of a and twice b."""
+    a, b, _ = addition().steps
+    total = Step("sum", N, lambda tokens, a, b: (a + 2 * b) % N, ("a", "b"))
+    bench = stub(program=Program("twice", (a, b, total), (("sum",),)))
+    bench.subject.activation = lambda hook, at: torch.zeros(N * N, 2)
+    values = {name: one.tolist() for name, one in bench.values(bench.judged).items()}
+    elsewhere = replace(part("b"), site=Site(HERE.hook, 0))
+    for beside, named in (
+        ([], []),
+        ([part("b")], ["b"]),
+        ([elsewhere], []),
+        ([part("a", "b", name="both")], []),
+    ):
+        held, found = list(finer(bench, [part("a"), *beside]))[:2]
+        assert isinstance(held, records.Resolution) and isinstance(found, Share)
+        sums = zip(*(values[name] for name in ("a", *named)), strict=True)
+        keys = list(zip(values["sum"], map(sum, sums) if named else [0] * 99, strict=False))
+        classes = {
+            key: {a for k, a in zip(keys, values["a"], strict=True) if k == key} for key in keys
+        }
+        several = [key for key in keys if len(classes[key]) > 1]
+        assert found.n == len(several)
+        assert found.skill.chance == pytest.approx(len({*several}) / max(len(several), 1))
+
+
 # --- blocks ---------------------------------------------------------------------------------------
 def test_answers_are_lost_without_a_block_that_makes_them() -> None:
     """A model that follows where columns 2 and 3 are exchanged, whatever the others are."""
@@ -467,6 +578,82 @@ def test_answers_are_lost_without_a_block_that_makes_them() -> None:
     idle, used = group.need("1"), group.need("2")
     assert idle.value == 0.0 and idle.standing == "unclear"
     assert used.value == 1.0 and used.standing == "stands"
+
+
+def seen_blocks(
+    *parts: Part, spare: Any = None, answer: Any = None
+) -> tuple[list[Any], list[list[tuple[str, Any]]]]:
+    """The tests of blocks of parts, the last of which reads; and the edits of each forward."""
+    edited: list[list[tuple[str, Any]]] = []
+
+    def follows(own: dict[str, Any], edits: list[Any]) -> Any:
+        if edits:
+            edited.append([(one.fit.part.name, one.columns) for one in edits])
+        if not edits or answer is None:
+            return edits[0].new["sum"] if edits else own["sum"]
+        return answer(own, edits)
+
+    bench = stub(follows)
+    explanation = Explanation("e", bench.program, parts, spare_blocks=spare)
+    fits = [bench.fit(one) for one in parts if one.features is not None]
+    return list(blocks(bench, explanation, fits[-1], fits)), edited
+
+
+def cut(*names: str) -> dict[str, slice]:
+    return {name: slice(2 * i, 2 * i + 2) for i, name in enumerate(names)}
+
+
+def test_each_block_is_exchanged_where_it_is() -> None:
+    """Of the answer's blocks those of the inputs are exchanged there, too; every one is asked for
+    its need, and those of the inputs alone, too; one alone is the whole part, and is not.
+    """
+    a = part("a", blocks=cut("1", "3"))
+    plain = part("b", name="plain")
+    reads = part("sum", blocks=cut("1", "2"), reads=True)
+    found, _ = seen_blocks(a, plain, reads)
+    told = [(one.kind, one.target, one.of) for one in found]
+    assert told == [
+        ("partial", "1", (str(reads),)),
+        ("need", "1", (str(reads),)),
+        ("need", "2", (str(reads),)),
+        ("need", "3", (str(a),)),
+    ]
+    one = part("sum", blocks=cut("1"), reads=True)
+    assert seen_blocks(one)[0] == []
+    assert seen_blocks(part("a", blocks=cut("3")), one)[0] == []
+    alike, _ = seen_blocks(replace(a, blocks=cut("1", "2")), reads)
+    assert [one.target for one in alike] == ["1", "1", "2", "2"]
+
+
+def test_a_block_is_exchanged_in_the_parts_that_have_it_with_their_variables() -> None:
+    """Two parts of one input, one with the block: by the other input nothing changes."""
+    a = part("a", name="one", blocks=cut("1", "3"))
+    also = part("a", name="two", blocks=cut("1", "4"))
+    reads = part("sum", blocks=cut("1"), reads=True)
+
+    def answer(own: dict[str, Any], edits: list[Any]) -> Any:
+        return (edits[0].new["a"] + own["b"]) % N
+
+    found, edited = seen_blocks(a, part("b"), also, reads, answer=answer)
+    assert [one.target for one in found] == ["3", "4"]
+    # the answers of a exchanged alone come, with every block and without
+    assert all(one.value == 0.0 for one in found)
+    assert [[name for name, _ in edits] for edits in edited[:3]] == [["one"], *[["one", "two"]] * 2]
+
+
+def test_spare_blocks_are_fitted_once_for_a_width() -> None:
+    asked: list[str] = []
+
+    def spare(one: Part, name: str) -> list[Any]:
+        asked.append(name)
+        return [one.features] * 9
+
+    claim = part("sum", blocks=cut("1", "2", "3"), reads=True)
+    found, _ = seen_blocks(claim, spare=spare)
+    assert asked == ["1"] and [one.to_dict()["spare"] for one in found] == [9, 9, 9]
+    assert {one.spare[0].value for one in found} == {1.0}
+    without, _ = seen_blocks(claim)
+    assert [one.spare for one in without] == [None] * 3
 
 
 # --- standings ------------------------------------------------------------------------------------
@@ -499,6 +686,10 @@ def test_a_block_that_is_not_needed_speaks_against_the_whole() -> None:
     good = record("stands", "claim")
     assert standing_of("claim", [good, changed, idle]).standing == "stands"
     assert standing_of("claim", [good, changed]).standing == "incomplete"
+    used = Need.judged("5", ("claim",), Evidence.share(90, 900))
+    assert standing_of("claim", [good, changed, used]).standing == "incomplete"
+    alike = replace(record("wrong", "claim"), target="5")
+    assert standing_of("claim", [good, alike, idle]).standing == "wrong"
 
 
 def ranked(ratio: float) -> tuple[Evidence, Null]:
@@ -538,9 +729,8 @@ def test_blocks_that_are_not_shown_to_be_needed_are_superfluous() -> None:
     parts = (part("sum"),)
     explanation = Explanation("e", stub().program, parts)
     held = [Standing(str(parts[0]), "stands")]
-    for found, words in ((need(0.0, 0.9), "not needed: 5"), (need(0.0), "not shown to be needed")):
-        standing, reason = combine(explanation, held, [found])
-        assert standing == "superfluous" and words in reason
+    for found, words in ((need(0.0, 0.9), "not needed"), (need(0.0), "not shown to be needed")):
+        assert combine(explanation, held, [found]) == ("superfluous", f"{words}: 5")
     assert combine(explanation, held, [need(0.03)])[0] == "stands"
 
 
@@ -552,6 +742,7 @@ def test_the_claims_of_an_explanation_are_all_that_it_says() -> None:
         "e", stub().program, (part("a"),), (route, alike), templates=lambda tokens, values: tokens
     )
     assert claims_of(explanation) == [str(part("a")), str(route), "terms"]
+    assert claims_of(replace(explanation, templates=None)) == [str(part("a")), str(route)]
     found = judge(stub(), explanation, [record("wrong", kind="attention")])
     assert found.standing == "untested" and len(found.claims) == 3
 

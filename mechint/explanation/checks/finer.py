@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mechint.decide import Decision, Skill
+from mechint.decide import YES, Decision, Skill
 from mechint.explanation.measure import Bench, counted_share, ridge
 from mechint.explanation.parts import Part
 from mechint.explanation.records import HALF, Resolution, Share
@@ -58,17 +58,14 @@ def resolution(bench: Bench, part: Part, classes: Int[Tensor, " value"]) -> Reso
     answers = torch.unique(bench.labels(values).cpu(), dim=0, return_inverse=True)[1]
     pairs = torch.stack([classes[own], answers], 1).unique(dim=0)
     alike = len(pairs) == len(told) == len(answers.unique())
-    asked = [one for one in bench.answers if one is not None]
+    asked = ", ".join(filter(None, bench.answers))
     words = f"the answers distinguish {len(told)} of its {len(occurring)} values"
-    if alike:
-        decision = Decision("untested", f"{words}, and these are {', '.join(asked)}")
-    else:
-        decision = Decision("yes")
+    same = Decision("untested", f"{words}, and these are {asked}")
     return Resolution(
         kind="resolution",
         target=str(part),
         of=(str(part),),
-        decision=decision,
+        decision=same if alike else YES,
         told=len(told),
         values=len(occurring),
         modulus=len(told) if is_modulus(classes, len(told)) else None,

@@ -37,13 +37,14 @@ def match(bench: Bench, fit: Fit, null: Fit | None, carried: bool = False) -> De
     own = bench.centered_logits
     mean = own[bench.fitted].mean(0)
 
-    def of(features: Features) -> Evidence:
+    def of(features: Features | None) -> Evidence:
+        assert features is not None
         weights, bias = bench.read(features)
         phi = features(bench.values(bench.judged)).double()
         return determination(own[bench.judged] - mean, phi @ weights + bias - mean)
 
     assert fit.part.features is not None
-    other = None if null is None or null.part.features is None else of(null.part.features)
+    other = None if null is None else of(null.part.features)
     found, rival = of(fit.part.features), right_answer(bench)
     if carried and of_answer(bench, fit.part.features):
         rival = None
