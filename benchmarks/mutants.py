@@ -361,8 +361,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/standing.py",
         "what is untested stands",
-        'return Standing(claim, "untested", next(',
-        'return Standing(claim, "stands", next(',
+        'return Standing(claim, "untested", reason)',
+        'return Standing(claim, "stands", reason)',
     ),
     (
         "mechint/explanation/standing.py",
@@ -384,6 +384,8 @@ EQUIVALENT: dict[str, str] = {
     "module: RESAMPLES = 400 → 400 × 1.5": "precision of an interval",
     "module: MAX_CONSTANTS = 512 → 512 × 0.5": "cost, where outputs are not asked",
     "module: MAX_CONSTANTS = 512 → 512 × 1.5": "cost, where outputs are not asked",
+    "module: PENALTY = 0.001 → 0.001 × 0.5": "strength of a ridge, and no bound",
+    "module: PENALTY = 0.001 → 0.001 × 1.5": "strength of a ridge, and no bound",
     "module: DIGITS = 9 → 9 × 1.5": "13 digits, too, are far from the rounding of float64",
 }
 """The change of a mutant that no test can kill → the reason."""

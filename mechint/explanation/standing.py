@@ -201,9 +201,8 @@ def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
                 return Standing(claim, name, one.reason, known)
     if any(one.standing == "stands" for one in own):
         return Standing(claim, "stands", "", known)
-    return Standing(
-        claim, "untested", next((one.reason for one in own), "no test of it could fail")
-    )
+    reason = next((one.reason for one in own), "no test of it could fail")
+    return Standing(claim, "untested", reason)
 
 
 def needless(tests: Iterable[Test]) -> list[Need]:

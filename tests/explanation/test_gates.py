@@ -22,6 +22,7 @@ from mechint.explanation.checks.attention import (
     MOVED_NULL,
     STAYS,
     copied,
+    link,
     one_hot_keys,
     other_keys,
     route,
@@ -30,9 +31,6 @@ from mechint.explanation.checks.blocks import Group, blocks
 from mechint.explanation.checks.finer import beyond, finer, told_apart
 from mechint.explanation.checks.logits import AGREE, coverage, match, right_answer, terms
 from mechint.explanation.checks.parts import (
-    CHANGED,
-    MAX_ROUNDS,
-    MIN_PAIRS,
     SETTLING_PAIRS,
     exchanging,
     interchanges,
@@ -44,7 +42,7 @@ from mechint.explanation.checks.parts import (
     settles,
 )
 from mechint.explanation.measure import MIN_INPUTS, least_covered
-from mechint.explanation.parts import Copy, Part, Route
+from mechint.explanation.parts import Copy, Link, Part, Route
 from mechint.explanation.records import LOST, PARTIAL, Determination, Need, Share
 from mechint.explanation.sources import Measured
 from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
@@ -275,10 +273,34 @@ def test_a_whole_site_takes_the_rows_of_its_source() -> None:
 
 def test_few_inputs_are_paired_with_several_others() -> None:
     bench = stub(judged=25)
-    assert MIN_PAIRS <= len(refilling(bench).base) < MIN_PAIRS + 25
-    assert len(exchanging(bench, ["a"]).base) == MAX_ROUNDS * 25
-    one = exchanging(stub(n=22), ["a"])
-    assert len(one.base) == len(stub(n=22).judged) and int(one.counted.sum()) >= CHANGED
+    assert len(refilling(bench).base) == 150  # 128 at least
+    assert len(exchanging(bench, ["a"]).base) == 8 * 25
+    # 400 changed answers are looked for, by two others of 321 inputs, by one of 481
+    assert [len(exchanging(stub(n=n), ["a"]).base) for n in (18, 22)] == [2 * 321, 481]
+    a, b, _ = addition().steps
+    product = Step("sum", N, lambda tokens, a, b: a * b % N, ("a", "b"))
+    one = exchanging(stub(program=Program("product", (a, b, product), (("sum",),))), ["a"])
+    assert torch.equal(one.counted, one.labels[:, 0] != one.old["sum"])
+    assert bool(one.counted.any()) and not bool(one.counted.all())
+
+
+def test_variables_are_exchanged_at_the_depths_that_hold_them() -> None:
+    """Each alone, and the inputs of one depth jointly; a null of what was fitted is asked."""
+    bench = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
+    late = replace(part("sum"), site=Site("blocks.1.hook_resid_post", "answer"))
+    parts = (part("a"), part("b"), late)
+    fits = {str(one): bench.fit(one) for one in parts}
+    found = interchanges(bench, Explanation("e", bench.program, parts), fits, {})
+    names = [f"{one} at {HERE}" for one in ("a", "b", "a and b")]
+    assert [one.target for one in found] == [*names, f"sum at {late.site}"]
+    apart = (part("a"), replace(part("b"), site=late.site))
+    fits = {str(one): bench.fit(one) for one in apart}
+    found = interchanges(bench, Explanation("e", bench.program, apart), fits, {})
+    assert [one.target for one in found] == [names[0], f"b at {late.site}"]
+    whole = replace(part("a", whole=True), site=Site(HERE.hook, 0))
+    fits = {str(part("a")): bench.fit(part("a"))}
+    (test,) = interchanges(bench, Explanation("e", bench.program, (part("a"), whole)), fits, fits)
+    assert test.null is not None
 
 
 def test_a_refill_is_asked_of_what_settles_the_answer() -> None:
@@ -298,7 +320,12 @@ def test_a_refill_is_asked_of_what_settles_the_answer() -> None:
     fits = {str(one): whole.fit(one) for one in parts}
     (test,) = refills(whole, Explanation("e", program, parts), fits, {})
     assert test.of == (str(parts[0]),)
-    assert refills(bench, Explanation("e", bench.program, (part("a"),)), {}, {}) == []
+    for idle in (part("a"), part("sum", whole=True)):
+        assert refills(bench, Explanation("e", bench.program, (idle,)), {}, {}) == []
+    both = (part("a"), part("b"))
+    fits = {str(one): bench.fit(one) for one in both}
+    (test,) = refills(bench, Explanation("e", bench.program, both), fits, {})
+    assert test.of == tuple(map(str, both))
     assert SETTLING_PAIRS == 100
 
 
@@ -396,11 +423,10 @@ def test_the_answers_of_least_coverage_are_told_of_one_output() -> None:
     assert coverage(bench, lambda v: table[torch.where(v["sum"] == 5, 0, v["sum"])]) == ()
     (least,) = coverage(bench, lambda v: table[torch.where(v["sum"] == 3, 4, v["sum"])])
     assert least.startswith(("coverage of answer 3: 0.0%", "coverage of answer 4: 0.0%"))
-    two = stub(n=7)
-    two.__dict__["slices"] = [slice(0, 3), slice(3, 7)]
-    assert coverage(two, None) == ()
     none = Program("none", bench.program.steps, ((None,),))
     assert coverage(bench.under(none), None) == ()
+    bench.__dict__["slices"] = [slice(0, 3), slice(3, 7)]
+    assert coverage(bench, None) == ()
 
 
 def test_terms_that_are_the_right_answer_are_untested() -> None:
@@ -463,6 +489,19 @@ def test_a_route_is_held_to_the_named_key() -> None:
         assert found.null is not None and found.value + found.null.value > 1
     told = route(bench, Route("the same", 0, (0,)))
     assert (told.kind, told.value, told.of, told.null) == ("attention", 1.0, (), None)
+
+
+def test_a_link_has_a_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the answer follows the tag of a third position as often, the tag is nothing."""
+    claim = Link("tag the previous token", 0, (0,), lambda tokens, values: tokens[:, 0])
+    for hits, others, standing in (
+        (900, 10, "stands"),
+        (900, 900, "wrong"),
+        (700, 10, "incomplete"),
+    ):
+        counts = Evidence.share(hits, 1000), Evidence.share(others, 1000)
+        monkeypatch.setattr(attention, "moved_tag", lambda *given, counts=counts: counts)
+        assert link(stub(), claim).standing == standing
 
 
 def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -632,12 +671,13 @@ def test_a_block_is_exchanged_in_the_parts_that_have_it_with_their_variables() -
     reads = part("sum", blocks=cut("1"), reads=True)
 
     def answer(own: dict[str, Any], edits: list[Any]) -> Any:
-        return (edits[0].new["a"] + own["b"]) % N
+        there = {2, 3} <= set(torch.arange(4)[edits[0].columns].tolist())
+        return (edits[0].new["a"] + own["b"]) % N if there else own["sum"]
 
     found, edited = seen_blocks(a, part("b"), also, reads, answer=answer)
     assert [one.target for one in found] == ["3", "4"]
-    # the answers of a exchanged alone come, with every block and without
-    assert all(one.value == 0.0 for one in found)
+    # of the answers of a exchanged alone all are lost without columns 2 and 3 of the first part
+    assert [one.value for one in found] == [1.0, 0.0]
     assert [[name for name, _ in edits] for edits in edited[:3]] == [["one"], *[["one", "two"]] * 2]
 
 
