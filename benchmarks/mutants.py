@@ -51,6 +51,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/explanation/checks/logits.py": GATES,
     "mechint/explanation/checks/attention.py": GATES,
     "mechint/explanation/checks/finer.py": GATES,
+    "mechint/explanation/checks/composed.py": ("tests/explanation/test_composed.py",),
+    "mechint/explanation/rivals.py": ("tests/explanation/test_rivals.py",),
+    "mechint/explanation/_audit.py": ("tests/explanation/test_audit.py",),
 }
 """File → the tests nearest to it, of those that `make test` runs."""
 NAMED_ALONE: dict[str, tuple[str, ...]] = {
@@ -386,6 +389,8 @@ EQUIVALENT: dict[str, str] = {
     "module: MAX_CONSTANTS = 512 → 512 × 1.5": "cost, where outputs are not asked",
     "module: PENALTY = 0.001 → 0.001 × 0.5": "strength of a ridge, and no bound",
     "module: PENALTY = 0.001 → 0.001 × 1.5": "strength of a ridge, and no bound",
+    "module: TOLD = Bound(-1.0) → 1.0 × 0.5": "below every share",
+    "module: TOLD = Bound(-1.0) → 1.0 × 1.5": "below every share",
     "module: DIGITS = 9 → 9 × 1.5": "13 digits, too, are far from the rounding of float64",
 }
 """The change of a mutant that no test can kill → the reason."""

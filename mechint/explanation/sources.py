@@ -12,7 +12,7 @@ are functions of `Sources` that give a `Measured`; they know neither bounds nor 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -283,6 +283,11 @@ class Measured:
         counted = (None, 0) if null is None else (int(null.sum()), len(null))
         most = int(said.unique(return_counts=True)[1].max()) / len(said) if len(said) else 0.0
         return cls(int(hits.sum()), len(hits), *counted, most)
+
+    @property
+    def alone(self) -> Measured:
+        """The count without its null."""
+        return replace(self, null_hits=None, null_n=0)
 
     @property
     def share(self) -> float:

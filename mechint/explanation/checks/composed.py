@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mechint.decide import Bound, Evidence, Skill
-from mechint.explanation.records import Share
+from mechint.explanation.records import KEEPS, Share
 from mechint.explanation.source_program import SourceProgram, pattern_of
 from mechint.explanation.sources import (
     EMBEDDING,
@@ -28,14 +28,10 @@ from mechint.explanation.sources import (
     swapped,
 )
 
-KEPT = Bound(0.90, above_chance=True)
-"""Coverage, routing, interchange, resampling and composed inputs: of the model's own answers."""
 IRRELEVANT = Bound(0.96, above_chance=True)
 """Own answers kept when all sources that are said not to matter come from another input."""
 MOVED = Bound(0.75, above_chance=True)
 """Answers that follow a moved key, where one group brings everything."""
-NULL = Bound(0.50, "below", above_chance=True)
-"""The most that a null may reach."""
 TOLD = Bound(-1.0)
 """The bound of a number that decides nothing."""
 CHANGED = 0.02
@@ -62,8 +58,8 @@ def source_tests(sources: Sources, program: SourceProgram, seed: int = 0) -> lis
     for part, words in ((seen, "that some input has"), (unseen, "that no input has")):
         if 0 < part.n < all_of.n:
             found.append(share("composed", f"combinations {words}", (), part, TOLD))
-    same = resampled(sources, groups, program.rest, seed)
-    found.append(share("resample", "all groups", parts, same, refutes=True, null=None))
+    same = resampled(sources, groups, program.rest, seed).alone
+    found.append(share("resample", "all groups", parts, same, refutes=True))
     found += moved_keys(sources, program, seed)
     unknown = program.ambiguous_claims
     return [of_clear_claims(test, unknown) for test in found] if unknown else found
@@ -82,15 +78,15 @@ def share(
     target: str,
     of: Sequence[str],
     measured: Measured,
-    bound: Bound = KEPT,
+    bound: Bound = KEEPS,
     *,
     refutes: bool = False,
-    null: Bound | None = NULL,
 ) -> Share:
     """The record of a count."""
-    other = None
-    if null is not None and measured.null_hits is not None and measured.null_n:
-        other = Evidence.share(measured.null_hits, measured.null_n)
+    null = None
+    if measured.null_n:
+        assert measured.null_hits is not None
+        null = Evidence.share(measured.null_hits, measured.null_n)
     return Share.judged(
         kind,
         target,
@@ -98,8 +94,7 @@ def share(
         Evidence.share(measured.hits, measured.n),
         Skill(1.0, measured.chance, measured.n),
         bound=bound,
-        null=other,
-        null_bound=null or NULL,
+        null=null,
         refutes=refutes,
     )
 
@@ -127,24 +122,21 @@ def attention(sources: Sources, program: SourceProgram, seed: int) -> list[Share
         return []
     patterns = {head: pattern_of(sources, head, rule) for head, rule in heads.items()}
     measured = routed(sources, patterns, fixed, seed)
-    silent = measured.null_hits is None  # the prompts do not tell these rules from constant ones
-    target, claims = ", ".join(heads), program.route_claims()
+    # without a null the prompts do not tell these rules from constant ones
+    target, claims, silent = ", ".join(heads), program.route_claims(), not measured.null_n
     found = [share("route", target, claims, measured, refutes=silent)]
     read = [head for head in fixed if heads[head].fixed]
     if read:
         masks = {head: heads[head].keys(sources.tokens, sources.at) for head in read}
         # what a head of layer 0 brings from a key is that token's
-        first = [
-            i
-            for i, one in enumerate(program.groups)
-            if all(s in read and s[1] == "0" for s in one.sources)
-        ]
-        parts = (claim for i in first for claim in program.part_claims(i))
+        first = {head for head in read if head.startswith("L0H")}
+        groups = [i for i, one in enumerate(program.groups) if first.issuperset(one.sources)]
+        parts = (claim for i in groups for claim in program.part_claims(i))
         claims, measured = (*program.route_claims(read), *parts), reads(sources, masks)
-        every = len(read) == len(heads)  # else the others may keep the answer
-        silent = not every or measured.null_hits is None
-        null = NULL if every else None
-        found.append(share("reads", ", ".join(read), claims, measured, refutes=silent, null=null))
+        if len(read) < len(heads):  # the others may keep the answer
+            measured = measured.alone
+        silent = not measured.null_n
+        found.append(share("reads", ", ".join(read), claims, measured, refutes=silent))
     return found
 
 

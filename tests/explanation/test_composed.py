@@ -1,0 +1,259 @@
+"""Tests of a program over sources, clause by clause, from counts that are given."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mechint.explanation.checks import composed
+from mechint.explanation.records import Share
+from mechint.explanation.sources import EMBEDDING, Measured
+
+N, EXACT = 100, 10**6
+GOOD = Measured(990_000, EXACT, 100_000, EXACT, 0.1)
+MEASURES = ("kept_without", "routed", "reads", "swapped", "resampled", "moved_key")
+WHOLE = Measured(990, 1000, 0, 1000, 0.1)
+
+
+def of(share: float, null: float | None = None) -> Measured:
+    """A count with hardly any interval, chance being .1."""
+    counted = (None, 0) if null is None else (round(null * EXACT), EXACT)
+    return Measured(round(share * EXACT), EXACT, *counted, 0.1)
+
+
+def rule(**more: Any) -> SimpleNamespace:
+    """The largest of four tokens, or what else is said of it."""
+    made = {
+        "kind": "token",
+        "fixed": False,
+        "shift": 0,
+        "weights": None,
+        "key": lambda tokens, at: tokens[:, :4].argmax(1),
+        "keys": lambda tokens, at: torch.ones_like(tokens).bool(),
+        "pattern": lambda tokens, at: torch.ones_like(tokens).float() / 5,
+    }
+    return SimpleNamespace(**{**made, **more})
+
+
+def group(*sources: str, keys: tuple[int, ...] = (), mask: Any = None) -> SimpleNamespace:
+    return SimpleNamespace(sources=sources, keys=keys, mask=mask)
+
+
+def program(
+    groups: tuple[Any, ...] = (group("L0H0"),), heads: dict[str, Any] | None = None, **more: Any
+) -> Any:
+    """The token that the head of the first group brings."""
+    heads = {"L0H0": rule()} if heads is None else heads
+    made = {
+        "groups": groups,
+        "heads": heads,
+        "variables": tuple(
+            [SimpleNamespace(name=f"v{i}{j}") for j in range(max(len(one.keys), 1))]
+            for i, one in enumerate(groups)
+        ),
+        "function": SimpleNamespace(compute=lambda values: values["v00"]),
+        "inputs": SimpleNamespace(
+            own=lambda tokens, at: tokens[:, -1],
+            is_operand=lambda tokens, at: torch.ones_like(tokens).bool(),
+        ),
+        "rest": (),
+        "alone": len(groups) == 1,
+        "fixed": [head for head, one in heads.items() if one.fixed],
+        "ambiguous_claims": set[str](),
+        "answer": lambda tokens, at: tokens[:, 0],
+        "values": lambda tokens, at: {f"v{i}0": tokens[:, i] for i in range(len(groups))},
+        "part_claims": lambda i=None: tuple(
+            f"part {k}" for k in range(len(groups)) if i in (None, k)
+        ),
+        "route_claims": lambda named=None: tuple(
+            f"route {h}" for h in heads if h in (named or heads)
+        ),
+    }
+    return SimpleNamespace(**{**made, **more})
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function of a program and the counts → the tests of each kind, and what was asked."""
+
+    def made(given: Any, *, tokens: Tensor | None = None, three: Any = None, **counts: Any) -> Any:
+        asked: dict[str, list[Any]] = {name: [] for name in MEASURES}
+
+        def measure(name: str) -> Any:
+            def fake(sources: Any, *rest: Any) -> Measured:
+                asked[name].append(rest)
+                found = counts.get(name, GOOD)
+                return found.pop(0) if isinstance(found, list) else found
+
+            return fake
+
+        for name in MEASURES:
+            monkeypatch.setattr(composed, name, measure(name))
+        every = three or (GOOD, Measured(0, 0), GOOD)
+        monkeypatch.setattr(composed, "composed", lambda *_: every)
+        tokens = torch.arange(N * 5).reshape(N, 5) % 7 if tokens is None else tokens
+        own = counts.get("own", tokens[:, 0])
+
+        class Given(SimpleNamespace):
+            def __len__(self) -> int:
+                return N
+
+        sources: Any = Given(tokens=tokens, at=torch.full((len(tokens),), 4), own=own)
+        found: dict[str, list[Share]] = {}
+        for test in composed.source_tests(sources, given):
+            found.setdefault(test.kind, []).append(test)
+        return SimpleNamespace(tests=found, asked=asked)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "bound"),
+    [
+        ("route", "routed", 0.9),
+        ("interchange", "swapped", 0.9),
+        ("resample", "resampled", 0.9),
+        ("moved key", "moved_key", 0.75),
+        ("irrelevant", "kept_without", 0.96),
+        ("reads", "reads", 0.9),
+    ],
+)
+def test_each_count_has_its_bound_above_chance(
+    told: Any, kind: str, name: str, bound: float
+) -> None:
+    """A hundredth beside it; of its null half may be reached, but where there is none."""
+    fixed = {"L0H0": rule(fixed=True)} if kind == "reads" else None
+    given = program(heads=fixed, rest=("L0H1",))
+    for more, standing in ((0.01, "stands"), (-0.01, "incomplete")):
+        at = 0.1 + 0.9 * (bound + more)
+        null = [of(at), of(0.2)] if kind == "irrelevant" else of(at, 0.2)
+        (test,) = told(given, **{name: null}).tests[kind]
+        assert test.standing == standing
+    for null, standing in ((0.54, "stands"), (0.56, "incomplete")):
+        count = [of(0.99), of(null)] if kind == "irrelevant" else of(0.99, null)
+        (test,) = told(given, **{name: count}).tests[kind]
+        assert test.standing == ("stands" if kind == "resample" else standing)
+
+
+def test_coverage_is_of_the_models_own_answers(told: Any) -> None:
+    tokens = torch.arange(N * 5).reshape(N, 5) % 7
+    for own, standing in ((tokens[:, 0], "stands"), (tokens[:, 1], "wrong")):
+        (test,) = told(program(), own=own).tests["coverage"]
+        assert (test.standing, test.refutes) == (standing, True)
+        assert test.of == ("part 0", "route L0H0")
+
+
+def test_combinations_are_told_apart_where_there_are_both(told: Any) -> None:
+    some, none = Measured(0, 400, 0, 400, 0.1), Measured(0, 0)
+    for three, n in (
+        ((WHOLE, some, some), 3),
+        ((WHOLE, none, WHOLE), 1),
+        ((WHOLE, WHOLE, none), 1),
+    ):
+        tests = told(program(), three=three).tests["composed"]
+        assert len(tests) == n
+        assert all(one.of == () and one.decision for one in tests[1:])  # decide nothing
+
+
+def test_what_the_prompts_do_not_tell_is_not_claimed(told: Any) -> None:
+    """A test of unknown claims alone can only refute."""
+    given = program(ambiguous_claims={"route L0H0"})
+    found = told(given).tests
+    assert found["coverage"][0].of == ("part 0",)
+    (route,) = found["route"]
+    assert route.of == ("route L0H0",) and route.refutes and found["interchange"][0].of
+
+
+def test_a_token_that_is_the_same_everywhere_is_irrelevant_to_nothing(told: Any) -> None:
+    """What is exchanged for the same can only refute; and the null exchanges what is used."""
+    same = torch.zeros(N, 5).long()
+    varied = torch.arange(N * 5).reshape(N, 5) % 7
+    for rest, tokens, refutes in (
+        ((EMBEDDING,), same, True),
+        ((EMBEDDING,), varied, False),
+        (("L0H1",), same, False),
+    ):
+        found = told(program(rest=rest), tokens=tokens, kept_without=[of(0.99), of(0.2)])
+        (test,) = found.tests["irrelevant"]
+        assert test.refutes == refutes and [one[0] for one in found.asked["kept_without"]] == [
+            rest,
+            ["L0H0"],
+        ]
+    assert "irrelevant" not in told(program()).tests
+
+
+def test_routes_without_a_null_can_only_refute(told: Any) -> None:
+    for measured, refutes in ((of(0.99, 0.2), False), (of(0.99), True)):
+        (test,) = told(program(), routed=measured).tests["route"]
+        assert test.refutes == refutes
+    assert "route" not in told(program(heads={})).tests
+
+
+def test_heads_that_read_fixed_positions_read_no_other(told: Any) -> None:
+    """With others beside them these may keep the answer; groups of heads of layer 0 are claimed."""
+    fixed, free = rule(fixed=True), rule()
+    groups = (group("L0H0"), group("L1H0"), group("L0H0", EMBEDDING))
+    every = {"L0H0": fixed, "L1H0": fixed}
+    (test,) = told(program(groups, every)).tests["reads"]
+    assert test.of == ("route L0H0", "route L1H0", "part 0")
+    assert not test.refutes and test.null is not None
+    (test,) = told(program(groups, every), reads=of(0.99)).tests["reads"]
+    assert test.refutes
+    (test,) = told(program(groups, {"L0H0": fixed, "L1H0": free})).tests["reads"]
+    assert test.refutes and test.null is None and test.target == "L0H0"
+    assert "reads" not in told(program()).tests
+
+
+def test_interchanges_are_of_groups_keys_or_halves(told: Any) -> None:
+    """Of one group alone a whole interchange follows from coverage; few changes are none."""
+    keyed, halved = group("L0H1", keys=(1, 3)), group("L0H2", mask=lambda tokens, at: tokens > 0)
+    found = told(program((group("L0H0"), keyed, halved)))
+    assert [one.target for one in found.tests["interchange"]] == [
+        "v00",
+        "v10",
+        "v11",
+        "half of v20",
+    ]
+    assert [one[3] for one in found.asked["swapped"]] == [None, 1, 3, None]
+    assert {one[-1] for one in found.asked["swapped"]} == {400}
+    for one, refutes in ((group("L0H0"), [True]), (keyed, [False] * 2), (halved, [False])):
+        tests = told(program((one,), alone=True)).tests["interchange"]
+        assert [test.refutes for test in tests] == refutes
+    assert not any(test.refutes for test in found.tests["interchange"])
+    for n, standing in ((1, "untested"), (2, "unclear")):
+        (test,) = told(program(), swapped=Measured(n, n)).tests["interchange"]
+        assert test.standing == standing
+
+
+def test_a_key_is_moved_where_a_token_rule_names_it(told: Any) -> None:
+    """To operands whose tokens were brought on three inputs or more; decides of one group alone."""
+    tokens = torch.zeros(N, 5).long()
+    tokens[:, 0] = torch.tensor([5, *[1] * 2, *[2] * 3, *[3] * 94])
+    tokens[:, 1:] = torch.tensor([1, 2, 3, 5])
+    found = told(program(), tokens=tokens)
+    heads, key, free = found.asked["moved_key"][0][:3]
+    assert heads == ["L0H0"] and torch.equal(key, tokens[:, :4].argmax(1))
+    assert free[50].tolist() == [True, False, True, True, False]
+    (test,) = found.tests["moved key"]
+    assert test.of == ("part 0",) and test.bound.value == 0.75
+    two = told(program((group("L0H0"), group("L0H1"))))
+    (test,) = two.tests["moved key"]
+    assert test.of == () and test.decision
+    for other in (rule(kind="bag"), rule(fixed=True)):
+        assert "moved key" not in told(program(heads={"L0H0": other})).tests
+    assert "moved key" not in told(program((group("L0H1"),))).tests
+
+
+def test_a_token_beside_its_key_stands_where_keys_are(told: Any) -> None:
+    """Of keys at positions 1 and 2, and none on some inputs, no other place may be moved to."""
+    key = torch.tensor([1, 2] * 49 + [-1] * 2)
+    shifted = rule(shift=1, key=lambda tokens, at: key)
+    tokens = torch.zeros(N, 5).long()
+    free = told(program(heads={"L0H0": shifted}), tokens=tokens).asked["moved_key"][0][2]
+    assert free[0].tolist() == [False, True, True, False, False]
+    everywhere = told(program(), tokens=tokens).asked["moved_key"][0][2]
+    assert bool(everywhere.all())
