@@ -56,13 +56,19 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/explanation/_audit.py": ("tests/explanation/test_audit.py",),
 }
 """File → the tests nearest to it, of those that `make test` runs."""
-NAMED_ALONE: dict[str, tuple[str, ...]] = {
-    "probes/spectra.py": ("tests/probes/test_spectra.py", "tests/probes/test_sentences.py"),
-    "probes/_das/search.py": ("tests/probes/test_das.py",),
-    "probes/_das/_swap.py": ("tests/probes/test_das.py",),
+SPECTRA = ("tests/probes/test_spectra.py", "tests/probes/test_sentences.py")
+ALIGNED = ("tests/probes/test_das.py",)
+PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "probes/spectra.py": ((), SPECTRA),
+    "probes/_das/search.py": (
+        ("verdict", "choose_cell", "decode", "share_within_values", "SPARE", "LEAST_DECODED"),
+        ALIGNED,
+    ),
+    "probes/_das/controls.py": (("falls_short", "_at_most", "_commonest"), ALIGNED),
+    "probes/_das/_swap.py": ((), ALIGNED),
 }
-"""Files that measure and hold a rule: of these only the changes in `NAMED` are made."""
-EVERY = TARGETS | NAMED_ALONE
+"""File that measures and decides → its functions and bounds that decide, and the tests."""
+EVERY = TARGETS | {file: tests for file, (_, tests) in PARTS.items()}
 LIMIT = 100
 """Seconds of the processor that one mutant may take; longer counts as killed."""
 
@@ -148,12 +154,14 @@ def mutants_of(file: str) -> Iterator[Mutant]:
     source = (ROOT / file).read_text(encoding="utf-8")
     count = _Changes()
     count.visit(ast.parse(source))
-    for index in range(count.seen if file in TARGETS else 0):
+    deciding = PARTS[file][0] if file in PARTS else None
+    for index in range(count.seen):
         change = _Changes(index)
         tree = ast.fix_missing_locations(change.visit(ast.parse(source)))
-        where, _, _ = change.words.partition(":")
+        where, _, words = change.words.partition(": ")
         inside = "" if where == "module" else where
-        yield Mutant(file, change.words, ast.unparse(tree), inside)
+        if deciding is None or (inside or words.partition(" ")[0]) in deciding:
+            yield Mutant(file, change.words, ast.unparse(tree), inside)
     for where, words, old, new in NAMED:
         if where == file:
             if source.count(old) != 1:

@@ -163,7 +163,7 @@ def _interchanged(
     source = base[bench.order("rivals", len(base))]
     for part in parts:
         having = [one for one in programs if part.name in one.variables]
-        if len(having) < 2 or part.variables != (part.name,):
+        if not having or part.variables != (part.name,):
             continue
         given = {part.name: having[0].run(bench.tokens(source), only=[part.name])[part.name]}
         own = _answers(bench, having[0], tokens)

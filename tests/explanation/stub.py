@@ -55,6 +55,7 @@ class Stub(Bench):
         return self.logits(torch.arange(len(self.subject.data.tokens)))
 
     def fit(self, part: Part) -> Fit:
+        assert part.features is not None
         width = 2 * max(len(part.blocks), 1)
         return Fit(part, torch.eye(width).double(), torch.zeros(width).double())
 

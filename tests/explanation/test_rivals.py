@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ def test_inputs_on_which_programs_differ_tell_them_apart() -> None:
     subject, own = maximum()
     found = rivals(subject, token_at(3), own)
     assert found.verdict == "maximum" and found.where == "inputs" and not found.next
+    assert str(found).startswith("told apart: maximum; on ")
     tokens = Bench.of(subject, own).subject.data.tokens.unique(dim=0)
     apart = tokens[:, 3] != tokens.amax(1)
     with torch.no_grad():
@@ -51,7 +53,9 @@ def test_inputs_on_which_programs_differ_tell_them_apart() -> None:
     assert best.interval == wilson(best.hits, best.n) and best.interval[0] > other.interval[1]
 
 
-def test_programs_that_fit_alike_are_undecided_and_further_inputs_named() -> None:
+def test_programs_that_fit_alike_are_undecided_and_further_inputs_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     subject, _ = maximum()
     found = rivals(subject, token_at(0), token_at(1))
     assert found.verdict == "undecided" and str(found).startswith("cannot tell: number 0")
@@ -61,6 +65,11 @@ def test_programs_that_fit_alike_are_undecided_and_further_inputs_named() -> Non
     more, _, said = found.next[0].partition("  # ")
     tokens = subject.task.tokens_of(said.removesuffix(" tells them apart"))
     assert tokens[0] != tokens[1] and more.startswith("--examples ")
+    # none that were looked at
+    bench = Bench.of(subject, subject.task.programs["maximum"])
+    seen = subject.data[torch.cat([bench.fitted, bench.judged])]
+    monkeypatch.setattr(type(subject.task), "sample", lambda *given: seen)
+    assert not rivals(subject, token_at(0), token_at(1)).next
 
 
 def sums() -> tuple[Subject, Program, Program]:
@@ -87,6 +96,26 @@ def test_an_interchange_tells_programs_apart_that_answer_alike() -> None:
     assert without.next[0].startswith("--program idle --claim 'L0 resid_mid @ answer holds total'")
 
 
+def test_parts_of_what_one_program_has_or_that_hold_something_else_tell_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And what a part with features holds is edited, not its whole site exchanged."""
+    subject, used, idle = sums()
+    assert subject.task is not None and subject.task.own_program is not None
+    held = site("L0 resid_post @ answer").holds("total").part(used)
+    for programs, part in (
+        ((used, subject.task.own_program), held),
+        ((used, idle), replace(held, variables=("x", "y"))),
+        ((used, idle), replace(held, name="other", variables=("other",))),
+    ):
+        found = rivals(subject, *programs, parts=[part])
+        assert found.verdict == "undecided" and not found.scores
+    monkeypatch.setattr(Bench, "exchange", None)
+    assert rivals(subject, idle, used, parts=[held]).verdict == "used"
+    monkeypatch.undo()
+    assert rivals(subject, idle, used, parts=[replace(held, features=None)]).verdict == "used"
+
+
 def test_an_edit_without_effect_is_no_evidence() -> None:
     """Where nothing is held, the program by which nothing changes would fit."""
     subject, used, idle = sums()
@@ -109,3 +138,5 @@ def test_one_program_has_no_rival() -> None:
     subject, own = maximum()
     with pytest.raises(ParameterError, match="two programs"):
         rivals(subject, own)
+    with pytest.raises(ParameterError, match="got 0"):
+        rivals(Subject(subject.model, None, data=subject.data))

@@ -4,6 +4,7 @@ three baselines.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import warnings
@@ -28,7 +29,7 @@ from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.subject.pairs import Pairs
 from probes._das import DAS, SwapSite, fit, interchange, interchange_accuracy, random_subspace, swap
-from probes._das.controls import as_varied, reader_split
+from probes._das.controls import ReaderSplit, as_varied, reader_split
 from probes._das.search import Rule, SiteCell, choose_cell, decode, share_within_values
 
 SMALL: dict[str, Any] = {
@@ -316,8 +317,18 @@ def test_arbitrary_labels_are_as_varied_as_the_own() -> None:
     assert kept.labels.flatten().bincount().tolist() == [2, 2]
     same = as_varied(pairs, labels)
     assert len(same) == 40 and torch.equal(same.labels, labels)
+    # none changes: any may change, and of half of them
+    assert len(as_varied(dataclasses.replace(pairs, labels=answers), labels)) == 40
     # none changes and all are alike: nothing is left out
     assert len(as_varied(pairs[:2], answers[:2])) == 2
+
+
+def test_what_is_read_falls_short_by_more_than_two_standard_errors() -> None:
+    """Of 256 pairs at .9 these are .0375; and of the threshold, whatever the whole gives."""
+    for read, whole, short in ((0.898, 0.902, False), (0.75, 1.0, True), (0.95, 1.0, False)):
+        assert ReaderSplit(0.5, read).falls_short(whole, 0.9, 256) == short
+    assert not ReaderSplit(0.5, 0.87).falls_short(0.9, 0.9, 256)
+    assert ReaderSplit(0.5, 0.86).falls_short(0.9, 0.9, 256)
 
 
 def test_share_within_values_by_hand() -> None:
@@ -327,6 +338,7 @@ def test_share_within_values_by_hand() -> None:
     # within: 4 · 25 / 2 degrees of freedom; among all: 4 · 25 / 3
     assert share_within_values(x[:, 1:], values) == pytest.approx(1.5)
     assert math.isnan(share_within_values(x, torch.arange(4)))
+    assert math.isnan(share_within_values(torch.ones(4, 2), values))
 
 
 def test_a_code_on_both_sides_is_decoded_and_inputs_are_not() -> None:
@@ -341,6 +353,8 @@ def test_a_code_on_both_sides_is_decoded_and_inputs_are_not() -> None:
     one_hot = nn.functional.one_hot(pairs, 8).flatten(1).double()
     assert decode(one_hot, values, pairs) < 0.2
     assert math.isnan(decode(code, pairs[:, 0], pairs[:, :1]))  # every value has one input
+    assert math.isnan(decode(code, torch.zeros(64).long(), pairs))  # there is one value
+    assert math.isnan(decode(code[:6], values[:6], pairs[:6]))  # of three others none are five
 
 
 def test_a_variable_that_the_stream_adds_to_another_is_found_in_its_head() -> None:
@@ -425,7 +439,8 @@ def cell(dimension: int, trained: float, held_out: float, layer: int = 0, **more
         ({"full_swap": 0.5, "full_swap_minimal": NAN}, "variable"),  # other sources swap more
         ({"input_share": 0.9, "decoded": 0.1}, "inputs"),
         ({"input_share": 0.9, "decoded": NAN}, "inputs"),
-        ({"input_share": 0.9, "decoded": 0.95}, "variable"),
+        ({"input_share": 0.9, "decoded": 0.75}, "inputs"),
+        ({"input_share": 0.9, "decoded": 0.85}, "variable"),
         ({"held_out": 0.89}, "none"),
     ],
 )
@@ -436,6 +451,9 @@ def test_the_verdict_of_a_subspace(more: dict[str, float], verdict: str) -> None
 def test_the_smallest_with_accuracy_to_spare_is_chosen() -> None:
     found = [cell(8, 0.98, 0.97), cell(4, 0.95, 0.94), cell(2, 0.905, 0.895)]
     assert choose_cell(found, RULE).dimension == 4
+    # two standard errors of 1,000 pairs are .019
+    spare = [cell(8, 0.95, 0.94), cell(4, 0.924, 0.94), cell(2, 0.915, 0.94)]
+    assert choose_cell(spare, RULE).dimension == 4
     # where none has it to spare: the one with the most
     close = [cell(8, 0.903, 0.9), cell(4, 0.91, 0.9), cell(2, 0.905, 0.9)]
     assert choose_cell(close, RULE).dimension == 4
@@ -446,6 +464,8 @@ def test_the_smallest_with_accuracy_to_spare_is_chosen() -> None:
     assert choose_cell(found, RULE) is found[0]
     held = [cell(1, 0.97, 0.96, input_share=0.9, decoded=0.0), cell(4, 0.97, 0.96, 1)]
     assert choose_cell(held, RULE) is held[1]
+    by_chance = [cell(2, 0.5, 0.96), cell(4, 0.97, 0.96, input_share=0.9, decoded=0.0)]
+    assert choose_cell(by_chance, RULE) is by_chance[1]
 
 
 def test_positions_are_looked_for_where_the_variable_has_none() -> None:
