@@ -1,17 +1,20 @@
 """The calibration of explanations: planted programs have to stand with exactly the planted parts,
 controls to be refused, and forced programs and wrong claims not to stand.
 
-    python -m benchmarks.audits --first 1000 --seeds 100
+    python -m benchmarks.audits --first 1000 --seeds 100 --out benchmarks/results/audits.json
 
 Bounds are those of `mechint explain`; what each trial has to come to is fixed in `TRIALS`. Prints
-the table of docs/explanations.md, with Wilson intervals, and each trial that came out otherwise.
+each trial that came out otherwise, and writes the table of docs/explanations.md, with Wilson
+intervals.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +32,15 @@ from mechint.planted.library import induction, lookup, product, shuffled
 from mechint.planted.trained import memorizing, sums_by_heart
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from mechint.system.files import write_text
 from mechint.task import Program, Step
+from mechint.training.origins import Origin, comment, keep_row
 from probes.explanations.representations import Frequencies, Setting, spectrum
 
+SOURCES = ("benchmarks/audits.py", "mechint/decide", "mechint/explanation", "probes/explanations")
+PAGE = Path(__file__).parents[1] / "docs" / "explanations.md"
+TABLE = "| what | count | interval | first seed |\n| --- | --- | --- | --- |\n"
+"""The head of its table."""
 FAMILIES = ("frequencies", "representations", "bilinear")
 P, KEYS, NOISE = 31, 3, 0.05
 """Modulus, number of frequencies, and noise of plants of which something wrong is claimed."""
@@ -339,8 +348,8 @@ TRIALS += (
 )
 
 
-def row(trial: Trial, seeds: Sequence[int]) -> str:
-    """The row of a trial, after its misses and the seeds that are no case of it."""
+def row(trial: Trial, seeds: Sequence[int]) -> dict[str, int]:
+    """The counts of a trial; its misses and the seeds that are no case of it are printed."""
     hits, n = 0, 0
     for seed in seeds[: round(len(seeds) * trial.share)]:
         good, found = trial.run(seed)
@@ -349,8 +358,28 @@ def row(trial: Trial, seeds: Sequence[int]) -> str:
             said = f"{found.standing} {found.reason}: {found.explanation.name}"
             case = "" if good is False else f", no case of it (accuracy {found.accuracy:.3f})"
             print(f"  {trial.what}, seed {seed}{case}: {said}", flush=True)
-    low, high = wilson(hits, n)
-    return f"| {trial.what} | {hits} of {n} ({low:.0%} to {high:.0%}) |"
+    return {"hits": hits, "n": n, "first": seeds[0]}
+
+
+def line(what: str, counts: Mapping[str, int]) -> str:
+    """The row of a table."""
+    low, high = wilson(counts["hits"], counts["n"])
+    hits = f"{counts['hits']} of {counts['n']}"
+    return f"| {what} | {hits} | {low:.1%} to {high:.1%} | {counts['first']} |"
+
+
+def put(page: Path, kept: Mapping[str, Any]) -> None:
+    """Put the table of all rows in the place of the one that stands on a page."""
+    text = page.read_text(encoding="utf-8")
+    before, mark, rest = text.partition(TABLE)
+    after = rest[rest.index("\n\n") :]
+    named = [one.what for one in TRIALS if one.what in kept["rows"]]
+    rows = "\n".join(line(one, kept["rows"][one]) for one in named)
+    made = [Origin.from_dict(one) for one in kept["origins"]]
+    origins = comment(
+        list({one.digest: replace(one, of="counts of audits") for one in made}.values())
+    )
+    write_text(page, f"{before}{mark}{rows}\n{origins}{after}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -359,11 +388,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=1000, help="the first seed")
     parser.add_argument("--seeds", type=int, default=100, help="how many; some trials take fewer")
     parser.add_argument("--only", default="", help="trials whose words have this")
+    parser.add_argument("--out", type=Path, help="JSON that keeps the rows, put into `PAGE`, too")
     chosen = parser.parse_args(arguments)
     seeds = range(chosen.first, chosen.first + chosen.seeds)
     for trial in TRIALS:
         if chosen.only in trial.what:
-            print(row(trial, seeds), flush=True)
+            counts = row(trial, seeds)
+            print(line(trial.what, counts), flush=True)
+            if chosen.out is not None:
+                made = f"--first {chosen.first} --seeds {chosen.seeds} --only {trial.what!r}"
+                command = f"python -m benchmarks.audits {made} --out {chosen.out}"
+                put(PAGE, keep_row(chosen.out, counts, Origin.now(command, SOURCES, trial.what)))
     return 0
 
 

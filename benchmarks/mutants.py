@@ -527,17 +527,14 @@ def run(file: str, mutants: Sequence[Mutant]) -> list[Mutant]:
 
 def keep(out: Path, file: str, counts: Mapping[str, int]) -> None:
     """Write the counts of a file into a table that keeps those of the other files."""
-    from mechint.system.files import write_text  # before its tests are collected pytest would warn
-    from mechint.training.origins import Origin
+    from mechint.training.origins import (
+        Origin,
+        keep_row,
+    )  # pytest would warn of one imported before
 
-    kept: dict[str, Any] = {"origins": [], "rows": {}}
-    if out.is_file():
-        kept = json.loads(out.read_text(encoding="utf-8"))
     command = f"python -m benchmarks.mutants --only {file} --out {out}"
     made = Origin.now(command, ("benchmarks/mutants.py", file, *EVERY[file]), file)
-    kept["origins"] = [one for one in kept["origins"] if one["of"] != file] + [made.to_dict()]
-    kept["rows"] = {**kept["rows"], file: dict(counts)}
-    write_text(out, json.dumps(kept, indent=1) + "\n")
+    keep_row(out, dict(counts), made)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

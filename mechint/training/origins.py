@@ -119,6 +119,17 @@ def older(text: str, root: Path = ROOT) -> list[Origin]:
     return [one for one in origins_in(text) if one.is_older(root)]
 
 
+def keep_row(path: Path, row: dict[str, Any], origin: Origin) -> dict[str, Any]:
+    """Write a row into a file of JSON that keeps the others, by what its origin is of."""
+    kept: dict[str, Any] = {"origins": [], "rows": {}}
+    if path.is_file():
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    others = [one for one in kept["origins"] if one["of"] != origin.of]
+    kept = {"origins": [*others, origin.to_dict()], "rows": {**kept["rows"], origin.of: row}}
+    write_text(path, json.dumps(kept, indent=1) + "\n")
+    return kept
+
+
 def write_page(path: Path, text: str) -> None:
     """Write a page that a command makes; what is written by hand on it, below `BY_HAND`, stays."""
     kept = path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mechint.decide import Evidence, Skill
 from mechint.explanation import Explanation, Family
-from mechint.explanation.checks.composed import IRRELEVANT, KEPT
+from mechint.explanation.checks.composed import IRRELEVANT
 from mechint.explanation.functions import (
     Fitting,
     Function,
@@ -23,6 +23,7 @@ from mechint.explanation.functions import (
 )
 from mechint.explanation.measure import Bench, least_covered
 from mechint.explanation.propose import NoProgramError
+from mechint.explanation.records import KEEPS
 from mechint.explanation.rules import (
     MIN_MASS,
     Equal,
@@ -511,7 +512,7 @@ class Search:
         """
         fitting = self.fitting(groups, variables, rest)
         best, fit = best_function(fitting)
-        if self.above(fit) >= KEPT.value or not self.sources.picks_one:
+        if self.above(fit) >= KEEPS.value or not self.sources.picks_one:
             return best, fit
         votes = fit_votes(fitting)
         if votes is not None:
