@@ -254,8 +254,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/checks/parts.py",
         "an input is resampled from itself",
-        "partner[order[start:end]] = order[start:end].roll(1)",
-        "partner[order[start:end]] = order[start:end]",
+        "kept = (partner != torch.arange(len(partner))).nonzero().flatten()",
+        "kept = torch.arange(len(partner))",
     ),
     (
         "mechint/explanation/checks/parts.py",

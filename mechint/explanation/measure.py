@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mechint.decide import Evidence, Skill, best_constant
 from mechint.explanation.parts import AT, Features, Link, Part, Values
+from mechint.explanation.sources import in_one_cycle
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, GeneratedTask, Program, rng
@@ -267,10 +268,7 @@ class Bench:
     def order(self, name: str, n: int, sample: int = 0) -> Tensor:
         """A random order of n rows without fixed points, where there are several."""
         draw = rng("explain", name, self.seed, sample)
-        cycle = draw.permutation(n)
-        order = np.empty(n, np.int64)
-        order[cycle] = np.roll(cycle, 1)
-        return torch.from_numpy(order)
+        return in_one_cycle(torch.from_numpy(draw.permutation(n)))
 
 
 def answers_of(program: Program, subject: Subject) -> tuple[str | None, ...]:

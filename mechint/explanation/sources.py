@@ -322,7 +322,15 @@ Answer = Callable[[Values], Int[Tensor, " example"]]
 
 def order_of(n: int, *name: str | int) -> Int[Tensor, " n"]:
     """A random order of n inputs without fixed points, by the name of what takes it."""
-    cycle = torch.from_numpy(rng("sources", *name).permutation(n))
+    return in_one_cycle(torch.from_numpy(rng("sources", *name).permutation(n)))
+
+
+def in_one_cycle(cycle: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """The order in which each follows the next: without fixed points, where there are several.
+
+    >>> in_one_cycle(torch.tensor([2, 0, 1]))
+    tensor([2, 0, 1])
+    """
     order = torch.empty_like(cycle)
     order[cycle] = cycle.roll(1)
     return order

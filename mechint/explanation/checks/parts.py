@@ -15,6 +15,7 @@ from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MIN_INPUTS, Bench, Fit, counted_share
 from mechint.explanation.parts import Part, Values
 from mechint.explanation.records import KEEPS, LOST, Share
+from mechint.explanation.sources import same_values
 from mechint.interventions import Intervention
 
 MIN_PAIRS = 128
@@ -223,16 +224,7 @@ def resample(bench: Bench, part: Part) -> Share:
 def partners(bench: Bench, part: Part) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
     """Judged rows that another one shares the values of a part with, and for each such another."""
     own = bench.values(bench.judged)
-    keys = torch.stack([own[name] for name in part.variables], 1)
-    _, group = torch.unique(keys, dim=0, return_inverse=True)
-    group = group.cpu()
-    order = torch.argsort(group * len(group) + bench.order("resample", len(group)))
-    partner, place = torch.empty_like(order), group[order]
-    starts = torch.cat([torch.tensor([0]), (place[1:] != place[:-1]).nonzero().flatten() + 1])
-    ends = torch.cat([starts[1:], torch.tensor([len(order)])])
-    alone = torch.zeros(len(order), dtype=torch.bool)
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        partner[order[start:end]] = order[start:end].roll(1)
-        alone[order[start:end]] = end - start == 1
-    kept = (~alone).nonzero().flatten()
+    codes = torch.stack([own[name] for name in part.variables], 1).cpu()
+    partner = same_values(codes, "resample", bench.seed)
+    kept = (partner != torch.arange(len(partner))).nonzero().flatten()
     return bench.judged[kept], bench.judged[partner[kept]]
