@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 
 from mechint.errors import DataError
-from mechint.explanation.checks.composed import KEPT
 from mechint.explanation.functions import LEAST_GROUP
+from mechint.explanation.records import KEEPS
 from mechint.explanation.standing import Audit
 from mechint.groups.finite import FiniteGroup
 from mechint.prompts import Prompts
@@ -29,7 +29,7 @@ def handed(found: Audit, subject: Subject) -> Subject | None:
     if program is None or not isinstance(task, Prompts) or program.inputs.aligned is None:
         return None
     tokens, at = program.inputs.tokens, program.inputs.at
-    if not found.value("coverage") >= KEPT.value:
+    if not found.value("coverage") >= KEEPS.value:
         return None
     own = program.answer(tokens, at)
 
