@@ -179,48 +179,22 @@ class LLC(Probe):
                 "pull_change": chains.pull_change,
             }
         )
-        if reason is not None:
-            self._doubt(report, reason)
-            return
-        curved = sampler.curving(seed)
-        report.metric("share_curved", curved.share, unit="share of directions, 0–1")
-        report.metric("curvature_asymmetry", curved.asymmetry, unit="share of the largest")
-        reason = _too_low(chains, curved, regular, self.tolerance)
-        reason = reason or self._too_coarse(sampler, curved)
         if reason is None:
-            self._conclude(report, chains, curved.share, parameters)
-        else:
-            self._doubt(report, reason)
-
-    @staticmethod
-    def _doubt(report: Report, reason: str) -> None:
-        report.metric("estimate", "unreliable")
-        report.unclear("The local learning coefficient is unclear.", reason)
-
-    def _too_coarse(self, sampler: Sampler, curved: Curving) -> str | None:
-        """The reason for which a direction that counts as flat may still add to the coefficient, or
-        None: of what it would add without the pull, ½, it adds nβh / (nβh + γ).
-        """
-        unseen = sampler.temperature * FLAT * curved.largest
-        added = unseen / (unseen + self.localization) if unseen else 0.0
-        if added <= self.tolerance:
-            return None
-        return (
-            f"a direction of less than {FLAT:g} of the largest curvature, {curved.largest:.3g}, "
-            f"counts as flat and may add {added:.0%} of what it would without localization"
-        )
-
-    def _conclude(self, report: Report, chains: Chains, curved: float, parameters: int) -> None:
-        """Report whether a reliable estimate is below d/2."""
-        regular = parameters / 2
-        report.metric("llc_without_pull", chains.without_pull)
-        report.metric("share_of_regular", chains.value / regular)
-        report.metric("estimate", "reliable")
-        low, high = chains.interval
+            curved = sampler.curving(seed)
+            report.metric("share_curved", curved.share, unit="share of directions, 0–1")
+            report.metric("curvature_asymmetry", curved.asymmetry, unit="share of the largest")
+            reason = _too_low(chains, curved, regular, self.tolerance)
+            reason = reason or self._too_coarse(sampler, curved)
+        report.metric("estimate", "unreliable" if reason else "reliable")
+        if not reason:
+            report.metric("llc_without_pull", chains.without_pull)
+            report.metric("share_of_regular", chains.value / regular)
         report.finding(
             Claim(
                 "The model is degenerate: its learning coefficient is below d/2.",
                 no="The learning coefficient is not clearly below d/2.",
+                unclear="The local learning coefficient is unclear.",
+                doubt=reason or "",
                 at_chance=True,
             ),
             Effect(
@@ -233,8 +207,21 @@ class LLC(Probe):
                 "95% interval": f"{low:.4g} to {high:.4g}",
                 "without localization": chains.without_pull,
                 "d/2": regular,
-                "directions that curve upward": f"{curved:.0%}",
+                "directions that curve upward": f"{report.metrics.get('share_curved', 0):.0%}",
             },
+        )
+
+    def _too_coarse(self, sampler: Sampler, curved: Curving) -> str | None:
+        """The reason for which a direction that counts as flat may still add to the coefficient, or
+        None: of what it would add without the pull, ½, it adds nβh / (nβh + γ).
+        """
+        unseen = sampler.temperature * FLAT * curved.largest
+        added = unseen / (unseen + self.localization) if unseen else 0.0
+        if added <= self.tolerance:
+            return None
+        return (
+            f"a direction of less than {FLAT:g} of the largest curvature, {curved.largest:.3g}, "
+            f"counts as flat and may add {added:.0%} of what it would without localization"
         )
 
 
