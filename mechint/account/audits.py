@@ -52,7 +52,9 @@ KINDS = {
     "resample": "exchange all but {}: the answer stays",
     "necessity": "exchange {}: the answer is lost",
     "reads": "what {} read there suffices",
-    "irrelevant": "exchange {}: the answer stays",
+    "most attention": "{}, most of all",
+    "raised": "{} raises the token there",
+    "irrelevant": "exchange {}, later heads held: the answer stays",
     "coverage": "has an answer for {}",
     "beyond": "{}: read beyond the answer",
 }
@@ -134,8 +136,7 @@ def lines_of(audit: Mapping[str, Any]) -> list[Line]:
         grouped, key=lambda one: order.index(one[0]) if one[0] in KINDS else len(order)
     ):
         tests = grouped[kind, standing, own]
-        targets = [test["target"].partition(" at ")[0] for test in tests]
-        targets: list[str] = [TARGETS.get(one, one) for one in targets]
+        targets: list[str] = [TARGETS.get(test["target"], test["target"]) for test in tests]
         if kind == "refill":
             targets = [one.replace(", ", " and ") for one in targets]
         elif kind == "route":

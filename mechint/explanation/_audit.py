@@ -103,7 +103,8 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
             tests += moved[str(part)]
     if explanation.templates is not None:
         tests += terms(bench, explanation.templates, explanation.template_spare)
-    tests += [route(bench, one) for one in explanation.routes]
+    linked = bool(explanation.links)
+    tests += [test for one in explanation.routes for test in route(bench, one, linked)]
     if explanation.copies:
         sources = Sources(bench.subject, bench.judged)
         tests += [test for one in explanation.copies for test in copied(bench, one, sources)]

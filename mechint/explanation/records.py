@@ -47,14 +47,15 @@ def json_of(evidence: Evidence | None) -> dict[str, Any] | None:
 class Test:
     """One test of an audit.
 
-    kind: its name, as in docs/explanations.md; target: what it is about, in words; of: the claims
-    that it judges, none for what is only told. refutes: it can only speak against them, so that
-    passing it says nothing.
+    kind: its name, as in docs/explanations.md; target: what it is about, in words; where: the site
+    of that, "" where there is none; of: the claims that it judges, none for what is only told.
+    refutes: it can only speak against them, so that passing it says nothing.
     """
 
     kind: str
     target: str
     of: tuple[str, ...]
+    where: str = ""
     decision: Decision
     contradicts: bool = False
     refutes: bool = False
@@ -82,7 +83,8 @@ class Test:
     @property
     def reason(self) -> str:
         """The reason for which it does not stand."""
-        return f"{self.kind} of {self.target}: {self.decision.reason}"
+        where = f" at {self.where}" if self.where else ""
+        return f"{self.kind} of {self.target}{where}: {self.decision.reason}"
 
     def numbers(self) -> Mapping[str, Any]:
         """The fields of this form as JSON values."""
@@ -93,6 +95,7 @@ class Test:
         shared: dict[str, Any] = {
             "kind": self.kind,
             "target": self.target,
+            "where": self.where,
             "form": self.form,
             "of": list(self.of),
             "verdict": self.decision.verdict,
@@ -142,6 +145,7 @@ class Share(Statistic):
         null: Evidence | None = None,
         null_bound: Bound = NULL,
         refutes: bool = False,
+        where: str = "",
     ) -> Share:
         """The record of a share; contradicted where the claim keeps less than half of what the
         model has, or no more than its null; of a bound from below wherever it fails.
@@ -158,6 +162,7 @@ class Share(Statistic):
             decision=all_of([own, *against]),
             contradicts=bound.side == "below" or less or half,
             refutes=refutes,
+            where=where,
             found=found,
             bound=bound,
             skill=skill,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from mechint.decide import Evidence, Skill
 from mechint.explanation import Explanation, Family
 from mechint.explanation.checks.composed import IRRELEVANT
 from mechint.explanation.functions import (
+    CELL,
     Fitting,
     Function,
     Variable,
@@ -74,6 +76,8 @@ BROUGHT = 0.15
 """Mean attention from which a position before a key brings its token there."""
 SHIFT_GAIN, SHIFT_BELOW = 0.1, 0.9
 """Gain from a token beside the key, tried where a function fits fewer answers than the second."""
+OTHER = "other tokens"
+"""Changed inputs that tell tokens apart which are tied in the prompts."""
 COMPOSED_SETS = 2
 """Sets of composed inputs beside the natural ones, on which functions are fitted."""
 
@@ -365,6 +369,8 @@ class Search:
         function, fit = self._function(groups, variables, rest)
         if function is None:
             return Refusal("no function of what the heads bring fits")
+        for group, several in zip(groups, variables, strict=True):
+            self._note_tied(group, several, function, rules)
         kept = [any(function.uses(one) for one in several) for several in variables]
         unused = [s for g, k in zip(groups, kept, strict=True) if not k for s in g.sources]
         program = SourceProgram(
@@ -433,6 +439,34 @@ class Search:
             for own, other in (names, names[::-1]):
                 self.untold.setdefault(own, []).append(Equal(other, words, example, True))
             return
+
+    def _note_tied(
+        self,
+        group: Group,
+        several: Sequence[Variable],
+        function: Function,
+        rules: Mapping[str, Rule],
+    ) -> None:
+        """Note tokens that come together, and with no other input's, of which one tells another
+        that the function takes: what it is made of is any of them.
+        """
+        if group.keys or len(several) < 2:
+            return
+        values = group.value(self.sources.tokens, self.sources.at)
+        changed = next((t for words, t, _ in changed_inputs(self.inputs) if words == OTHER), None)
+        if changed is None:
+            return
+        for used, other in itertools.permutations(several, 2):
+            if not function.uses(used) or function.uses(other):
+                continue
+            pair = torch.stack([values[other.name], values[used.name]], 1).unique(dim=0)
+            shown = len(values[other.name].unique())
+            if shown == len(pair) and shown * CELL <= len(self.sources):
+                name = f"{used.name} as a function of {other.name}"
+                told = Equal(name, OTHER, tuple(changed[0].tolist()), True)
+                for head in group.sources:
+                    if head in rules:
+                        self.untold.setdefault(rules[head].name, []).append(told)
 
     def _group(
         self, rule: Rule | None, names: Sequence[str], number: int, taken: set[str]

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from benchmarks.far_sum import FarSum
 from benchmarks.induced import subject_of
+from mechint import planted
 from mechint.config.model import ModelConfig
 from mechint.explanation import Audit, Explanation, Part, audit, explain, head
 from mechint.interventions import Site
@@ -276,7 +277,8 @@ def one_class_of_four() -> list[Audit]:
     small, large = torch.eye(n + 1), torch.eye(n + 1)
     small[6:], large[:6] = 0, 0
     heads = [Head(place=at(0, ctx + 1), brings=one) for one in (small, large)]
-    model = by_hand(n + 1, ctx + 1, heads, direct=[*copies(0, n), *copies(1, n)])
+    both, bias = [*copies(0, n), *copies(1, n)], [0.0] * n + [5.0]
+    model = by_hand(n + 1, ctx + 1, heads, direct=both, bias=bias)
     return [audit(subject_of(model, rows_of(11, n, ctx)), head(0, 0).copies("first token"))]
 
 
@@ -354,7 +356,7 @@ def names_no_other(found: Audit) -> bool:
 
 
 def sorted_lists() -> list[Audit]:
-    """Attention to the last number of sorted lists."""
+    """Attention to the last number of sorted lists, which the program says and the claim does not."""
     n, ctx = 12, 5
     model = by_hand(n + 1, ctx + 1, [Head(place=at(ctx - 1, ctx + 1), brings=torch.eye(n + 1))],
                     direct=copies(0, n))  # fmt: skip
@@ -362,6 +364,12 @@ def sorted_lists() -> list[Audit]:
     rows[:, :ctx] = rows[:, :ctx].sort(1).values
     subject = subject_of(model, rows)
     return [*explain(subject), audit(subject, head(0, 0).copies("largest token"))]
+
+
+def says_largest(found: Audit) -> bool:
+    """The largest is said to be copied, and not the last."""
+    program = found.explanation.over_sources
+    return program is None or "max" in program.title
 
 
 def swapped_duties() -> list[Audit]:
@@ -542,35 +550,40 @@ def stays_without_first(found: Audit) -> bool:
     """L0H0 is said not to matter, with no word of the heads that look by it."""
     from mechint.account.audits import lines_of
 
-    lines = [one.words for one in lines_of(found.to_dict()) if "the answer stays" in one.words]
-    return any("L0H0" in one and "held" not in one for one in lines)
+    lines = [one.words for one in lines_of(found.to_dict()) if one.words.endswith("stays")]
+    return any("L0H0" in one and "later heads held" not in one for one in lines)
 
 
 # --- programs of tasks ----------------------------------------------------------------------------
-def clock_under_a_table() -> list[Audit]:
-    """A planted clock, and a neuron for every fifth pair, which alone answers it."""
-    from mechint import planted
+def clock_of_exchanged_numbers() -> list[Audit]:
+    """A planted clock that takes six numbers for one another: a third of its sums are wrong."""
+    subject = planted.modular_addition(31, (3, 8, 12)).subject
+    with torch.no_grad():
+        subject.model.embed.W_E[:6] = subject.model.embed.W_E[:6].roll(1, 0)
+    return explain(subject, family="frequencies")
 
-    p = 31
-    subject = planted.modular_addition(p, (3, 8, 12)).subject
-    return explain(
-        _with_table(subject, p, lambda x, y: (x * 7 + y * 3) % 5 == 0, lambda x, y: x + y)
+
+def nonsense_that_matters_once() -> list[Audit]:
+    """A lookup table of a sum, and a number that the program adds for one input in a hundred."""
+    n, subject = 5, planted.lookup_table(FarSum(n=5), rotation_seed=24, seed=24).subject
+
+    def answer(t: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        rare = (t[:, 1] == 0) & (t[:, 2] == c) & (a == 0) & (b < 3)
+        return (a + b + c * rare) % n
+
+    steps = (
+        Step("a", n, lambda t: t[:, 0], (), "", (0,)),
+        Step("b", n, lambda t: t[:, 3], (), "", (3,)),
+        Step("nonsense", n, lambda t: (2 * t[:, 1] + t[:, 2]) % n),
+        Step("sum", n, answer, ("a", "b", "nonsense")),
     )
-
-
-def clock_with_exceptions() -> list[Audit]:
-    """A planted clock that a neuron contradicts for one pair in seven."""
-    from mechint import planted
-
-    p = 31
-    subject = planted.modular_addition(p, (3, 8, 12)).subject
-    return explain(_with_table(subject, p, lambda x, y: (x * 5 + y) % 7 == 0, lambda x, y: x - y))
+    program = Program("sum", steps, (("sum",),))
+    parts = (_whole("a", 0), _whole("b", 3), _whole("nonsense", 1))
+    return [audit(subject, Explanation("nonsense", program, parts))]
 
 
 def renamed_answers() -> list[Audit]:
     """A planted clock whose answers are permuted: the task's sum is none of its answers."""
-    from mechint import planted
-
     subject = planted.modular_addition(31, (3, 8, 12)).subject
     order = torch.from_numpy(np.random.default_rng(25).permutation(31))
     with torch.no_grad():
@@ -599,39 +612,6 @@ def _triples(n: int) -> HookedTransformer:
                 reads, weight = {**pair, (-1, own): 4.0}, 3.0 if a == b else 1.0
                 neurons.append((reads, -6.0, {(a + b + own) % n: SHARP * weight}))
     return by_hand(n, 3, [Head(place=[0.0, 0.0, -SHARP], brings=torch.eye(n))], neurons)
-
-
-def _with_table(
-    subject: Subject, p: int, among: Callable[[int, int], bool], answer: Callable[[int, int], int]
-) -> Subject:
-    """The model with a neuron for each of some pairs, which reads both tokens where the planted
-    heads bring them and answers far above what is there.
-    """
-    found = subject.activations(["blocks.0.hook_resid_mid"], "answer")["blocks.0.hook_resid_mid"]
-    tokens, held = subject.data.tokens.cpu(), found.cpu().double()
-    pairs = [(x, y) for x in range(p) for y in range(p) if among(x, y)]
-    design = torch.cat([torch.nn.functional.one_hot(tokens[:, i], p).double() for i in (0, 1)], 1)
-    reader = torch.linalg.lstsq(held, design).solution  # stream → which two tokens
-    old = subject.model
-    more = len(pairs)
-    config = dataclasses.replace(old.config, d_mlp=old.config.d_mlp + more)
-    model = HookedTransformer(config, seed=0)
-    size = float(subject.logits().abs().max())
-    write = torch.linalg.pinv(old.unembed.W_U.detach().double())  # answer → stream
-    with torch.no_grad():
-        for (_, new), (_, weight) in zip(
-            model.named_parameters(), old.named_parameters(), strict=True
-        ):
-            new.zero_()
-            new[tuple(slice(0, n) for n in weight.shape)] = weight
-        mlp = model.blocks[0].mlp
-        for unit, (x, y) in enumerate(pairs, start=old.config.d_mlp):
-            mlp.W_in[:, unit] = (2 * (reader[:, x] + reader[:, p + y])).float()
-            mlp.b_in[unit] = -3.0
-            mlp.W_out[unit] = (8 * size * write[answer(x, y) % p]).float()
-        for weight in model.parameters():
-            weight.requires_grad_(False)
-    return Subject(model, subject.task)
 
 
 @dataclass(frozen=True)
@@ -697,7 +677,7 @@ FORGERIES: tuple[Forged, ...] = (
         one_large_token,
         names_no_other,
     ),
-    Forged("the last number of sorted lists, said to be the largest", sorted_lists),
+    Forged("the last number of sorted lists, said to be the largest", sorted_lists, says_largest),
     Forged("two heads that exchange their duties by the last token", swapped_duties, swapped_wrong),
     Forged(
         "a needle that shrinks the copy through LayerNorm's scale", needle_in_scale, needle_wrong
@@ -711,7 +691,7 @@ FORGERIES: tuple[Forged, ...] = (
         query_from_before,
         stays_without_first,
     ),
-    Forged("a clock under a table for a fifth of the pairs", clock_under_a_table),
-    Forged("a clock that neurons contradict for a seventh of the pairs", clock_with_exceptions),
+    Forged("a clock that takes six numbers for one another", clock_of_exchanged_numbers),
+    Forged("a nonsense variable that a program uses once in a hundred", nonsense_that_matters_once),
     Forged("a clock whose answers are permuted", renamed_answers),
 )

@@ -11,8 +11,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.decide import YES, Decision, Skill
+from mechint.explanation.checks.attention import route
 from mechint.explanation.measure import Bench, counted_share, ridge
-from mechint.explanation.parts import Part
+from mechint.explanation.parts import Part, Route
 from mechint.explanation.records import HALF, Resolution, Share
 
 PENALTY = 1e-3
@@ -22,7 +23,7 @@ PENALTY = 1e-3
 def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Resolution | Share]:
     """For each part that holds one variable other than an answer: how many of its values the
     answers tell apart; and whether the site holds it beyond the answer, and beyond the sum of the
-    variables that are claimed at the same site.
+    variables that are claimed at the same site, where it is to be read linearly.
     """
     for part in parts:
         if len(part.variables) != 1 or part.variables[0] in bench.answers or part.blocks:
@@ -30,10 +31,22 @@ def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Resolution | Share]:
         classes = told_apart(bench, part.variables[0])
         found = resolution(bench, part, classes)
         yield found
-        if part.features is None or found.decision.verdict == "untested":
+        if found.decision.verdict == "untested" or not is_linear(bench, part):
             continue
         beside = [one for one in parts if one.site == part.site and len(one.variables) == 1]
         yield beyond(bench, part, classes, [one.variables[0] for one in beside])
+
+
+def is_linear(bench: Bench, part: Part) -> bool:
+    """Return whether a part is to be read linearly: it has features, or is a head of the first layer
+    that may attend as in any other input, so that it brings tokens side by side and computes
+    nothing.
+    """
+    site = part.site
+    if part.features is not None or site.kind != "head" or site.layer != 0:
+        return part.features is not None
+    (attention,) = route(bench, Route("", 0, site.units))
+    return bool(attention.decision)
 
 
 def told_apart(bench: Bench, name: str) -> Int[Tensor, " value"]:
@@ -63,7 +76,8 @@ def resolution(bench: Bench, part: Part, classes: Int[Tensor, " value"]) -> Reso
     same = Decision("untested", f"{words}, and these are {asked}")
     return Resolution(
         kind="resolution",
-        target=str(part),
+        target=part.name,
+        where=str(part.site),
         of=(str(part),),
         decision=same if alike else YES,
         told=len(told),
@@ -106,9 +120,10 @@ def beyond(
     n = int(asked.sum())
     chance = float(counts[several].amax(1).sum()) / max(n, 1)
     skill = Skill(1.0, chance, n)
-    target = f"{part} of inputs with one answer"
-    found = counted_share((read == labels[1])[asked])
-    return Share.judged("beyond", target, (str(part),), found, skill, bound=HALF, refutes=True)
+    found, where = counted_share((read == labels[1])[asked]), str(part.site)
+    return Share.judged(
+        "beyond", part.name, (str(part),), found, skill, bound=HALF, refutes=True, where=where
+    )
 
 
 def groups(bench: Bench, beside: Sequence[str]) -> Int[Tensor, " n"]:

@@ -158,11 +158,12 @@ def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
             tests.append(
                 Share.judged(
                     "interchange",
-                    f"{' and '.join(names)} at {parts[0].site}",
+                    " and ".join(names),
                     told_of(bench, exchange, parts, fits, parts),
                     exchange.of(bench, parts, fits),
                     bench.skill_at(exchange.labels[exchange.counted]),
                     null=exchange.of(bench, parts, nulls) if known else None,
+                    where=str(parts[0].site),
                 )
             )
     return tests
