@@ -14,26 +14,37 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import mechint
 from benchmarks.far_sum import FarSum
+from benchmarks.induced import build, prompts, subject_of
 from mechint import planted
 from mechint.decide.intervals import wilson
 from mechint.explanation import Audit, Explanation, Part, audit, explain, head
 from mechint.explanation.claims import one_hot
 from mechint.explanation.measure import Bench
 from mechint.interventions import Site
-from mechint.planted.assembly import Planted
+from mechint.planted.assembly import (
+    SHARP,
+    Perturbation,
+    Planted,
+    Slots,
+    assemble,
+    attend,
+    blank,
+    config_for,
+)
 from mechint.planted.library import induction, lookup, product, shuffled
 from mechint.planted.trained import memorizing, sums_by_heart
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.system.files import write_text
-from mechint.task import Program, Step
+from mechint.task import IGNORE, Program, Step
 from mechint.training.origins import Origin, comment, keep_row
 from probes.explanations.representations import Frequencies, Setting, spectrum
 
@@ -123,6 +134,103 @@ def stands_by_heads(noise: float) -> Callable[[int], tuple[bool, Audit]]:
         return best.standing == "stands" and heads == truth, best
 
     return run
+
+
+def stands_by_all(noise: float) -> Callable[[int], tuple[bool, Audit]]:
+    """Plants of addition mod 23 by all eleven frequencies stand by all of them."""
+
+    def run(seed: int) -> tuple[bool, Audit]:
+        every, blur = tuple(range(1, 12)), {"noise": noise, "rotation_seed": seed, "seed": seed}
+        best = explain(planted.modular_addition(23, every, **blur).subject, family="frequencies")[0]
+        return best.standing == "stands" and blocks(best) == set(map(str, every)), best
+
+    return run
+
+
+def stands_by_site(noise: float) -> Callable[[int], tuple[bool, Audit]]:
+    """Plants that add two numbers in the first layer, and a third to their sum in the second, stand
+    by that sum in the stream between.
+    """
+
+    def run(seed: int) -> tuple[bool, Audit]:
+        best = explain(two_sums(noise, seed), family="variables")[0]
+        held = [(part.name, str(part.site)) for part in best.explanation.parts]
+        return best.standing == "stands" and ("half", "L0 resid_post @ answer") in held, best
+
+    return run
+
+
+@dataclass(frozen=True)
+class ThreeSum(FarSum):
+    """(first + second + last) mod n, by the sum of the first two."""
+
+    name: ClassVar[str] = "three-sum"
+
+    @property
+    def n_ctx(self) -> int:
+        return 3
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return (self.n,) * 3
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        return [[IGNORE]] * 2 + [[sum(tokens) % self.n]]
+
+    def inputs(self) -> Tensor:
+        return torch.cartesian_prod(*[torch.arange(self.n)] * 3)
+
+    def label_inputs(self, tokens: Tensor) -> Tensor:
+        labels = torch.full((len(tokens), 3, 1), IGNORE)
+        labels[:, -1, 0] = tokens.sum(1) % self.n
+        return labels
+
+    @property
+    def programs(self) -> Mapping[str, Program]:
+        n = self.n
+        steps = (
+            Step("half", n, lambda t: (t[:, 0] + t[:, 1]) % n),
+            Step("own", n, lambda t: t[:, 2], (), "", (2,)),
+            Step("sum", n, lambda t, a, b: (a + b) % n, ("half", "own")),
+        )
+        return {"sum": Program("sum", steps, (("sum",),))}
+
+
+def two_sums(noise: float, seed: int) -> Subject:
+    """Two heads bring the first two of three numbers; a neuron for each pair writes their sum, in
+    the second layer one for each of these and the third number the answer.
+    """
+    n = int(np.random.default_rng(seed).integers(5, 9))
+    task = ThreeSum(n=n)
+    slots = Slots(token=n, position=3, first=n, second=n, half=n, answer=n)
+    weights = blank(config := config_for(task, slots, n_layers=2, n_heads=2, d_head=n, d_mlp=n * n))
+    one, basis = torch.eye(n).double(), torch.eye(3).double()
+    weights["embed.W_E"][:, slots["token"]] = one
+    weights["pos_embed.W_pos"][:, slots["position"]] = basis
+    for place, name in enumerate(("first", "second")):
+        attend(weights, slots, place, 2, place)
+        weights["blocks.0.attn.W_V"][place, slots["token"]] = one
+        weights["blocks.0.attn.W_O"][place, :, slots[name]] = one
+    for layer, (a, b, out) in enumerate((("first", "second", "half"), ("half", "token", "answer"))):
+        mlp = f"blocks.{layer}.mlp"
+        weights[f"{mlp}.W_in"][slots[a]] = one.repeat_interleave(n, 1)
+        weights[f"{mlp}.W_in"][slots[b]] = one.repeat(1, n)
+        weights[f"{mlp}.b_in"][:] = -1.5
+        total = torch.cartesian_prod(torch.arange(n), torch.arange(n)).sum(1) % n
+        weights[f"{mlp}.W_out"][:, slots[out]] = 2 * one[total]
+    weights["unembed.W_U"][slots["answer"]] = SHARP * one
+    blur = Perturbation(noise, seed, seed)
+    return assemble(config, weights, task, {"mechanism": "two sums"}, blur).subject
+
+
+def stands_by_copy(seed: int) -> tuple[bool, Audit]:
+    """Heads that are planted to copy the largest, the smallest or the first token do."""
+    draw, key = np.random.default_rng(seed), ("largest", "smallest", "first")[seed % 3]
+    n, ctx = int(draw.integers(5, 12)), int(draw.integers(4, 8))
+    model = build(n, ctx, [0 if key == "first" else key], seed=seed)
+    subject = subject_of(model, prompts(n, ctx, 4000, seed))
+    found = audit(subject, head(0, 0).copies(f"{key} token"))
+    return found.standing == "stands", found
 
 
 def refused(build: Callable[[int], Subject]) -> Callable[[int], tuple[bool, Audit]]:
@@ -317,6 +425,15 @@ TRIALS: tuple[Trial, ...] = (
         Trial(f"plants of induction, noise {noise:g}: stand", stands_by_heads(noise))
         for noise in (0.0, 0.05)
     ),
+    *(
+        Trial(f"plants of all frequencies, noise {noise:g}: stand", stands_by_all(noise))
+        for noise in (0.0, 0.05)
+    ),
+    *(
+        Trial(f"plants of a variable, noise {noise:g}: stand", stands_by_site(noise))
+        for noise in (0.0, 0.02)
+    ),
+    Trial("plants of a copy: stand", stands_by_copy),
     *(
         Trial(f"controls, {name}: held back", refused(build), 0.5)
         for name, build in CONTROLS.items()

@@ -1,8 +1,10 @@
-"""Forgeries: models and claims about them whose sentence is false, written by somebody who had read
-the audits and not their tests. Bounds are those of `mechint.explanation`; the seed of each is its
-number here, and inputs are `ROWS` distinct prompts, half of them judged.
+"""Forgeries: models and claims about them whose sentence is false; none may stand.
 
-A forgery is held back where no audit that stands says what is false.
+Twenty-five were written by somebody who had read the audits and not their tests, and committed with
+their seeds before any was run; two of them could not be built and were replaced. Twenty, of
+`OF_THE_AUTHOR`, are by the author of the tests for sums over all frequencies, who knew the tests of
+audits. Bounds are those of `mechint.explanation`; inputs of a model by hand are `ROWS` distinct
+prompts, half of them judged.
 """
 
 from __future__ import annotations
@@ -10,21 +12,30 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+import mechint
+from benchmarks.audits import ThreeSum
 from benchmarks.far_sum import FarSum
 from benchmarks.induced import subject_of
 from mechint import planted
 from mechint.config.model import ModelConfig
-from mechint.explanation import Audit, Explanation, Part, audit, explain, head
+from mechint.explanation import Audit, Explanation, Part, audit, explain, head, site
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
+from mechint.planted.library import lookup, lookup_in_waves, product
+from mechint.planted.trained import sums_by_heart
 from mechint.subject import Subject
-from mechint.task import IGNORE, Program, Step
+from mechint.task import Program, Step
+from probes.explanations.representations import Bilinear, Frequencies, GroupProducts, Setting
+
+MODELS = Path(__file__).parents[2] / "examples" / "models"
 
 ROWS = 1200
 """Distinct prompts of a forgery, at most."""
@@ -41,7 +52,6 @@ class Forged:
     what: str
     audits: Callable[[], Sequence[Audit]]
     false: Callable[[Audit], bool] = lambda found: True
-    slow: bool = False
 
     @property
     def said(self) -> list[str]:
@@ -193,7 +203,7 @@ def silent_passenger() -> list[Audit]:
 
 
 def passenger_elsewhere() -> list[Audit]:
-    """A head that copies the largest token, and one that attends to the first and writes nothing."""
+    """A head that copies the largest token, and one at the first that writes nothing."""
     n, ctx = 9, 5
     two = [Head(rising(n), brings=torch.eye(n + 1)), Head(place=at(0, ctx + 1))]
     model = by_hand(n + 1, ctx + 1, two, direct=copies(0, n))
@@ -356,7 +366,7 @@ def names_no_other(found: Audit) -> bool:
 
 
 def sorted_lists() -> list[Audit]:
-    """Attention to the last number of sorted lists, which the program says and the claim does not."""
+    """Attention to the last number of sorted lists, as the program says and the claim does not."""
     n, ctx = 12, 5
     model = by_hand(n + 1, ctx + 1, [Head(place=at(ctx - 1, ctx + 1), brings=torch.eye(n + 1))],
                     direct=copies(0, n))  # fmt: skip
@@ -593,7 +603,112 @@ def renamed_answers() -> list[Audit]:
     ]
 
 
+# --- claims of somebody who knew the tests --------------------------------------------------------
+Last = Callable[[Setting, Any], Any]
+
+
+def example(name: str) -> Subject:
+    """A shipped model."""
+    return mechint.load(MODELS / f"{name}.pt")
+
+
+def plant(seed: int = 5) -> Subject:
+    """Addition mod 23 by frequencies 2, 5 and 9."""
+    return planted.modular_addition(23, (2, 5, 9), noise=0.05, rotation_seed=seed).subject
+
+
+def by(
+    subject: Subject,
+    keys: list[str] | None = None,
+    inputs: list[str] | None = None,
+    last: Last | None = None,
+    family: Any = Frequencies,
+) -> Audit:
+    """The answer by some representations, by all when None; others in the inputs."""
+    setting, made = Setting.of(subject), family()
+    assert setting is not None
+    made.read(Bench.of(subject, subject.task.own_program))  # type: ignore[union-attr]
+    keys = setting.names() if keys is None else keys
+    return audit(subject, made.make(setting, keys, inputs or keys, last))
+
+
+def claimed(subject: Subject, *claims: Any, **more: Any) -> Audit:
+    """Claims about heads and sites, on fewer inputs."""
+    return audit(subject, *claims, examples=1000, **more)
+
+
+def rescaled(subject: Subject) -> Subject:
+    """A model whose logits of each class are scaled by a factor of their own."""
+    weights = dict(subject.model.named_parameters())["unembed.W_U"]
+    with torch.no_grad():
+        weights.mul_(torch.linspace(0.6, 1.4, weights.shape[1]))
+    return subject
+
+
+def minus(tokens: torch.Tensor) -> torch.Tensor:
+    """The difference of the operands, of a model that adds."""
+    return (tokens[:, 0] - tokens[:, 1]) % 23
+
+
+def tens(tokens: torch.Tensor) -> torch.Tensor:
+    """Something that the model does not hold: a parity of both operands."""
+    return (tokens[:, 0] + tokens[:, 1]) % 2
+
+
+def summed(tokens: torch.Tensor, tens: torch.Tensor) -> torch.Tensor:
+    """The sum, from the tokens alone."""
+    return (tokens[:, 0] + tokens[:, 1]) % 23 + 0 * tens
+
+
+OF_THE_AUTHOR: dict[str, Callable[[], Audit]] = {
+    "a frequency is left out": lambda: by(example("clock"), ["7", "9"]),
+    "a frequency is added": lambda: by(example("clock"), ["5", "7", "9", "12"]),
+    "second harmonics": lambda: by(example("clock"), ["14", "11", "5"]),
+    "all of three frequencies": lambda: by(example("clock")),
+    "those of another model": lambda: by(example("pizza"), ["7", "9", "12"]),
+    "harmonics in the inputs of a clock": lambda: by(
+        plant(), ["2", "5", "9"], ["2", "5", "9", "4", "10"]
+    ),
+    "other inputs than answers": lambda: by(plant(), ["2", "5", "9"], ["1", "3", "4"]),
+    "a table by all frequencies": lambda: by(lookup("modular-arithmetic", p=23)["lookup"](3)),
+    "a rescaled table by all": lambda: by(
+        rescaled(lookup("modular-arithmetic", p=23)["lookup"](4))
+    ),
+    "a table that writes two waves": lambda: by(lookup_in_waves(6), ["2", "3"]),
+    "sums by heart, by all": lambda: by(sums_by_heart(7, 13)),
+    "one representation for another": lambda: by(
+        product(0.05, 8).subject, ["sign"], family=GroupProducts
+    ),
+    "bilinear in all of them": lambda: by(product(0.05, 9).subject, family=Bilinear),
+    "the head copies the first token": lambda: claimed(
+        example("maximum"), head(0, 0).copies("first token")
+    ),
+    "the head attends to the smallest": lambda: claimed(
+        example("maximum"), head(0, 0).attends("smallest token")
+    ),
+    "a carry where nothing has met": lambda: claimed(
+        example("digits"), site("L0 resid_pre @ answer").holds("carry_0")
+    ),
+    "a sum at the last layer": lambda: claimed(
+        example("digits"), site("L1 resid_post @ answer").holds("sum_1")
+    ),
+    "a first layer that finds the match": lambda: claimed(
+        example("induction"), head(0, 0).copies("token after an earlier equal pair")
+    ),
+    "subtraction": lambda: claimed(
+        plant(), site("L0 resid_post @ answer").holds("minus"), program=minus
+    ),
+    "a parity on the way": lambda: claimed(
+        plant(), site("L0 resid_mid @ answer").holds("tens"), program=[tens, summed]
+    ),
+}
+
+
 # --- parts of these -------------------------------------------------------------------------------
+def _one(made: Callable[[], Audit]) -> list[Audit]:
+    return [made()]
+
+
 def _draw(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -612,42 +727,6 @@ def _triples(n: int) -> HookedTransformer:
                 reads, weight = {**pair, (-1, own): 4.0}, 3.0 if a == b else 1.0
                 neurons.append((reads, -6.0, {(a + b + own) % n: SHARP * weight}))
     return by_hand(n, 3, [Head(place=[0.0, 0.0, -SHARP], brings=torch.eye(n))], neurons)
-
-
-@dataclass(frozen=True)
-class ThreeSum(FarSum):
-    """(first + second + last) mod n, by the sum of the first two."""
-
-    name: ClassVar[str] = "three-sum"
-
-    @property
-    def n_ctx(self) -> int:
-        return 3
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return (self.n,) * 3
-
-    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        return [[IGNORE]] * 2 + [[sum(tokens) % self.n]]
-
-    def inputs(self) -> Tensor:
-        return torch.cartesian_prod(*[torch.arange(self.n)] * 3)
-
-    def label_inputs(self, tokens: Tensor) -> Tensor:
-        labels = torch.full((len(tokens), 3, 1), IGNORE)
-        labels[:, -1, 0] = tokens.sum(1) % self.n
-        return labels
-
-    @property
-    def programs(self) -> Mapping[str, Program]:
-        n = self.n
-        steps = (
-            Step("half", n, lambda t: (t[:, 0] + t[:, 1]) % n),
-            Step("own", n, lambda t: t[:, 2], (), "", (2,)),
-            Step("sum", n, lambda t, a, b: (a + b) % n, ("half", "own")),
-        )
-        return {"sum": Program("sum", steps, (("sum",),))}
 
 
 FORGERIES: tuple[Forged, ...] = (
@@ -694,4 +773,5 @@ FORGERIES: tuple[Forged, ...] = (
     Forged("a clock that takes six numbers for one another", clock_of_exchanged_numbers),
     Forged("a nonsense variable that a program uses once in a hundred", nonsense_that_matters_once),
     Forged("a clock whose answers are permuted", renamed_answers),
+    *(Forged(what, partial(_one, made)) for what, made in OF_THE_AUTHOR.items()),
 )

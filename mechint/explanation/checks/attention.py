@@ -19,7 +19,7 @@ from mechint.task import rng
 
 MOVED, MOVED_NULL = Bound(0.8), Bound(0.05, "below")
 """Share of answers that have to follow a tag that is moved, and that may follow a wrong one."""
-FOLLOWS, STAYS = Bound(0.9), Bound(0.1, "below")
+FOLLOWS, STAYS = Bound(0.75), Bound(0.1, "below")
 """Share of answers that have to become the token of a moved key, and that may stay."""
 MOST = Bound(0.75)
 """Share of inputs of which the named token has to get more attention than any other one."""
