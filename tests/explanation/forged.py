@@ -27,6 +27,7 @@ from benchmarks.induced import subject_of
 from mechint import planted
 from mechint.config.model import ModelConfig
 from mechint.explanation import Audit, Explanation, Part, audit, explain, head, site
+from mechint.explanation.measure import Bench
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.library import lookup, lookup_in_waves, product
