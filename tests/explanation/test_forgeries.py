@@ -6,7 +6,10 @@ import pytest
 
 from tests.explanation.forged import FORGERIES, OF_THE_AUTHOR, Forged
 
-FULL = {"the same, of a task that states the sum, unasked"} | OF_THE_AUTHOR.keys()
+FULL = OF_THE_AUTHOR.keys() | {
+    "a clock that takes six numbers for one another",
+    "the same, of a task that states the sum, unasked",
+}
 """Those that take more than a second."""
 
 
