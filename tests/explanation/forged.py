@@ -1,7 +1,8 @@
 """Forgeries: models and claims about them whose sentence is false; none may stand.
 
 Twenty-five were written by somebody who had read the audits and not their tests, and committed with
-their seeds before any was run; two of them could not be built and were replaced. Twenty, of
+their seeds before any was run; two of them could not be built and were replaced. Two more try the
+mends of those that stood. Twenty, of
 `OF_THE_AUTHOR`, are by the author of the tests for sums over all frequencies, who knew the tests of
 audits. Bounds are those of `mechint.explanation`; inputs of a model by hand are `ROWS` distinct
 prompts, half of them judged.
@@ -192,6 +193,31 @@ def first_is_largest() -> list[Audit]:
     rows[:, 0] = body[:, 0]
     subject = subject_of(model, rows)
     return [audit(subject, head(0, 0).copies("largest token"))]
+
+
+def first_is_mostly_largest() -> list[Audit]:
+    """The same, where 5 prompts in 100 have their largest token elsewhere."""
+    n, ctx = 9, 5
+    model = by_hand(
+        n + 1, ctx + 1, [Head(place=at(0, ctx + 1), brings=torch.eye(n + 1))], direct=copies(0, n)
+    )
+    rows = rows_of(26, n, ctx)
+    drawn = rows[:, :ctx]
+    first = drawn.argmax(1, keepdim=True)
+    swapped = drawn.clone()
+    swapped[:, :1] = drawn.gather(1, first)
+    swapped.scatter_(1, first, drawn[:, :1])
+    rare = torch.rand(len(rows), 1, generator=_draw(26)) < 0.06
+    rows[:, :ctx] = torch.where(rare, drawn, swapped)
+    return [audit(subject_of(model, rows), head(0, 0).copies("largest token"))]
+
+
+def faint_passenger() -> list[Audit]:
+    """A head that copies, and one that adds a hundredth of it."""
+    n, ctx = 9, 5
+    two = [Head(rising(n), brings=torch.eye(n + 1))] * 2
+    model = by_hand(n + 1, ctx + 1, two, direct=[*copies(0, n), *copies(1, n, SHARP / 100)])
+    return [audit(subject_of(model, rows_of(27, n, ctx)), head(0, 0, 1).copies("largest token"))]
 
 
 def silent_passenger() -> list[Audit]:
@@ -739,6 +765,8 @@ FORGERIES: tuple[Forged, ...] = (
         "a head that attends right and writes nothing, beside one that copies", silent_passenger
     ),
     Forged("a head that attends elsewhere, beside one that copies", passenger_elsewhere),
+    Forged("attention to the first place, mostly the largest", first_is_mostly_largest),
+    Forged("a head that adds a hundredth, beside one that copies", faint_passenger),
     Forged("two heads elsewhere that cancel, beside one that copies", heads_that_cancel),
     Forged("a head that writes the place of its key and not the token", copy_of_the_place),
     Forged("attention at a constant distance, said to find an equal token", constant_distance),

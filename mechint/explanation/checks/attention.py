@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.decide import Bound, Decision, Evidence, Skill
+from mechint.decide import Bound, Evidence, Skill
 from mechint.explanation.claims import operands
-from mechint.explanation.measure import Bench, constant, counted_share, moved_tag
+from mechint.explanation.measure import MIN_INPUTS, Bench, constant, counted_share, moved_tag
 from mechint.explanation.parts import AT, Copy, Link, Route
 from mechint.explanation.records import Share
 from mechint.explanation.sources import Sources, moved_key
@@ -25,6 +26,8 @@ MOST = Bound(0.75)
 """Share of inputs of which the named token has to get more attention than any other one."""
 RAISES = Bound(0.9)
 """Share of inputs of which each of several heads, moved alone, has to raise the token there."""
+IDLE = 4
+"""How many times less than its part of what all heads do one of them may raise a token."""
 
 
 def route(bench: Bench, claim: Route, linked: bool = False) -> list[Share]:
@@ -57,18 +60,19 @@ def route(bench: Bench, claim: Route, linked: bool = False) -> list[Share]:
         reached.append(bench.kept(kept(hard), labels))
     found, null = reached
     of, tokens = (str(claim),), bench.tokens(rows).cpu()
-    test = Share.judged("route", str(claim), of, found, skill, null=null)
-    if not linked and (place := told_by_place(bench, claim, keys)):
-        test = replace(test, decision=Decision("untested", place), contradicts=False)
-    most = min(
-        (counted_share(is_most(own[every[:, 0], one, at].cpu(), tokens, keys)) for one in heads),
-        key=lambda one: one.value,
-    )
-    certain = Skill(1.0, 0.0, len(rows))
-    return [
-        test,
-        Share.judged("most attention", str(claim), of, most, certain, bound=MOST, refutes=True),
-    ]
+    most = torch.stack([is_most(own[every[:, 0], one, at].cpu(), tokens, keys) for one in heads])
+    most = most[most.sum(1).argmin()]
+    asked = [Share.judged("route", str(claim), of, found, skill, null=null)]
+    apart = None if linked else apart_from_place(bench, claim, keys)
+    if apart is not None:
+        asked = [replace(asked[0], refutes=int(apart.sum()) < MIN_INPUTS)]
+    for some in [torch.ones_like(most), *([] if apart is None else [apart])]:
+        share = counted_share(most[some])
+        certain = Skill(1.0, 0.0, share.n)
+        asked.append(
+            Share.judged("most attention", str(claim), of, share, certain, bound=MOST, refutes=True)
+        )
+    return asked
 
 
 def is_most(
@@ -83,32 +87,30 @@ def is_most(
     return mass.gather(1, named)[:, 0] > mass.scatter(1, named, -1.0).amax(1)
 
 
-def told_by_place(bench: Bench, claim: Route, keys: Int[Tensor, " n"]) -> str:
-    """The reason for which the inputs do not tell a key from a place: the token at the key stands
-    at one place in all of them, counted from the start or back from the answer, and not where the
-    tokens before the answer are permuted; "" otherwise.
+def apart_from_place(
+    bench: Bench, claim: Route, keys: Int[Tensor, " n"]
+) -> Bool[Tensor, " n"] | None:
+    """The inputs on which the token at the key is not the one at the place that tells it best,
+    counted from the start or back from the answer; None where it is that place itself, which the
+    key is where the tokens before the answer are permuted, too.
     """
     assert claim.key is not None
-    rows = bench.judged
-    tokens, values = bench.tokens(rows).cpu(), bench.at_answer(rows)
-    at = values[AT].cpu()
-    places, draw = torch.arange(tokens.shape[1]), rng("explain permuted keys", bench.seed)
-    order = torch.from_numpy(draw.random(tokens.shape))
-    order = torch.where(places < at[:, None], order, 1.0 + places).argsort(1)
+    tokens, values = bench.tokens(bench.judged).cpu(), bench.at_answer(bench.judged)
+    at, places = values[AT].cpu(), torch.arange(tokens.shape[1])
+    draw = torch.from_numpy(rng("explain permuted keys", bench.seed).random(tokens.shape))
+    order = torch.where(places < at[:, None], draw, 1.0 + places).argsort(1)
     permuted = tokens.gather(1, order)
     moved = claim.key(permuted.to(bench.subject.device), values).cpu()
-    for start, words in ((torch.zeros_like(at), "position {}"), (at, "{} before the answer")):
-        for place in places.tolist():
-            fixed = start - place if words[0] == "{" else start + place
-            if bool((fixed < 0).any()):
-                break
+    alike = list[tuple[int, bool, Tensor]]()
+    for place in range(int(at.min()) + 1):
+        for fixed in (torch.full_like(at, place), at - place):
             there, now = (
                 one.gather(1, fixed[:, None]) == one.gather(1, key[:, None])
                 for one, key in ((tokens, keys), (permuted, moved))
             )
-            if bool(there.all()) and not bool(now.all()):
-                return f"in all inputs it is the token at {words.format(place)}"
-    return ""
+            alike.append((int(there.sum()), bool(now.all()), ~there[:, 0]))
+    n, by_place, apart = max(alike, key=lambda one: one[:2])
+    return None if by_place and n == len(at) else apart
 
 
 def link(bench: Bench, claim: Link) -> Share:
@@ -141,7 +143,7 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:
         sources, heads, keys, operands(tokens), lambda at: tokens.gather(1, at[:, None])[:, 0]
     )
     of = (str(claim),)
-    alone = [raises(sources, one, keys) for one in heads] if len(heads) > 1 else []
+    alone = raises(sources, heads, keys) if len(heads) > 1 else []
     return [
         *(
             Share.judged("raised", one, of, share, Skill(1.0, 0.0, share.n), bound=RAISES)
@@ -161,19 +163,28 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:
     ]
 
 
-def raises(sources: Sources, head: str, keys: Int[Tensor, " n"]) -> Evidence:
-    """The share of inputs of which a head that attends to another operand than its key raises the
-    logit of the token there over that of the token at its key.
+def raises(sources: Sources, heads: Sequence[str], keys: Int[Tensor, " n"]) -> list[Evidence]:
+    """For each of several heads the share of inputs of which it, made to attend to another operand
+    than its key, raises the logit of the token there over that of the token at its key, by an
+    `IDLE`th of its part of what all of them do.
     """
     tokens = sources.tokens
     own = tokens.gather(1, keys[:, None])
     free = operands(tokens) & sources.visible & (tokens != own)
-    draw = torch.from_numpy(rng("explain raised", head).random(free.shape))
+    draw = torch.from_numpy(rng("explain raised").random(free.shape))
     other = (draw * free).argmax(1)
-    moved = sources.attending(head, one_hot_keys(other, sources.pattern(head)))
-    change = sources.logits({head: moved}) - sources.own_logits
-    raised = change.gather(1, tokens.gather(1, other[:, None])) > change.gather(1, own)
-    return counted_share(raised[free.any(1)][:, 0])
+    moved = {
+        one: sources.attending(one, one_hot_keys(other, sources.own_logits.new_zeros(free.shape)))
+        for one in heads
+    }
+
+    def raised(some: Sequence[str]) -> Tensor:
+        change = sources.logits({one: moved[one] for one in some}) - sources.own_logits
+        up = change.gather(1, tokens.gather(1, other[:, None])) - change.gather(1, own)
+        return up[free.any(1)][:, 0]
+
+    part = raised(heads) / (IDLE * len(heads))
+    return [counted_share(raised([one]) > part.clamp(min=0)) for one in heads]
 
 
 def other_keys(bench: Bench, keys: Int[Tensor, " n"], at: Int[Tensor, " n"]) -> Int[Tensor, " n"]:

@@ -38,14 +38,13 @@ def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Resolution | Share]:
 
 
 def is_linear(bench: Bench, part: Part) -> bool:
-    """Return whether a part is to be read linearly: it has features, or is a head of the first layer
-    that may attend as in any other input, so that it brings tokens side by side and computes
-    nothing.
+    """Return whether a part is to be read linearly: it has features, or is a head that may attend
+    as in any other input, so that it brings what its keys hold side by side and computes nothing.
     """
     site = part.site
-    if part.features is not None or site.kind != "head" or site.layer != 0:
+    if part.features is not None or site.kind != "head" or site.layer is None:
         return part.features is not None
-    (attention,) = route(bench, Route("", 0, site.units))
+    (attention,) = route(bench, Route("", site.layer, site.units))
     return bool(attention.decision)
 
 
