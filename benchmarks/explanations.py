@@ -125,8 +125,8 @@ NOTE = """
 **logits left**: the share of the logits' variance that the program does not account for, on inputs
 that nothing was fitted on, where it says anything of the logits. **answers left**: the model's
 accuracy less the least that any refill, interchange or route of the program keeps. **missing at
-first**: what completing found that the first explanation lacked. Seconds are of the processor (AMD
-EPYC, one thread).
+first**: what completing found that the first explanation lacked. Seconds are of the processor, one
+thread (Intel Xeon).
 """
 
 FAMILY = """

@@ -44,7 +44,8 @@ def test_planted_heads_stand_and_no_others(noise: float, seed: int) -> None:
     heads = plant.truth["heads"]
     # of distinct tokens the terms are the right answer itself: the head copies it
     assert best.standing == "stands" and best.explanation.templates is None
-    assert {one.kind for one in best.tests} == {"route", "copied", "moved key", "link"}
+    kinds = {"route", "most attention", "copied", "moved key", "link"}
+    assert {one.kind for one in best.tests} == kinds
     (link,), (route,) = best.explanation.links, best.explanation.routes
     assert (link.layer, *link.heads) == heads["previous token"]
     assert (route.layer, *route.heads) == heads["induction"]
