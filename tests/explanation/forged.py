@@ -43,8 +43,6 @@ ROWS = 1200
 """Distinct prompts of a forgery, at most."""
 SHARP = 30.0
 """Attention score by which a head prefers its keys, and logit of an answer."""
-Look = Callable[[int, int | None, int], float]
-"""(token at the answer, token at the key or None for none, position of the key) → score."""
 
 
 @dataclass(frozen=True)
@@ -91,47 +89,70 @@ def by_hand(
     """
     classes, size = classes or n, max(n, ctx)
     out = n + ctx + size * len(heads)
-    config = ModelConfig(
+    model = empty(
         d_model=out + classes, n_heads=len(heads), d_head=size, d_mlp=max(len(neurons), 1),
-        d_vocab=n, d_vocab_out=classes, n_ctx=ctx, n_layers=1, attn_scale=1.0,
+        d_vocab=n, d_vocab_out=classes, n_ctx=ctx,
     )  # fmt: skip
-    model = HookedTransformer(config, seed=0)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.zero_()
-        model.embed.W_E[:, :n] = torch.eye(n)
-        model.pos_embed.W_pos[:, n : n + ctx] = torch.eye(ctx)
-        attention, mlp = model.blocks[0].attn, model.blocks[0].mlp
-        for index, one in enumerate(heads):
-            start = n + ctx + size * index
-            if scores is not None:  # component of a place, asked by the token at the answer
-                attention.W_Q[index, :n, :ctx] = scores[index]
-                attention.W_K[index, n : n + ctx, :ctx] = torch.eye(ctx)
-            else:
-                attention.W_Q[index, n + ctx - 1, 0] = 1.0
-                if len(one.token):
-                    attention.W_K[index, :n, 0] = torch.tensor(one.token).float()
-                if len(one.place):
-                    attention.W_K[index, n : n + ctx, 0] = torch.tensor(one.place).float()
-            if one.brings is not None:
-                attention.W_V[index, :n, : one.brings.shape[1]] = one.brings.float()
-            if one.moves is not None:
-                attention.W_V[index, n : n + ctx, : one.moves.shape[1]] = one.moves.float()
-            attention.W_O[index, :, start : start + size] = torch.eye(size)
-        for unit, (reads, constant, writes) in enumerate(neurons):
-            for (index, part), weight in reads.items():
-                row = part if index < 0 else n + ctx + size * index + part
-                mlp.W_in[row, unit] = weight
-            mlp.b_in[unit] = constant
-            for answer, weight in writes.items():
-                mlp.W_out[unit, out + answer] = weight
-        for index, part, answer, weight in direct or ():
-            model.unembed.W_U[n + ctx + size * index + part, answer] += weight
-        model.unembed.W_U[out:, :] += torch.eye(classes)
-        if len(bias):
-            model.unembed.b_U[:] = torch.tensor(bias).float()
-        for weight in model.parameters():
-            weight.requires_grad_(False)
+    model.embed.W_E[:, :n] = torch.eye(n)
+    model.pos_embed.W_pos[:, n : n + ctx] = torch.eye(ctx)
+    attention, mlp = model.blocks[0].attn, model.blocks[0].mlp
+    for index, one in enumerate(heads):
+        start = n + ctx + size * index
+        if scores is not None:  # component of a place, asked by the token at the answer
+            attention.W_Q[index, :n, :ctx] = scores[index]
+            attention.W_K[index, n : n + ctx, :ctx] = torch.eye(ctx)
+        else:
+            attention.W_Q[index, n + ctx - 1, 0] = 1.0
+            if len(one.token):
+                attention.W_K[index, :n, 0] = torch.tensor(one.token).float()
+            if len(one.place):
+                attention.W_K[index, n : n + ctx, 0] = torch.tensor(one.place).float()
+        if one.brings is not None:
+            attention.W_V[index, :n, : one.brings.shape[1]] = one.brings.float()
+        if one.moves is not None:
+            attention.W_V[index, n : n + ctx, : one.moves.shape[1]] = one.moves.float()
+        attention.W_O[index, :, start : start + size] = torch.eye(size)
+    for unit, (reads, constant, writes) in enumerate(neurons):
+        for (index, part), weight in reads.items():
+            mlp.W_in[part if index < 0 else n + ctx + size * index + part, unit] = weight
+        mlp.b_in[unit] = constant
+        for answer, weight in writes.items():
+            mlp.W_out[unit, out + answer] = weight
+    for index, part, answer, weight in direct or ():
+        model.unembed.W_U[n + ctx + size * index + part, answer] += weight
+    model.unembed.W_U[out:, :] += torch.eye(classes)
+    if len(bias):
+        model.unembed.b_U[:] = torch.tensor(bias).float()
+    return model
+
+
+def empty(**shape: Any) -> Any:
+    """A model whose weights are 0, to be written."""
+    model = HookedTransformer(ModelConfig(**{"n_layers": 1, "attn_scale": 1.0, **shape}), seed=0)
+    for weight in model.parameters():
+        weight.requires_grad_(False).zero_()
+    return model
+
+
+def two_layers(n: int, ctx: int, reads: tuple[tuple[int, int], ...]) -> Any:
+    """Heads of two layers that bring tokens, the second one the answer; of each the position that
+    asks and the key, by place.
+    """
+    place, there, out = n + 1, n + ctx + 2, 2 * (n + 1) + ctx + 1
+    model = empty(
+        d_model=out + n + 1, n_heads=1, d_head=n + ctx + 1, d_vocab=n + 1, d_vocab_out=n + 1,
+        n_ctx=ctx + 1, n_layers=2, attn_only=True,
+    )  # fmt: skip
+    model.embed.W_E[:, : n + 1] = torch.eye(n + 1)
+    model.pos_embed.W_pos[:, place : place + ctx + 1] = torch.eye(ctx + 1)
+    for layer, start in enumerate((there, out)):
+        attention = model.blocks[layer].attn
+        attention.W_V[0, : n + 1, : n + 1] = torch.eye(n + 1)
+        attention.W_O[0, : n + 1, start : start + n + 1] = torch.eye(n + 1)
+    for layer, (query, key) in enumerate(reads):
+        model.blocks[layer].attn.W_Q[0, place + query, 0] = SHARP
+        model.blocks[layer].attn.W_K[0, place + key, 0] = 1.0
+    model.unembed.W_U[out:] = SHARP * torch.eye(n + 1)
     return model
 
 
@@ -181,52 +202,28 @@ def mean_as_largest() -> list[Audit]:
     ]
 
 
-def first_is_largest() -> list[Audit]:
-    """Attention to the first token, in prompts whose first token is the largest."""
+def first_is_largest(seed: int, rare: float = 0.0) -> list[Audit]:
+    """Attention to the first token, in prompts whose first token is the largest but for a rare
+    few, a share of them.
+    """
     n, ctx = 9, 5
-    model = by_hand(
-        n + 1, ctx + 1, [Head(place=at(0, ctx + 1), brings=torch.eye(n + 1))], direct=copies(0, n)
-    )
-    rows = rows_of(2, n, ctx)
-    body = rows[:, :ctx].sort(1, descending=True).values
-    rows[:, 1:ctx] = body[:, 1:][:, torch.randperm(ctx - 1, generator=_draw(2))]
-    rows[:, 0] = body[:, 0]
-    subject = subject_of(model, rows)
-    return [audit(subject, head(0, 0).copies("largest token"))]
-
-
-def first_is_mostly_largest() -> list[Audit]:
-    """The same, where 5 prompts in 100 have their largest token elsewhere."""
-    n, ctx = 9, 5
-    model = by_hand(
-        n + 1, ctx + 1, [Head(place=at(0, ctx + 1), brings=torch.eye(n + 1))], direct=copies(0, n)
-    )
-    rows = rows_of(26, n, ctx)
-    drawn = rows[:, :ctx]
-    first = drawn.argmax(1, keepdim=True)
-    swapped = drawn.clone()
-    swapped[:, :1] = drawn.gather(1, first)
-    swapped.scatter_(1, first, drawn[:, :1])
-    rare = torch.rand(len(rows), 1, generator=_draw(26)) < 0.06
-    rows[:, :ctx] = torch.where(rare, drawn, swapped)
+    one = Head(place=at(0, ctx + 1), brings=torch.eye(n + 1))
+    model, rows = by_hand(n + 1, ctx + 1, [one], direct=copies(0, n)), rows_of(seed, n, ctx)
+    body = rows[:, :ctx].clone()
+    first = body.argmax(1, keepdim=True)
+    body[:, :1] = rows.gather(1, first)
+    body.scatter_(1, first, rows[:, :1])
+    kept = torch.rand(len(rows), 1, generator=_draw(seed)) < rare
+    rows[:, :ctx] = torch.where(kept, rows[:, :ctx], body)
     return [audit(subject_of(model, rows), head(0, 0).copies("largest token"))]
 
 
-def faint_passenger() -> list[Audit]:
-    """A head that copies, and one that adds a hundredth of it."""
+def passenger(seed: int, weight: float = 0.0) -> list[Audit]:
+    """A head that copies, and one that attends there and writes little or nothing."""
     n, ctx = 9, 5
     two = [Head(rising(n), brings=torch.eye(n + 1))] * 2
-    model = by_hand(n + 1, ctx + 1, two, direct=[*copies(0, n), *copies(1, n, SHARP / 100)])
-    return [audit(subject_of(model, rows_of(27, n, ctx)), head(0, 0, 1).copies("largest token"))]
-
-
-def silent_passenger() -> list[Audit]:
-    """A head that copies, and one that attends there and writes nothing."""
-    n, ctx = 9, 5
-    by_size = rising(n)
-    two = [Head(by_size, brings=torch.eye(n + 1)), Head(by_size)]
-    model = by_hand(n + 1, ctx + 1, two, direct=copies(0, n))
-    return [audit(subject_of(model, rows_of(3, n, ctx)), head(0, 0, 1).copies("largest token"))]
+    model = by_hand(n + 1, ctx + 1, two, direct=[*copies(0, n), *copies(1, n, weight)])
+    return [audit(subject_of(model, rows_of(seed, n, ctx)), head(0, 0, 1).copies("largest token"))]
 
 
 def passenger_elsewhere() -> list[Audit]:
@@ -293,13 +290,8 @@ def bag_as_sum() -> list[Audit]:
     their sum.
     """
     subject = subject_of(_triples(6), rows_of(9, 6, 3, mark=False))
-    n = 6
-    steps = (
-        Step("half", n, lambda t: (t[:, 0] + t[:, 1]) % n),
-        Step("own", n, lambda t: t[:, 2], (), "", (2,)),
-        Step("sum", n, lambda t, a, b: (a + b) % n, ("half", "own")),
-    )
-    program = Program("sum", steps, (("sum",),))
+    program = ThreeSum(n=6).own_program
+    assert program is not None
     return [audit(subject, Explanation("half", program, (_whole("half", 0),)))]
 
 
@@ -325,41 +317,10 @@ def tied_behind(step: int) -> list[Audit]:
     In all prompts t[1] is t[0] plus `step`.
     """
     n, ctx = 8, 4
-    width = 2 * (n + 1) + ctx + 1
-    config = ModelConfig(
-        d_model=width + n + 1, n_heads=1, d_head=n + 1, d_vocab=n + 1, d_vocab_out=n + 1,
-        n_ctx=ctx + 1, n_layers=2, attn_only=True, attn_scale=1.0,
-    )  # fmt: skip
-    model = HookedTransformer(config, seed=0)
-    token, place, there, out = 0, n + 1, n + ctx + 2, width
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.zero_()
-        model.embed.W_E[:, : n + 1] = torch.eye(n + 1)
-        model.pos_embed.W_pos[:, place : place + ctx + 1] = torch.eye(ctx + 1)
-        for layer, (query, key) in enumerate(((1, 0), (ctx, 1))):
-            attention = model.blocks[layer].attn
-            attention.W_Q[0, place + query, 0] = SHARP
-            attention.W_K[0, place + key, 0] = 1.0
-            attention.W_V[0, token : token + n + 1] = torch.eye(n + 1)
-            start = out if layer else there
-            attention.W_O[0, :, start : start + n + 1] = torch.eye(n + 1)
-        model.unembed.W_U[out:] = SHARP * torch.eye(n + 1)
-        for weight in model.parameters():
-            weight.requires_grad_(False)
+    model = two_layers(n, ctx, ((1, 0), (ctx, 1)))
     rows = rows_of(12 + step, n, ctx)
     rows[:, 1] = (rows[:, 0] + step) % n
     return explain(subject_of(model, rows))
-
-
-def tied_0() -> list[Audit]:
-    """The same token twice."""
-    return tied_behind(0)
-
-
-def tied_1() -> list[Audit]:
-    """A token and the next one."""
-    return tied_behind(1)
 
 
 def says_first(found: Audit) -> bool:
@@ -483,14 +444,12 @@ def needle_in_scale() -> list[Audit]:
     bias = [1.0] + [0.0] * n
     base = by_hand(n + 1, ctx + 1, config_heads, direct=copies(0, n, 60.0), bias=bias)
     config = dataclasses.replace(base.config, normalization_type="LN")
-    model = HookedTransformer(config, seed=0)
-    own = dict(base.named_parameters())
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            scaled = name.endswith(".w")  # gains of norms are 1
-            weight.copy_(own[name] if name in own else torch.full_like(weight, float(scaled)))
-            weight.requires_grad_(False)
-        model.blocks[0].attn.W_Q.mul_(10)
+    model, own = HookedTransformer(config, seed=0), dict(base.named_parameters())
+    for name, weight in model.named_parameters():
+        scaled = name.endswith(".w")  # gains of norms are 1
+        weight.requires_grad_(False)
+        weight.copy_(own[name] if name in own else torch.full_like(weight, float(scaled)))
+    model.blocks[0].attn.W_Q.mul_(10)
     return explain(subject_of(model, rows_of(17, n, ctx)))
 
 
@@ -555,31 +514,11 @@ def query_from_before() -> list[Audit]:
     of the second finds its key, and nothing else: it is said not to matter.
     """
     n, ctx = 5, 6
-    width = 2 * (n + 1) + ctx + 1
-    config = ModelConfig(
-        d_model=width + n + 1, n_heads=1, d_head=n + ctx, d_vocab=n + 1, d_vocab_out=n + 1,
-        n_ctx=ctx + 1, n_layers=2, attn_only=True, attn_scale=1.0,
-    )  # fmt: skip
-    model = HookedTransformer(config, seed=0)
-    place, there, out = n + 1, n + ctx + 2, width
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.zero_()
-        model.embed.W_E[:, : n + 1] = torch.eye(n + 1)
-        model.pos_embed.W_pos[:, place : place + ctx + 1] = torch.eye(ctx + 1)
-        first, second = model.blocks[0].attn, model.blocks[1].attn
-        first.W_Q[0, place + ctx, 0] = SHARP
-        first.W_K[0, place, 0] = 1.0
-        first.W_V[0, : n + 1, : n + 1] = torch.eye(n + 1)
-        first.W_O[0, : n + 1, there : there + n + 1] = torch.eye(n + 1)
-        for token in range(n):  # the token names the position after its own number
-            second.W_Q[0, there + token, token + 1] = SHARP
-            second.W_K[0, place + token + 1, token + 1] = 1.0
-        second.W_V[0, : n + 1, : n + 1] = torch.eye(n + 1)
-        second.W_O[0, : n + 1, out : out + n + 1] = torch.eye(n + 1)
-        model.unembed.W_U[out:] = SHARP * torch.eye(n + 1)
-        for weight in model.parameters():
-            weight.requires_grad_(False)
+    model = two_layers(n, ctx, ((ctx, 0),))
+    second, place, there = model.blocks[1].attn, n + 1, n + ctx + 2
+    for token in range(n):  # the token names the position after its own number
+        second.W_Q[0, there + token, token + 1] = SHARP
+        second.W_K[0, place + token + 1, token + 1] = 1.0
     return explain(subject_of(model, rows_of(22, n, ctx)))
 
 
@@ -760,13 +699,16 @@ FORGERIES: tuple[Forged, ...] = (
     Forged(
         "attention to all alike, said to be on the largest, which the MLP takes", mean_as_largest
     ),
-    Forged("attention to the first place, where the largest always is", first_is_largest),
     Forged(
-        "a head that attends right and writes nothing, beside one that copies", silent_passenger
+        "attention to the first place, where the largest always is", partial(first_is_largest, 2)
+    ),
+    Forged(
+        "a head that attends right and writes nothing, beside one that copies",
+        partial(passenger, 3),
     ),
     Forged("a head that attends elsewhere, beside one that copies", passenger_elsewhere),
-    Forged("attention to the first place, mostly the largest", first_is_mostly_largest),
-    Forged("a head that adds a hundredth, beside one that copies", faint_passenger),
+    Forged("attention to the first place, mostly the largest", partial(first_is_largest, 26, 0.06)),
+    Forged("a head that adds a hundredth, beside one that copies", partial(passenger, 27, 0.3)),
     Forged("two heads elsewhere that cancel, beside one that copies", heads_that_cancel),
     Forged("a head that writes the place of its key and not the token", copy_of_the_place),
     Forged("attention at a constant distance, said to find an equal token", constant_distance),
@@ -778,8 +720,16 @@ FORGERIES: tuple[Forged, ...] = (
     ),
     Forged("the same, of a task that states the sum, unasked", bag_as_sum_unasked, says_half),
     Forged("a head that brings three classes of four, said to copy all", one_class_of_four),
-    Forged("t[1] copied, equal to t[0], which an earlier layer puts beside it", tied_0, says_first),
-    Forged("t[1] copied, t[0] + 1 in all inputs, which is put beside it", tied_1, says_first),
+    Forged(
+        "t[1] copied, equal to t[0], which an earlier layer puts beside it",
+        partial(tied_behind, 0),
+        says_first,
+    ),
+    Forged(
+        "t[1] copied, t[0] + 1 in all inputs, which is put beside it",
+        partial(tied_behind, 1),
+        says_first,
+    ),
     Forged(
         "tokens above a bound, of which the prompts have one: the largest",
         one_large_token,
