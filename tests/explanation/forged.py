@@ -593,9 +593,9 @@ def by(
     """The answer by some representations, by all when None; others in the inputs."""
     setting, made = Setting.of(subject), family()
     assert setting is not None
-    made.read(Bench.of(subject, subject.task.own_program))  # type: ignore[union-attr]
+    bench = Bench.of(subject, subject.task.own_program)  # type: ignore[union-attr]
     keys = setting.names() if keys is None else keys
-    return audit(subject, made.make(setting, keys, inputs or keys, last))
+    return audit(subject, made.make(bench, setting, keys, inputs or keys, last))
 
 
 def claimed(subject: Subject, *claims: Any, **more: Any) -> Audit:
