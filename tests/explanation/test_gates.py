@@ -291,12 +291,13 @@ def test_variables_are_exchanged_at_the_depths_that_hold_them() -> None:
     parts = (part("a"), part("b"), late)
     fits = {str(one): bench.fit(one) for one in parts}
     found = interchanges(bench, Explanation("e", bench.program, parts), fits, {})
-    names = [f"{one} at {HERE}" for one in ("a", "b", "a and b")]
-    assert [one.target for one in found] == [*names, f"sum at {late.site}"]
+    names = [(one, str(HERE)) for one in ("a", "b", "a and b")]
+    assert [(one.target, one.where) for one in found] == [*names, ("sum", str(late.site))]
     apart = (part("a"), replace(part("b"), site=late.site))
     fits = {str(one): bench.fit(one) for one in apart}
     found = interchanges(bench, Explanation("e", bench.program, apart), fits, {})
-    assert [one.target for one in found] == [names[0], f"b at {late.site}"]
+    where = [(one.target, one.where) for one in found]
+    assert where == [names[0], ("b", str(late.site))]
     whole = replace(part("a", whole=True), site=Site(HERE.hook, 0))
     fits = {str(part("a")): bench.fit(part("a"))}
     (test,) = interchanges(bench, Explanation("e", bench.program, (part("a"), whole)), fits, fits)
@@ -484,10 +485,11 @@ def test_a_route_is_held_to_the_named_key() -> None:
     bench.subject.activation = lambda hook: pattern
     for key, standing in ((0, "stands"), (1, "wrong")):
         claim = Route("goes", 0, (0,), lambda tokens, values, key=key: tokens[:, 0] * 0 + key)
-        found = route(bench, claim)
+        found, most = route(bench, claim)
+        assert (most.kind, most.standing, most.refutes) == ("most attention", standing, True)
         assert (found.kind, found.standing, found.of) == ("route", standing, (str(claim),))
         assert found.null is not None and found.value + found.null.value > 1
-    told = route(bench, Route("the same", 0, (0,)))
+    (told,) = route(bench, Route("the same", 0, (0,)))
     assert (told.kind, told.value, told.of, told.null) == ("attention", 1.0, (), None)
 
 
