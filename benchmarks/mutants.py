@@ -340,8 +340,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "probes/spectra.py",
         "a rule that cannot say yes says no",
-        "if reason := found.undecided:",
-        'if reason := "":',
+        "doubt=found.undecided,",
+        'doubt="",',
     ),
     (
         "probes/spectra.py",
