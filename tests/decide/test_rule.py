@@ -179,6 +179,9 @@ def test_a_difference_is_taken_on_the_same_resamples() -> None:
     half = one.times(0.5)
     assert half.interval == pytest.approx((one.low / 2, one.high / 2))
     assert Evidence(value=2.0, n=3).times(0.5).value == 1.0
+    students = Evidence(value=2.0, n=3, given=(1.0, 3.0))
+    assert (students.low, students.high) == (1.0, 3.0)
+    assert decide(students, bound=Bound(1.5)).verdict == "unclear"
     nothing = Evidence.determination(np.zeros(0), np.zeros(0))
     assert math.isnan(nothing.value) and nothing.n == 0
     nothing = Evidence.ratio(np.zeros(0))

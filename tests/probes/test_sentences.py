@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import mechint
 from mechint import planted, probes, tasks
+from mechint.planted.library import lookup
 from mechint.subject import Subject
 
 
@@ -52,6 +53,11 @@ def test_a_flat_spectrum_is_said_of_logits_that_are_nothing_but_frequencies(all_
 @pytest.mark.parametrize("probe", ["clock-pizza", "progress"])
 def test_a_rule_that_cannot_say_yes_does_not_say_no(all_alike, probe: str) -> None:
     (finding,) = by(all_alike, probe).findings
+    assert finding.verdict == "unclear" and "flat spectrum" in finding.reason
+
+
+def test_representations_of_a_small_group_cannot_stand_out() -> None:
+    finding = by(lookup("groups", group="S3")["lookup"](0), "irreps").findings[0]
     assert finding.verdict == "unclear" and "flat spectrum" in finding.reason
 
 
