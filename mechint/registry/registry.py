@@ -188,7 +188,8 @@ def _topic(node: ast.ClassDef | ast.FunctionDef) -> str:
 @cache
 def installed_points() -> EntryPoints:
     """Entry points of all distributions, which are read once."""
-    return entry_points()
+    found: Any = entry_points()  # in Python 3.11 of another type, which selects as well
+    return found
 
 
 @cache
