@@ -333,7 +333,8 @@ def fingerprint(keys: Sequence[int], p: int) -> tuple[int, ...]:
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The rows as a table in Markdown."""
     lines = ["| " + " | ".join(COLUMNS.values()) + " |", "|" + " --- |" * len(COLUMNS)]
-    return lines + ["| " + " | ".join(_cell(row, name) for name in COLUMNS) + " |" for row in rows]
+    cells = ([_cell(row, name).replace("|", "\\|") for name in COLUMNS] for row in rows)
+    return lines + ["| " + " | ".join(one) + " |" for one in cells]
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
@@ -342,7 +343,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     if name == "program" and row.get("standing") == "refused":
         return str(row["reason"])
     value = row.get(name)
-    if name == "standing" and value in ("incomplete", "wrong"):
+    if name == "standing" and value in ("incomplete", "wrong", "unclear"):
         return f"{value}: {row['reason']}"
     if name == "model":
         return f"`{value}`"
