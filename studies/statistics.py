@@ -130,6 +130,26 @@ def bootstrap(
     return Estimate(value, float(low), float(high), n)
 
 
+def pooled_share(counts: Sequence[tuple[int, int]]) -> Estimate:
+    """The share of the second numbers that the first are, all runs together: bootstrap over runs,
+    and at least as wide as the exact interval of so many events, since runs that are all alike do
+    not make a share certain.
+
+    >>> print(pooled_share([(0, 4)] * 26))
+    0 of 104, 0 [0, 0.0348]
+    """
+
+    def together(runs: Sequence[tuple[int, int]]) -> float:
+        first, all_ = np.sum(runs, axis=0)
+        return float(first / all_) if all_ else math.nan
+
+    hits, n = map(int, np.sum(counts, axis=0)) if counts else (0, 0)
+    found = bootstrap(together, counts)
+    low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
+    ends = min(found.low, low), max(found.high, high)
+    return Estimate(found.value, *ends, found.n, f"{hits} of {n}")
+
+
 def exponent(x: ArrayLike, y: ArrayLike) -> float:
     """Slope of log y over log x; nan where a value is missing or not positive.
 

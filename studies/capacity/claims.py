@@ -20,7 +20,7 @@ from mechint.studies.claims import (
     control_of,
 )
 from mechint.studies.rows import NoRunsError, Row, Rows
-from mechint.studies.statistics import Planned, bootstrap, mean, share
+from mechint.studies.statistics import Planned, mean, pooled_share, share
 
 TIE = 0.05
 """Share by which two utilities differ that Theorem 3 is not asked to choose between."""
@@ -156,14 +156,7 @@ def residual_threshold(rows: Rows) -> Found:
         sum(of.column("held_early")) > 0 and sum(of.column("above")) > 0
         for of in runs.by("seed").values()
     ]
-    shown = f"{sum(held for _, held in counts):,} held"
-    return Found(bootstrap(share_of_counts, counts), control_of(seen), shown)
-
-
-def share_of_counts(counts: Sequence[tuple[int, int]]) -> float:
-    """The share of the second numbers that the first are, all together; nan of none."""
-    first, all_ = np.sum(counts, axis=0)
-    return float(first / all_) if all_ else math.nan
+    return Found(pooled_share(counts), control_of(seen))
 
 
 @claim(
