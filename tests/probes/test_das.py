@@ -417,6 +417,13 @@ def test_pairs_are_those_whose_counterfactual_input_is_answered_right() -> None:
         assert torch.equal(model(tokens)[:, -1].argmax(-1), labels[:, 0])
     site = SwapSite(wrong, pairs, "hook_embed", 0)
     assert bool((interchange_accuracy(wrong, site, None) == 1).all())
+    # an output that is not asked of a pair is neither right nor wrong there
+    labels = pairs.labels.clone()
+    labels[:2] = -1
+    site = SwapSite(wrong, dataclasses.replace(pairs, labels=labels), "hook_embed", 0)
+    assert interchange_accuracy(
+        wrong, site, None
+    ).isnan().flatten().nonzero().flatten().tolist() == [0, 1]
 
 
 # --- the choice among subspaces, with accuracies made up ------------------------------------------
