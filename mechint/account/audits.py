@@ -136,7 +136,7 @@ def lines_of(audit: Mapping[str, Any]) -> list[Line]:
         grouped, key=lambda one: order.index(one[0]) if one[0] in KINDS else len(order)
     ):
         tests = grouped[kind, standing, own]
-        targets: list[str] = [TARGETS.get(test["target"], test["target"]) for test in tests]
+        targets = [TARGETS.get(name, name) for name in (str(test["target"]) for test in tests)]
         if kind == "refill":
             targets = [one.replace(", ", " and ") for one in targets]
         elif kind == "route":
