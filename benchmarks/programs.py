@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.explanations import PUBLISHED, Model
+from mechint.decide.words import STANDINGS
 from mechint.errors import MechintError, first_line
 from mechint.system.files import write_text
+from mechint.training.origins import Origin, comment
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "models"
 N = 3000
@@ -399,12 +401,19 @@ def by_hand(subject: Any, asked: Asked | Model, found: Any) -> tuple[float, int]
     return float(np.mean(same)), len(same)
 
 
+ORDER = (*STANDINGS, "not asked")
+"""Standings in the order of the page."""
+COMMAND = "python -m benchmarks.programs CHECKPOINTS --out docs"
+SOURCES = ("mechint/decide", "mechint/explanation", "probes/explanations", "benchmarks/programs.py")
+
+
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """The page of rows."""
-    counts = Counter(row.get("standing", "not asked") for row in rows)
-    said = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    rows = sorted(rows, key=lambda row: ORDER.index(_standing(row)))
+    counts = Counter(map(_standing, rows))
+    said = ", ".join(f"{name} {counts[name]}" for name in ORDER if counts[name])
     slowest = max((row["s"] for row in rows if "s" in row), default=0.0)
-    lines = [NOTE, f"Of {len(rows)} models and forms of prompts: {said}. The slowest took "
+    lines = [NOTE, f"{len(rows)} models and forms of prompts: {said}. The slowest took "
              f"{slowest:.1f} s of processor time.\n"]  # fmt: skip
     heading = (
         "model",
@@ -441,7 +450,11 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
             _cell(row["published"]),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines).lstrip() + "\n"
+    return "\n".join([*lines, "", comment([Origin.now(COMMAND, SOURCES)])]).lstrip() + "\n"
+
+
+def _standing(row: Mapping[str, Any]) -> str:
+    return row.get("standing", "not asked")
 
 
 def _cell(text: str) -> str:
