@@ -15,23 +15,26 @@ TITLE = "Does joint training change whether, or when?"
 
 
 def draw(rows: Rows) -> dict[str, Figure]:
-    """Survival curves, a panel for every initialization and width of which both arms are there."""
-    panels: list[figures.Panel] = []
+    """Survival curves of an initialization, a panel for every width that has both arms."""
+    found: dict[str, Figure] = {}
     for init in (name for name in NAMES if name in rows.values_of("init")):
-        of = rows.where(init=init)
+        of, panels = rows.where(init=init), list[figures.Panel]()
         for width in sorted(of.values_of("width"), reverse=True):
             runs = of.where(width=width)
             if set(ARMS) <= set(runs.values_of("arm")):
-                panels.append(panel(runs, f"{width} wide, {NAMES[init]}"))
-    return {TITLE: survival(panels, rows)} if panels else {}
+                panels.append(panel(runs, f"{width} wide"))
+        if panels:
+            title = f"{TITLE} From {NAMES[init]}"
+            found[title] = survival(title, panels, rows)
+    return found
 
 
-def survival(panels: list[figures.Panel], rows: Rows) -> Figure:
+def survival(title: str, panels: list[figures.Panel], rows: Rows) -> Figure:
     """The panels above each other, over the steps."""
     seen = min(row["seed"] for row in rows) < FRESH
     return figures.stacked(
         panels,
-        title=TITLE,
+        title=title,
         x_title="step",
         caption="Runs that have not solved held-out sums yet. Where both curves fall at the same "
         "steps and flatten at different heights, joint training changes whether, and not when."
@@ -47,7 +50,7 @@ def panel(rows: Rows, name: str) -> figures.Panel:
         f"{sum(map(math.isfinite, times))} of {len(times)}" for times in curves.values()
     )
     return figures.Panel(
-        f"not solved (0–1): {name}; {solved} solve",
+        f"not solved, {name}: {solved} solve",
         {arm: unsolved(times, last) for arm, times in curves.items()},
         y_range=(0, 1.03),
     )

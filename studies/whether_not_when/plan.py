@@ -77,7 +77,11 @@ class WhetherNotWhen(Study):
         "64 wide, more models ever solve sums beside maxima and medians": ("a1",),
         "those that do take as many steps as those that solve sums alone": ("b1",),
         "from PyTorch's initialization no more solve": ("c1",),
-        "all three at widths 8 to 64": ("a2", "b2", "c2"),
+        "8 to 64 wide, more solve, in as many steps, and not from PyTorch's initialization": (
+            "a2",
+            "b2",
+            "c2",
+        ),
     }
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 1.6, "overnight": 7, "full": 28}
     plan = staticmethod(plan)
