@@ -10,7 +10,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)\s]+)\)")
 PICTURE = re.compile(
-    r"(?:<picture>(?:(?!</picture>).)*?)?<img alt=\"([^\"]*)\" src=\"([^\"]*)\">(?:\s*</picture>)?",
+    r"(?:<picture>(?:(?!</picture>).)*?)?<img alt=\"([^\"]*)\" src=\"([^\"]*)\"[^>]*>"
+    r"(?:\s*</picture>)?",
     re.DOTALL,
 )
 
