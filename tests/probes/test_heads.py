@@ -16,6 +16,7 @@ from mechint.account import account_of
 from mechint.errors import NotApplicableError
 from mechint.explanation import audit
 from mechint.explanation.claims import parse_claim
+from mechint.models.transformer import HookedTransformer
 from mechint.planted import induction_head, library
 from mechint.probes._heads.probe import HeadNumbers
 from mechint.prompts import Prompts
@@ -106,15 +107,33 @@ def test_shuffled_answers_are_not_explained(tmp_path: Path) -> None:
     assert torch.isfinite(subject.logits()).all()
 
 
+def lists_of_lengths(lengths: tuple[int, ...], model: HookedTransformer, pairs: int) -> Subject:
+    """A list, its beginning again, and what followed it; the token there is changed in the pair."""
+    draw, rows = np.random.default_rng(0), []
+    for n in range(pairs):
+        *piece, other = draw.permutation(10)[: lengths[n % len(lengths)] + 1].tolist()
+        place = int(draw.integers(1, 4))
+        changed = [*piece[:place], other, *piece[place + 1 :]]
+        both = {"prompt": [*changed, *piece[:place]], "answer": other}
+        rows.append(
+            {"prompt": [*piece, *piece[:place]], "answer": piece[place], "counterfactual": both}
+        )
+    return Subject(model, Prompts.of(rows, None, 10, max(lengths) + 3))
+
+
 def test_a_claim_about_a_head_is_audited_on_prompts() -> None:
     """The planted head attends to what followed the earlier equal token; an idle one does not, and
-    the planted one does not attend to the first token.
+    the planted one does not attend to the first token. Lists of one length do not tell the token
+    from that at a fixed distance.
     """
     plant = library.prompted_induction(0.0, 3, pairs=80)
     layer, head = plant.truth["heads"]["induction"]
-    said = {"token after an earlier equal one": "stands", "first token": "wrong"}
-    for key, standing in said.items():
-        claim = parse_claim(f"L{layer}H{head} attends {key}")
-        assert audit(plant.subject, claim).standing == standing
-    idle = parse_claim(f"L{layer}H{(head + 1) % 3} attends token after an earlier equal one")
-    assert audit(plant.subject, idle).standing == "wrong"
+    claim = parse_claim(f"L{layer}H{head} attends token after an earlier equal one")
+    subject = lists_of_lengths((4, 5), plant.subject.model, 160)
+    assert audit(subject, claim).standing == "stands"
+    assert audit(plant.subject, claim).standing == "untested"
+    for said in (
+        f"L{layer}H{head} attends first token",
+        f"L{layer}H{(head + 1) % 3} attends token after an earlier equal one",
+    ):
+        assert audit(subject, parse_claim(said)).standing == "wrong"
