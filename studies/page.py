@@ -72,7 +72,7 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
 def abstract(study: Study, claims: Sequence[PaperClaim]) -> str:
     """Claims that stand, fall or are open, then the paper's or the hypothesis, a line each."""
     said = study.summary if study.before else f"The paper says: {study.summary}"
-    return "\n".join([*standing(study, claims), said])
+    return "\n".join([*standing(study, claims).values(), said])
 
 
 def regimes(study: Study) -> dict[str, str]:
@@ -82,8 +82,10 @@ def regimes(study: Study) -> dict[str, str]:
     return {name: text for name, text in told.items() if text}
 
 
-def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> list[str]:
-    """The topics that stand, fall or are open, a line each; one whose claims differ is open."""
+def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> dict[str, str]:
+    """The topics that stand, fall or are open, by these words, a line each; one whose claims differ
+    is open.
+    """
     verdicts = {claim.id: claim.verdict for claim in claims}
     said: dict[str, list[str]] = {}
     for words, ids in study.topics.items():
@@ -91,7 +93,7 @@ def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> list[s
         said.setdefault(next(iter(found)) if len(found) == 1 else "", []).append(words)
     heads = {"Stands": [SUPPORTED], "Falls": [REFUTED], OPEN: [INCONCLUSIVE, NOT_RUN, ""]}
     lists = {head: [one for v in kinds for one in said.get(v, ())] for head, kinds in heads.items()}
-    return [f"{head}: {'; '.join(words)}." for head, words in lists.items() if words]
+    return {head: f"{head}: {'; '.join(words)}." for head, words in lists.items() if words}
 
 
 def best(outcomes: Mapping[str, Outcome]) -> list[PaperClaim]:

@@ -141,7 +141,7 @@ def sentences(found: Mapping[str, Mapping[str, Outcome]]) -> str:
     lines = []
     for name, sizes in found.items():
         study, claims = STUDIES[name], best(sizes)
-        told = " ".join(one for one in standing(study, claims) if not one.startswith(OPEN))
+        told = " ".join(one for head, one in standing(study, claims).items() if head != OPEN)
         n = sum(claim.verdict in (INCONCLUSIVE, NOT_RUN) for claim in claims)
         left = f" {OPEN}: {n} of {len(claims)} claims." if n else ""
         lines.append(f"- **{_ended(study.title)}** {told}{left}\n")
@@ -206,9 +206,9 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
             f"processor time {one.facts['processor time'] or 'not kept'}, {one.facts['date']}"
             for size, one in sizes.items()
         )
-        opened = [one for one in standing(study, best(sizes)) if one.startswith(OPEN)]
+        opened = standing(study, best(sizes)).get(OPEN)
         text += (
-            f"\n## {name}\n\n{_ended(study.title)} {' '.join([f'{spent}.', *opened])} "
+            f"\n## {name}\n\n{_ended(study.title)} {' '.join(filter(None, (f'{spent}.', opened)))} "
             f"{counts(best(sizes))} {history(results / name)}\n\n"
         )
         text += row("", "claim", "the paper", "here [95% interval]", "n", "power", "verdict")

@@ -73,7 +73,7 @@ class Effect:
 
     @classmethod
     def of(cls, null: Null, unit: str = "", label: str = "", than: str = "null") -> Effect:
-        """What was observed, beside the mean of its null; than: what the latter is."""
+        """An observation beside the mean of its null; than: what the latter is."""
         return cls(null.observed, unit, label, null.mean, than)
 
     def __str__(self) -> str:
