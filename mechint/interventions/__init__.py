@@ -31,13 +31,16 @@ from mechint.interventions.resuming import (
     resumes,
     select_positions,
 )
+from mechint.interventions.runs import At, EditedRuns, path
 from mechint.interventions.sites import ResidSite, Site
 from mechint.interventions.values import (
     Add,
+    Compute,
     Intervention,
     Mean,
     ProjectOut,
     Replace,
+    Take,
     Zero,
     hooks_of,
 )
@@ -45,6 +48,9 @@ from mechint.interventions.values import (
 __all__ = [
     "Ablated",
     "Add",
+    "At",
+    "Compute",
+    "EditedRuns",
     "ExampleMean",
     "Intervention",
     "Mean",
@@ -53,6 +59,7 @@ __all__ = [
     "Replace",
     "ResidSite",
     "Site",
+    "Take",
     "Zero",
     "ablate",
     "activation_gradients",
@@ -62,6 +69,7 @@ __all__ = [
     "hooks_of",
     "logits_under",
     "loss_under",
+    "path",
     "resume",
     "resumes",
     "select_positions",

@@ -14,8 +14,8 @@ from torch import Tensor
 from mechint.errors import ParameterError
 from mechint.subject.activations import check_positions, select_positions
 
-Position = int | Literal["answer"] | None
-"""One position, the position of each example's answer, or every position."""
+Position = int | Literal["answer"] | tuple[int, ...] | None
+"""One position, that of each example's answer, one of each row (`EditedRuns`), or every one."""
 
 FINAL = 1 << 30
 KINDS = {
@@ -30,6 +30,7 @@ KINDS = {
 """Hook within a block → what the activation is called."""
 HOOKS = {kind: hook for hook, kind in KINDS.items()}
 HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result", "hook_pattern", "hook_attn_scores")
+HEADS += ("hook_rot_q", "hook_rot_k", "hook_q_input", "hook_k_input", "hook_v_input")
 """Hooks whose units are heads; the units of all others are the entries of their last axis."""
 
 
@@ -129,6 +130,23 @@ class Site:
         """The residual stream before a block."""
         return cls.of("resid_pre", layer, pos)
 
+    @classmethod
+    def read(
+        cls, kind: str, layer: int | None = None, head: int | None = None, pos: Position = None
+    ) -> Site:
+        """The input of one receiver, "q", "k" or "v" of a head, "mlp" or "logits", which an edit
+        there changes while the residual stream stays as it is (`EditedRuns`).
+
+        >>> print(Site.read("q", 1, 3), "|", Site.read("mlp", 0, pos="answer"))
+        L1 hook_q_input[3] | L0 hook_mlp_in @ answer
+        """
+        if kind == "logits":
+            return cls("logits", pos)
+        if kind not in ("q", "k", "v", "mlp"):
+            raise ParameterError(f"site {kind!r} of reading: expected q, k, v, mlp or logits")
+        hook = "hook_mlp_in" if kind == "mlp" else f"hook_{kind}_input"
+        return cls(f"blocks.{layer}.{hook}", pos, () if head is None else (head,))
+
     # --- what it is -------------------------------------------------------------------------------
     @property
     def layer(self) -> int | None:
@@ -214,7 +232,7 @@ class Site:
             whole = (heads, d_head if self.kind == "head" else d_model)
         else:
             whole = (d_model,)
-        self._check_units(whole[0])
+        self.check_units(whole[0])
         return (len(self.units) or whole[0], *whole[1:])
 
     # --- its part of an activation ----------------------------------------------------------------
@@ -244,21 +262,25 @@ class Site:
         view = self._canonical(activation)
         if self.pos == "answer":
             view = select_positions(view, answer_positions)
+        elif isinstance(self.pos, tuple):
+            view = select_positions(view, torch.tensor(self.pos, device=view.device))
         elif self.pos is not None:
             self.check_position(view.shape[1])
             view = view[:, self.pos]
         if not self.units:
             return view
         axis = (1 if self.pos is not None else 2) if self.per_head else view.dim() - 1
-        self._check_units(view.shape[axis])
+        self.check_units(view.shape[axis])
         return view.index_select(axis, torch.tensor(self.units, device=view.device))
 
     def check_position(self, n_ctx: int) -> None:
         """ParameterError where `pos` is a position that `n_ctx` of them lack."""
         if self.pos is not None and self.pos != "answer":
-            check_positions(self.hook, self.pos, n_ctx)
+            for pos in {*self.pos} if isinstance(self.pos, tuple) else {self.pos}:
+                check_positions(self.hook, pos, n_ctx)
 
-    def _check_units(self, count: int) -> None:
+    def check_units(self, count: int) -> None:
+        """ParameterError where a unit is none of the `count` that the activation has."""
         outside = [unit for unit in self.units if not 0 <= unit < count]
         if outside:
             raise ParameterError(

@@ -178,6 +178,31 @@ class ProjectOut(Intervention):
         return part + (difference @ basis) @ basis.T
 
 
+@dataclass(frozen=True)
+class Take(Intervention):
+    """Set to what it is in the unedited run of another input: `source` (row,) of the inputs of
+    `EditedRuns`. Its own input holds it: ``Take(Site("blocks.0.attn.hook_pattern"), rows)`` is a
+    frozen pattern.
+    """
+
+    source: Int[Tensor, " row"]
+
+    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
+        raise ParameterError(f"Take at {self.site}: only EditedRuns has runs of other inputs")
+
+
+@dataclass(frozen=True)
+class Compute(Intervention):
+    """Set to ``function(part, at)``, or left as it is where that is None; `at`
+    (`mechint.interventions.runs.At`) says which cases and positions the part has.
+    """
+
+    function: Callable[[Tensor, Any], Tensor | None]
+
+    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
+        raise ParameterError(f"Compute at {self.site}: only EditedRuns says where its part stands")
+
+
 def _orthonormal(basis: Tensor) -> bool:
     """Return whether `basis` is a matrix of orthonormal columns, to the rounding of float16."""
     if basis.dim() != 2:

@@ -201,6 +201,22 @@ class Forward:
         pattern = self._pattern("", scores, mask)
         return _bmm(pattern, v.transpose(-3, -2)).transpose(-3, -2), pattern
 
+    def mix(
+        self,
+        name: str,
+        q: Float[Tensor, "B Q head d_head"],
+        k: Float[Tensor, "B T head d_head"],
+        v: Float[Tensor, "B T head d_head"],
+        places: Int[Tensor, "B Q"],
+    ) -> Float[Tensor, "B Q head d_head"]:
+        """Outputs z of the heads for queries that stand at `places`, and keys at 0, 1, …"""
+        mask = None
+        if self.config.attention_dir == "causal":
+            later = torch.arange(k.shape[1], device=k.device) > places[..., None]
+            mask = torch.zeros(later.shape, device=k.device).masked_fill(later, -torch.inf)[:, None]
+        scores = _bmm(q.transpose(-3, -2), k.movedim(-3, -1))
+        return _bmm(self._pattern(name, scores, mask), v.transpose(-3, -2)).transpose(-3, -2)
+
     def write_heads(
         self, index: int, z: Float[Tensor, "*rows head d_head"]
     ) -> Float[Tensor, "*rows d_model"]:
@@ -267,6 +283,12 @@ class Forward:
     def _places_heads(self) -> bool:
         """True where queries and keys are normed, or turned by their positions."""
         return self.config.use_qk_norm or not self.config.embeds_positions
+
+    def place(
+        self, letter: str, weights: str, x: Float[Tensor, "*rows head d_head"], by: Rotation | None
+    ) -> Float[Tensor, "*rows head d_head"]:
+        """Queries, keys or values of the attention `weights` as they enter its products."""
+        return self._placed(letter, "", weights, x, by) if self._places_heads else x
 
     def _placed(
         self, letter: str, name: str, weights: str, x: Tensor, by: Rotation | None

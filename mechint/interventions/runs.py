@@ -1,0 +1,967 @@
+"""Runs of a model under edits: recorded once, and computed again only from where an edit acts.
+
+    runs = EditedRuns(model, tokens, reads)
+    runs.under([Take(Site.head(l, h), source) for l, h in heads], rows, classes=answers)
+
+A variant is one edit, or several that act together; a case is a variant on an input. A case is
+computed from the first block that an edit reaches, from the first position that it changes up to
+the answer, and behind the last attention at the answer alone. Cases that begin alike are stacked.
+Every engine gives the numbers of a hooked forward from the tokens:
+
+    native    a model whose mathematics is held (`resumes`): all of the above
+    blocks    a bridge: blocks before the edit hand on their input, and the final norm and the
+              unembedding see the answers alone; each first block is tried once
+    whole     any hooked model, and one with hooks of others on it: from the tokens
+
+Cost: one forward on the inputs; then the blocks and positions behind each edit.
+"""
+
+# hooks of torch and of TransformerLens are untyped
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.errors import ParameterError
+from mechint.interventions.resuming import check_adds, detached_weights, record, resumes
+from mechint.interventions.sites import Site
+from mechint.interventions.values import PER_EXAMPLE, Add, Compute, Intervention, Mean, Take
+from mechint.models.forward import Forward
+from mechint.models.layers import heads, linear, no_hook, norm, rotation
+from mechint.models.protocol import check_edits, describe, has_hooks_attached
+from mechint.models.rows import RowLayout
+from mechint.subject.activations import select_positions
+from mechint.system.progress import counting_within
+
+Variant = Intervention | Sequence[Intervention]
+Read = Callable[[Tensor, Tensor], Tensor]
+"""From logits (case, …) and the row of each case to what is kept of them, (case, …)."""
+
+STACK = 1 << 24
+"""Bytes that one stacked forward may take; larger ones leave the cache and are slower."""
+FEW = 32
+"""Cases that run together although they begin at different positions."""
+
+_STAGES = (
+    ("attn.hook_z", "hook_q_input", "hook_k_input", "hook_v_input", "attn.hook_result"),
+    ("hook_attn_out",),
+    ("hook_resid_mid", "hook_mlp_in", "mlp.hook_pre", "mlp.hook_pre_linear", "ln2"),
+    ("mlp.hook_post",),
+    ("hook_mlp_out",),
+    ("hook_resid_post",),
+)
+HEADS, ATTENTION, MIDDLE, NEURONS, MLP, END = range(1, 7)
+"""Stages of a block at which a run can begin with what was recorded before; 0 is its start."""
+_APART = ("hook_q_input", "hook_k_input", "hook_v_input")
+
+_skipped: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
+"""Bridge → block → whether a run that begins there was found to give the bridge's logits."""
+
+
+@dataclass
+class At:
+    """The cases that an edit is given, and where they stand.
+
+    variants, rows, inputs, reads: (case,) numbers of the variant, of the row that was asked for,
+    of the input, and the position of its answer. first, last: the positions computed; `answers`:
+    only each answer's. n: rows asked for. state: kept during one stacked forward.
+    """
+
+    variants: Int[Tensor, " case"]
+    rows: Int[Tensor, " case"]
+    inputs: Int[Tensor, " case"]
+    reads: Int[Tensor, " case"]
+    first: int
+    last: int
+    n: int
+    answers: bool = False
+    state: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def positions(self) -> Int[Tensor, "case n"]:
+        """The positions of the columns of an activation at all positions computed."""
+        if self.answers:
+            return self.reads[:, None]
+        places = torch.arange(self.first, self.last + 1, device=self.reads.device)
+        return places.expand(len(self.reads), -1)
+
+    def of(self, cases: slice | Tensor) -> At:
+        """Only these cases; the state is shared."""
+        parts = (one[cases] for one in (self.variants, self.rows, self.inputs, self.reads))
+        return At(*parts, self.first, self.last, self.n, self.answers, self.state)
+
+    def window(self, recorded: Float[Tensor, "input pos ..."]) -> Float[Tensor, "case n ..."]:
+        """What was recorded of the cases' inputs at the positions computed."""
+        if self.answers:
+            return recorded[self.inputs, self.reads][:, None]
+        return recorded[self.inputs][:, self.first : self.last + 1]
+
+
+Edits = Mapping[str, list[tuple[slice | Tensor, Intervention]]]
+"""Hook → the cases and the edit of each, in order."""
+
+
+class EditedRuns:
+    """A model's runs on some inputs, from which edited runs branch off.
+
+    Args:
+        model: any hooked model, in evaluation mode; nothing of it is changed.
+        tokens: (input, pos), each input once: a pair is two rows of it.
+        reads: (input,) the position of each input's answer.
+        names: hooks to record at once; others are recorded when an edit asks for them.
+        stack: bytes that one stacked forward may take.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokens: Int[Tensor, "input pos"],
+        reads: Int[Tensor, " input"],
+        names: Collection[str] = (),
+        *,
+        stack: int = STACK,
+    ) -> None:
+        self.model, self.tokens, self.reads, self.stack = model, tokens, reads, stack
+        self.shape = describe(model)
+        self.depth = self.shape.n_layers
+        self.engine = self._choose_engine()
+        if self.engine == "native":
+            self.weights, self.config = detached_weights(model), model.config
+            self.causal = self.config.reads_back_only
+        else:
+            self.causal = self.engine == "blocks"  # what is no causal model is no bridge
+        self._kept: dict[str, Tensor] = {}
+        self._outputs: dict[int, Any] = {}
+        self._record(set(names))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def _choose_engine(self) -> str:
+        if resumes(self.model):
+            return "native"
+        blocks = _blocks(self.model)
+        return "whole" if blocks is None or has_hooks_attached(self.model) else "blocks"
+
+    # --- recording --------------------------------------------------------------------------------
+    def recorded(self, hook: str) -> Float[Tensor, "input pos ..."]:
+        """The activation of the unedited runs."""
+        if hook not in self._kept:
+            self._record({hook})
+        if hook not in self._kept:
+            raise ParameterError(f"hook {hook}: it does not run in a forward of this model")
+        return self._kept[hook]
+
+    def _record(self, names: set[str]) -> None:
+        """Keep the activations `names`, and with the first call what every edited run needs."""
+        names = names - set(self._kept)
+        if self._kept and not names:
+            return
+        with torch.no_grad():
+            if self.engine == "native":
+                self._record_native(names)
+            else:
+                self._record_hooked(names)
+
+    def _record_native(self, names: set[str]) -> None:
+        if not self._kept:
+            ends = ("hook_resid_pre", "hook_attn_out")
+            names = names | {f"blocks.{layer}.{end}" for layer in range(self.depth) for end in ends}
+
+        def keep(name: str, tensor: Tensor) -> Tensor:
+            if name in names:
+                self._kept[name] = tensor.expand(len(self), *tensor.shape[1:])
+            return tensor
+
+        forward = Forward(self.weights, self.config, keep)
+        x = forward.embed(RowLayout.dense(self.tokens))
+        for layer in range(self.depth):
+            x = forward.attend(layer, x)
+            if layer < self.depth - 1 or names - set(self._kept):
+                x = forward.feed_forward(layer, x)
+
+    def _record_hooked(self, names: set[str]) -> None:
+        starts = {f"blocks.{layer}.hook_resid_pre" for layer in range(self.depth)}
+        wanted = names | (starts if self.engine == "blocks" else set())
+        wanted = sorted(wanted - set(self._kept))
+        if not wanted and "logits" in self.__dict__:
+            return
+        blocks = _blocks(self.model) if self.engine == "blocks" else None
+        handles = [
+            block.register_forward_hook(self._see_output(layer))
+            for layer, block in enumerate(blocks or ())
+        ]
+        parts: list[dict[str, Tensor]] = []
+        answers: list[Tensor] = []
+        try:
+            for rows in torch.arange(len(self), device=self.tokens.device).split(self._at_once()):
+                logits, found = record(self.model, self.tokens[rows], wanted)
+                answers.append(select_positions(logits, self.reads[rows]))
+                parts.append(found)
+        finally:
+            for handle in handles:
+                handle.remove()
+        for name in wanted:
+            if name in parts[0]:
+                self._kept[name] = torch.cat([part[name] for part in parts])
+        self.__dict__["logits"] = torch.cat(answers)
+
+    def _see_output(self, layer: int) -> Callable[..., None]:
+        def see(module: Any, inputs: Any, output: Any) -> None:
+            self._outputs[layer] = output[1:] if isinstance(output, tuple) else None
+
+        return see
+
+    @cached_property
+    def logits(self) -> Float[Tensor, "input d_vocab_out"]:
+        """At the answers, without an edit."""
+        return self._read_out(self.end, None)
+
+    @cached_property
+    def end(self) -> Float[Tensor, "input d_model"]:
+        """The residual stream behind the last block at the answers."""
+        if self.engine != "native":
+            last = self.recorded(f"blocks.{self.depth - 1}.hook_resid_post")
+            return select_positions(last, self.reads)
+        last = self.depth - 1
+        with torch.no_grad():
+            x = select_positions(self._stream(last, MIDDLE), self.reads)
+            return Forward(self.weights, self.config).feed_forward(last, x)
+
+    def _stream(self, layer: int, stage: int) -> Float[Tensor, "input pos d_model"]:
+        """The recorded residual stream before block `layer`, or between attention and MLP."""
+        x = self._kept[f"blocks.{layer}.hook_resid_pre"]
+        return x if stage < MIDDLE else x + self._kept[f"blocks.{layer}.hook_attn_out"]
+
+    def base(
+        self, rows: Int[Tensor, " row"], classes: Int[Tensor, "row k"] | None = None
+    ) -> Float[Tensor, "row d_vocab_out"]:
+        """Logits at the answers of the inputs `rows` without an edit, of `classes` alone if any."""
+        if classes is None or self.engine != "native":
+            return _pick(self.logits[rows], classes)
+        with torch.no_grad():
+            return self._read_out(self.end[rows], classes)
+
+    # --- edited runs ------------------------------------------------------------------------------
+    def under(
+        self,
+        variants: Sequence[Variant],
+        rows: Int[Tensor, " row"] | None = None,
+        *,
+        classes: Int[Tensor, "row k"] | None = None,
+        read: Read | None = None,
+        gradient: bool = False,
+    ) -> Float[Tensor, "variant row ..."]:
+        """Logits at the answers of the inputs `rows`, all when None, under each variant.
+
+        Args:
+            classes: only these logits: no vocabulary is multiplied out.
+            read: what is kept of the logits of some cases; all logits never exist together.
+            gradient: the result is differentiable in the values of the edits.
+
+        Values of edits with a row axis follow `rows`; a `Mean` without a value takes that of the
+        unedited runs.
+
+        Raises:
+            ParameterError: a position or unit that an activation does not have, a value of another
+                width, or a hook that the model can only show.
+        """
+        every = torch.arange(len(self), device=self.tokens.device)
+        rows = every if rows is None else rows
+        read = _logits if read is None else read
+        sets = [[one] if isinstance(one, Intervention) else [*one] for one in variants]
+        sets = [[self._prepared(one, rows) for one in edits] for edits in sets]
+        self._prepare({edit.site.hook for edits in sets for edit in edits}, sets)
+        with torch.set_grad_enabled(gradient):
+            base = read(self.base(rows, classes), torch.arange(len(rows), device=rows.device))
+            result = base.expand(len(sets), *base.shape).clone()
+            cases = list(self._cases(sets, rows, classes is None))
+            with counting_within("runs") as count:
+                for done, (start, at) in enumerate(cases):
+                    count(done, len(cases))
+                    chosen = None if classes is None else classes[at.rows]
+                    logits = self._run(start, at, self._by_hook(sets, at), chosen)
+                    result[at.variants, at.rows] = read(logits, at.rows).to(result.dtype)
+        return result
+
+    def _prepared(self, edit: Intervention, rows: Tensor) -> Intervention:
+        """The edit at a position counted from the first, of a hook that runs, with its mean."""
+        site = edit.site
+        site.check_position(self.tokens.shape[1])
+        if isinstance(site.pos, int):
+            site = dataclasses.replace(site, pos=site.pos % self.tokens.shape[1])
+        if site.hook == "logits":
+            last = f"blocks.{self.depth - 1}.hook_resid_post"
+            site = dataclasses.replace(site, hook=last)
+        if isinstance(edit, Mean) and edit.value is None:
+            part = site.select(self.recorded(site.hook)[rows], self.reads[rows])
+            edit = Mean(site, part.mean(0))
+        return edit if site == edit.site else dataclasses.replace(edit, site=site)
+
+    def _prepare(self, used: Collection[str], sets: Sequence[Sequence[Intervention]] = ()) -> None:
+        """Check that the hooks `used` can be edited, and record what the edits begin with."""
+        reading = {name for name in used if name.endswith((*_APART, "hook_mlp_in"))}
+        known = set(self.model.hook_dict)
+        if self.engine == "native":
+            known |= {f"blocks.{layer}.{name}" for layer in range(self.depth) for name in _APART}
+            if not self.config.attn_only:
+                known |= {f"blocks.{layer}.hook_mlp_in" for layer in range(self.depth)}
+        for name in sorted(set(used) - known):
+            if name in reading:
+                raise ParameterError(
+                    f"hook {name}: this model does not show what a receiver reads apart from the "
+                    "residual stream; edit what a component writes"
+                )
+            raise ParameterError(f"hook {name}: the model has none of this name")
+        check_edits(self.model, sorted(set(used) - reading))
+        needed = {edit.site.hook for edits in sets for edit in edits if isinstance(edit, Take)}
+        if self.engine == "native":
+            needed |= self._beginnings(used)
+        self._record(needed)
+
+    def _beginnings(self, used: Collection[str]) -> set[str]:
+        """Hooks whose recorded activation a run with edits at `used` begins with."""
+        begins = {HEADS: "attn.hook_z", NEURONS: "mlp.hook_post", MLP: "hook_mlp_out"}
+        begins |= {END: "hook_resid_post"}
+        places = [self._place(name) for name in used]
+        found = {f"blocks.{layer}.{begins[stage]}" for layer, stage in places if stage in begins}
+        if {"hook_embed", "hook_pos_embed"} & set(used):
+            found |= {"hook_embed"}
+            found |= {"hook_pos_embed"} if self.config.embeds_positions else set()
+        return found
+
+    def _place(self, hook: str) -> tuple[int, int]:
+        """The block and the stage in it from which on an edit at `hook` changes a run."""
+        if not hook.startswith("blocks."):
+            return (self.depth - 1, END) if hook.startswith(("ln_final", "unembed")) else (0, 0)
+        _, layer, point = hook.split(".", 2)
+        for stage, points in enumerate(_STAGES, 1):
+            if point.startswith(points):
+                return int(layer), stage
+        return int(layer), 0
+
+    def _first_changed(self, edit: Intervention, rows: Tensor) -> Int[Tensor, " row"]:
+        """The first position of each row that the edit changes; as many as there are where none."""
+        n_ctx, reads = self.tokens.shape[1], self.reads[rows]
+        first = torch.zeros_like(reads)
+        if isinstance(edit, Take):
+            differ = self.tokens[rows] != self.tokens[edit.source]
+            first = differ.int().argmax(1) if self.causal else first
+            first = torch.where(differ.any(1), first, n_ctx)
+        pos = edit.site.pos
+        if pos is not None:
+            place = reads if pos == "answer" else torch.as_tensor(pos, device=reads.device)
+            first = torch.where(first <= place, place, n_ctx)
+        if not self.causal:
+            return first
+        first = torch.where(first > reads, n_ctx, first)
+        layer, stage = self._place(edit.site.hook)
+        behind = stage > 0 and not edit.site.hook.endswith(("hook_k_input", "hook_v_input"))
+        if layer == self.depth - 1 and behind and pos is not None:  # nothing but the answer is read
+            place = reads if pos == "answer" else torch.as_tensor(pos, device=reads.device)
+            first = torch.where(place == reads, first, n_ctx)
+        return first
+
+    def _cases(
+        self, sets: Sequence[Sequence[Intervention]], rows: Tensor, every_logit: bool
+    ) -> Iterator[tuple[tuple[int, int], At]]:
+        """Where cases begin, and the cases, as many as are stacked; those that no edit changes are
+        left out.
+        """
+        n, n_ctx, reads = len(rows), self.tokens.shape[1], self.reads[rows]
+        by_start: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
+        for variant, edits in enumerate(sets):
+            if not edits:
+                continue
+            firsts = [self._first_changed(edit, rows) for edit in edits]
+            first = torch.stack(firsts).amin(0)
+            changed = (first < n_ctx).nonzero().flatten()
+            if len(changed):
+                number = torch.full_like(changed, variant)
+                case = torch.stack([first[changed], reads[changed], number, changed], 1)
+                start = min(self._place(edit.site.hook) for edit in edits)
+                by_start[start].append(case)
+        native = self.engine == "native"
+        for start, parts in by_start.items():
+            cases = torch.cat(parts)
+            if native and self.causal:
+                order = (cases[:, 0] * n_ctx + cases[:, 1]).argsort(stable=True)
+                cases = cases[order]
+            else:
+                cases[:, :2] = torch.tensor([0, n_ctx - 1], device=cases.device)
+            keys = cases[:, :2].tolist()
+            begin = 0
+            while begin < len(cases):
+                first, last = keys[begin]
+                most = self._at_once(start, last + 1 - first, every_logit)
+                stop = begin
+                while stop < min(len(cases), begin + most) and (
+                    keys[stop] == keys[begin] or stop - begin < FEW
+                ):
+                    stop += 1
+                some = cases[begin:stop]
+                last = max(key[1] for key in keys[begin:stop])
+                case_rows, begin = some[:, 3], stop
+                inputs = rows[case_rows]
+                yield start, At(some[:, 2], case_rows, inputs, self.reads[inputs], first, last, n)
+
+    def _at_once(
+        self, start: tuple[int, int] = (0, 0), positions: int | None = None, logits: bool = True
+    ) -> int:
+        """Number of cases in one stacked forward."""
+        n_ctx, shape = self.tokens.shape[1], self.shape
+        vocabulary = (shape.d_vocab_out or 0) * logits
+        if self.engine == "native":
+            n = 1 if start >= (self.depth - 1, HEADS) else positions or n_ctx
+            each = n * shape.width(n_ctx, 1) + 2 * n_ctx * (shape.d_model or 0) + vocabulary
+        else:  # the logits of every position
+            each = n_ctx * (shape.width(n_ctx) + (shape.d_vocab_out or 0)) // 8
+        return max(1, self.stack // (4 * each + 1))
+
+    def _by_hook(self, sets: Sequence[Sequence[Intervention]], at: At) -> Edits:
+        order = at.variants.argsort(stable=True)
+        numbers, counts = at.variants.unique(return_counts=True)
+        hooks: dict[str, list[tuple[slice | Tensor, Intervention]]] = defaultdict(list)
+        for variant, cases in zip(numbers.tolist(), order.split(counts.tolist()), strict=True):
+            low, high = int(cases[0]), int(cases[-1])
+            where = slice(low, high + 1) if high - low + 1 == len(cases) else cases
+            for edit in sets[variant]:
+                hooks[edit.site.hook].append((where, edit))
+        return hooks
+
+    def _run(
+        self, start: tuple[int, int], at: At, edits: Edits, classes: Tensor | None
+    ) -> Float[Tensor, "case d_vocab_out"]:
+        if self.engine == "native":
+            return self._run_native(start, at, edits, classes)
+        skips = self.engine == "blocks" and self._may_skip(start[0])
+        return self._run_hooked(start[0] if skips else None, at, edits, classes)
+
+    # --- edits ------------------------------------------------------------------------------------
+    def _edited(self, hook: str, x: Tensor, at: At, edits: Edits) -> Tensor:
+        """A copy of the activation x (case, pos, …) with all edits at `hook` made."""
+        if hook not in edits:
+            return x
+        turned = hook.endswith(("hook_pattern", "hook_attn_scores"))
+        x = x.clone()
+        view = x.transpose(1, 2) if turned else x
+        for where, edit in edits[hook]:
+            part = view[where]  # a view of a slice, a copy of scattered cases
+            self._edit(part, at.of(where), edit, turned)
+            if isinstance(where, Tensor):
+                view[where] = part
+        return x
+
+    def _edit(self, part: Tensor, at: At, edit: Intervention, turned: bool) -> None:
+        """Edit the activation `part` (case, pos, …) of one variant in place."""
+        site, pos = edit.site, edit.site.pos
+        if pos is None:
+            index: tuple[Any, ...] = (slice(None), slice(None))
+        else:
+            column = self._column(pos, at)
+            low, high = (at.reads, at.reads) if at.answers else (at.first, at.last)
+            (there,) = ((column >= low) & (column <= high)).nonzero(as_tuple=True)
+            if not len(there):
+                return
+            at, column = at.of(there), column[there]
+            index = there, column * 0 if at.answers else column - at.first
+        old = part[index]
+        n_ctx = self.tokens.shape[1]
+        whole = [at.n, n_ctx, *part.shape[2:]] if pos is None else [at.n, *old.shape[1:]]
+        if turned:
+            whole[-1] = n_ctx
+        axis = (1 + (pos is None)) if site.per_head else old.dim() - 1
+        units = list(site.units)
+        if units:
+            site.check_units(old.shape[axis])
+            whole[axis] = len(units)
+            old = old.index_select(axis, torch.tensor(units, device=old.device))
+        edit = self._local(edit, at, old, tuple(whole), turned)
+        new = edit.function(old, at) if isinstance(edit, Compute) else edit.replacement(old)
+        if new is None:
+            return
+        new = new.to(part.dtype).expand_as(old)
+        if not units:
+            part[index] = new
+        elif pos is None:
+            part[(*[slice(None)] * axis, units)] = new
+        else:
+            full = part[index].index_copy(axis, torch.tensor(units, device=old.device), new)
+            part[index] = full
+
+    def _column(self, pos: Any, at: At) -> Int[Tensor, " case"]:
+        if pos == "answer":
+            return at.reads
+        if isinstance(pos, tuple):
+            return torch.tensor(pos, device=at.reads.device)[at.rows]
+        return torch.full_like(at.reads, pos)
+
+    def _local(
+        self, edit: Intervention, at: At, part: Tensor, whole: tuple[int, ...], turned: bool
+    ) -> Intervention:
+        """The edit with its values at the cases and positions of `part`; checked against the shape
+        of the part at all positions.
+        """
+        if isinstance(edit, Compute):
+            return edit
+        if isinstance(edit, Take):
+            return self._taken_from(edit, at, part, turned)
+        edit.check_fits(whole)
+        found: dict[str, Tensor] = {}
+        for name in PER_EXAMPLE:
+            value = getattr(edit, name, None)
+            if not isinstance(value, Tensor):
+                continue
+            found[name] = self._value(value, at, edit, len(whole))
+            if turned and value.shape[-1] > 1:
+                found[name] = found[name][..., : part.shape[-1]]
+        return dataclasses.replace(edit, **found) if found else edit
+
+    def _value(self, value: Tensor, at: At, edit: Intervention, axes: int) -> Tensor:
+        per_row = value.dim() == axes and not isinstance(edit, Mean) and len(value) > 1
+        value = value[at.rows] if per_row else value
+        places = value.dim() - axes + 1  # its axis of positions
+        if edit.site.pos is not None or places < 0 or value.shape[places] == 1:
+            return value
+        if not at.answers:
+            return value.narrow(places, at.first, at.last + 1 - at.first)
+        if per_row:
+            return value[torch.arange(len(value), device=value.device), at.reads][:, None]
+        return (value[0] if places else value)[at.reads][:, None]
+
+    def _taken_from(self, edit: Take, at: At, part: Tensor, turned: bool) -> Intervention:
+        from mechint.interventions.values import Replace
+
+        site = edit.site
+        there = self.recorded(site.hook)
+        there = there.transpose(1, 2) if turned else there
+        source = edit.source[at.rows]
+        if site.pos is None and not at.answers:
+            value = there[source][:, at.first : at.last + 1]
+        elif site.pos is None:
+            value = there[source, at.reads][:, None]
+        else:
+            value = there[source, self._column(site.pos, at)]
+        if site.units:
+            axis = (1 + (site.pos is None)) if site.per_head else value.dim() - 1
+            units = torch.tensor(site.units, device=value.device)
+            value = value.index_select(axis, units)
+        return Replace(site, value[..., : part.shape[-1]] if turned else value)
+
+    # --- native -----------------------------------------------------------------------------------
+    def _run_native(
+        self, start: tuple[int, int], at: At, edits: Edits, classes: Tensor | None
+    ) -> Tensor:
+        layer, stage = start
+        plain = Forward(self.weights, self.config)
+
+        def edit(name: str, x: Tensor) -> Tensor:
+            return self._edited(name, x, at, edits)
+
+        hooked = Forward(self.weights, self.config, edit)
+        last = self.depth - 1
+        apart = {name.split(".")[1] for name in edits if name.endswith(_APART)}
+        at.answers = layer == last and stage > 0 and str(last) not in apart
+        x = (
+            at.window(self._stream(layer, stage))
+            if stage < END
+            else at.window(self.recorded(f"blocks.{layer}.hook_resid_post"))
+        )
+        if {"hook_embed", "hook_pos_embed"} & set(edits):
+            x = edit("hook_embed", at.window(self.recorded("hook_embed")))
+            if self.config.embeds_positions:
+                x = x + edit("hook_pos_embed", at.window(self.recorded("hook_pos_embed")))
+        for index in range(layer, self.depth):
+            name = f"blocks.{index}"
+            begin = stage if index == layer else 0
+            if begin <= ATTENTION:
+                if begin == 0:
+                    x = edit(f"{name}.hook_resid_pre", x)
+                inside = any(one.startswith((f"{name}.attn.", f"{name}.ln1")) for one in edits)
+                out = self._attend(index, begin, x, at, edits, hooked if inside else plain)
+                if index == last and not at.answers:
+                    x = select_positions(x, at.reads - at.first)[:, None]
+                    at.answers = True
+                x = x + edit(f"{name}.hook_attn_out", out)
+            if begin < END:
+                inside = any(one.startswith((f"{name}.mlp.", f"{name}.ln2")) for one in edits)
+                x = self._feed_forward(index, begin, x, at, hooked if inside else plain, edit)
+            x = edit(f"{name}.hook_resid_post", x)
+        norms = any(name.startswith(("ln_final", "unembed")) for name in edits)
+        return self._read_out(x if norms else x[:, 0], classes, edit if norms else no_hook)
+
+    def _attend(
+        self, layer: int, begin: int, x: Tensor, at: At, edits: Edits, forward: Forward
+    ) -> Tensor:
+        """What attention of block `layer` writes: recorded, of z recorded, or computed."""
+        name = f"blocks.{layer}"
+        if begin == ATTENTION:
+            return at.window(self._kept[f"{name}.hook_attn_out"])
+        ends = layer == self.depth - 1 and not at.answers
+        rows = dataclasses.replace(at, answers=at.answers or ends)  # of what attention computes
+        if begin == HEADS:
+            z = rows.window(self.recorded(f"{name}.attn.hook_z"))
+        else:
+            z = self._mix_heads(layer, x, at, rows, forward)
+        z = self._read_apart(layer, x, z, at, rows, edits)
+        z = self._edited(f"{name}.attn.hook_z", z, rows, edits)
+        if f"{name}.attn.hook_result" not in edits:
+            return forward.write_heads(layer, z)
+        weights = f"blocks.{layer % self.config.n_layers}.attn"
+        each = torch.einsum("cphd,hdm->cphm", z, self.weights[f"{weights}.W_O"])
+        each = self._edited(f"{name}.attn.hook_result", each, rows, edits).sum(-2)
+        bias = self.weights.get(f"{weights}.b_O")
+        return each if bias is None else each + bias
+
+    def _mix_heads(
+        self, layer: int, x: Tensor, at: At, rows: At, forward: Forward
+    ) -> Float[Tensor, "case pos head d_head"]:
+        """Outputs of all heads of block `layer`, at the answers alone in the last one."""
+        name, weights = f"blocks.{layer}", f"blocks.{layer % self.config.n_layers}"
+        normed = norm(self.weights, f"{weights}.ln1", f"{name}.ln1", self.config, x, forward.hook)
+        q, k, v = forward._project(f"{name}.attn", f"{weights}.attn", normed, None, at.first)
+        if at.first:
+            past = self._keys(layer)
+            k, v = (
+                torch.cat([old[at.inputs, : at.first], new], 1)
+                for old, new in zip(past, (k, v), strict=True)
+            )
+        return self._mix(forward, name, q, k, v, at, rows)
+
+    def _mix(
+        self, forward: Forward, name: str, q: Tensor, k: Tensor, v: Tensor, at: At, rows: At
+    ) -> Tensor:
+        if rows.answers and not at.answers:
+            q = select_positions(q, at.reads - at.first)[:, None]
+        answers, at.answers = at.answers, rows.answers  # as the edits of the pattern see them
+        z = forward.mix(f"{name}.attn", q, k, v, rows.positions)
+        at.answers = answers
+        return z
+
+    def _keys(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (input, pos, head, d_head) of the unedited runs."""
+        kept = self.__dict__.setdefault("_projected", {})
+        if layer not in kept:
+            weights = f"blocks.{layer % self.config.n_layers}"
+            with torch.no_grad():
+                x = self._stream(layer, 0)
+                normed = norm(self.weights, f"{weights}.ln1", "", self.config, x, no_hook)
+                forward = Forward(self.weights, self.config)
+                kept[layer] = forward._project("", f"{weights}.attn", normed, None)[1:]
+        return kept[layer]
+
+    def _read_apart(
+        self, layer: int, x: Tensor, z: Tensor, at: At, rows: At, edits: Edits
+    ) -> Tensor:
+        """z with those heads computed anew whose queries, keys or values read something else than
+        the stream x; variants with the same heads together.
+        """
+        name, weights = f"blocks.{layer}", f"blocks.{layer % self.config.n_layers}.attn"
+        if not any(f"{name}.{one}" in edits for one in _APART):
+            return z
+        inner = [one for one in edits if one.startswith(f"{name}.attn.") and one[-6:] != "hook_z"]
+        if any(not one.endswith("hook_result") for one in inner):
+            raise ParameterError(
+                f"{inner[0]}: what heads of a block read and how they attend are edited one at a "
+                "time"
+            )
+        n_heads, forward = self.config.n_heads, Forward(self.weights, self.config)
+        asked: dict[int, dict[str, list[Intervention]]] = defaultdict(lambda: defaultdict(list))
+        cases: dict[int, Tensor] = {}
+        every = torch.arange(len(x), device=x.device)
+        for letter in "QKV":
+            for where, edit in edits.get(f"{name}.hook_{letter.lower()}_input", ()):
+                some = every[where]
+                variant = int(at.variants[some[0]])
+                asked[variant][letter].append(edit)
+                cases[variant] = some
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for variant, letters in asked.items():
+            units = {
+                unit
+                for some in letters.values()
+                for edit in some
+                for unit in edit.site.units or range(n_heads)
+            }
+            groups[tuple(sorted(units))].append(variant)
+        z = z.clone()
+        for units, variants in groups.items():
+            for unit in units:
+                if unit >= n_heads:
+                    raise ParameterError(f"{name}: head {unit} is not among the {n_heads} there")
+            where = torch.cat([cases[variant] for variant in variants])
+            here, index = at.of(where), torch.tensor(units, device=x.device)
+            projected: list[Tensor] = []
+            for letter in "QKV":
+                weight = self.weights[f"{weights}.W_{letter}"][index]
+                bias = self.weights.get(f"{weights}.b_{letter}")
+                bias = None if bias is None else bias[index]
+                read, begin = x[where], 0
+                if any(letter in asked[variant] for variant in variants):
+                    read = read[:, :, None].expand(-1, -1, len(units), -1).contiguous()
+                    for variant in variants:
+                        stop = begin + len(cases[variant])
+                        for edit in asked[variant].get(letter, ()):
+                            numbers = tuple(units.index(u) for u in edit.site.units)
+                            local = dataclasses.replace(edit.site, units=numbers)
+                            one = dataclasses.replace(edit, site=local)
+                            self._edit(read[begin:stop], here.of(slice(begin, stop)), one, False)
+                        begin = stop
+                normed = norm(self.weights, f"{weights[:-5]}.ln1", "", self.config, read, no_hook)
+                if normed.dim() == 4:  # a stream of its own for each head
+                    y = torch.bmm(normed.movedim(2, 0).flatten(1, 2), weight)
+                    y = y.unflatten(1, normed.shape[:2]).movedim(0, 2)
+                    y = y if bias is None else y + bias
+                else:
+                    y = heads(normed, weight, bias)
+                places = torch.arange(at.first, at.first + y.shape[1], device=y.device)
+                turned = rotation(self.config, places)
+                y = forward.place(letter, weights, y, turned)
+                if letter != "Q" and at.first:
+                    past = self._keys(layer)[letter == "V"]
+                    y = torch.cat([past[here.inputs, : at.first][:, :, index], y], 1)
+                projected.append(y)
+            found = self._mix(forward, "", *projected, here, rows.of(where))
+            z[where[:, None], :, index[None]] = found.transpose(1, 2)
+        return z
+
+    def _feed_forward(
+        self,
+        layer: int,
+        begin: int,
+        x: Tensor,
+        at: At,
+        forward: Forward,
+        edit: Callable[[str, Tensor], Tensor],
+    ) -> Tensor:
+        """The stream x with what the MLP of block `layer` adds: recorded, of recorded neurons, or
+        computed.
+        """
+        if self.config.attn_only:
+            return x
+        name = f"blocks.{layer}"
+        if begin == NEURONS:
+            weights = f"blocks.{layer % self.config.n_layers}.mlp"
+            post = edit(f"{name}.mlp.hook_post", at.window(self.recorded(f"{name}.mlp.hook_post")))
+            bias = self.weights.get(f"{weights}.b_out")
+            out = linear(post, self.weights[f"{weights}.W_out"], bias)
+        elif begin == MLP:
+            out = at.window(self.recorded(f"{name}.hook_mlp_out"))
+        else:
+            x = edit(f"{name}.hook_resid_mid", x)
+            out = forward.mlp(layer, edit(f"{name}.hook_mlp_in", x))
+        return x + edit(f"{name}.hook_mlp_out", out)
+
+    def _read_out(
+        self,
+        x: Float[Tensor, "case ... d_model"],
+        classes: Int[Tensor, "case k"] | None,
+        hook: Callable[[str, Tensor], Tensor] = no_hook,
+    ) -> Tensor:
+        """Logits of the last stream, (case, d_vocab_out) or (case, k) of `classes`."""
+        if classes is None or hook is not no_hook:
+            logits = Forward(self.weights, self.config).unembed(x, hook=hook)
+            return _pick(logits[:, 0] if x.dim() == 3 else logits, classes)
+        normed = norm(self.weights, "ln_final", "", self.config, x, no_hook)
+        columns = self.weights["unembed.W_U"].T[classes]
+        logits = torch.einsum("cd,ckd->ck", normed, columns)
+        bias = self.weights.get("unembed.b_U")
+        return logits if bias is None else logits + bias[classes]
+
+    # --- any hooked model -------------------------------------------------------------------------
+    def _run_hooked(
+        self, start: int | None, at: At, edits: Edits, classes: Tensor | None
+    ) -> Tensor:
+        """Logits by hooks, from the tokens or from the recorded stream before block `start`."""
+
+        def hook_of(name: str) -> tuple[str, Callable[..., Any]]:
+            return name, lambda x, hook: self._edited(name, x, at, edits)
+
+        hooks = [hook_of(name) for name in edits]
+        tokens = self.tokens[at.inputs]
+        with _showing_reads(self.model, edits):
+            if start is None:
+                logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+                return _pick(select_positions(logits, at.reads), classes)
+            return _pick(self._from_block(start, at, hooks), classes)
+
+    def _from_block(self, start: int, at: At, hooks: list[Any]) -> Tensor:
+        """Logits at the answers, blocks before `start` handing on what they are given."""
+        stream = self._kept[f"blocks.{start}.hook_resid_pre"][at.inputs]
+        put = [(f"blocks.{start}.hook_resid_pre", lambda x, hook: stream)] if start else []
+        cases = torch.arange(len(stream), device=stream.device)
+        end = f"blocks.{self.depth - 1}.hook_resid_post"
+        cut = [(end, lambda x, hook: x[cases, at.reads][:, None])]
+        blocks = list(_blocks(self.model) or ())[:start]
+        try:
+            for layer, block in enumerate(blocks):
+                # not by setattr, which TransformerLens hands on to the module inside
+                block.__dict__["forward"] = _hand_on(self._outputs.get(layer))
+            tokens = self.tokens[at.inputs]
+            return self.model.run_with_hooks(tokens, fwd_hooks=[*put, *hooks, *cut])[:, 0]
+        finally:
+            for block in blocks:
+                block.__dict__.pop("forward", None)
+
+    def _may_skip(self, start: int) -> bool:
+        """Return whether a run from block `start` gives the bridge's logits, as it does not where
+        later blocks read earlier ones; tried once on at most two inputs.
+        """
+        tried = _skipped.setdefault(self.model, {})
+        if start not in tried:
+            rows = torch.arange(min(2, len(self)), device=self.tokens.device)
+            n_ctx = self.tokens.shape[1]
+            at = At(rows, rows, rows, self.reads[rows], 0, n_ctx - 1, len(rows))
+            expected = self.logits[rows]
+            try:
+                with torch.no_grad():
+                    found = self._from_block(start, at, [])
+                    off = (found - expected).abs().max()
+                    tried[start] = bool(off <= 1e-5 * expected.abs().max())
+            except Exception:  # a module of others that cannot be skipped, in whatever way
+                tried[start] = False
+        return tried[start]
+
+    # --- gradients --------------------------------------------------------------------------------
+    def gradients(
+        self,
+        hooks: Collection[str],
+        score: Callable[[Tensor, Tensor], Tensor],
+        rows: Int[Tensor, " row"],
+        *,
+        classes: Int[Tensor, "row k"] | None = None,
+        first: int = 0,
+    ) -> Iterator[tuple[Tensor, dict[str, tuple[Tensor, Tensor, Tensor]]]]:
+        """Some rows at a time, one forward and backward each: their numbers, and hook → activation,
+        gradient of ``score(logits, numbers)`` (row,) there, and positions (row, pos) of either.
+
+        first: the position from which gradients are wanted. Where no later position reads an
+        activation, as behind the last attention, only that of the answer may be given.
+        """
+        self._prepare(hooks)
+        n_ctx, depth = self.tokens.shape[1], max(1, self.depth)
+        size = max(1, 16 * self._at_once(logits=classes is None) // depth)
+        for part in torch.arange(len(rows), device=rows.device).split(size):
+            inputs = rows[part]
+            reads = self.reads[inputs]
+            native = self.engine == "native" and self.causal
+            window = (first, int(reads.max())) if native else (0, n_ctx - 1)
+            at = At(torch.zeros_like(part), part, inputs, reads, *window, len(rows))
+            found: dict[str, list[Tensor]] = {}
+
+            def watch(name: str, found: dict[str, list[Tensor]] = found) -> Any:
+                def add_zero(x: Tensor, cases: At) -> Tensor:
+                    zero = torch.zeros_like(x, requires_grad=True)
+                    found[name] = [x.detach(), zero, cases.positions]
+                    return x + zero
+
+                return add_zero
+
+            edits = {name: [(slice(None), Compute(Site(name), watch(name)))] for name in hooks}
+            with torch.enable_grad():
+                logits = self._run((0, 0), at, edits, None if classes is None else classes[part])
+                zeros = [zero for _, zero, _ in found.values()]
+                slopes = torch.autograd.grad(score(logits, part).sum(), zeros, allow_unused=True)
+            yield (
+                part,
+                {
+                    name: (value, zero.detach() if slope is None else slope, places)
+                    for (name, (value, zero, places)), slope in zip(
+                        found.items(), slopes, strict=True
+                    )
+                },
+            )
+
+
+def path(
+    runs: EditedRuns,
+    sender: Site,
+    receivers: Sequence[Site],
+    source: Int[Tensor, " row"],
+    rows: Int[Tensor, " row"],
+) -> list[Add]:
+    """Edits under which the receivers alone read what `sender` writes in the runs of `source`
+    instead of its own (path patching, Wang et al. 2023); those before it are left out.
+
+    Args:
+        sender: heads, or what attention or an MLP writes, at the receivers' positions.
+        receivers: sites of reading (`Site.read`), at one position, or at all.
+        source, rows: the input that each row takes it from, and its own.
+
+    Raises:
+        ParameterError: the model does not add what the sender writes to the residual stream.
+    """
+    layer = sender.layer
+    if layer is None or sender.kind not in ("head", "attention", "mlp"):
+        raise ParameterError(f"path from {sender}: expected heads, attention or an MLP")
+    recorded = runs.recorded(sender.hook)
+    change = recorded[source] - recorded[rows]
+    if sender.kind == "head":
+        check_adds(runs.model, runs.tokens, layer)
+        index = list(sender.units) or slice(None)
+        block = runs.model.blocks[layer % getattr(runs.model.cfg, "n_layers", layer + 1)]
+        weight = block.attn.W_O.detach()[index].to(change)
+        change = torch.einsum("rphd,hdm->rpm", change[:, :, index], weight)
+    order = 2 * layer + (sender.kind == "mlp")
+    found = []
+    for one in receivers:
+        at = 2 * runs.depth if one.layer is None else 2 * one.layer + (one.hook[-6:] == "mlp_in")
+        if at > order:
+            part = Site(one.hook, one.pos).select(change, runs.reads[rows])
+            per_head = one.hook.endswith(_APART)
+            found.append(Add(one, part.unsqueeze(-2) if per_head else part))
+    return found
+
+
+# --- modules of others ----------------------------------------------------------------------------
+def _blocks(model: Any) -> Any:
+    """The blocks of a bridge, whose input may be set; None of any other model."""
+    has = all(hasattr(model, name) for name in ("blocks", "ln_final", "unembed", "original_model"))
+    return model.blocks if has else None
+
+
+def _hand_on(rest: Any) -> Callable[..., Any]:
+    """A forward of a block that gives back its input, with what else it gave in the recording."""
+
+    def forward(x: Any = None, *args: Any, hidden_states: Any = None, **more: Any) -> Any:
+        stream = hidden_states if x is None else x
+        return stream if rest is None else (stream, *rest)
+
+    return forward
+
+
+@contextlib.contextmanager
+def _showing_reads(model: Any, names: Collection[str]) -> Iterator[None]:
+    """Let a bridge show what heads and MLPs read apart from the stream, where edits ask for it."""
+    switches = {
+        "set_use_split_qkv_input": any(name.endswith(_APART) for name in names),
+        "set_use_hook_mlp_in": any(name.endswith("hook_mlp_in") for name in names),
+    }
+    on = [name for name, wanted in switches.items() if wanted and hasattr(model, name)]
+    try:
+        for name in on:
+            getattr(model, name)(True)
+        yield
+    finally:
+        for name in on:
+            getattr(model, name)(False)
+
+
+def _pick(logits: Tensor, classes: Tensor | None) -> Tensor:
+    return logits if classes is None else logits.gather(-1, classes)
+
+
+def _logits(logits: Tensor, rows: Tensor) -> Tensor:
+    return logits

@@ -1,0 +1,415 @@
+"""Every edit on every engine, alone and together with others, is what plain hooks make of it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mechint.config import LLAMA, ModelConfig
+from mechint.errors import ParameterError
+from mechint.interventions import (
+    Add,
+    Compute,
+    EditedRuns,
+    Intervention,
+    Mean,
+    ProjectOut,
+    Replace,
+    Site,
+    Take,
+    Zero,
+    path,
+)
+from mechint.models.foreign.bridge import bridge_of
+from mechint.models.transformer import HookedTransformer
+
+N, POS, LAYERS, HEADS, WIDTH = 6, 5, 3, 2, 8
+NATIVE: dict[str, dict[str, Any]] = {
+    "GPT-2": {"normalization_type": "LN", "act_fn": "gelu_new"},
+    "Llama": {**LLAMA, "use_qk_norm": True},
+    "attention alone": {"attn_only": True},
+    "bidirectional": {"attention_dir": "bidirectional", "normalization_type": "LNPre"},
+    "constant attention": {"attention_rate": 0.5, "n_loops": 2, "n_layers": 2},
+}
+BRIDGED = ("gpt2", "llama", "gpt_neox", "gemma3_text")
+
+
+@cache
+def model_of(kind: str) -> Any:
+    if kind.startswith("hooked "):
+        model = native(kind.removeprefix("hooked "))
+        model.add_hook("hook_embed", lambda x, hook: x)  # of others: nothing is skipped
+        return model
+    if kind not in BRIDGED:
+        return native(kind)
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"vocab_size": 12, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "head_dim": 4}
+    sizes |= {"intermediate_size": 16, "num_attention_heads": HEADS, "sliding_window": 3}
+    sizes |= {"max_position_embeddings": 16}
+    sizes |= {} if kind in ("gpt2", "gpt_neox") else {"num_key_value_heads": 1}
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        made = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes))
+        return noisy(bridge_of(made).double())
+
+
+def native(kind: str) -> HookedTransformer:
+    sizes = {"n_layers": LAYERS, "d_model": WIDTH, "n_heads": HEADS, "n_ctx": POS}
+    config = ModelConfig(**{**sizes, "d_vocab": 12, "d_vocab_out": 12, **NATIVE[kind]})
+    return noisy(HookedTransformer(config, seed=1).double().eval())
+
+
+def noisy(model: Any) -> Any:
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype))
+    return model
+
+
+def inputs() -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs of unlike lengths, padded, and for each one to take activations from, which begins as
+    it does in some.
+    """
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(12, (N, POS), generator=generator)
+    reads = torch.tensor([4, 2, 4, 3, 4, 2])
+    tokens[4, :3] = tokens[0, :3]
+    tokens[5, :2] = tokens[1, :2]
+    return tokens, reads, torch.tensor([4, 5, 0, 2, 2, 1])
+
+
+class ByHooks:
+    """Edits by plain hooks, from the tokens, written a second time."""
+
+    def __init__(self, model: Any, tokens: Tensor, reads: Tensor) -> None:
+        self.model, self.tokens, self.reads = model, tokens, reads
+        self.known: dict[str, Tensor] = {}
+
+    def seen(self, hook: str) -> Tensor:
+        if hook in self.known:
+            return self.known[hook]
+        found: list[Tensor] = []
+        with torch.no_grad():
+            self.model.run_with_hooks(
+                self.tokens, fwd_hooks=[(hook, lambda x, hook: found.append(x.clone()))]
+            )
+        self.known[hook] = found[0]
+        return found[0]
+
+    def replaced(self, x: Tensor, row: int, edit: Intervention) -> Tensor:
+        """The activation x of one input, (pos, …), edited position by position."""
+        site, x = edit.site, x.clone()
+        turned = site.hook.endswith("hook_pattern")
+        x = x.transpose(0, 1) if turned else x
+        place = {"answer": int(self.reads[row]), None: None}.get(site.pos, site.pos)  # type: ignore[arg-type]
+        place = place[row] if isinstance(place, tuple) else place
+        width = x.shape[1] if site.per_head else x.shape[-1]
+        for pos in range(len(x)) if place is None else [place]:
+            if isinstance(edit, ProjectOut):
+                toward = torch.zeros(WIDTH) if edit.toward is None else edit.toward[row]
+                toward = toward[pos] if toward.dim() == 2 else toward
+                inside = edit.basis @ edit.basis.T
+                x[pos] = x[pos] - inside @ x[pos] + inside @ toward.to(x)
+                continue
+            for unit in site.units or range(width):
+                at = (pos, unit) if site.per_head else (pos, ..., unit)
+                x[at] = self.value(edit, x, row, pos, at)
+        return x.transpose(0, 1) if turned else x
+
+    def value(self, edit: Intervention, x: Tensor, row: int, pos: int, at: Any) -> Tensor:
+        if isinstance(edit, Zero):
+            return torch.zeros_like(x[at])
+        if isinstance(edit, Take | Mean):
+            there = self.seen(edit.site.hook)
+            there = there.transpose(1, 2) if edit.site.hook.endswith("hook_pattern") else there
+            if isinstance(edit, Take):
+                return there[(int(edit.source[row]), *at)]
+            if edit.site.pos == "answer":
+                rows = range(len(there))
+                return torch.stack([there[(r, int(self.reads[r]), *at[1:])] for r in rows]).mean(0)
+            return there[(slice(None), *at)].mean(0)
+        if isinstance(edit, Compute):
+            return 2 * x[at] + pos
+        given = edit.value if isinstance(edit, Replace) else edit.delta  # type: ignore[attr-defined]
+        given = given.expand(N, *((POS,) if edit.site.pos is None else ()), *given.shape[-1:])
+        given = given[row, pos] if edit.site.pos is None else given[row]
+        given = given if edit.site.per_head else given[..., at[-1]]
+        return x[at] + given if isinstance(edit, Add) else given
+
+    def under(self, edits: Sequence[Intervention]) -> Tensor:
+        for edit in edits:  # not within a forward
+            self.seen(edit.site.hook)
+        hooks = []
+        for edit in edits:
+
+            def hook(x: Tensor, hook: Any, edit: Any = edit) -> Tensor:
+                return torch.stack([self.replaced(one, row, edit) for row, one in enumerate(x)])
+
+            hooks.append((edit.site.hook, hook))
+        with torch.no_grad():
+            logits = self.model.run_with_hooks(self.tokens, fwd_hooks=hooks)
+        return logits[torch.arange(N), self.reads]
+
+
+def double(part: Tensor, at: Any) -> Tensor:
+    """Twice what it is, and the position, which the edit is told."""
+    places = at.positions if part.dim() > at.positions.dim() + (part.dim() == 4) else None
+    assert places is not None
+    return 2 * part + places.reshape(*places.shape, *[1] * (part.dim() - 2))
+
+
+def sets_of_edits(model: Any, source: Tensor) -> list[list[Intervention]]:
+    """Every kind of edit at every kind of site alone, then several in several layers."""
+    generator = torch.Generator().manual_seed(5)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    basis = torch.linalg.qr(random(WIDTH, 2))[0]
+    has_mlp = "blocks.0.hook_mlp_out" in model.hook_dict
+    depth = 1 + max(int(n.split(".")[1]) for n in model.hook_dict if n.startswith("blocks."))
+    alone: list[Intervention] = []
+    for layer in range(depth):
+        for pos in (None, 1, "answer", tuple(range(3)) * 2):
+            z, stream = Site.of("head", layer, pos, (1,)), Site.resid_pre(layer, pos)
+            spread = (POS,) if pos is None else ()
+            alone += [Take(z, source), Zero(z), Take(stream, source)]
+            alone += [Replace(stream, random(N, *spread, WIDTH)), Add(stream, random(WIDTH))]
+            alone += [Take(Site.attention(layer, pos), source), ProjectOut(stream, basis)]
+            alone += [ProjectOut(Site.attention(layer, pos), basis, random(N, *spread, WIDTH))]
+            if has_mlp:
+                alone += [
+                    Take(Site.mlp(layer, pos), source),
+                    Zero(Site.neurons(layer, (0, 3), pos)),
+                ]
+        alone += [Mean(Site.of("head", layer, None, (0,))), Mean(Site.attention(layer, "answer"))]
+        alone += [Compute(Site.resid_pre(layer), double), Compute(Site.of("head", layer), double)]
+        alone += [Take(Site(f"blocks.{layer}.attn.hook_pattern", None, (0,)), source)]
+        alone += [Zero(Site(f"blocks.{layer}.attn.hook_v", 1, (0,)))]
+        alone += [Add(Site.of("resid_post", layer), random(N, POS, WIDTH))]
+    alone += [Zero(Site("hook_embed", 1))]
+    own = torch.arange(N)
+    frozen = [Take(Site(f"blocks.{layer}.attn.hook_pattern"), own) for layer in range(depth)]
+    last = depth - 1
+    together = [
+        [
+            Take(Site.head(0, 1), source),
+            Zero(Site.head(last, 0)),
+            Add(Site.resid_pre(1), random(8)),
+        ],
+        [Zero(Site.resid_pre(1, 1)), *frozen],
+        [Take(Site.head(layer, 0), source) for layer in range(depth)],
+        [Take(Site.head(0, 0, "answer"), own), Take(Site.resid_pre(last, 2), source)],
+        [Add(Site.resid_pre(last), random(8)), Zero(Site.resid_pre(last, "answer"))],
+        [],
+    ]
+    return [*([one] for one in alone), *together]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stack"),
+    [
+        *((kind, 1 << 24) for kind in (*NATIVE, "hooked GPT-2")),
+        *(pytest.param(kind, 1, marks=pytest.mark.full) for kind in ("GPT-2", "Llama")),
+        *(pytest.param(kind, 1 << 24, marks=pytest.mark.full) for kind in BRIDGED),
+    ],
+)
+def test_edits_are_those_of_hooks(kind: str, stack: int) -> None:
+    model = model_of(kind)
+    tokens, reads, source = inputs()
+    runs, hooks = EditedRuns(model, tokens, reads, stack=stack), ByHooks(model, tokens, reads)
+    expected_engine = "blocks" if kind in BRIDGED else "native"
+    assert runs.engine == ("whole" if kind.startswith("hooked") else expected_engine)
+    sets = sets_of_edits(model, source)
+    found = runs.under(sets)
+    for edits, logits in zip(sets, found, strict=True):
+        torch.testing.assert_close(
+            logits, hooks.under(edits), atol=1e-9, rtol=1e-9, msg=lambda m, e=edits: f"{e}: {m}"
+        )
+
+
+SENDER = Site.head(0, 1)
+RECEIVERS = [Site.read("q", 1, 0), Site.read("q", 2, 1), Site.read("k", 2, 1), Site.read("v", 1, 1)]
+RECEIVERS += [Site.read("mlp", 1), Site.read("logits")]
+
+
+def reads_by_a_second_model(
+    model: Any, tokens: Tensor, reads: Tensor, change: Tensor, receivers: Sequence[Site]
+) -> Tensor:
+    """Logits when what the receivers read is the stream and `change`, by plain hooks: what each
+    makes of it is computed by a copy of the model that is run from there.
+    """
+    other, hooks, stream = copy.deepcopy(model), [], dict[str, Tensor]()
+    for site in receivers:
+        delta = torch.zeros_like(change)
+        where = slice(None) if site.pos is None else (torch.arange(N), reads)
+        delta[where] = change[where]
+        if site.layer is None:
+            hooks.append(("blocks.2.hook_resid_post", lambda x, hook, d=delta: x + d))
+            continue
+        block, kind = f"blocks.{site.layer}", site.hook[-7]
+        if site.hook.endswith("mlp_in"):
+
+            def put(x: Tensor, hook: Any, block: str = block, d: Tensor = delta) -> Tensor:
+                start, found = int(block.split(".")[1]), list[Tensor]()
+                middle = stream[f"{block}.hook_resid_mid"] + d
+                edits = [(f"{block}.hook_resid_mid", lambda x, hook: middle)]
+                edits += [(f"{block}.hook_mlp_out", lambda x, hook: found.append(x.clone()))]
+                other.run_with_hooks(middle, start_at_layer=start, fwd_hooks=edits)
+                return found[0]
+
+            out = f"{block}.hook_mlp_out"
+        else:
+
+            def put(
+                x: Tensor, hook: Any, block: str = block, d: Tensor = delta, u: Any = site.units
+            ) -> Tensor:
+                start, found = int(block.split(".")[1]), list[Tensor]()
+                edits = [(hook.name, lambda x, hook: found.append(x.clone()))]
+                changed = stream[f"{block}.hook_resid_pre"] + d
+                other.run_with_hooks(changed, start_at_layer=start, fwd_hooks=edits)
+                x = x.clone()
+                x[:, :, list(u)] = found[0][:, :, list(u)]
+                return x
+
+            out = f"{block}.attn.hook_{kind}"
+        hooks += [(out, put)]
+    keep = [
+        (f"blocks.{at}.hook_resid_{end}", lambda x, hook: stream.update({hook.name: x.clone()}))
+        for at in range(LAYERS)
+        for end in ("pre", "mid")
+    ]
+    with torch.no_grad():
+        logits = model.run_with_hooks(tokens, fwd_hooks=[*keep, *hooks])
+    return logits[torch.arange(N), reads]
+
+
+@pytest.mark.parametrize("kind", ["GPT-2", "Llama"])
+@pytest.mark.parametrize("pos", [None, "answer"])
+def test_paths_are_those_of_plain_hooks(kind: str, pos: Any) -> None:
+    """Alone and into several layers at once, where what a receiver writes reaches the later ones,
+    and beside an edit of what is written.
+    """
+    model = model_of(kind)
+    tokens, reads, source = inputs()
+    own, runs = torch.arange(N), EditedRuns(model, tokens, reads)
+    z = ByHooks(model, tokens, reads).seen(SENDER.hook)[:, :, 1]
+    change = (z[source] - z) @ model.W_O[0, 1].detach()
+    receivers = [dataclasses.replace(one, pos=pos) for one in RECEIVERS]
+    groups = [*([one] for one in receivers), receivers[:2], receivers]
+    found = runs.under([path(runs, SENDER, group, source, own) for group in groups])
+    for group, logits in zip(groups, found, strict=True):
+        expected = reads_by_a_second_model(model, tokens, reads, change, group)
+        torch.testing.assert_close(logits, expected, atol=1e-9, rtol=1e-9)
+    assert path(runs, Site.head(2, 0), receivers[:5], source, own) == []  # none stands behind it
+    late = EditedRuns(model, tokens, reads).under(
+        [[*path(runs, SENDER, receivers[:1], source, own), Zero(Site.mlp(2))]]
+    )
+    without = copy.deepcopy(model)
+    with torch.no_grad():
+        without.get_parameter("blocks.2.mlp.W_out").zero_()
+        for name, weight in without.named_parameters():
+            weight.mul_(name != "blocks.2.mlp.b_out")
+    expected = reads_by_a_second_model(without, tokens, reads, change, receivers[:1])
+    torch.testing.assert_close(late[0], expected, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", BRIDGED)
+def test_paths_on_a_bridge_are_those_of_its_own_hooks(kind: str) -> None:
+    model = model_of(kind)
+    tokens, reads, _ = inputs()
+    runs = EditedRuns(model, tokens, reads)
+    change = torch.randn(N, POS, 1, WIDTH, dtype=torch.float64)
+    sites = [Site.read("q", 1, 0), Site.read("q", 2, 1), Site.read("v", 2, 0)]
+    found = runs.under([[Add(site, change) for site in sites]])[0]
+    model.set_use_split_qkv_input(True)
+    try:
+        hooks = [
+            (site.hook, lambda x, hook, u=site.units[0]: x.index_add(2, torch.tensor([u]), change))
+            for site in sites
+        ]
+        with torch.no_grad():
+            logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
+    finally:
+        model.set_use_split_qkv_input(False)
+    torch.testing.assert_close(found, logits[torch.arange(N), reads], atol=1e-9, rtol=1e-9)
+    assert (found - runs.logits).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["Llama", "hooked GPT-2", "gpt2"])
+def test_gradients_are_slopes_of_small_edits(kind: str) -> None:
+    model = model_of(kind)
+    tokens, reads, source = inputs()
+    runs, own = EditedRuns(model, tokens, reads), torch.arange(N)
+    classes = torch.stack([own, own + 6], 1)
+    sites = [Site.of("head", 0), Site.of("head", 2), Site.resid_pre(1)]
+    hooks = [site.hook for site in sites]
+    found = torch.zeros(len(sites), N, dtype=torch.float64)
+    for rows, parts in runs.gradients(
+        hooks, lambda logits, rows: logits.diff(dim=1)[:, 0], own, classes=classes
+    ):
+        for site, hook in enumerate(hooks):
+            value, slope, places = parts[hook]
+            there = runs.recorded(hook)[source[rows][:, None], places]
+            found[site, rows] = ((there - value) * slope).flatten(1).sum(1)
+    for index, site in enumerate(sites):
+        x = runs.recorded(site.hook)
+        steps = [Replace(site, x + step * (x[source] - x)) for step in (-1e-5, 1e-5)]
+        below, above = runs.under(steps, classes=classes).diff(dim=-1)[..., 0]
+        torch.testing.assert_close(found[index], (above - below) / 2e-5, atol=1e-6, rtol=1e-5)
+
+
+def test_values_of_edits_have_gradients() -> None:
+    tokens, reads, _ = inputs()
+    model = model_of("Llama")
+    runs = EditedRuns(model, tokens, reads)
+    value = torch.randn(WIDTH, dtype=torch.float64, requires_grad=True)
+
+    def total(value: Tensor) -> Tensor:
+        edit = Add(Site.resid_pre(1, "answer"), value)
+        return runs.under([edit], gradient=True).square().sum()
+
+    assert torch.autograd.gradcheck(total, value)
+
+
+def test_blocks_that_read_earlier_ones_are_not_skipped() -> None:
+    """A bridge whose last block takes a part of what the first one wrote, past the stream."""
+    model = copy.deepcopy(model_of("llama"))
+    first, last = model.original_model.model.layers[0], model.original_model.model.layers[-1]
+    kept: list[Tensor] = []
+    first.mlp.register_forward_hook(lambda module, args, out: kept.__setitem__(slice(None), [out]))
+    last.mlp.register_forward_hook(lambda module, args, out: out + kept[0])
+    tokens, reads, source = inputs()
+    runs, hooks = EditedRuns(model, tokens, reads), ByHooks(model, tokens, reads)
+    for site in (Site.head(0, 1), Site.head(1, 0), Site.head(2, 1), Site.resid_pre(1)):
+        found = runs.under([Take(site, source)])[0]
+        torch.testing.assert_close(found, hooks.under([Take(site, source)]), atol=1e-9, rtol=1e-9)
+    plain = model_of("llama")
+    assert (runs.logits - EditedRuns(plain, tokens, reads).logits).abs().max() > 1e-3
+
+
+def test_what_cannot_be_edited_is_refused() -> None:
+    tokens, reads, source = inputs()
+    runs = EditedRuns(model_of("GPT-2"), tokens, reads)
+    hooked = EditedRuns(model_of("hooked GPT-2"), tokens, reads)
+    for one, edit, expected in (
+        (runs, Zero(Site("blocks.9.hook_mlp_out")), "blocks.9.hook_mlp_out: the model has none"),
+        (runs, Take(Site.head(0, 7), source), "7 is not among the 2"),
+        (hooked, Zero(Site.read("q", 1, 0)), "does not show what a receiver reads"),
+        (runs, Zero(Site.resid_pre(0, 5)), "position 5 is asked for"),
+    ):
+        with pytest.raises(ParameterError, match=expected):
+            one.under([edit])
+    with pytest.raises(ParameterError, match="expected heads, attention or an MLP"):
+        path(runs, Site("hook_embed"), [Site.read("q", 1, 0)], source, source)
