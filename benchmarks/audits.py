@@ -39,7 +39,7 @@ from mechint.planted.assembly import (
     blank,
     config_for,
 )
-from mechint.planted.library import induction, lookup, product, shuffled
+from mechint.planted.library import lookup, product, shuffled
 from mechint.planted.trained import memorizing, sums_by_heart
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -122,20 +122,6 @@ def stands_by_irreps(noise: float) -> Callable[[int], tuple[bool, Audit]]:
     return run
 
 
-def stands_by_heads(noise: float) -> Callable[[int], tuple[bool, Audit]]:
-    """Plants of induction stand by exactly their heads."""
-
-    def run(seed: int) -> tuple[bool, Audit]:
-        plant = induction(noise, seed)
-        best = explain(plant.subject, family="induction")[0]
-        claims = (*best.explanation.links, *best.explanation.routes)
-        heads = [(one.layer, *one.heads) for one in claims]
-        truth = [plant.truth["heads"][name] for name in ("previous token", "induction")]
-        return best.standing == "stands" and heads == truth, best
-
-    return run
-
-
 def stands_by_all(noise: float) -> Callable[[int], tuple[bool, Audit]]:
     """Plants of addition mod 23 by all eleven frequencies stand by all of them."""
 
@@ -143,19 +129,6 @@ def stands_by_all(noise: float) -> Callable[[int], tuple[bool, Audit]]:
         every, blur = tuple(range(1, 12)), {"noise": noise, "rotation_seed": seed, "seed": seed}
         best = explain(planted.modular_addition(23, every, **blur).subject, family="frequencies")[0]
         return best.standing == "stands" and blocks(best) == set(map(str, every)), best
-
-    return run
-
-
-def stands_by_site(noise: float) -> Callable[[int], tuple[bool, Audit]]:
-    """Plants that add two numbers in the first layer, and a third to their sum in the second, stand
-    by that sum in the stream between.
-    """
-
-    def run(seed: int) -> tuple[bool, Audit]:
-        best = explain(two_sums(noise, seed), family="variables")[0]
-        held = [(part.name, str(part.site)) for part in best.explanation.parts]
-        return best.standing == "stands" and ("half", "L0 resid_post @ answer") in held, best
 
     return run
 
@@ -422,16 +395,8 @@ TRIALS: tuple[Trial, ...] = (
         for noise in (0.0, 0.05)
     ),
     *(
-        Trial(f"plants of induction, noise {noise:g}: stand", stands_by_heads(noise))
-        for noise in (0.0, 0.05)
-    ),
-    *(
         Trial(f"plants of all frequencies, noise {noise:g}: stand", stands_by_all(noise))
         for noise in (0.0, 0.05)
-    ),
-    *(
-        Trial(f"plants of a variable, noise {noise:g}: stand", stands_by_site(noise))
-        for noise in (0.0, 0.02)
     ),
     Trial("plants of a copy: stand", stands_by_copy),
     *(

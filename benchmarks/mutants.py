@@ -294,12 +294,6 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
         '"route", str(claim), (str(claim),), found, skill, null=null)',
         '"route", str(claim), (str(claim),), found, skill)',
     ),
-    (
-        "mechint/explanation/checks/attention.py",
-        "a moved tag has no null",
-        "null=null,\n        null_bound=MOVED_NULL",
-        "null_bound=MOVED_NULL",
-    ),
     # spectra
     (
         "probes/spectra.py",

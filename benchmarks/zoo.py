@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from mechint.config import ModelConfig
 from mechint.decide.intervals import wilson
 from mechint.decide.words import STANDS
 from mechint.errors import DataError, NotApplicableError
-from mechint.explanation import Audit, Part, audit, explain
+from mechint.explanation import Part, audit
 from mechint.interventions import Site
 from mechint.planted import random_alignment, save_enforced, truth_of
 from mechint.planted.enforced import depth_of, sample_all
@@ -115,7 +114,6 @@ ASKED: dict[str, dict[str, Any]] = {
     "das units": {"among": "units"},
     "patching": {},
     "circuits": {},
-    "explain": {},
     "audit": {},
     "ablation": {"components": ("head", "mlp"), "neurons": 0},
     "lens": {},
@@ -215,7 +213,6 @@ def ask(
     where it is claimed.
     """
     site, answer = site_of(truth["alignment"][variable]), int(subject.answer_positions[0])
-    last = max(depth_of(site_of(one)) for one in truth["alignment"].values())
     try:
         if probe == "audit":
             found = audit(subject, Part(variable, at or site, (variable,)))
@@ -223,13 +220,6 @@ def ask(
                 return "right" if at is None else "wrong"
             abstained = found.standing in ("untested", "refused")
             return "unclear" if abstained else "silent"
-        if probe == "explain":
-            audits = _audits(subject)
-            standing = [one.explanation.parts for one in audits if one.standing == "stands"]
-            sites = [part.site for parts in standing for part in parts if part.name == variable]
-            if not sites:
-                return "unclear" if audits[0].standing == "untested" else "silent"
-            return _held(sites[0], site, answer, last)
         name = probe.split()[0]
         settings = {**ASKED[name], **ASKED[probe], **more}
         if name not in ("ablation", "lens"):  # which look at whole answers
@@ -257,12 +247,6 @@ def elsewhere(truth: Mapping[str, Any], variable: str) -> dict[str, list[Site]]:
 
     others = [one for one in map(site_of, truth["outside"]) if not on_the_way(one)]
     return {"permuted": [*held.values()], "other site": others}
-
-
-@functools.lru_cache(maxsize=1)
-def _audits(subject: Subject) -> list[Audit]:
-    """The explanations by declared variables, audited once for all variables of a model."""
-    return explain(subject, family="variables")
 
 
 def _named(

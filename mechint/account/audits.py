@@ -41,13 +41,11 @@ LEGEND = "✓ passed   ○ not enough   ✗ wrong   – unclear   · nothing cou
 TOKENS = "t[0]: the first token, t[-1]: the last"
 KINDS = {
     "route": "{}, which suffices",
-    "link": "{}",
     "copied": "{} is the answer",
     "interchange": "swap {}: the answer follows",
     "moved key": "move the key of {}: the answer follows",
     "composed": "mix {} of inputs: the answer follows",
     "match": "{}: predicts the logits",
-    "agreement": "{}: give the answers",
     "refill": "right from {} alone",
     "resample": "exchange all but {}: the answer stays",
     "necessity": "exchange {}: the answer is lost",
@@ -63,7 +61,7 @@ TARGETS = {"all groups": "what the program reads", "all sources": "the sources"}
 """Target of a test → its words."""
 UNSHOWN = ("partial", "need", "attention", "resolution")
 """Kinds that have no line of their own."""
-APART = ("refill", "route", "link", "composed")
+APART = ("refill", "route", "composed")
 """Kinds whose tests have a line each."""
 NAMED = 8
 """Blocks that the name of a program lists, at most."""

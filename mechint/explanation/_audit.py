@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from mechint.explanation.checks.attention import copied, link, route
+from mechint.explanation.checks.attention import copied, route
 from mechint.explanation.checks.blocks import blocks
 from mechint.explanation.checks.composed import source_tests
 from mechint.explanation.checks.finer import finer
-from mechint.explanation.checks.logits import coverage, match, terms
+from mechint.explanation.checks.logits import coverage, match
 from mechint.explanation.checks.parts import interchanges, necessity, refills, resample
 from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
@@ -101,17 +101,12 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         if part.reads:
             tests.append(necessity(bench, fits[str(part)]))
             tests += moved[str(part)]
-    if explanation.templates is not None:
-        tests += terms(bench, explanation.templates, explanation.template_spare)
-    linked = bool(explanation.links)
-    tests += [test for one in explanation.routes for test in route(bench, one, linked)]
+    tests += [test for one in explanation.routes for test in route(bench, one)]
     if explanation.copies:
         sources = Sources(bench.subject, bench.judged)
         tests += [test for one in explanation.copies for test in copied(bench, one, sources)]
-    tests += [link(bench, one) for one in explanation.links]
     reads = reading[-1].features if reading else None
-    least = () if explanation.templates is not None else coverage(bench, reads)
-    return dataclasses.replace(judge(bench, explanation, tests), coverage=least)
+    return dataclasses.replace(judge(bench, explanation, tests), coverage=coverage(bench, reads))
 
 
 def carried(part: Part, tests: Iterable[Test]) -> bool:

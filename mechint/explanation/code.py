@@ -19,7 +19,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import NotApplicableError
-from mechint.explanation.checks.logits import fit_terms
 from mechint.explanation.measure import Bench
 from mechint.explanation.parts import Products
 from mechint.task import Program, Step
@@ -140,8 +139,6 @@ def written(
     bench = Bench.of(subject, explanation.program, seed, examples).among(explanation.among)
     if explanation.over_sources is not None:
         return _over_sources(bench, explanation.over_sources)
-    if explanation.python:
-        return _by_lines(bench, explanation)
     read = next((part for part in explanation.parts if part.reads), None)
     features = None if read is None else read.features
     features = features if isinstance(features, Products) else None
@@ -159,21 +156,6 @@ def written(
     found = torch.from_numpy(made.answers(bench.tokens(bench.judged))).long()
     agreement = bench.share(bench.own_logits[bench.judged], found)
     return Code(made.text, agreement, made.n, features is None)
-
-
-def _by_lines(bench: Bench, explanation: Explanation) -> Code:
-    """The file of an explanation whose family writes its function."""
-    templates = explanation.templates
-    weights = [] if templates is None else fit_terms(bench, templates)[0].tolist()
-    body = "\n    ".join(explanation.python).format(*(f"{one:.6g}" for one in weights))
-    function = f'def answer(t):\n    """The answer after the tokens t."""\n    {body}\n'
-    text = f"{_header(bench, explanation, explanation.program)}\n\n{function}{MAIN_OF_ROWS}"
-    text = text.replace("import numpy as np\n\n", "")
-    rows = bench.judged
-    at = bench.subject.answer_positions[rows.to(bench.subject.device)].cpu()
-    said = run_rows(text, bench.tokens(rows).cpu(), at + 1)
-    own = bench.own_logits[rows].argmax(1)
-    return Code(text, float((said == own).double().mean()), len(rows))
 
 
 def run_rows(
@@ -293,19 +275,16 @@ def _header(bench: Bench, explanation: Explanation, program: Program) -> str:
     may hold anything, quotes and code included.
     """
     read = any(part.reads for part in explanation.parts)
-    found = read or explanation.python
     made_of = {
         "made": "tables of the program, and weights that were fitted to the model's logits"
         if read
-        else "a function of tokens, with constants that were fitted to the model's logits, if any"
-        if explanation.python
         else OWN,
         "checkpoint": bench.subject.provenance["checkpoint"].get("path", ""),
         "explanation": explanation.name,
         "program of the variables": program.name,
     }
     lines = "".join(f"    {key!a}: {str(value)!a},\n" for key, value in made_of.items())
-    return f"{HEADER.format(of=FOUND if found else OWN)}\nMADE_OF = {{\n{lines}}}\n"
+    return f"{HEADER.format(of=FOUND if read else OWN)}\nMADE_OF = {{\n{lines}}}\n"
 
 
 def _entry(item: tuple[str, tuple[Axes, np.ndarray]]) -> str:

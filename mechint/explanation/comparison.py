@@ -93,7 +93,7 @@ def carry(found: Audit, subject: Subject, *, seed: int = 0, examples: int = MAX_
 
     Nothing is chosen anew but what two models with the same program may differ in: of a program
     over sources the heads of a layer, which may be others and more or fewer. Its rules, variables
-    and function stay, and so do votes, which are numbers of the first model.
+    and function stay.
 
     Returns:
         The audit on the judged half of the other model's inputs; "refused" where a variable is

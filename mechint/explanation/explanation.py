@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from mechint.explanation.code import written
-from mechint.explanation.parts import Copy, Features, Link, Part, Route, Templates, Values
+from mechint.explanation.parts import Copy, Features, Part, Route, Values
 from mechint.task import Program
 
 if TYPE_CHECKING:
@@ -26,15 +26,10 @@ class Explanation:
     the variables and the answers. parts, routes: where they live. family: who proposed it. spare:
     features that the explanation does not use, as many again as a block has, for the null of each
     test: an explanation by these is fitted as hard. spare_blocks: the same for one block of a part,
-    alike for all blocks of one width. notes: what a reader is told besides. links: how two depths
-    hang together. templates: terms of which the logits are sums, with one fitted constant each, and
-    `terms` in words; template_spare: as many other terms, for the null. needs: variables each of
-    which has to have a site, for the explanation to be one of the whole program. copies: routes
-    whose token is said to be the answer. over_sources: the same program over the sources of the
-    answer, by whose tests it is then judged. python: the lines of a function of the tokens `t` up
-    to the answer, with the fitted constants of the terms in braces; tables where it is (). short:
-    the name without its numbers and sites, for a headline. among: the inputs that it is of, by
-    their values; of all when None.
+    alike for all blocks of one width. notes: what a reader is told besides. copies: routes whose
+    token is said to be the answer. over_sources: the same program over the sources of the answer,
+    by whose tests it is then judged. short: the name without its numbers and sites, for a headline.
+    among: the inputs that it is of, by their values; of all when None.
     """
 
     name: str
@@ -45,14 +40,8 @@ class Explanation:
     spare: Callable[[int], Explanation | None] | None = None
     spare_blocks: Callable[[Part, str], list[Features]] | None = None
     notes: tuple[str, ...] = ()
-    links: tuple[Link, ...] = ()
-    templates: Templates | None = None
-    template_spare: Templates | None = None
-    terms: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
     over_sources: SourceProgram | None = None
     copies: tuple[Copy, ...] = ()
-    python: tuple[str, ...] = ()
     short: str = ""
     among: Callable[[Values], Bool[Tensor, " n"]] | None = None
 
@@ -89,13 +78,13 @@ class Explanation:
 
 
 def program_text(explanation: Explanation) -> str:
-    """One line a variable that a part holds, with what it follows from and where it lives, one a
-    term of the logits, and one a route to a key, copy or link.
+    """One line a variable that a part holds, with what it follows from and where it lives, and one
+    a route to a key, or copy.
     """
     if explanation.over_sources is not None:
         source = explanation.over_sources
         return "\n".join([*source.lines(), *map(str, explanation.routes)])
-    lines = [f"logits follow {term}" for term in explanation.terms]
+    lines = list[str]()
     for step in (explanation.program.variables[name] for name in explanation.held):
         tokens = ", ".join(f"token {place}" for place in step.positions)
         source = f"of {', '.join(step.parents)}" if step.parents else tokens or "of the tokens"
@@ -106,5 +95,4 @@ def program_text(explanation: Explanation) -> str:
                 blocks = f", by {', '.join(part.blocks)}" if part.blocks else ""
                 lines.append(f"    at {part.site}{blocks}")
     routes = [one for one in explanation.routes if one.key is not None]
-    more = (*explanation.links, *routes, *explanation.copies)
-    return "\n".join([*lines, *map(str, more)])
+    return "\n".join([*lines, *map(str, (*routes, *explanation.copies))])

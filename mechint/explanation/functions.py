@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import DataError
@@ -61,19 +61,18 @@ class Function:
 
     python: an expression over the variables' names. compute: values → answers (example,),
     `NOTHING` where it gives none. size: roughly its constants. tables: names in `python` → their
-    numbers. votes: whether it is a sum of fitted votes.
+    numbers.
     """
 
     python: str
     compute: Callable[[Values], Tensor]
     size: float
     tables: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    votes: bool = False
 
     @property
     def takes_none(self) -> bool:
         """True where the expression has an answer for a variable that is None."""
-        return self.votes or ".get(" in self.python or self.python.isidentifier()
+        return ".get(" in self.python or self.python.isidentifier()
 
     def uses(self, variable: Variable) -> bool:
         """Return whether the expression names a variable."""
@@ -87,7 +86,7 @@ def named(variable: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Fitting:
-    """Values of variables with the model's answers and logits, on inputs as they are and composed.
+    """Values of variables with the model's answers, on inputs as they are and composed.
 
     inputs: what the rules were made for. natural: number of those as they are, which come first.
     """
@@ -95,7 +94,6 @@ class Fitting:
     variables: tuple[Variable, ...]
     values: Values
     answers: Int[Tensor, " example"]
-    logits: Float[Tensor, "example d_vocab_out"]
     inputs: Inputs
     natural: int
 
@@ -490,53 +488,3 @@ def _cell(cell: int, size: int, several: int) -> Any:
         cell //= size
     keys = [None if digit == NOTHING else digit for digit in reversed(digits)]
     return keys[0] if several == 1 else tuple(keys)
-
-
-# --- the last resort ------------------------------------------------------------------------------
-def fit_votes(fitting: Fitting) -> Function | None:
-    """The answer of the largest sum of votes, one vector of numbers for each value of each
-    variable, a bag being the mean of its tokens' vectors: least squares of the logits.
-
-    None where there are fewer than three inputs for each number of a vote.
-    """
-    width = fitting.inputs.d_vocab + 1
-
-    def features(values: Values) -> Float[Tensor, "example feature"]:
-        columns = []
-        for one in fitting.variables:
-            value = values[one.name]
-            if one.kind == "token":
-                columns.append(torch.nn.functional.one_hot(value + 1, width).double())
-            else:
-                total = value.sum(1, keepdim=True).clamp(min=1)
-                share = torch.nn.functional.pad(value.double() / total, (1, 0))
-                columns.append(share)
-        return torch.cat([*columns, torch.ones(len(columns[0]), 1).double()], 1)
-
-    x = features(fitting.values)
-    used = (x != 0).any(0)
-    if int(used.sum()) >= len(x) / 3:
-        return None
-    y = (fitting.logits - fitting.logits.mean(1, keepdim=True)).double()
-    x = x[:, used]
-    ridge = 1e-4 * len(x) * torch.eye(x.shape[1]).double()
-    weights = torch.linalg.solve(x.T @ x + ridge, x.T @ y)
-    full = torch.zeros(len(used), weights.shape[1]).double()
-    full[used] = weights
-
-    def compute(values: Values) -> Tensor:
-        return (features(values) @ full).argmax(1)
-
-    written, terms = dict[str, Any](), list[str]()
-    for number, one in enumerate(fitting.variables):
-        rows = full[number * width : (number + 1) * width]
-        name = f"VOTES_{one.name.translate(_PLAIN)}"
-        written[name] = {
-            None if token == 0 else token - 1: [round(float(v), 4) for v in row]
-            for token, row in enumerate(rows)
-            if bool(used[number * width + token])
-        }
-        terms.append(f"votes({name}, {one.name})")
-    written["VOTES"] = [round(float(v), 4) for v in full[-1]]
-    python = f"argmax(VOTES, {', '.join(terms)})"
-    return Function(python, compute, 500 + int(used.sum()), written, votes=True)

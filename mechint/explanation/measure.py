@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.decide import Evidence, Skill, best_constant
-from mechint.explanation.parts import AT, Features, Link, Part, Values
+from mechint.explanation.parts import AT, Features, Part, Values
 from mechint.explanation.sources import in_one_cycle
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.subject import Subject
@@ -109,7 +109,7 @@ class Bench:
         return self.program.run(self.tokens(rows), given)
 
     def at_answer(self, rows: Tensor) -> dict[str, Int[Tensor, " n"]]:
-        """The values, with the position of the answer as `AT`: what keys and templates take."""
+        """The values, with the position of the answer as `AT`: what keys take."""
         positions = self.subject.answer_positions[rows.to(self.subject.device)]
         return {**self.values(rows), AT: positions}
 
@@ -363,35 +363,3 @@ def partial(bench: Bench, reads: Fit, entering: Sequence[Fit], name: str) -> Evi
     moved = (features(other) - features(own)).double()[:, columns]
     weights, _ = bench.read(features)
     return determination(bench.change(edits), moved @ weights[columns])
-
-
-def moved_tag(bench: Bench, link: Link, rows: Tensor) -> tuple[Evidence, Evidence]:
-    """Share of answers that are the token of another position, with the tag of the key moved there;
-    the same for the tag of a third position: of the inputs that have a key whose answer the model
-    gives, and other positions to move it to.
-    """
-    tokens = bench.tokens(rows).cpu()
-    values = bench.at_answer(rows)
-    keys, at = link.key(bench.tokens(rows), values).cpu(), values[AT].cpu()
-    every, places = torch.arange(len(rows)), torch.arange(tokens.shape[1])
-    answer = tokens[every, keys]
-    outputs = bench.own_logits[rows].argmax(1)
-    free = (places[1:] < at[:, None]) & (tokens[:, 1:] != answer[:, None])
-    kept = ((free.sum(1) >= 2) & (keys > 0) & (outputs == answer)).nonzero().flatten()
-    if not len(kept):
-        return Evidence.share(0, 0), Evidence.share(0, 0)
-    rows, keys, free, tokens = rows[kept], keys[kept], free[kept], tokens[kept]
-    draw = torch.from_numpy(rng("explain link", bench.seed).random(free.shape))
-    first, second = (draw * free).argsort(1, descending=True)[:, :2].T + 1
-    every, heads = torch.arange(len(rows))[:, None], torch.tensor(link.heads)
-    site = Site(f"blocks.{link.layer}.attn.hook_z")
-    held = bench.subject.activation(site.hook)[rows]
-
-    def follows(source: Tensor) -> Evidence:
-        new = held.clone()
-        new[every, first[:, None], heads] = held[every, source[:, None], heads]
-        new[every, source[:, None], heads] = held[every, first[:, None], heads]
-        found = bench.logits(rows, [Replace(site, new)]).argmax(1)
-        return counted_share(found == tokens[every[:, 0], first])
-
-    return follows(keys), follows(second)

@@ -1,6 +1,4 @@
-"""The claims that an explanation is made of: parts that hold variables, routes of attention, links
-between depths, and terms of the logits.
-"""
+"""The claims that an explanation is made of: parts that hold variables, and routes of attention."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from mechint.interventions import Site
 Values = Mapping[str, Tensor]
 """Variable → (example,) its values."""
 AT = "answer position"
-"""The name under which keys and templates find the position of the answer among the values."""
+"""The name under which keys find the position of the answer among the values."""
 Features = Callable[[Values], Float[Tensor, "example feature"]]
 
 
@@ -103,28 +101,3 @@ class Copy:
 
     def __str__(self) -> str:
         return f"{self.route.where} brings the answer, the token there"
-
-
-@dataclass(frozen=True)
-class Link:
-    """A claim about two depths: `heads` of `layer` write a tag at every position, by which later
-    heads find the position `key`, whose token is the answer.
-
-    It is tested by exchanging what these heads write there with what they write at another
-    position, with everything later left to the model: the answer must become the token there.
-    """
-
-    name: str
-    layer: int
-    heads: tuple[int, ...]
-    key: Callable[[Int[Tensor, "example pos"], Values], Int[Tensor, " example"]]
-
-    def __str__(self) -> str:
-        heads = ", ".join(f"L{self.layer}H{head}" for head in self.heads)
-        return f"{heads} {self.name}"
-
-
-Templates = Callable[
-    [Int[Tensor, "example pos"], Values], Float[Tensor, "template example d_vocab_out"]
-]
-"""(tokens, values) → the terms of the logits, up to one constant each; values as for a `Route`."""

@@ -168,8 +168,6 @@ class SourceProgram:
         """The program in one line: the answer, with a variable's expression where it is one."""
         text, several = self.function.python, [v for vs in self.variables for v in vs]
         used = [one for one in several if self.function.uses(one)]
-        if self.function.votes:
-            return f"the largest sum of votes of {', '.join(one.name for one in used)}"
         short = text
         for one in used:
             short = named(one.name).sub(lambda _, one=one: one.python, short)
@@ -277,21 +275,6 @@ def either(first, second):
     "most_common": """
 def most_common(bag):
     return min(bag, key=lambda x: (-bag[x], x))
-
-""",
-    "votes": """
-def votes(table, value):
-    '''Votes of a token, or the mean of those of the tokens of a bag.'''
-    bag = value if isinstance(value, Counter) else Counter([value])
-    zero, n = [0.0] * len(VOTES), max(1, sum(bag.values()))
-    rows = [[bag[x] / n * vote for vote in table.get(x, zero)] for x in bag]
-    return [sum(column) for column in zip(*rows)] if rows else zero
-
-""",
-    "argmax": """
-def argmax(*terms):
-    total = [sum(column) for column in zip(*terms)]
-    return total.index(max(total))
 
 """,
 }

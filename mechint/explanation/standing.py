@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mechint.decide.words import STANDINGS
-from mechint.explanation.checks.logits import TERMS
 from mechint.explanation.explanation import Explanation, program_text
 from mechint.explanation.measure import Bench
 from mechint.explanation.records import Determination, Need, Resolution, Share, Test
@@ -16,7 +15,7 @@ from mechint.system.jsonable import to_jsonable
 
 ORDER = tuple(STANDINGS)
 """Standings of explanations, best first."""
-COMPUTES = ("copied", "agreement", "coverage", "composed")
+COMPUTES = ("copied", "coverage", "composed")
 """Tests of a program that computes the answers that are counted."""
 KEPT = ("refill", "interchange", "route", *COMPUTES)
 """Tests whose shares say how much of the answers an explanation accounts for."""
@@ -56,7 +55,7 @@ class Accounted:
 class Audit:
     """An explanation with what its tests came to.
 
-    standing: one of `ORDER`. claims: the standing of each part, route, link and of the terms.
+    standing: one of `ORDER`. claims: the standing of each part, route and copy.
     unaccounted: shares of the logits' variance and of the answers, above chance, that the
     explanation leaves; at_most: the upper ends of their intervals. missing: the largest effects
     that no part names. superfluous: blocks whose need is denied or not shown. coverage: the classes
@@ -128,7 +127,6 @@ class Audit:
                 for part in self.explanation.parts
             ],
             "routes": [str(route) for route in self.explanation.routes],
-            "links": [str(link) for link in self.explanation.links],
             "claims": [vars(one) for one in self.claims],
             "accuracy": to_jsonable(self.accuracy),
             "chance": to_jsonable(self.chance),
@@ -157,7 +155,7 @@ class Audit:
 def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audit:
     """The audit of an explanation from its tests."""
     claims = tuple(standing_of(claim, tests) for claim in claims_of(explanation))
-    standing, reason = combine(explanation, claims, tests)
+    standing, reason = combine(claims, tests)
     unaccounted, at_most = left(tests)
     return Audit(
         explanation,
@@ -175,11 +173,9 @@ def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audi
 
 
 def claims_of(explanation: Explanation) -> list[str]:
-    """The claims of an explanation: its parts, routes to a key, links, and terms."""
-    routes = [str(one) for one in explanation.routes if one.key is not None]
-    terms = [TERMS] if explanation.templates is not None else []
-    more = [*map(str, explanation.copies), *map(str, explanation.links)]
-    return [*map(str, explanation.parts), *routes, *more, *terms]
+    """The claims of an explanation: its parts, routes to a key, and copies."""
+    routes = [one for one in explanation.routes if one.key is not None]
+    return [str(one) for one in (*explanation.parts, *routes, *explanation.copies)]
 
 
 def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
@@ -210,29 +206,16 @@ def needless(tests: Iterable[Test]) -> list[Need]:
     return [one for one in tests if isinstance(one, Need) and one.standing != "stands"]
 
 
-def combine(
-    explanation: Explanation, claims: Sequence[Standing], tests: Sequence[Test]
-) -> tuple[str, str]:
-    """Standing of the whole, and the reason: that of its worst claim; then of variables without a
-    site; then of what is needless or untested.
+def combine(claims: Sequence[Standing], tests: Sequence[Test]) -> tuple[str, str]:
+    """Standing of the whole, and the reason: that of its worst claim; then of what is needless or
+    untested.
     """
     for name in ("wrong", "incomplete", "unclear"):
         for one in claims:
             if one.standing == name:
                 return name, one.reason
-    held = [one for one in claims if one.standing == "stands"]
-    if not held:
+    if not any(one.standing == "stands" for one in claims):
         return "untested", next((one.reason for one in claims), "it claims nothing")
-    sited = {
-        name
-        for part in explanation.parts
-        if any(one.claim == str(part) for one in held)
-        for name in part.variables
-    }
-    lacking = [name for name in explanation.needs if name not in sited]
-    if lacking:
-        k, n = len(explanation.needs) - len(lacking), len(explanation.needs)
-        return "incomplete", f"{k} of {n} variables have a site; none: {', '.join(lacking)}"
     said = []
     if idle := [one.claim for one in claims if one.standing == "untested"]:
         said.append(f"untested: {', '.join(idle)}")

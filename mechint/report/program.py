@@ -12,7 +12,7 @@ from mechint.account.audits import Line, attention_lines, lines_of, share_text, 
 DEPTHS = ("embed", "resid_pre", "attn", "resid_mid", "mlp", "resid_post")
 """Sites of a layer in the order in which they are computed."""
 HEADS = re.compile(r"((?:L\d+H[\d,]+,? ?)*)(.*)")
-"""The heads that a route or link begins with, and what they do."""
+"""The heads that a route begins with, and what they do."""
 MAX_LINES = 3
 """Tests that a box shows."""
 
@@ -43,7 +43,7 @@ def columns_of(audit: Mapping[str, Any]) -> list[list[Box]]:
         placed.append(
             (_depth(part["site"]), _box(shown, part["site"], claims, name, lines, blocks))
         )
-    for route in (*audit["routes"], *audit["links"]):
+    for route in audit["routes"]:
         if route in claims:
             heads, what = HEADS.findall(route)[0]
             placed.append((_depth(route), _box(heads, what, claims, route, lines)))

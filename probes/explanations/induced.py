@@ -21,11 +21,9 @@ from mechint.explanation.functions import (
     Function,
     Variable,
     best_function,
-    fit_votes,
 )
 from mechint.explanation.measure import Bench, least_covered
 from mechint.explanation.propose import NoProgramError
-from mechint.explanation.records import KEEPS
 from mechint.explanation.rules import (
     MIN_MASS,
     Equal,
@@ -541,19 +539,8 @@ class Search:
         variables: Sequence[tuple[Variable, ...]],
         rest: Sequence[str],
     ) -> tuple[Function | None, float]:
-        """The function of what groups bring, on natural and composed inputs; votes where no other
-        one fits.
-        """
-        fitting = self.fitting(groups, variables, rest)
-        best, fit = best_function(fitting)
-        if self.above(fit) >= KEEPS.value or not self.sources.picks_one:
-            return best, fit
-        votes = fit_votes(fitting)
-        if votes is not None:
-            reached = fitting.fit(votes)
-            if reached > fit + GAIN:
-                return votes, reached
-        return best, fit
+        """The function of what groups bring, on natural and composed inputs."""
+        return best_function(self.fitting(groups, variables, rest))
 
     def fitting(
         self,
@@ -572,10 +559,9 @@ class Search:
             made.append(compose(self.sources, groups, rows, rest, "fitted", number))
             logits.append(self.sources.logits(made[-1].taken))
         values = {name: torch.cat([one.values[name] for one in made]) for name in made[0].values}
-        every = torch.cat(logits)
         flat = tuple(one for several in variables for one in several)
-        found = self.sources.answers(every)
-        return Fitting(flat, values, found, every, self.inputs, len(self.sources))
+        answers = self.sources.answers(torch.cat(logits))
+        return Fitting(flat, values, answers, self.inputs, len(self.sources))
 
 
 def among(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

@@ -564,9 +564,7 @@ def renamed_answers() -> list[Audit]:
     order = torch.from_numpy(np.random.default_rng(25).permutation(31))
     with torch.no_grad():
         subject.model.unembed.W_U[:] = subject.model.unembed.W_U[:, order]
-    return [
-        one for family in ("frequencies", "variables") for one in explain(subject, family=family)
-    ]
+    return explain(subject, family="frequencies")
 
 
 # --- claims of somebody who knew the tests --------------------------------------------------------

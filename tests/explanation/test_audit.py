@@ -51,19 +51,6 @@ def test_what_is_asked_of_a_part_goes_by_what_it_claims() -> None:
     assert kinds(explanation_of(part("sum", whole=True))).keys() == {"resample", "interchange"}
 
 
-def test_terms_are_asked_of_an_explanation_by_terms() -> None:
-    """It tells of no coverage, which a part that reads does, and one without."""
-
-    def templates(tokens: Any, values: Any) -> Any:
-        return torch.eye(N).double()[values["sum"]][None]
-
-    (found,) = kinds(explanation_of(templates=templates))["match"]
-    assert found.target == "terms"
-    wrong = bench_of(lambda own, edits: torch.where(own["sum"] == 5, 0, own["sum"]))
-    assert audit_on(wrong, explanation_of(templates=templates)).coverage == ()
-    assert "answer" in audit_on(wrong, explanation_of(part("sum"))).coverage[0]
-
-
 def test_a_null_of_other_features_is_asked_where_there_are_some() -> None:
     whole = part("sum", whole=True)
     for spare, beside in (

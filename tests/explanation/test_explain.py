@@ -263,7 +263,7 @@ def test_too_few_inputs_abstain() -> None:
     subject = addition()
     few = subject.with_data(subject.data[:30])
     assert audit(few, site("L0 resid_post @ answer").holds("answer")).standing == "untested"
-    found = explain(few, family="variables")[0]
+    found = explain(few)[0]
     assert (found.standing, found.reason) == ("untested", "20 judged inputs, 24 needed")
 
 
@@ -365,19 +365,7 @@ def test_a_model_that_always_says_the_commonest_answer_is_refused() -> None:
     subject = Subject(model.eval(), task)
     bench = Bench.of(subject, task.own_program)
     assert bench.accuracy > 0.9 and not bench.skill.beats_chance
-    assert explain(subject, family="variables")[0].standing == "refused"
-
-
-@published
-@pytest.mark.full
-def test_variables_that_training_enforced_are_located() -> None:
-    path = CHECKPOINTS / "siit" / "palindromes.pt"
-    subject = mechint.load(path, task="palindromes", n=6, half_length=2)
-    best = explain(subject)[0]
-    where = {part.name: part.site for part in best.explanation.parts}
-    assert best.standing == "stands"
-    assert where == {"pair_0": site_of("L0H1 @ 4"), "pair_1": site_of("L0H0 @ 3")}
-    assert not math.isnan(best.value("interchange"))
+    assert explain(subject)[0].standing == "refused"
 
 
 @published

@@ -179,19 +179,6 @@ def test_variables_of_one_direction_are_their_sum(direction: bool, standing: str
     assert HERE == parts[0].site and len(list(finer(bench, parts))) == 6
 
 
-@pytest.mark.full
-def test_a_program_without_half_of_its_variables_is_incomplete() -> None:
-    """Two of three operands have a site in a table whose third head carries nothing."""
-    subject = planted.modular_addition(13, (2, 5)).subject
-    x, y, _ = subject.task.own_program.steps  # type: ignore[union-attr]
-    program = subject.task.own_program  # type: ignore[union-attr]
-    assert program is not None
-    held = (Part(x.name, site("L0H0 @ answer").where, (x.name,)),)
-    found = audit(subject, Explanation("e", program, held, needs=(x.name, y.name)))
-    assert found.standing == "incomplete" and "1 of 2 variables" in found.reason
-    assert [one.standing for one in found.claims] == ["stands"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_model_that_has_hardly_trained_runs_no_program(seed: int) -> None:

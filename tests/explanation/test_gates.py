@@ -18,18 +18,15 @@ from mechint.explanation import Explanation, records
 from mechint.explanation.checks import attention
 from mechint.explanation.checks.attention import (
     FOLLOWS,
-    MOVED,
-    MOVED_NULL,
     STAYS,
     copied,
-    link,
     one_hot_keys,
     other_keys,
     route,
 )
 from mechint.explanation.checks.blocks import Group, blocks
 from mechint.explanation.checks.finer import beyond, finer, told_apart
-from mechint.explanation.checks.logits import AGREE, coverage, match, right_answer, terms
+from mechint.explanation.checks.logits import coverage, match, right_answer
 from mechint.explanation.checks.parts import (
     SETTLING_PAIRS,
     exchanging,
@@ -42,7 +39,7 @@ from mechint.explanation.checks.parts import (
     settles,
 )
 from mechint.explanation.measure import MIN_INPUTS, least_covered
-from mechint.explanation.parts import Copy, Link, Part, Route
+from mechint.explanation.parts import Copy, Part, Route
 from mechint.explanation.records import LOST, PARTIAL, Determination, Need, Share
 from mechint.explanation.sources import Measured
 from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
@@ -104,18 +101,6 @@ def test_what_is_left_is_a_bound_from_above() -> None:
     """Of what the model has above chance 15% may be left: up to 0.22 here; more is wrong."""
     for value, standing in ((0.19, "stands"), (0.22, "unclear"), (0.25, "wrong")):
         assert share(value, bound=LOST).standing == standing
-
-
-def test_a_tag_that_is_moved_has_bounds_of_its_own() -> None:
-    for value, null, standing in (
-        (0.83, 0.03, "stands"),
-        (0.77, 0.03, "incomplete"),
-        (0.83, 0.05, "unclear"),
-        (0.83, 0.07, "incomplete"),
-    ):
-        found = share(value, null=null, bound=MOVED, null_bound=MOVED_NULL)
-        assert found.standing == standing, value
-    assert (AGREE.value, AGREE.above_chance) == (0.9, False)
 
 
 def test_a_key_that_is_moved_has_bounds_of_its_own() -> None:
@@ -430,25 +415,6 @@ def test_the_answers_of_least_coverage_are_told_of_one_output() -> None:
     assert coverage(bench, None) == ()
 
 
-def test_terms_that_are_the_right_answer_are_untested() -> None:
-    bench = stub(n=7, judged=40)
-    object.__setattr__(bench, "fitted", torch.arange(9, 49))
-
-    def right(tokens: Any, values: Any) -> Any:
-        return torch.eye(7).double()[values["sum"]][None]
-
-    def wrong(tokens: Any, values: Any) -> Any:
-        return torch.eye(7).double()[values["a"]][None]
-
-    (found,) = terms(bench, right, None)
-    assert found.standing == "untested"
-    match_, agreement = terms(bench, wrong, None)
-    assert match_.standing == "wrong" and agreement.standing in ("incomplete", "wrong")
-    assert match_.null is None is agreement.null  # type: ignore[union-attr]
-    for one in terms(bench, wrong, right):
-        assert one.null is not None and one.null.value == pytest.approx(1.0)
-
-
 # --- attention ------------------------------------------------------------------------------------
 def test_other_keys_are_other_keys() -> None:
     bench = stub()
@@ -491,19 +457,6 @@ def test_a_route_is_held_to_the_named_key() -> None:
         assert found.null is not None and found.value + found.null.value > 1
     (told,) = route(bench, Route("the same", 0, (0,)))
     assert (told.kind, told.value, told.of, told.null) == ("attention", 1.0, (), None)
-
-
-def test_a_link_has_a_null(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the answer follows the tag of a third position as often, the tag is nothing."""
-    claim = Link("tag the previous token", 0, (0,), lambda tokens, values: tokens[:, 0])
-    for hits, others, standing in (
-        (900, 10, "stands"),
-        (900, 900, "wrong"),
-        (700, 10, "incomplete"),
-    ):
-        counts = Evidence.share(hits, 1000), Evidence.share(others, 1000)
-        monkeypatch.setattr(attention, "moved_tag", lambda *given, counts=counts: counts)
-        assert link(stub(), claim).standing == standing
 
 
 def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -741,52 +694,39 @@ def ranked(ratio: float) -> tuple[Evidence, Null]:
 
 
 @pytest.mark.parametrize(
-    ("claims", "needs", "standing"),
+    ("claims", "standing"),
     [
-        (("stands", "stands"), (), "stands"),
-        (("stands", "wrong"), (), "wrong"),
-        (("wrong", "incomplete"), (), "wrong"),
-        (("incomplete", "wrong"), (), "wrong"),
-        (("unclear", "incomplete"), (), "incomplete"),
-        (("stands", "unclear"), (), "unclear"),
-        (("stands", "untested"), (), "superfluous"),
-        (("untested", "untested"), (), "untested"),
-        (("stands", "stands"), ("a", "sum"), "stands"),
-        (("stands", "untested"), ("a", "sum"), "incomplete"),
-        (("stands", "stands"), ("a", "b", "sum"), "incomplete"),
+        (("stands", "stands"), "stands"),
+        (("stands", "wrong"), "wrong"),
+        (("wrong", "incomplete"), "wrong"),
+        (("incomplete", "wrong"), "wrong"),
+        (("unclear", "incomplete"), "incomplete"),
+        (("stands", "unclear"), "unclear"),
+        (("stands", "untested"), "superfluous"),
+        (("untested", "untested"), "untested"),
     ],
 )
-def test_an_explanation_is_what_its_worst_claim_is(
-    claims: tuple[str, ...], needs: tuple[str, ...], standing: str
-) -> None:
+def test_an_explanation_is_what_its_worst_claim_is(claims: tuple[str, ...], standing: str) -> None:
     parts = (part("a"), part("sum"))
-    explanation = Explanation("e", stub().program, parts, needs=needs)
     made = [Standing(str(one), said) for one, said in zip(parts, claims, strict=True)]
-    found, reason = combine(explanation, made, [])
-    assert found == standing
-    assert ("of 3 variables" in reason) == (len(needs) == 3)
+    assert combine(made, [])[0] == standing
 
 
 def test_blocks_that_are_not_shown_to_be_needed_are_superfluous() -> None:
-    parts = (part("sum"),)
-    explanation = Explanation("e", stub().program, parts)
-    held = [Standing(str(parts[0]), "stands")]
+    held = [Standing(str(part("sum")), "stands")]
     for found, words in ((need(0.0, 0.9), "not needed"), (need(0.0), "not shown to be needed")):
-        assert combine(explanation, held, [found]) == ("superfluous", f"{words}: 5")
-    assert combine(explanation, held, [need(0.03)])[0] == "stands"
+        assert combine(held, [found]) == ("superfluous", f"{words}: 5")
+    assert combine(held, [need(0.03)])[0] == "stands"
 
 
 def test_the_claims_of_an_explanation_are_all_that_it_says() -> None:
     """Attention that may be any other's is told, and claims nothing."""
     route = Route("attends to the first token", 0, (1,), lambda tokens, values: tokens[:, 0])
     alike = Route("attention is the same", 0, (0,))
-    explanation = Explanation(
-        "e", stub().program, (part("a"),), (route, alike), templates=lambda tokens, values: tokens
-    )
-    assert claims_of(explanation) == [str(part("a")), str(route), "terms"]
-    assert claims_of(replace(explanation, templates=None)) == [str(part("a")), str(route)]
+    explanation = Explanation("e", stub().program, (part("a"),), (route, alike))
+    assert claims_of(explanation) == [str(part("a")), str(route)]
     found = judge(stub(), explanation, [record("wrong", kind="attention")])
-    assert found.standing == "untested" and len(found.claims) == 3
+    assert found.standing == "untested" and len(found.claims) == 2
 
 
 def test_what_is_left_is_taken_above_chance_from_the_worst_share() -> None:
@@ -838,7 +778,6 @@ UNTESTED = Decision("untested", "the right answer")
         ([*shares(interchange=0.3), matched(0.8, UNTESTED)], ("keeps under interchange of a", 0.3)),
         (shares(interchange=0.9, route=0.2, refill=0.1), ("keeps under interchange of a", 0.9)),
         (shares(route=0.7, refill=0.1), ("keeps with this attention alone", 0.7)),
-        (shares(agreement=0.9, interchange=0.2), ("explains answers", 0.9)),
         (shares(copied=0.9, route=0.5, interchange=0.2), ("explains answers", 0.5)),
         (shares(coverage=0.9, composed=0.8, resample=0.2), ("explains answers", 0.8)),
         ([*shares((), interchange=0.9), *shares(refill=0.1)], None),

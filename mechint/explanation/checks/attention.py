@@ -1,4 +1,4 @@
-"""Tests of attention: routes to a key, patterns that may be any other's, tags that are moved."""
+"""Tests of attention: routes to a key, and patterns that may be any other's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from torch import Tensor
 
 from mechint.decide import Bound, Evidence, Skill
 from mechint.explanation.claims import operands
-from mechint.explanation.measure import MIN_INPUTS, Bench, constant, counted_share, moved_tag
-from mechint.explanation.parts import AT, Copy, Link, Route
+from mechint.explanation.measure import MIN_INPUTS, Bench, constant, counted_share
+from mechint.explanation.parts import AT, Copy, Route
 from mechint.explanation.records import Share
 from mechint.explanation.sources import Sources, moved_key
 from mechint.interventions import Replace, Site
 from mechint.task import rng
 
-MOVED, MOVED_NULL = Bound(0.8), Bound(0.05, "below")
-"""Share of answers that have to follow a tag that is moved, and that may follow a wrong one."""
 FOLLOWS, STAYS = Bound(0.75), Bound(0.1, "below")
 """Share of answers that have to become the token of a moved key, and that may stay."""
 MOST = Bound(0.75)
@@ -30,11 +28,10 @@ IDLE = 4
 """How many times less than its part of what all heads do one of them may raise a token."""
 
 
-def route(bench: Bench, claim: Route, linked: bool = False) -> list[Share]:
+def route(bench: Bench, claim: Route) -> list[Share]:
     """Accuracy when the heads attend as the route says: to one key from the answer, beside the keys
     of other inputs, and whether each of them has its most attention there; or accuracy with the
-    patterns of other inputs, which only tells what attention does. linked: a link says how the key
-    is found.
+    patterns of other inputs, which only tells what attention does.
     """
     rows, heads = bench.judged, torch.tensor(claim.heads)
     site = Site(f"blocks.{claim.layer}.attn.hook_pattern")
@@ -63,7 +60,7 @@ def route(bench: Bench, claim: Route, linked: bool = False) -> list[Share]:
     most = torch.stack([is_most(own[every[:, 0], one, at].cpu(), tokens, keys) for one in heads])
     most = most[most.sum(1).argmin()]
     asked = [Share.judged("route", str(claim), of, found, skill, null=null)]
-    apart = None if linked else apart_from_place(bench, claim, keys)
+    apart = apart_from_place(bench, claim, keys)
     if apart is not None:
         asked = [replace(asked[0], refutes=int(apart.sum()) < MIN_INPUTS)]
     for some in [torch.ones_like(most), *([] if apart is None else [apart])]:
@@ -111,21 +108,6 @@ def apart_from_place(
             alike.append((int(there.sum()), bool(now.all()), ~there[:, 0]))
     n, by_place, apart = max(alike, key=lambda one: one[:2])
     return None if by_place and n == len(at) else apart
-
-
-def link(bench: Bench, claim: Link) -> Share:
-    """Share of answers that follow the tag when it is moved, beside the tag of a third position."""
-    found, null = moved_tag(bench, claim, bench.judged)
-    return Share.judged(
-        "link",
-        str(claim),
-        (str(claim),),
-        found,
-        bench.skill,
-        bound=MOVED,
-        null=null,
-        null_bound=MOVED_NULL,
-    )
 
 
 def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:

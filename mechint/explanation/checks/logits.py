@@ -1,30 +1,23 @@
-"""Tests of the logits: how much of them follows from features or terms, beside the right answer."""
+"""Tests of the logits: how much of them follows from features, beside the right answer."""
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from mechint.decide import Bound, Decision, Evidence, Skill
+from mechint.decide import Evidence
 from mechint.explanation.measure import (
     Bench,
     Fit,
     centered,
-    constant,
-    counted_share,
     determination,
     least_covered,
     r2,
     ridge,
 )
-from mechint.explanation.parts import Features, Templates
-from mechint.explanation.records import BEATS, MATCH, Determination, Share
-
-AGREE = Bound(0.9)
-"""Share of the model's answers that fitted templates have to give."""
-TERMS = "terms"
-"""The claim that the logits are a sum of terms."""
+from mechint.explanation.parts import Features
+from mechint.explanation.records import BEATS, Determination
 
 
 def match(bench: Bench, fit: Fit, null: Fit | None, carried: bool = False) -> Determination:
@@ -97,65 +90,3 @@ def of_answer(bench: Bench, features: Features) -> bool:
         )
     )
     return r2(held, phi @ ridge(phi, held)) > 1 - BEATS.value
-
-
-def terms(bench: Bench, own: Templates, spare: Templates | None) -> list[Determination | Share]:
-    """R² of the logits from a few terms with one fitted constant each, and the share of the model's
-    answers that they give; the rival is the right answer. Untested where the terms are the right
-    answer on these inputs.
-    """
-    slices = bench.slices
-    logits = bench.centered_logits
-    mean, judged = logits[bench.fitted].mean(0), bench.judged
-
-    def of(templates: Templates) -> tuple[Evidence, Evidence]:
-        weights, center = fit_terms(bench, templates)
-        found = torch.einsum("j,jnc->nc", weights, made_terms(bench, templates, judged) - center)
-        same = [
-            (found + mean)[:, s].argmax(1) == bench.own_logits[judged][:, s].argmax(1)
-            for s in slices
-        ]
-        return determination(logits[judged] - mean, found), counted_share(torch.stack(same).all(0))
-
-    found, agrees = of(own)
-    other, other_agrees = (None, None) if spare is None else of(spare)
-    rival = right_answer(bench)
-    if abs(found.value - rival.value) < BEATS.value:
-        same = Decision("untested", "the terms are the right answer on these inputs")
-        return [
-            Determination(
-                kind="match",
-                target=TERMS,
-                of=(TERMS,),
-                decision=same,
-                found=found,
-                bound=MATCH,
-                null=other,
-                rival=rival,
-            )
-        ]
-    answers = torch.stack([bench.own_logits[judged][:, s].argmax(1) for s in slices], 1)
-    skill = Skill(1.0, constant(answers), len(judged))
-    return [
-        Determination.judged("match", TERMS, (TERMS,), found, null=other, rival=rival),
-        Share.judged("agreement", TERMS, (TERMS,), agrees, skill, bound=AGREE, null=other_agrees),
-    ]
-
-
-def fit_terms(
-    bench: Bench, templates: Templates
-) -> tuple[Float[Tensor, " template"], Float[Tensor, "template 1 d_vocab_out"]]:
-    """The constant of each term, fitted on one half, and the terms' means there."""
-    logits = bench.centered_logits[bench.fitted]
-    made = made_terms(bench, templates, bench.fitted)
-    center = made.mean(1, keepdim=True)
-    x = (made - center).flatten(1).T
-    return ridge(x, (logits - logits.mean(0)).flatten()[:, None])[:, 0], center
-
-
-def made_terms(
-    bench: Bench, templates: Templates, rows: Int[Tensor, " n"]
-) -> Float[Tensor, "template n d_vocab_out"]:
-    """Terms above the mean class of their output."""
-    made = templates(bench.tokens(rows), bench.at_answer(rows))
-    return torch.stack([centered(one.double().cpu(), bench.slices) for one in made])
