@@ -20,6 +20,7 @@ from mechint.probe.results import (
     Null,
     PaperClaim,
     ProbeResult,
+    Scope,
     Table,
     to_jsonable,
 )
@@ -37,7 +38,16 @@ def example() -> ProbeResult:
         arrays={"a": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([1 + 2j])},
         figures={"f": Figure("sentence", "Heads", "Nothing.")},
         provenance={"seed": 0},
-        findings=(Finding("Two.", "yes", alpha=0.01, tested=("share",), effect=Effect(math.inf)),),
+        findings=(
+            Finding(
+                "Two.",
+                "yes",
+                alpha=0.01,
+                tested=("share",),
+                effect=Effect(math.inf),
+                scope=Scope(9, components=(2, 8)),
+            ),
+        ),
         units={"share": "1"},
     )
 

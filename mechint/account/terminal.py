@@ -237,7 +237,7 @@ def finding_lines(name: str, finding: Finding, width: int) -> Iterator[tuple[str
     effect = finding.effect
     tail = "" if effect is None or finding.verdict == "unclear" else str(effect)
     p_text = finding.p_text.replace(" ", "\u00a0")  # not broken within
-    tail = "   ".join(filter(None, (tail, p_text)))
+    tail = "   ".join(filter(None, (tail, p_text, str(finding.scope))))
     indent = " " * len(start)
     if tail and len(start) + len(body) + 3 + len(tail) <= width:
         yield start + body + tail.rjust(width - len(start) - len(body)), style

@@ -11,7 +11,7 @@ from mechint.decide.words import STANDS
 from mechint.explanation.comparison import carry
 from mechint.explanation.propose import explain
 from mechint.probe import Need, Probe
-from mechint.probe.results import Finding, ProbeResult
+from mechint.probe.results import Finding, ProbeResult, Scope
 from mechint.subject import Subject
 
 if TYPE_CHECKING:
@@ -56,7 +56,14 @@ class BestExplanation(Probe):
             metrics["unaccounted"] = best.unaccounted.get("logits", best.unaccounted["accuracy"])
         verdict: Any = VERDICTS.get(best.standing, "unclear")
         headline = f"The best explanation, {best.explanation.name}: {best.standing}."
-        finding = Finding(headline, verdict, reason=best.reason, n=best.n, causal=True)
+        finding = Finding(
+            headline,
+            verdict,
+            reason=best.reason,
+            n=best.n,
+            causal=True,
+            scope=Scope(drawn=best.n),
+        )
         return self.result(metrics=metrics, findings=(finding,))
 
 

@@ -85,6 +85,38 @@ class Effect:
 
 
 @dataclass(frozen=True)
+class Scope:
+    """The inputs, answers and components that a finding was asked of; as it is without fields, all
+    inputs, the one answer, and each component by itself.
+
+    drawn: inputs drawn at random, where these are not all. answers: in words, where there are
+    several. components: those asked, of how many there are; together: they were edited at once.
+
+    >>> str(Scope(drawn=1500, answers="the tens", components=(2, 8), together=True))
+    'on 1,500 inputs drawn, the tens, 2 of 8 components together'
+    >>> str(Scope())
+    ''
+    """
+
+    drawn: int | None = None
+    answers: str = ""
+    components: tuple[int, int] | None = None
+    together: bool = False
+
+    def __str__(self) -> str:
+        """The scope as a clause; "" where it needs none."""
+        asked = (
+            "" if self.components is None else "{:,} of {:,} components".format(*self.components)
+        )
+        parts = (
+            "" if self.drawn is None else f"on {self.drawn:,} inputs drawn",
+            self.answers,
+            " ".join(filter(None, (asked, "together" if self.together else ""))),
+        )
+        return ", ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
 class Finding:
     """One answer of a probe: a verdict, a headline, and the numbers that decided it.
 
@@ -95,6 +127,7 @@ class Finding:
     none did. details: label → value, for `--full` and folded tables. caveat: one clause. alpha,
     tested: the level, and the metrics whose nulls had to reach it. n: examples or pairs. causal:
     made by intervening. accuracy, chance: of the model, where the claim is about its answers.
+    scope: what it was asked of.
     """
 
     headline: str
@@ -112,6 +145,7 @@ class Finding:
     causal: bool = False
     accuracy: float | None = None
     chance: float | None = None
+    scope: Scope = Scope()
 
     @property
     def p_text(self) -> str:
@@ -129,12 +163,19 @@ class Finding:
         return f"p {'≤' if at_floor else '='} {self.p_value:.2g}"
 
     def __str__(self) -> str:
-        """The finding as one line: headline, effect, p-value, caveat; of an unclear one the reason.
+        """The finding as one line: headline, effect, p-value, scope, caveat; of an unclear one the
+        reason.
 
         >>> print(Finding("L0H1 copies.", "yes", Effect(0.9, label="share"), caveat="one head"))
         L0H1 copies (share 0.9; one head).
         """
-        more = (str(self.effect or ""), self.p_text, self.caveat, self.reason.rstrip("."))
+        more = (
+            str(self.effect or ""),
+            self.p_text,
+            str(self.scope),
+            self.caveat,
+            self.reason.rstrip("."),
+        )
         added = "; ".join(filter(None, more))
         return f"{self.headline.rstrip('.')} ({added})." if added else self.headline
 
