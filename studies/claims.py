@@ -76,11 +76,15 @@ def control_of(flags: Sequence[bool], least: float = 1.0) -> PositiveControl:
 
 @dataclass(frozen=True)
 class Found:
-    """The finding of the rows: the estimate, the control, and a note that a reader needs."""
+    """The finding of the rows: the estimate, the control, and a note that a reader needs.
+
+    decision: of an exact test; by the estimate's interval where there is none.
+    """
 
     estimate: Estimate
     control: PositiveControl
     note: str = ""
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,9 @@ class ClaimTest:
             seen = f"exploratory, on runs that suggested it: {estimate}"
             return dataclasses.replace(asked, note=seen)
         unmet = Decision("unclear", f"no verdict, for want of the control: {control.shown}")
-        decision = estimate.held_to(self.bar) if control.met else unmet
+        exact = found.decision
+        held = estimate.held_to(self.bar) if exact is None else exact
+        decision = held if control.met else unmet
         return dataclasses.replace(
             asked,
             verdict=STUDY[decision.verdict],

@@ -10,7 +10,14 @@ import numpy as np
 
 from mechint.run_table.transitions import Transition, fit_transition
 from mechint.studies.claims import ClaimTest, Found, PositiveControl, above, below, claim, near
-from mechint.studies.joint_training.measures import SOLVED, parity_separation
+from mechint.studies.joint_training.measures import SOLVED
+from mechint.studies.joint_training.structure import (
+    BY_SIZE,
+    hold_parity,
+    hold_ratio,
+    sizes_of,
+    solved,
+)
 from mechint.studies.rows import NoRunsError, Rows
 from mechint.studies.statistics import (
     MIN_RUNS,
@@ -18,6 +25,7 @@ from mechint.studies.statistics import (
     Estimate,
     Planned,
     bootstrap,
+    cohens_d,
     difference,
     mean,
     share,
@@ -35,11 +43,6 @@ SMALLER = 0.5
 def triplets(rows: Rows, name: str, **labels: Any) -> Rows:
     """The runs of an arm on triplets."""
     return rows.where(arm=f"triplets {name}", **{"init": "normal", **labels})
-
-
-def solved(rows: Rows) -> list[bool]:
-    """For each run, whether it has learned."""
-    return [accuracy >= SOLVED for accuracy in rows.column("accuracy")]
 
 
 def bootstrapped_mean(values: Sequence[float]) -> Estimate:
@@ -177,20 +180,6 @@ def transition(rows: Rows, arm: str) -> Transition:
     return fit_transition(runs.column("parameters"), runs.column("accuracy"))
 
 
-def factor(first: Transition, second: Transition, level: float = SMALLER) -> Estimate:
-    """The ratio of the point of the first curve at `level` to that of the second, by bootstrap; a
-    point beyond the range of sizes may lie anywhere beyond it.
-    """
-    with np.errstate(divide="ignore"):
-        least, most = (first.bounds(level) / second.bounds(level)[:, ::-1]).T
-    return Estimate(
-        first.at_least(level) / second.at_least(level),
-        float(np.quantile(least, 0.025, method="nearest")),
-        float(np.quantile(most, 0.975, method="nearest")),
-        min(len(first.accuracies), len(second.accuracies)),
-    )
-
-
 def inside(fits: Mapping[str, Transition], level: float = SMALLER) -> PositiveControl:
     """Every curve passes the level inside the range of sizes, by the interval of its point, from at
     least MIN_RUNS runs of every size.
@@ -220,15 +209,14 @@ def factor_claim(
         id,
         statement,
         theirs=theirs,
-        statistic=f"{level:.0%} point of {arms[0]} over that of {arms[1]}, bootstrap,",
+        statistic=f"parameters of {arms[0]} over those of {arms[1]}, exact shift test at {level}, "
+        "profile likelihood,",
         bar=bar,
-        control="both curves pass the level inside the range of sizes, three runs a size",
+        control="runs of both a bar apart; no larger model does worse; no plateau",
         cost=cost,
     )
     def judge(rows: Rows) -> Found:
-        first, second = fits = [transition(rows, arm) for arm in arms]
-        by_arm = dict(zip(arms, fits, strict=True))
-        return Found(factor(first, second, level), inside(by_arm, level))
+        return hold_ratio(*(sizes_of(rows, arm, level) for arm in arms), bar)
 
     return judge
 
@@ -252,10 +240,6 @@ def shuffled_table(rows: Rows) -> Found:
     return Found(mean(runs.column("accuracy"), (0, 1)), control)
 
 
-ORDERS = 199
-"""Orders of the digits against which a separation is judged; ten have 126 different ones."""
-
-
 def averaged_parity(id: str, arm: str, theirs: str, cost: str) -> ClaimTest:
     """A claim about the averaged embeddings of the models of an arm that learned sums."""
 
@@ -270,18 +254,14 @@ def averaged_parity(id: str, arm: str, theirs: str, cost: str) -> ClaimTest:
     )
     def judge(rows: Rows) -> Found:
         runs = rows.where(arm=arm)
-        kept = [np.array(row["similarity"]) for row in runs if "similarity" in row]
+        kept = [
+            np.array(row["similarity"])
+            for row in runs
+            if "similarity" in row and row["accuracy"] >= SOLVED
+        ]
         if not kept:
             raise NoRunsError(f"no embedding of a model that learned {arm} is kept")
-        half = len(kept[0]) // 2
-        found, at, p = parity_separation(np.mean(kept, 0), half, ORDERS)
-        again = bootstrap(
-            lambda each: parity_separation(np.mean(each, 0), half, ORDERS)[2], kept, draws=80
-        )
-        estimate = Estimate(
-            p, again.low, again.high, len(kept), f"share {found:.2f} of component {at}"
-        )
-        return Found(estimate, PositiveControl(len(kept) >= 10, f"{len(kept)} models"))
+        return hold_parity(kept)
 
     return judge
 
@@ -293,35 +273,24 @@ def ratio_claim(id: str, kind: str, theirs: str, bar: Bar, says: str) -> ClaimTe
         id,
         f"On sums the mixture's last layer {says} than that of sums alone.",
         theirs=theirs,
-        statistic=f"Cohen's d of the {kind}'s norm ratio at = and >, over pairs at 0.95,",
+        statistic=f"Cohen's d over models at 0.95 of the mean log norm ratio of {kind} at = and >,",
         bar=bar,
-        control="at least 3 pairs",
-        planned=Planned(64, 0.18 if kind == "attention" else -0.34, 0.5),
+        control="at least 3 models an arm",
         cost=NESTED,
     )
     def judge(rows: Rows) -> Found:
-        arms = [
+        groups = [
             [
-                row["ratios"][kind]
+                row["ratios"][f"L2 {kind}"]
                 for row in rows.where(arm=f"{arm}, three layers")
                 if row["accuracy"] >= 0.95
             ]
             for arm in ("ADD in MAX+MED+ADD", "ADD")
         ]
-        found = [cohens_d(a, b) for a, b in zip(*arms, strict=False)]
-        return Found(mean(found), PositiveControl(len(found) >= 3, f"{len(found)} pairs"))
+        few = min(map(len, groups))
+        return Found(cohens_d(*groups), PositiveControl(few >= MIN_RUNS, f"{few} models an arm"))
 
     return judge
-
-
-def cohens_d(a: Sequence[float], b: Sequence[float]) -> float:
-    """Cohen's d of two samples, each mean, standard deviation and number.
-
-    >>> cohens_d([2.0, 1.0, 50], [1.0, 1.0, 50])
-    1.0
-    """
-    pooled = ((a[2] - 1) * a[1] ** 2 + (b[2] - 1) * b[1] ** 2) / (a[2] + b[2] - 2)
-    return float((a[0] - b[0]) / math.sqrt(pooled))
 
 
 def curriculum_claim(id: str, width: int) -> ClaimTest:
@@ -524,4 +493,5 @@ CLAIMS = (
         (0.5, 2.0),
     ),
     faster,
+    *BY_SIZE,
 )

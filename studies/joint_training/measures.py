@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from mechint.groups.layouts import beyond_isotropy, find_layouts
+from mechint.probes._norms.probe import sublayers
 from mechint.subject import Subject
 from mechint.training import Run
 
@@ -21,7 +23,8 @@ SOLVED = 0.9
 
 def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters; accuracies at the end by operation and the judged one; the first step at SOLVED;
-    the curve; of nested runs that learned sums the similarity of the digits' embeddings.
+    the curve; the similarity of the digits' embeddings, and their Gram matrix beyond isotropy; of
+    runs over sizes the effect of a line at every kept checkpoint, and norm ratios on sums.
     """
     subject = run.subject()
     prefix = "test.greedy.accuracy."
@@ -40,10 +43,13 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
         "solved_at": float(next((s for s, at in curve if at >= SOLVED), math.inf)),
         "curve": list(map(list, zip(*curve[:: max(1, len(curve) // 40)], strict=True))),
     }
-    if not labels["arm"].startswith("triplets") and found["accuracy"] >= SOLVED:
-        n = run.spec.task.to_dict()["n"]
-        rows = subject.model.get_parameter("embed.W_E")[:n].detach().double().cpu().numpy()
-        found["similarity"] = np.corrcoef(rows).tolist()
+    rows = digits(subject)
+    found["similarity"] = np.corrcoef(rows).tolist()
+    found["beyond_isotropy"] = beyond_isotropy(rows).tolist()
+    if labels["arm"].endswith("by size"):
+        found["line"] = line_over_steps(subject)
+        held_out = subject.split["test"]  # type: ignore[index]
+        found["ratios"] = norm_ratios(subject, subject.data[held_out])
     if labels["arm"] == "curriculum":
         start = run.spec.task.to_dict()["ramp_start"]
         before = [row for row in run.metrics if row["step"] <= start][-1]
@@ -52,6 +58,19 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
         sums = run.spec.task.sample(200, seed=0, split="test")
         found["ratios"] = norm_ratios(subject, sums)
     return found
+
+
+def digits(subject: Subject) -> Float[np.ndarray, "n d_model"]:
+    """The embeddings of the digits, in their order."""
+    n = subject.task.to_dict()["n"]  # type: ignore[union-attr]
+    return subject.model.get_parameter("embed.W_E")[:n].detach().double().cpu().numpy()
+
+
+def line_over_steps(subject: Subject) -> list[list[float]]:
+    """Steps of the kept checkpoints, and the effect of a line on the digits' embeddings at each."""
+    steps = sorted(subject.series)
+    each = (beyond_isotropy(digits(subject.at_step(step))) for step in steps)
+    return [[*map(float, steps)], [find_layouts(one, 199).effects["line"] for one in each]]
 
 
 def parity_separation(
@@ -82,26 +101,19 @@ def parity_separation(
     return float(found.max()), int(found.argmax()) + 1, (1 + reached) / (1 + orders)
 
 
-def norm_ratios(subject: Subject, data: Any) -> dict[str, list[float]]:
-    """Sublayer → mean, standard deviation and number of ‖output‖ / ‖input‖ in the last layer, at
-    every ``=`` and ``>``, where a step or the answer begins.
+def norm_ratios(subject: Subject, data: Any) -> dict[str, float]:
+    """Sublayer, "L0 attention", → mean log of ‖output‖ / ‖input‖ at every ``=`` and ``>``, where a
+    step or the answer begins.
     """
     vocabulary = subject.task.vocabulary  # type: ignore[union-attr]
-    marks = torch.tensor([vocabulary.tokens.index(mark) for mark in "=>"])
+    marks = torch.tensor([vocabulary.ids[mark] for mark in "=>" if mark in vocabulary.ids])
     asked = torch.isin(data.tokens, marks.to(data.tokens.device))
     if data.lengths is not None:
         asked &= torch.arange(data.tokens.shape[1]) < data.lengths[:, None]
-    layer = f"blocks.{subject.n_layers - 1}"
-    sublayers = {
-        "attention": ("hook_attn_out", "hook_resid_pre"),
-        "MLP": ("hook_mlp_out", "hook_resid_mid"),
-    }
-    names = [f"{layer}.{hook}" for pair in sublayers.values() for hook in pair]
     with torch.no_grad():
-        _, cache = subject.model.run_with_cache(data.tokens, names_filter=names)
+        _, cache = subject.model.run_with_cache(data.tokens)
     found = {}
-    for kind, (output, given) in sublayers.items():
-        ratio = cache[f"{layer}.{output}"].norm(dim=-1) / cache[f"{layer}.{given}"].norm(dim=-1)
-        values = ratio[asked].double()
-        found[kind] = [float(values.mean()), float(values.std()), len(values)]
+    for name, pair in sublayers(subject).items():
+        output, given = (cache[hook][asked].double().norm(dim=-1) for hook in pair)
+        found[name] = float((output / given).log().mean())
     return found

@@ -16,6 +16,8 @@ from mechint.studies.joint_training.measures import measure
 from mechint.studies.study import FRESH, PlannedRun, Study, arm
 
 SEED = 3000
+PAIRED = 7000
+"""The first seed of the runs by size, and of pairs of widths."""
 SUMS = ("MAX", "MED", "ADD")
 EARLY_STOP = {"stop_patience": 10, "stop_after": 2000, "stop_delta": 2.5e-4}
 """The paper's rule: the training loss changed by less than this over ten evaluations."""
@@ -109,6 +111,7 @@ def triplets(
     *,
     first: int = SEED,
     stage: int = 0,
+    own: Iterable[str] = (),
     **task: Any,
 ) -> list[PlannedRun]:
     """Runs on triplets of digits, not nested: the paper's most controlled comparison."""
@@ -121,6 +124,7 @@ def triplets(
         train,
         folder=f"triplets-{name}-{width}-{init}".replace(", ", "-"),
         stage=stage,
+        own=own,
         width=width,
         init=init,
     )
@@ -135,6 +139,7 @@ def nested(
     model: Mapping[str, Any] = RECURRENT,
     stage: int = 0,
     own: Iterable[str] = (),
+    first: int = SEED,
 ) -> list[PlannedRun]:
     """Runs on nested expressions, by the recurrent model unless another is named."""
     planned: list[PlannedRun] = []
@@ -142,7 +147,7 @@ def nested(
         planned += arm(
             name,
             "listops",
-            range(SEED, SEED + seeds),
+            range(first, first + seeds),
             {"excluded": None, **parameters},
             {**model, "d_model": width},
             train,
@@ -194,7 +199,39 @@ def fresh(train: Mapping[str, Any]) -> list[PlannedRun]:
         *triplets("MAX+MED+ADD", SUMS, 64, 16, late, first=FRESH),
         *triplets("ADD", ("ADD",), 64, 16, late, first=FRESH),
         *triplets("ADD, early stop", ("ADD",), 64, 48, early, first=FRESH, stage=1),
+        *by_size({"steps": 5000, "evaluate_every": 100, **LEARNED}),
+        *pairs(),
     ]
+
+
+def by_size(train: Mapping[str, Any]) -> list[PlannedRun]:
+    """Sums alone on triplets at twice the widths of the mixture; then, 32 wide, beside products,
+    and a shuffled table beside maxima and medians.
+    """
+    more = {"first": PAIRED, "stage": 2}
+    planned: list[PlannedRun] = []
+    for width in (8, 16, 32):
+        planned += triplets("MAX+MED+ADD, by size", SUMS, width, 36, train, **more)
+        planned += triplets("ADD, by size", ("ADD",), 2 * width, 36, train, **more)
+    planned += triplets("ADD+PROD, by size", ("ADD", "PROD"), 32, 12, train, **more)
+    shuffled = {"addition": "shuffled", "own": ("table_seed",)}
+    name = "MAX+MED+shuffled ADD, by size"
+    return planned + triplets(name, SUMS, 32, 12, train, **more, **shuffled)
+
+
+def pairs() -> list[PlannedRun]:
+    """Sums alone and in a mixture at one pair of widths: nested, and permutation blocks."""
+    sizes = {"ADD": (64, 8), "ADD in ADD+PROD": (48, 6), "ADD in MAX+MED+ADD": (48, 8)}
+    planned: list[PlannedRun] = []
+    for name, (width, seeds) in sizes.items():
+        label = f"{name}, one width"
+        planned += nested(
+            label, TOGETHER[name], (width,), seeds, NESTED_TRAIN, stage=3, first=PAIRED
+        )
+    for name, width in (("OP", 40), ("OP in OP+OP_TOP+OP_BOTTOM", 24)):
+        task, train = {**BLOCKS[name], **TABLES}, {**NESTED_TRAIN, "evaluate_every": 250, **LEARNED}
+        planned += nested(f"{name}, one width", task, (width,), 20, train, stage=4, first=PAIRED)
+    return planned
 
 
 def overnight() -> list[PlannedRun]:
@@ -273,7 +310,7 @@ class JointTraining(Study):
         "sums take several times fewer parameters in a mixture": ("b1", "b2"),
     }
     costs: ClassVar[Mapping[str, float]] = {
-        **{"laptop": 0.6, "fresh": 1.0},
+        **{"laptop": 0.6, "fresh": 4.0},
         **{"overnight": 30, "full": 8000},
     }
     plan = staticmethod(plan)

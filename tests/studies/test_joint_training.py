@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mechint.groups.layouts import beyond_isotropy
 from mechint.run_table.transitions import fit_transition
-from studies.joint_training import claims
+from studies.joint_training import claims, structure
 from studies.joint_training.claims import CELLS, CLAIMS
 from studies.joint_training.measures import parity_separation
 from studies.rows import Rows
 from tests.studies.planted import Cases, check, held
 
-SIZES = (100, 200, 400, 800, 1600, 3200, 6400)
-SEEDS = 4
+SIZES = tuple(np.geomspace(100, 6400, 19).round(3).tolist())
+SEEDS = 6
+UNITS = (1, 3, 7, 9)
 
 POINTS = {
     **{"MAX": 150, "MED": 300, "ADD": 2600, "NADD": 2600, "PROD": 300, "PROD prime": 2600},
@@ -52,6 +55,16 @@ def plant(
     beside: float = 0.3,
     known: float = 0.95,
     without: float = 0.2,
+    falls: str = "",
+    sizes_alone: Mapping[int, float] = {16: 0.0, 32: 0.3, 64: 0.33},
+    sizes_mixed: Mapping[int, float] = {8: 0.5, 16: 0.8, 32: 1.0},
+    products: float = 0.1,
+    units: tuple[int, ...] = UNITS,
+    noise_alone: float = 2.0,
+    noise_mixed: float = 0.2,
+    products_ordered: bool = True,
+    line: tuple[float, ...] = (0.1, 0.8, 0.9),
+    pairs: tuple[float, float] = (0.5, 0.8),
 ) -> Rows:
     """Rows of every arm; shares of runs for `mixture` and `alone`, accuracies else."""
     rows: list[dict[str, Any]] = []
@@ -60,9 +73,9 @@ def plant(
         rows.append({"arm": arm, "seed": seed, "accuracy": accuracy, "steps": 5000, **more})
 
     for arm, at in {**POINTS, **(points or {})}.items():
-        for size in SIZES:
+        for size in SIZES if n >= SEEDS else SIZES[::4]:
             for seed in range(min(n, SEEDS)):
-                learned = 1 / (1 + (at / size) ** 4)
+                learned = 1 / (1 + (at / size) ** 4) * (arm != falls or size < max(SIZES))
                 run(arm, seed, learned, parameters=size, width=size)
     similar = np.outer(np.arange(10) % 2 - 0.5, np.arange(10) % 2 - 0.5) if even else np.eye(10)
     noise = np.random.default_rng(0).standard_normal((n, 10, 10)) * 1e-3
@@ -90,8 +103,9 @@ def plant(
             run(arm, seed, 0.95, similarity=(similar + noise[seed]).tolist())
         run("ADD in MAX+MED+ADD, n = 26", seed, true, width=96)
         run("shuffled ADD in MAX+MED+ADD, n = 26", seed, shuffled, width=96)
-        sums = {"attention": [ratio[0], 0.5, 50], "MLP": [ratio[1], 0.5, 50]}
-        same = {"attention": [1.0, 0.5, 50], "MLP": [1.0, 0.5, 50]}
+        spread = 0.1 * np.sin(seed)
+        sums = {"L2 attention": ratio[0] + spread, "L2 MLP": ratio[1] + spread}
+        same = {"L2 attention": 1 + spread, "L2 MLP": 1 + spread}
         run("ADD in MAX+MED+ADD, three layers", seed, ends, ratios=sums)
         run("ADD, three layers", seed, ends, ratios=same)
         for width in (24, 48):
@@ -99,6 +113,41 @@ def plant(
             run("curriculum", seed, curriculum, width=width, proficiency=ready)
             run("ADD beside the curriculum", seed, beside, width=width)
         run("ADD, no steps", seed, without)
+    draw = np.random.default_rng(1)
+
+    def by_size(
+        name: str, width: int, share: float, best: float, layout: Any, noise: float
+    ) -> None:
+        for seed in range(3 * n):
+            rows_of = layout(seed)[:, None] * np.ones(8) + noise * draw.standard_normal((10, 8))
+            learned = best if (seed + 0.5) / (3 * n) < share else 0.1
+            spread = 0.1 * np.sin(seed)
+            first = ratio if name == "MAX+MED+ADD" else (1.0, 1.0)
+            run(
+                f"triplets {name}, by size",
+                seed,
+                learned,
+                width=width,
+                parameters=width**2,
+                beyond_isotropy=beyond_isotropy(rows_of).tolist(),
+                similarity=(beyond_isotropy(rows_of)).tolist(),
+                line=[[0, 100, 200], list(line)],
+                curve=[[100, 200, 300], [0.1, 0.3, 0.6]],
+                ratios={"L0 attention": first[0] + spread, "L0 MLP": first[1] + spread},
+            )
+
+    digits = np.arange(10)
+    for width, share in sizes_alone.items():
+        copy = lambda seed: np.argsort(digits * units[seed % len(units)] % 10) - 4.5  # noqa: E731
+        by_size("ADD", width, share, 0.95, copy, noise_alone)
+    for width, share in sizes_mixed.items():
+        by_size("MAX+MED+ADD", width, share, 0.95, lambda _: digits - 4.5, noise_mixed)
+    kept = digits % 2 if products_ordered else np.array([1, 4, 9, 0, 6, 3, 8, 2, 7, 5]) / 3
+    by_size("ADD+PROD", 32, 1.0, products, lambda _: 4.0 * kept, 0.2)
+    for name in ("ADD", "OP", "ADD in MAX+MED+ADD", "ADD in ADD+PROD", "OP in OP+OP_TOP+OP_BOTTOM"):
+        for seed in range(n):
+            at = pairs[" in " in name] + 0.01 * np.sin(seed)
+            run(f"{name}, one width", seed, at, parameters=100 if " in " in name else 205)
     return Rows(rows)
 
 
@@ -108,8 +157,8 @@ def swapped(first: str, second: str) -> dict[str, Any]:
 
 
 def beyond(arm: str) -> dict[str, Any]:
-    """An arm that no size learns, where the control of a transition must fail."""
-    return {"points": {arm: 1e9}}
+    """An arm whose largest models do worse, where the control of a ratio must fail."""
+    return {"falls": arm}
 
 
 def pair(first: str, second: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -117,6 +166,12 @@ def pair(first: str, second: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 MIXTURE = {"mixture": 0.0}
+LARGE = {
+    "sizes_alone": {16: 0.9, 32: 0.95, 64: 1.0},
+    "sizes_mixed": {8: 0.0, 16: 0.05, 32: 0.3},
+}
+NEVER = {"sizes_alone": dict.fromkeys((16, 32, 64), 0.0)}
+WORSE = {"pairs": (0.8, 0.5)}
 CASES: Cases = {
     "a1": pair("MED", "MAX"),
     "a2": pair("ADD", "MED"),
@@ -148,7 +203,7 @@ CASES: Cases = {
                 name: 200 * 1.9 ** (int(name[0]) - 3) * 1.3 ** (int(name[-1]) - 3) for name in CELLS
             }
         },
-        beyond(CELLS[0]),
+        {"points": {CELLS[0]: 1e9}},
     ),
     "k1": ({"without": 0.8}, None),
     "k2": pair("MED, no steps", "MED"),
@@ -156,6 +211,24 @@ CASES: Cases = {
     "m1": ({"points": {"ADD, uneven table": 2600}}, beyond("ADD")),
     "m2": ({"points": {"ADD, even table": 300}}, beyond("ADD")),
     "p": ({"slow": True}, {"few_get_there": True}),
+    "t1": (LARGE, {"sizes_alone": {16: 0.0, 32: 0.3, 64: 0.2}}),
+    "t2": (LARGE, {**NEVER, "sizes_mixed": dict.fromkeys((8, 16, 32), 0.0)}),
+    "t3": (
+        {"sizes_alone": {16: 0.0, 32: 0.1, 64: 0.9}},
+        {"sizes_mixed": dict.fromkeys((8, 16, 32), 0.8)},
+    ),
+    "t4": ({"products": 0.95}, NEVER),
+    "r1": ({"units": (1,)}, {"sizes_alone": {16: 0.0, 32: 0.1, 64: 0.3}}),
+    "r2": ({"noise_mixed": 1e3}, None),
+    "r3": ({"noise_mixed": 8.0, "noise_alone": 0.1}, None),
+    "r4": ({"products_ordered": False}, {"products": 0.7}),
+    "r5": ({"line": (0.1, 0.2, 0.4)}, {"line": (0.7, 0.8, 0.9)}),
+    "r6": ({"products_ordered": False}, None),
+    "u1": ({"ratio": (0.8, 0.8)}, None),
+    "u2": ({"ratio": (1.2, 1.2)}, None),
+    "n1": (WORSE, None),
+    "n2": (WORSE, None),
+    "n3": (WORSE, None),
 }
 
 
@@ -163,7 +236,10 @@ CASES: Cases = {
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted curves are exact: a few draws of the bootstrap tell as much as hundreds."""
     monkeypatch.setattr(claims, "fit_transition", partial(fit_transition, bootstrap=20))
-    monkeypatch.setattr(claims, "ORDERS", 99)
+    monkeypatch.setattr(structure, "ORDERS", 99)
+    monkeypatch.setattr(structure, "PERMUTATIONS", 39)
+    monkeypatch.setattr(structure, "FITTINGS", 20)
+    monkeypatch.setattr(structure, "DRAWS", 60)
 
 
 @pytest.mark.full
@@ -172,7 +248,7 @@ def test_verdicts(id: str) -> None:
     check("joint-training", id, plant, CASES)
 
 
-@pytest.mark.parametrize("id", ["e1", "e3", "i1", "p"])
+@pytest.mark.parametrize("id", ["e1", "e3", "i1", "p", "t2", "r5"])
 def test_verdicts_of_triplets_and_curricula(id: str) -> None:
     check("joint-training", id, plant, CASES)
 
