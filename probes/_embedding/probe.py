@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from mechint import figures
 from mechint.config import setting
 from mechint.decide import NEAR, Claim, first_of
-from mechint.decide.null import groupings
+from mechint.decide.null import groupings, orderings
+from mechint.groups.layouts import FEWEST, beyond_isotropy, find_layouts
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
@@ -37,6 +38,10 @@ RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
 FEWER = 0.75
 """Dimensions of a low rank, as a share of those of Gaussian rows: fewer by less say nothing."""
+LAYOUT_LEVEL = 0.05
+"""Level of a layout, which needs an effect, too."""
+MAX_TOKENS = 256
+"""More tokens have matrices that take seconds to permute."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Embedding(Probe):
         rank_90 = least r with Σ_{i≤r} σ_i² ≥ 0.9 Σ σ_i²
         circles: frequencies of the values that hold more of ‖E‖² than permuted tokens give
         separation = share between even and odd of a principal component of C
+        layouts: the share of E Eᵀ, beyond isotropy, that is cyclic, ordered, a line, by x mod m …
     """
 
     name: ClassVar[str] = "embedding"
@@ -107,6 +113,7 @@ class Embedding(Probe):
         ordered = in_order(subject)
         if ordered:
             self._add_circles(report, rows, tokens, seed)
+            self._add_layout(report, rows, seed)
             self._add_parity(report, similar, seed)
         else:
             report.not_asked("circles, parity", "the tokens stand in no order")
@@ -221,6 +228,69 @@ class Embedding(Probe):
             report.findings.insert(0, report.findings.pop())
             share = sum(shares[k] for k in shown)
             report.figure("circle", circle(rows, harmonics, round_ones[0], tokens, share))
+
+    def _add_layout(self, report: Report, rows: Array, seed: int) -> None:
+        """The rules that the Gram matrix follows beyond isotropy, and the one that names it."""
+        residual = beyond_isotropy(rows)
+        if not FEWEST <= len(rows) <= MAX_TOKENS or not residual.any():
+            report.not_asked("layout", f"{len(rows)} tokens; {FEWEST} to {MAX_TOKENS} are asked")
+            return
+        found = find_layouts(residual, self.permutations, seed)
+        for name, effect in found.effects.items():
+            report.metric(
+                f"layout.{name}", effect, unit="0 permuted tokens, 1 of this layout alone"
+            )
+        named, metric = found.name(), "layout.standardized"
+        report.metric("layout", named or "none")
+        report.metric("layout.strength", found.strength, unit="variance of the spectrum, mean 1")
+        how = "the largest share of a layout, standardized, with permuted tokens"
+        null = found.test.null(metric, how, orderings(len(rows)))
+        report.metric(metric, null.observed, null=null)
+        by_name = {layout.name: i for i, layout in enumerate(found.known)}
+        shown = by_name[named or max(found.effects, key=lambda one: found.effects[one])]
+        report.finding(
+            Claim(
+                f"The tokens are laid out {in_layout(named)}.",
+                no="The tokens are laid out by no rule that was looked for.",
+                unclear="Whether the tokens are laid out by a rule is unclear.",
+                at_chance=True,
+            ),
+            Effect(
+                float(found.shares[shown]),
+                label=f"share of the geometry beyond isotropy ({found.known[shown].name})",
+                baseline=float(found.chance[shown]),
+                baseline_label="permuted tokens",
+            ),
+            holds=bool(named),
+            null=metric,
+            alpha=LAYOUT_LEVEL,
+            details={name: f"effect {effect:.2f}" for name, effect in found.effects.items()},
+        )
+        part = found.known[shown].project(residual)
+        limit = float(np.abs(residual).max())
+        report.figure(
+            "layout",
+            figures.beside(
+                *(
+                    figures.heatmap(
+                        matrix,
+                        title=title,
+                        x_title="value of the token",
+                        y_title="value of the token",
+                        z_title="similarity (isotropic rows: 0)",
+                        caption=caption,
+                        diverging=True,
+                        limits=(-limit, limit),
+                        annotate=False,
+                        square=True,
+                    )
+                    for matrix, title, caption in (
+                        (residual, "Similarity beyond isotropy", "Gram matrix, centered."),
+                        (part, f"Its part that is {found.known[shown].name}", ""),
+                    )
+                )
+            ),
+        )
 
     def _add_parity(self, report: Report, similar: Array, seed: int) -> None:
         """Separation of the first principal components of the similarities by parity."""
@@ -366,6 +436,19 @@ def separation(
     centered, members = scores - scores.mean(0), np.eye(classes.max() + 1)[classes]
     between = ((members.T @ centered) ** 2 / members.sum(0)[:, None]).sum(0)
     return between / np.maximum((centered**2).sum(0), 1e-300)
+
+
+def in_layout(name: str) -> str:
+    """A layout's name in a sentence, after "laid out".
+
+    >>> in_layout("grid 2×5"), in_layout("mod 5")
+    ('on a grid of the value mod 2 and mod 5', 'by the value mod 5')
+    """
+    if name.startswith("grid "):
+        return "on a grid of the value mod {} and mod {}".format(*name[5:].split("×"))
+    if name.startswith("mod "):
+        return f"by the value {name}"
+    return {"cyclic": "on circles", "line": "along a line"}.get(name, "in order")
 
 
 # --- the figure -----------------------------------------------------------------------------------

@@ -61,8 +61,10 @@ def test_planted_circles_are_counted(frequencies: tuple[int, ...]) -> None:
     energy = (np.abs(np.fft.fft(rows - rows.mean(0), axis=0)) ** 2).sum(1)
     shares = {k: (energy[k] + energy[-k]) / energy.sum() for k in frequencies}
     assert metrics["cyclic.frequency_share"] == pytest.approx(shares)
-    circles, rank, parity = result.findings
-    assert (rank.verdict, circles.verdict, parity.verdict) == ("yes", "yes", "no")
+    circles, rank, layout, parity = result.findings
+    verdicts = [one.verdict for one in (rank, circles, layout, parity)]
+    assert verdicts == ["yes", "yes", "yes", "no"]
+    assert metrics["layout"] == "cyclic" and metrics["layout.cyclic"] > 0.95
     assert circles.effect is not None
     assert circles.effect.value == pytest.approx(sum(shares.values()))
     assert rank.effect is not None and rank.effect.baseline > rank.effect.value  # type: ignore[operator]
@@ -90,6 +92,23 @@ def test_planted_parity_is_separated() -> None:
     assert result.metrics["parity.separation"] == pytest.approx(
         np.corrcoef(column, parity)[0, 1] ** 2
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "functions"),
+    [
+        ("line", np.arange(20.0)[:, None] / 6),
+        ("mod 4", np.diag([3.0, 1.0, 2.0, 4.0])[np.arange(20) % 4]),
+        ("none", np.zeros((20, 1))),
+    ],
+)
+def test_planted_layouts_are_named(name: str, functions: np.ndarray) -> None:
+    draw = np.random.default_rng(3)
+    rows = functions @ draw.standard_normal((functions.shape[1], 32))
+    rows += 0.2 * draw.standard_normal((20, 32))
+    result = probe.run("embedding", subject_with(rows, 20), permutations=199)
+    assert result.metrics["layout"] == name
+    assert result.findings[2].verdict == ("no" if name == "none" else "yes")
 
 
 def test_elements_that_are_merely_listed_are_not_asked_for_circles() -> None:
