@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from jaxtyping import Real
 from scipy import optimize, stats
 
 from mechint.decide import Bound, Decision, Evidence, all_of, decide
@@ -179,16 +179,34 @@ def pooled_share(counts: Sequence[tuple[int, int]]) -> Estimate:
     return Estimate(found.value, *ends, found.n, f"{hits} of {n}")
 
 
-def exponent(x: ArrayLike, y: ArrayLike) -> float:
+Values = Sequence[float] | Real[np.ndarray, " run"]
+
+
+def slope(x: Values, y: Values) -> float:
+    """Least-squares slope of y over x; nan where x has fewer than two values.
+
+    The sums are exact, so that no processor's order of summing shows in a kept number.
+
+    >>> slope([0, 1, 2], [1, 3, 5])
+    2.0
+    """
+    if len(set(x)) < 2:
+        return math.nan
+    middle = math.fsum(x) / len(x)
+    offsets = [value - middle for value in x]
+    products = math.fsum(a * b for a, b in zip(offsets, y, strict=True))
+    return products / math.fsum(a * a for a in offsets)
+
+
+def exponent(x: Values, y: Values) -> float:
     """Slope of log y over log x; nan where a value is missing or not positive.
 
     >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
     2.0
     """
-    a, b = np.asarray(x, float), np.asarray(y, float)
-    if len(a) < 2 or not (np.isfinite(b).all() and (b > 0).all()):
+    if not all(0 < value < math.inf for value in y):
         return math.nan
-    return float(np.polyfit(np.log(a), np.log(b), 1)[0])
+    return slope([math.log(value) for value in x], [math.log(value) for value in y])
 
 
 @dataclass(frozen=True)

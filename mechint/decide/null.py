@@ -66,6 +66,23 @@ def multinomial(sizes: Iterable[int], alike: Iterable[int] = ()) -> float:
     return math.exp(log) if log < 700 else math.inf
 
 
+SAME = 1e-12
+"""Numbers whose relative difference is smaller are equal: one sum in two orders."""
+
+
+def p_values(
+    samples: Num[np.ndarray, "sample ..."], observed: float | Num[np.ndarray, " *test"]
+) -> Float[np.ndarray, " *test"]:
+    """(1 + #samples ≥ observed) / (1 + samples): the one-sided p-value of a sampled null. A sample
+    or an observation that is not a number counts as reaching what was observed.
+
+    >>> p_values(np.array([[0.3, 1.0], [0.1, 3.0], [0.5, 2.0]]), np.array([0.1 + 0.2, 2.5]))
+    array([0.75, 0.5 ])
+    """
+    missed = samples < observed * (1 - np.copysign(SAME, observed))
+    return np.asarray((1 + (~missed).sum(0)) / (1 + len(samples)))
+
+
 MIN_PRINTED_P = 1e-12
 """Smaller p-values are not told apart where they are printed: no null is known so well."""
 
@@ -179,9 +196,7 @@ class Null:
     ) -> Null:
         """From null samples (samples,); larger is more surprising."""
         values = np.asarray(null, dtype=np.float64)
-        # a sample or an observation that is not a number counts as reaching what was observed
-        reached = np.isnan(values) | np.isnan(observed) | (values >= observed)
-        p_value = (1 + int(reached.sum())) / (1 + len(values))
+        p_value = float(p_values(values, observed))
         with np.errstate(invalid="ignore"):  # infinities have no spread: NaN, not a warning
             spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
             mean = float(values.mean())
@@ -258,7 +273,7 @@ class MaxNull:
         >>> MaxNull(np.array([3.0, 1.0]), np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])).p_values
         array([0.25, 0.75])
         """
-        return (1 + (~(self.largest[:, None] < self.observed)).sum(0)) / (1 + len(self.samples))
+        return p_values(self.largest[:, None], self.observed)
 
     @property
     def step_down(self) -> Float[np.ndarray, " test"]:
@@ -272,10 +287,9 @@ class MaxNull:
         order = np.argsort(-np.where(np.isnan(self.observed), -np.inf, self.observed))
         samples = np.where(np.isnan(self.samples), -np.inf, self.samples)[:, order]
         rivals = np.maximum.accumulate(samples[:, ::-1], 1)[:, ::-1]  # largest from each test on
-        reached = (~(rivals < self.observed[order])).sum(0)
-        p_values = np.empty(len(order))
-        p_values[order] = np.maximum.accumulate((1 + reached) / (1 + len(samples)))
-        return p_values
+        adjusted = np.empty(len(order))
+        adjusted[order] = np.maximum.accumulate(p_values(rivals, self.observed[order]))
+        return adjusted
 
     def null(self, metric: str, how: str, arrangements: float = math.inf) -> Null:
         """The largest statistic as a Null."""

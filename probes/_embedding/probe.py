@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from mechint import figures
 from mechint.config import setting
 from mechint.decide import NEAR, Claim, first_of
-from mechint.decide.null import groupings, orderings
+from mechint.decide.null import groupings, orderings, p_values
 from mechint.groups.layouts import FEWEST, beyond_isotropy, find_layouts
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
@@ -140,7 +140,7 @@ class Embedding(Probe):
         for share in (50, 90):
             name, observed = f"svd.rank_{share}", fractional_rank(singular, share / 100)
             ranks = np.array([fractional_rank(one, share / 100) for one in drawn])
-            p_value = (1 + int((ranks <= observed).sum())) / (1 + len(ranks))
+            p_value = float(p_values(-ranks, -observed))
             how = "Gaussian rows of the same lengths; fewer is surprising"
             report.nulls[name] = Null(
                 name, observed, float(ranks.mean()), float(ranks.std()), p_value, how, len(ranks)

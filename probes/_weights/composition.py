@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mechint.decide.null import p_values
 from mechint.probes._weights.circuits import Heads
 from mechint.probes.spectra import Array
 from mechint.task import rng
@@ -63,8 +64,8 @@ class HeadComposition:
 
     def p_values(self, kind: str) -> Float[np.ndarray, "writer reader"]:
         """Corrected for the number of pairs and kinds; NaN where there is no pair."""
-        above = (self.null[:, None, None] >= self.z[kind]).sum(0)
-        return np.where(np.isnan(self.z[kind]), np.nan, (1 + above) / (1 + len(self.null)))
+        z = self.z[kind]
+        return np.where(np.isnan(z), np.nan, p_values(self.null[:, None, None], z))
 
 
 def compose(heads: Heads, draws: int, seed: int) -> HeadComposition | None:

@@ -20,7 +20,7 @@ from mechint.studies.claims import (
     control_of,
 )
 from mechint.studies.rows import NoRunsError, Row, Rows
-from mechint.studies.statistics import Planned, mean, pooled_share, share
+from mechint.studies.statistics import Planned, mean, pooled_share, share, slope
 
 TIE = 0.05
 """Share by which two utilities differ that Theorem 3 is not asked to choose between."""
@@ -190,14 +190,14 @@ def alphas(rows: Rows) -> Found:
 # --- gaps, optimizers and data --------------------------------------------------------------------
 
 
-def slope(rows: Rows, column: Callable[[Row], float]) -> float:
+def slope_over_gap(rows: Rows, column: Callable[[Row], float]) -> float:
     """Slope over log₂ gap of a column as a share of its value at the smallest gap, in the runs of
     one seed and width.
     """
     runs = sorted(rows, key=lambda row: row["gap"])
     first = max(HALF, column(runs[0]))
-    gaps = np.log2([row["gap"] for row in runs])
-    return float(np.polyfit(gaps, [column(row) / first for row in runs], 1)[0])
+    gaps = [math.log2(row["gap"]) for row in runs]
+    return slope(gaps, [column(row) / first for row in runs])
 
 
 def slopes(rows: Rows, arm: str, column: Callable[[Row], float]) -> list[float]:
@@ -210,9 +210,8 @@ def slopes(rows: Rows, arm: str, column: Callable[[Row], float]) -> list[float]:
     found = []
     for of in Rows(runs).by("seed").values():
         by_width = of.by("width")
-        found.append(
-            slope(by_width[max(by_width)], column) - slope(by_width[min(by_width)], column)
-        )
+        widest, narrowest = by_width[max(by_width)], by_width[min(by_width)]
+        found.append(slope_over_gap(widest, column) - slope_over_gap(narrowest, column))
     return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from mechint.decide.null import p_values
 from mechint.groups.layouts import beyond_isotropy, find_layouts
 from mechint.probes._norms.probe import sublayers
 from mechint.subject import Subject
@@ -96,9 +97,8 @@ def parity_separation(
         return between / total
 
     found = shares(even)
-    drawn = [shares(generator.permutation(even)).max() for _ in range(orders)]
-    reached = sum(one >= found.max() - 1e-12 for one in drawn)
-    return float(found.max()), int(found.argmax()) + 1, (1 + reached) / (1 + orders)
+    drawn = np.array([shares(generator.permutation(even)).max() for _ in range(orders)])
+    return float(found.max()), int(found.argmax()) + 1, float(p_values(drawn, float(found.max())))
 
 
 def norm_ratios(subject: Subject, data: Any) -> dict[str, float]:

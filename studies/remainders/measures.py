@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from mechint.decide.null import p_values
 from mechint.probe import run as run_probe
 from mechint.subject import Subject
 from mechint.training import Run
@@ -152,10 +153,9 @@ def energies(products: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " frequenc
 def periodicity(products: Float[np.ndarray, "n n"], orders: int = ORDERS) -> float:
     """p-value of the largest frequency's energy against rows in random order."""
     generator, n = np.random.default_rng(0), len(products)
-    observed = energies(products).max()
     drawn = (generator.permutation(n) for _ in range(orders))
-    reached = sum(energies(products[np.ix_(o, o)]).max() >= observed for o in drawn)
-    return (1 + reached) / (1 + orders)
+    samples = np.array([energies(products[np.ix_(o, o)]).max() for o in drawn])
+    return float(p_values(samples, float(energies(products).max())))
 
 
 def effective(shares: Float[np.ndarray, " frequency"]) -> float:

@@ -205,6 +205,24 @@ def test_step_down_p_values_grow_with_their_rank() -> None:
     assert found.step_down.tolist() == [0.5, 0.5]
 
 
+def test_sums_of_the_same_numbers_in_another_order_are_equal() -> None:
+    """Every order of a sum of thirds reaches it: p is 1, whichever the processor's sum is."""
+    values = [1 / 3, 1e-3, 7.7, 1e3, -0.1]
+    sums = [sum(order) for order in itertools.permutations(values)]
+    assert len(set(sums)) > 1, "orders do not show in these sums"
+    for sign in (1.0, -1.0):
+        for observed in {sign * one for one in sums}:
+            drawn = sign * np.array(sums)
+            assert Null.sampled("x", observed, drawn, "orders").p_value == 1.0
+            found = MaxNull(np.array([observed]), drawn[:, None])
+            assert found.p_values == found.step_down == 1.0
+            higher = Null.sampled("x", observed + 1e-9 * abs(observed), drawn, "orders")
+            assert higher.p_value == higher.floor
+    for observed, reached in ((math.inf, 1), (-math.inf, 3), (0.0, 2)):
+        found = Null.sampled("x", observed, [math.inf, 0.0, -1.0], "orders")
+        assert found.p_value == (1 + reached) / 4
+
+
 def test_rounding_is_no_effect() -> None:
     """Changes of a millionth of the largest, all of one sign, are rounding; t = Σ x / √(Σ x²) is
     √n of those above a ten thousandth.

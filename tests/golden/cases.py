@@ -36,7 +36,9 @@ class Training:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One probe on one subject. `atol` is for metrics that count examples of a fitted model."""
+    """One probe on one subject. `atol` is for metrics that count examples of a fitted model, or are
+    rounding themselves.
+    """
 
     probe: str
     subject: Callable[[], Any]
@@ -195,7 +197,10 @@ MEASUREMENTS = {
     "neurons on planted product": Measurement("neurons", product),
     "clock-pizza on planted addition": Measurement("clock-pizza", addition),
     "llc on planted linear network": Measurement(
-        "llc", linear_network, {"chains": 2, "draws": 60, "burn_in": 30}
+        "llc",
+        linear_network,
+        {"chains": 2, "draws": 60, "burn_in": 30},
+        atol=1e-4,  # the asymmetry of the curvature is rounding of single precision
     ),
 }
 

@@ -23,6 +23,7 @@ from mechint.subject.counterfactuals import partners
 from mechint.task import IGNORE, Batch, Task, answer_scores
 from probes._ablation import Ablation, neuron_importance
 from probes._ablation.measures import Harm
+from tests.differences import differences
 
 FAST: dict[str, Any] = {"null_samples": 5}
 
@@ -235,8 +236,9 @@ def test_examples_without_the_answer_are_left_out() -> None:
     assert with_others.metrics["largest_loss_increase"] == pytest.approx(
         with_others.metrics["loss_change"]
     )
-    assert with_others.metrics == alone.metrics
-    assert with_others.verdict == "yes" and with_others.finding == alone.finding
+    assert not list(differences("ablation", alone.metrics, with_others.metrics, 1e-4, 1e-6))
+    assert with_others.finding == alone.finding
+    assert with_others.verdict == alone.verdict == "yes"
     # without both operands the model is at chance: the harm is what it had over chance, or more
     assert with_others.metrics["share_of_advantage"] > 0.9
 

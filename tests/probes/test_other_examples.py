@@ -14,6 +14,7 @@ from mechint.subject import Subject
 from mechint.task import Batch
 from probes._llc.likelihood import training_data
 from probes.operands import operand_positions
+from tests.differences import differences
 
 GRID = [name for name in PROBES.names() if Need.GRID in PROBES[name].needs]
 
@@ -76,5 +77,6 @@ def test_examples_without_the_answer_do_not_hide_it(addition: Subject) -> None:
         probes.linear(addition.with_data(data), answer=1, permutations=199)
         for data in (all_of_them, those)
     ]
-    assert results[0].metrics == results[1].metrics
-    assert results[0].finding == results[1].finding and results[0].verdict == "yes"
+    assert not list(differences("linear", results[1].metrics, results[0].metrics, 1e-4, 1e-6))
+    assert results[0].finding == results[1].finding
+    assert results[0].verdict == results[1].verdict == "yes"
