@@ -24,6 +24,7 @@ from mechint.decide import Claim
 from mechint.errors import DataError
 from mechint.groups.spectrum import Harmonics, Label
 from mechint.models.at_positions import after_last_mlp, supports
+from mechint.models.protocol import run_hooked
 from mechint.probe.report import Report
 from mechint.probe.results import Effect, Null
 from mechint.probes.words import in_words, named
@@ -89,7 +90,7 @@ class EmbeddingRemoval:
                 found.append(activation.detach())
 
             with torch.no_grad():
-                subject.model.run_with_hooks(everywhere, fwd_hooks=[("hook_embed", keep)])
+                run_hooked(subject.model, everywhere, [("hook_embed", keep)])
             tables.append(torch.cat(found))
         return tables
 

@@ -23,7 +23,7 @@ from mechint.interventions.resuming import asked, select_positions
 from mechint.interventions.sites import Site
 from mechint.interventions.values import Intervention, Mean, Zero, hooks_of
 from mechint.models.foreign.untouched import evaluating
-from mechint.models.protocol import check_edits
+from mechint.models.protocol import check_edits, run_hooked
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -54,7 +54,7 @@ def logits_under(
         rows = slice(start, start + subject.chunk)
         with torch.no_grad(), evaluating(subject.model):
             hooks = hooks_of(filled, positions[rows], (rows, len(data)))
-            logits = subject.model.run_with_hooks(data.tokens[rows], fwd_hooks=hooks)
+            logits = run_hooked(subject.model, data.tokens[rows], hooks)
         parts.append(select_positions(logits, positions[rows]))
     return torch.cat(parts)
 
@@ -109,7 +109,7 @@ def fill_means(
 
         hooks = [(one.site.hook, collect(index, one)) for index, one in lacking]
         with torch.no_grad(), evaluating(subject.model):
-            subject.model.run_with_hooks(data.tokens[rows], fwd_hooks=hooks)
+            run_hooked(subject.model, data.tokens[rows], hooks)
     result = list(interventions)
     for index, one in lacking:
         result[index] = Mean(one.site, means[index].of(sums[index]))
@@ -247,7 +247,7 @@ def activation_gradients(
     if "hook_embed" not in names and "hook_embed" in model.hook_dict:
         hooks.append(("hook_embed", lambda activation, hook: _leaf(activation)))
     with torch.enable_grad():
-        logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
+        logits = run_hooked(model, tokens, hooks)
         gradients = torch.autograd.grad(score(logits), list(kept.values()), allow_unused=True)
     return {
         name: (value.detach(), torch.zeros_like(value) if gradient is None else gradient)

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from mechint.checkpoints.content import read_content
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.foreign.untouched import plain_arithmetic
-from mechint.models.protocol import check_edits
+from mechint.models.protocol import check_edits, run_hooked
 from mechint.subject.activations import select_positions
 from mechint.system.files import read_json
 from mechint.task import IGNORE, Batch
@@ -161,7 +161,7 @@ class PyveneIntervention:
 
         hooks: list[tuple[str, Callable[..., Tensor]]] = [(name, put)]
         with plain_arithmetic(base.device), torch.no_grad():
-            return select_positions(model.run_with_hooks(base, fwd_hooks=hooks), read)
+            return select_positions(run_hooked(model, base, hooks), read)
 
 
 KINDS: dict[str, Callable[[int, int], int]] = {

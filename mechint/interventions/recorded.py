@@ -38,7 +38,7 @@ from mechint.interventions.resuming import (
 from mechint.interventions.sites import Position, ResidSite
 from mechint.interventions.values import Add, Intervention
 from mechint.models.forward import Forward
-from mechint.models.protocol import check_edits, describe
+from mechint.models.protocol import check_edits, describe, run_hooked
 from mechint.models.rows import RowLayout
 from mechint.system.progress import counting_within
 
@@ -199,7 +199,7 @@ class RecordedForward:
                 hooks = [editing(row, interventions[index]) for row, index in enumerate(part)]
                 with torch.no_grad():
                     tokens = self.tokens.repeat(len(part), 1)
-                    logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+                    logits = run_hooked(self.model, tokens, hooks)
                 logits = select_positions(logits, positions.repeat(len(part)))
                 result[part] = read(logits.unflatten(0, (len(part), -1)))
 

@@ -20,7 +20,13 @@ from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.interventions.sites import ResidSite
 from mechint.models.forward import Forward
-from mechint.models.protocol import Capability, capabilities, describe, has_hooks_attached
+from mechint.models.protocol import (
+    Capability,
+    capabilities,
+    describe,
+    has_hooks_attached,
+    run_hooked,
+)
 from mechint.models.rows import RowLayout
 from mechint.subject.activations import select_positions
 from mechint.task import Batch
@@ -144,7 +150,7 @@ def resume(
     if site.after_attention:
         check_adds(model, tokens, site.layer)
         hooks.insert(0, (f"blocks.{site.layer}.hook_resid_pre", keep))
-    return select_positions(model.run_with_hooks(tokens, fwd_hooks=hooks), answer_positions)
+    return select_positions(run_hooked(model, tokens, hooks), answer_positions)
 
 
 def resume_by_weights(

@@ -40,7 +40,7 @@ from mechint.interventions.sites import Site
 from mechint.interventions.values import PER_EXAMPLE, Add, Compute, Intervention, Mean, Take
 from mechint.models.forward import Forward
 from mechint.models.layers import heads, linear, no_hook, norm, rotation
-from mechint.models.protocol import check_edits, describe, has_hooks_attached
+from mechint.models.protocol import check_edits, describe, has_hooks_attached, run_hooked
 from mechint.models.rows import RowLayout
 from mechint.subject.activations import select_positions
 from mechint.system.progress import counting_within
@@ -793,7 +793,7 @@ class EditedRuns:
         tokens = self.tokens[at.inputs]
         with _showing_reads(self.model, edits):
             if start is None:
-                logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+                logits = run_hooked(self.model, tokens, hooks)
                 return _pick(select_positions(logits, at.reads), classes)
             return _pick(self._from_block(start, at, hooks), classes)
 
@@ -810,7 +810,7 @@ class EditedRuns:
                 # not by setattr, which TransformerLens hands on to the module inside
                 block.__dict__["forward"] = _hand_on(self._outputs.get(layer))
             tokens = self.tokens[at.inputs]
-            return self.model.run_with_hooks(tokens, fwd_hooks=[*put, *hooks, *cut])[:, 0]
+            return run_hooked(self.model, tokens, [*put, *hooks, *cut])[:, 0]
         finally:
             for block in blocks:
                 block.__dict__.pop("forward", None)

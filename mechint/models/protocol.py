@@ -12,9 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError
 
@@ -106,6 +109,25 @@ def check_edits(model: Any, names: Iterable[str]) -> None:
     for name in names:
         if name in why:
             raise ParameterError(f"hook {name}: {why[name]}")
+
+
+def run_hooked(
+    model: Any, tokens: Shaped[Tensor, "example ..."], hooks: Hooks
+) -> Float[Tensor, "example ..."]:
+    """Logits under `hooks`; ParameterError where one of them never runs."""
+    left = {name for name, _ in hooks}
+
+    def see(activation: Any, hook: Any, name: str) -> None:
+        left.discard(name)
+
+    watches = [(name, partial(see, name=name)) for name in left]
+    logits = model.run_with_hooks(tokens, fwd_hooks=[*watches, *hooks])
+    for name in left:
+        raise ParameterError(
+            f"hook {name}: it did not run in this forward, so that an edit there changes nothing; "
+            "where the model was compiled, give the model that was compiled"
+        )
+    return logits
 
 
 def guarded(model: Any, hooks: Hooks) -> Hooks:

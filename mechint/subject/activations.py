@@ -24,7 +24,7 @@ from torch import Tensor
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models.at_positions import forward_at, forward_embedded, supports
 from mechint.models.foreign.untouched import all_finite, evaluating, plain_arithmetic
-from mechint.models.protocol import Hooks, guarded
+from mechint.models.protocol import Hooks, guarded, run_hooked
 
 LOGITS = "logits"
 """The name of the model's own output, which is recorded like an activation."""
@@ -115,7 +115,7 @@ class Recorder:
                 [
                     select(
                         LOGITS,
-                        self.model.run_with_hooks(tokens[part], fwd_hooks=list(hooks)),
+                        run_hooked(self.model, tokens[part], hooks),
                         _of(positions, part),
                     )
                     for part in slices(len(tokens), self.chunk)

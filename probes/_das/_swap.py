@@ -20,7 +20,7 @@ from mechint.interventions import (
     select_positions,
 )
 from mechint.models.foreign.untouched import all_finite
-from mechint.models.protocol import check_edits
+from mechint.models.protocol import check_edits, run_hooked
 from mechint.subject.pairs import Pairs
 from mechint.task import IGNORE
 
@@ -126,7 +126,7 @@ class SwapSite:
             return Replace(self.site, replaced.view_as(part)).apply(activation, reads)
 
         hooks = [(self.hook, shaped)]
-        logits = self.model.run_with_hooks(self.pairs.base[rows], fwd_hooks=hooks)
+        logits = run_hooked(self.model, self.pairs.base[rows], hooks)
         return select_positions(logits, reads)
 
 

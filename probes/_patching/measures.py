@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.interventions import Mean, RecordedForward, Replace, Site, hooks_of, select_positions
+from mechint.models.protocol import run_hooked
 from mechint.probes.ties import tied
 from mechint.subject.counterfactuals import partners
 from mechint.subject.pairs import Pairs
@@ -303,7 +304,7 @@ def left_without(
             for sign, tokens in ((-1, part.base), (1, part.source)):
                 hooks = hooks_of(interventions, part.reads)
                 with torch.no_grad():
-                    logits = subject.model.run_with_hooks(tokens, fwd_hooks=hooks)
+                    logits = run_hooked(subject.model, tokens, hooks)
                 logits = select_positions(logits, part.reads)
                 spans[row] += sign * float(logit_difference(task, logits, part).double().sum())
     return float(spans[1] / spans[0]) if abs(spans[0]) > 1e-9 else math.nan

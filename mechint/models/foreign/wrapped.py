@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -118,7 +119,12 @@ class WrappedModule(HookedRootModule):
                 f"wrap: got a {type(module).__name__} and hooks as a {type(hooks).__name__}; "
                 "expected an nn.Module and {hook name: submodule path}"
             )
-        self.module = module
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ParameterError(
+                "wrap: got a module of TorchScript, which takes no hooks; expected the nn.Module "
+                "that it was made of"
+            )
+        self.module = getattr(module, "_orig_mod", module)  # of torch.compile
         self.places, self.sources, self.call, self.make = dict(hooks), dict(weights), call, make
         for name in self.sources:
             if name not in WEIGHTS:
@@ -221,7 +227,7 @@ class WrappedModule(HookedRootModule):
         self, tokens: Shaped[Tensor, "batch ..."]
     ) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits; those of a module that answers once per example stand at every position."""
-        with self._routed(tokens):
+        with _eager(), self._routed(tokens):
             logits = self.module(tokens) if self.call is None else self.call(self.module, tokens)
         logits = logits_of(logits)
         check_batch("logits", logits, tokens)
@@ -232,15 +238,20 @@ class WrappedModule(HookedRootModule):
     @contextlib.contextmanager
     def _routed(self, tokens: Tensor) -> Iterator[None]:
         """Inside, activations pass through the hook points."""
-        handles = []
+        routes, handles = [_Route(name, self.hook_dict[name], tokens) for name in self.places], []
         try:
-            for name in self.places:
-                route = _Route(name, self.hook_dict[name], tokens)
-                handles.append(route.on(*self._find(name)))
+            for route in routes:
+                handles.append(route.on(*self._find(route.name)))
             yield
         finally:
             for handle in handles:
                 handle.remove()
+        for route in routes:
+            if not route.ran:
+                raise ParameterError(
+                    f"wrap: the submodule of hook {route.name} did not run in a forward; hook one "
+                    "that runs in every forward, as a module"
+                )
 
     def _find(self, name: str) -> tuple[nn.Module, str]:
         """The submodule of hook `name`, and "input" where its input is meant."""
@@ -272,6 +283,13 @@ class WrappedModule(HookedRootModule):
         except AttributeError as error:
             known = [path for path, _ in self.module.named_parameters()]
             raise UnknownNameError.of(f"weight (for {name})", source, known) from error
+
+
+def _eager() -> contextlib.AbstractContextManager[Any]:
+    """Inside, what was compiled runs as it was written: compiled code takes no hooks."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 def _add_point(root: nn.Module, name: str) -> None:
