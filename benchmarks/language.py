@@ -26,13 +26,13 @@ import mechint
 from benchmarks import table
 from benchmarks.timing import BenchSettings, Row, bounded, missing, paired, versus
 from mechint.errors import MechintError
-from mechint.interventions.suffix import Head, SuffixRuns
 from mechint.models.foreign.bridge import boot
 from mechint.registry import PROBES
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
+from mechint.subject.pairs import Pairs
 from probes._attention import scores
-from probes._heads.measures import PairRuns
+from probes._heads.measures import Head, PairRuns
 
 VARIABLE = "MECHINT_SMOLLM2"
 PAIRS = Path(__file__).parents[1] / "examples" / "language-model" / "names.jsonl"
@@ -49,10 +49,10 @@ def processor(action: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def pair_runs(subject: Subject) -> PairRuns:
-    """The runs that the probe `heads` makes."""
+def drawn(subject: Subject) -> Pairs:
+    """The pairs that the probe `heads` draws."""
     variable = choose_variable(subject.task, None)
-    return PairRuns.of(subject, draw(subject, variable, 256, 0, relation="minimal", least=2))
+    return draw(subject, variable, 256, 0, relation="minimal", least=2)
 
 
 def forwards(model: Any, subject: Subject) -> None:
@@ -80,9 +80,9 @@ def against_transformers(folder: Path, pairs: Path) -> Iterator[Row]:
     result: list[Any] = []
     took = processor(lambda: result.append(PROBES["heads"]().run(subject)))
     theirs = processor(lambda: forwards(model, subject))
-    runs, moved = pair_runs(subject), result[0].arrays["moved"]
+    runs, moved = PairRuns.of(subject, drawn(subject)), result[0].arrays["by_head"]
     heads = [(int(layer), int(head)) for layer, head in np.argwhere(np.isfinite(moved))]
-    patches = processor(lambda: [runs.moved([head]) for head in heads])
+    patches = processor(lambda: runs.each(heads))
     note = (
         f"{took:.0f} s of processor time; the forwards in transformers {theirs:.1f} s, the exact "
         f"patches of {len(heads)} heads {patches:.0f} s; {len(runs.units)} pairs both ways"
@@ -95,10 +95,10 @@ class Bridged:
     """A few pairs of one shape on TransformerLens's bridge."""
 
     def __init__(self, folder: Path, runs: PairRuns) -> None:
-        group = max(runs.groups, key=len)
-        rows = slice(0, 2 * FEW)
-        self.base, self.source = group.tokens[group.own[rows]], group.tokens[group.other[rows]]
-        self.classes, self.first = group.classes[rows], group.first
+        rows = range(len(runs))
+        tokens, length = runs.runs.tokens, int(runs.runs.reads[runs.own[rows[0]]]) + 1
+        self.base, self.source = (tokens[one][:, :length] for one in (runs.own, runs.other))
+        self.classes, self.first = runs.classes, int(runs.first[0])
         self.n = len(self.base)
         self.model = boot(folder)
 
@@ -156,30 +156,36 @@ class Bridged:
         return torch.stack(rows).numpy()
 
 
-def against_bridge(bench: BenchSettings, folder: Path, pairs: Path) -> Iterator[Row]:
+def against_bridge(bench: BenchSettings, folder: Path, data: Path) -> Iterator[Row]:
     """Attribution of all heads, and exact patches of each tenth, on the same pairs."""
-    subject = mechint.load(folder, data=pairs)
-    runs = pair_runs(subject)
-    theirs = Bridged(folder, runs)
-    every = [(layer, head) for layer in range(runs.n_layers) for head in range(runs.n_heads)]
-    heads = every[::EVERY]
+    subject = mechint.load(folder, data=data)
+    pairs = drawn(subject)
+    group = max(PairRuns.of(subject, pairs).groups, key=len)
 
-    def again() -> SuffixRuns:
-        return SuffixRuns(subject.model, theirs.base, theirs.source, theirs.classes, theirs.first)
+    def again() -> PairRuns:
+        return PairRuns.of(subject, pairs[group[: 2 * FEW]])
+
+    runs = again()
+    theirs = Bridged(folder, runs)
+    every = runs.heads
+    heads = every[::EVERY]
 
     def exact() -> np.ndarray:
         fresh = again()
-        return np.array([float((fresh.patched([h]) - fresh.base).mean()) for h in heads])
+        return np.array([float(one.mean()) for one in fresh.each(heads).values()]) * fresh.span
+
+    def attributed() -> np.ndarray:
+        fresh = again()
+        return fresh.first_order * fresh.span
 
     if not np.allclose(exact(), theirs.exact(heads), atol=1e-3):
         raise MechintError("language: ours and the bridge's exact patches differ")
-    first = again().first_order.mean(0).numpy()
-    if not np.allclose(first, theirs.attributed(), atol=1e-2):
+    if not np.allclose(attributed(), theirs.attributed(), atol=1e-2):
         raise MechintError("language: ours and the bridge's attributions differ")
     against = "TransformerLens 4.3's bridge"
     about = f"{theirs.n} pairs of {theirs.base.shape[1]} tokens"
     for name, ours, peer, note in (
-        ("attribution of all heads", lambda: again().first_order, theirs.attributed, about),
+        ("attribution of all heads", attributed, theirs.attributed, about),
         (
             f"exact patches of {len(heads)} heads",
             exact,

@@ -21,9 +21,7 @@ Cost: one forward. Memory: the activations that autograd keeps.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -44,18 +42,6 @@ from mechint.models.layers import (
     rotation,
 )
 from mechint.models.rows import BlockRows, RowLayout, gather_rows
-
-
-class Attended(NamedTuple):
-    """The first half of a block at some positions: the residual stream behind it, outputs z and
-    patterns of its heads there, and keys and values of all positions.
-    """
-
-    x: Float[Tensor, "B n d_model"]
-    z: Float[Tensor, "B n head d_head"]
-    pattern: Float[Tensor, "B head n pos"]
-    keys: Float[Tensor, "B pos head d_head"]
-    values: Float[Tensor, "B pos head d_head"]
 
 
 @dataclass(frozen=True)
@@ -148,58 +134,6 @@ class Forward:
             z = z.flatten(-3, -2)  # (..., B·Q, head·d_head)
             z = z if rows.out is None else gather_rows(z, rows.out, self.stacked)
         return linear(z, w_o.flatten(-3, -2), bias)
-
-    def attend_behind(
-        self,
-        index: int,
-        x: Float[Tensor, "B n d_model"],
-        past: tuple[Tensor, Tensor] | None = None,
-        edit: Callable[[Tensor], Tensor] | None = None,
-    ) -> Attended:
-        """First half of block `index` at the last n positions of sequences of one length, with the
-        parameters of one model and without hooks.
-
-        past: keys and values (B, first, head, d_head) of the positions before; edit: of the heads'
-        outputs z (B, n, head, d_head).
-        """
-        name, first = (
-            f"blocks.{index % self.config.n_layers}",
-            0 if past is None else len(past[0][0]),
-        )
-        normed = norm(self.p, f"{name}.ln1", "", self.config, x, no_hook)
-        q, k, v = self._project("", f"{name}.attn", normed, None, first)
-        if past is not None:
-            k, v = (torch.cat(both, 1) for both in zip(past, (k, v), strict=True))
-        z, pattern = self._mix(q, k, v)
-        z = z if edit is None else edit(z)
-        return Attended(x + self.write_heads(index, z), z, pattern, k, v)
-
-    def ask(
-        self,
-        index: int,
-        x: Float[Tensor, "B n d_model"],
-        keys: Float[Tensor, "B pos head d_head"],
-        values: Float[Tensor, "B pos head d_head"],
-    ) -> Float[Tensor, "B n head d_head"]:
-        """Outputs z of the heads of block `index` whose queries alone read x, at the last n of the
-        positions of keys and values.
-        """
-        name = f"blocks.{index % self.config.n_layers}"
-        normed = norm(self.p, f"{name}.ln1", "", self.config, x, no_hook)
-        first = keys.shape[1] - x.shape[1]
-        q, *_ = self._project("", f"{name}.attn", normed, None, first)
-        return self._mix(q, keys, values)[0]
-
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs z (B, n, head, d_head) and patterns (B, head, n, pos) of queries at the last n
-        positions of the keys.
-        """
-        mask = None
-        if self.config.attention_dir == "causal":
-            mask = _causal_mask(k.shape[1], k.device)[k.shape[1] - q.shape[1] :]
-        scores = _bmm(q.transpose(-3, -2), k.movedim(-3, -1))
-        pattern = self._pattern("", scores, mask)
-        return _bmm(pattern, v.transpose(-3, -2)).transpose(-3, -2), pattern
 
     def mix(
         self,

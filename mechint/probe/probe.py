@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from mechint.config import Settings
 from mechint.errors import MechintError, NotApplicableError
-from mechint.interventions import resumes
 from mechint.models.protocol import Capability
 from mechint.probe.report import Report as Report
 from mechint.probe.results import ProbeResult
@@ -44,7 +43,6 @@ class Need(StrEnum):
     EMBEDDING = "embedding"
     RESIDUAL = "residual"
     SERIES = "series"
-    RESUME = "resume"
     REINITIALIZE = "reinitialize"
     EDIT_WEIGHTS = "edit_weights"
     HEAD_WEIGHTS = "head_weights"
@@ -104,10 +102,6 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
         lambda subject: len(subject.series) > 1,
         "it is one checkpoint, not a run with several",
     ),
-    Need.RESUME: (
-        lambda subject: resumes(subject.model),
-        f"its model cannot {Capability.RESUME.value}",
-    ),
     Need.REINITIALIZE: _capable(Capability.REINITIALIZE),
     Need.EDIT_WEIGHTS: _capable(Capability.EDIT_WEIGHTS),
     Need.HEAD_WEIGHTS: _capable(Capability.HEAD_WEIGHTS),
@@ -134,8 +128,6 @@ def unmet_need(need: Need, subject: Subject) -> str | None:
         reason = subject.task.without_variables
     if need is Need.GRID and _has_grid(subject):
         reason = "its data are not all of its task's inputs, in the order of the grid"
-    if need is Need.RESUME and Capability.RESUME in subject.capabilities:
-        reason = "hooks are on its model, which cannot resume a forward past them; take them off"
     if meets(subject):
         return None
     argument = getattr(subject.model, "missing", {}).get(need.value)

@@ -11,6 +11,8 @@ import numpy as np
 from mechint.config import setting
 from mechint.decide import Claim
 from mechint.errors import counted
+from mechint.interventions import resumes
+from mechint.models.protocol import Capability
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._circuits import views
@@ -85,7 +87,6 @@ class Circuits(Probe):
         Need.ANSWERS,
         Need.RESIDUAL,
         Need.ATTENTION,
-        Need.RESUME,
     )
     lead_rank: ClassVar[int] = 65
     intervenes: ClassVar[bool] = True
@@ -116,6 +117,10 @@ class Circuits(Probe):
     def unmet(self, subject: Subject) -> str | None:
         if getattr(subject.model.config, "read_layers", None) is not None:
             return "its output groups leave after different layers, so no one node is its logits"
+        if not resumes(subject.model):
+            if Capability.RESUME in subject.capabilities:
+                return "hooks are on its model, past which edges are not cut; take them off"
+            return "edges between its components cannot be cut; ask patching, attribution or heads"
         edges = Graph(subject.model.config).n_edges
         if edges > MOST_EDGES:
             return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,11 +11,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.interventions.suffix import Head, SuffixRuns
+from mechint.errors import ParameterError
+from mechint.interventions import EditedRuns, Intervention, Replace, Site, Take, path
+from mechint.interventions.resuming import check_adds
+from mechint.models.protocol import Capability
 from mechint.probes._attention import scores
+from mechint.probes._lens.readout import Readout
 from mechint.subject import Subject
+from mechint.subject.activations import Recorder
 from mechint.subject.pairs import Pairs
 from mechint.task import rng
+
+Head = tuple[int, int]
+"""Block and head."""
 
 MARKS = {
     "answer": "the answer's token",
@@ -32,85 +40,175 @@ MARKS = {
 
 @dataclass(frozen=True)
 class PairRuns:
-    """Runs on pairs of prompts, those of one length and one first difference together.
+    """Runs on pairs of prompts, each read at its end.
 
-    units (pair,): a number of the two prompts of each pair, so that a pair both ways is one sample.
+    own, other (pair,): inputs of `runs`; classes (pair, 2): the answers of base and source; first
+    (pair,): the first position that differs; units (pair,): a number of the two prompts of each
+    pair, so that a pair both ways is one sample.
     """
 
-    groups: tuple[SuffixRuns, ...]
+    subject: Subject
+    runs: EditedRuns
+    own: Int[Tensor, " pair"]
+    other: Int[Tensor, " pair"]
+    classes: Int[Tensor, "pair 2"]
+    first: Int[Tensor, " pair"]
     units: Int[np.ndarray, " pair"]
-    n_layers: int
-    n_heads: int
 
     @classmethod
     def of(cls, subject: Subject, pairs: Pairs) -> PairRuns:
-        """Runs of the subject's model, which reads back only, on pairs read at their ends."""
-        rows: dict[tuple[int, int], list[int]] = {}
-        units: dict[frozenset[tuple[int, ...]], int] = {}
-        numbers: list[int] = []
-        for row, (base, source, read) in enumerate(
-            zip(pairs.base.tolist(), pairs.source.tolist(), pairs.reads.tolist(), strict=True)
-        ):
-            base, source = base[: read + 1], source[: read + 1]
-            first = next(
-                i for i, both in enumerate(zip(base, source, strict=True)) if len({*both}) > 1
-            )
-            rows.setdefault((read + 1, first), []).append(row)
-            both = frozenset((tuple(base), tuple(source)))
-            numbers.append(units.setdefault(both, len(units)))
-        groups, order = [], []
-        for (length, first), members in sorted(rows.items()):
-            some = pairs[torch.tensor(members, device=pairs.base.device)]
-            classes = torch.stack([some.answers[:, 0], some.labels[:, 0]], 1)
-            own, other = some.base[:, :length], some.source[:, :length]
-            groups.append(SuffixRuns(subject.model, own, other, classes, first))
-            order += members
-        shape = subject.model_description
-        return cls(tuple(groups), np.array(numbers)[order], shape.n_layers, shape.n_heads or 0)
+        """Runs of the subject's model on pairs that are read at one position."""
+        prompts = torch.cat([pairs.base, pairs.source])
+        read = torch.cat([pairs.reads, pairs.reads])[:, None]
+        prompts, index = torch.cat([prompts, read], 1).unique(dim=0, return_inverse=True)
+        own, other = index.split(len(pairs))
+        both = torch.stack([own, other]).sort(0).values
+        units = both.unique(dim=1, return_inverse=True)[1].cpu().numpy()
+        classes = torch.stack([pairs.answers[:, 0], pairs.labels[:, 0]], 1)
+        first = (pairs.base != pairs.source).int().argmax(1)
+        runs = EditedRuns(subject.model, prompts[:, :-1], prompts[:, -1])
+        return cls(subject, runs, own, other, classes, first, units)
 
-    def _all(self, parts: Iterable[Tensor]) -> np.ndarray:
-        return torch.cat([part.detach() for part in parts]).double().cpu().numpy()
+    def __len__(self) -> int:
+        return len(self.own)
+
+    @cached_property
+    def groups(self) -> list[Int[Tensor, " _row"]]:
+        """Pairs of one length and one first difference."""
+        shapes = torch.stack([self.runs.reads[self.own], self.first], 1)
+        _, group = shapes.unique(dim=0, return_inverse=True)
+        return [(group == one).nonzero().flatten() for one in range(int(group.max()) + 1)]
+
+    @cached_property
+    def heads(self) -> list[Head]:
+        """Heads that the model shows, block by block."""
+        shape = self.subject.model_description
+        layers = [n for n in range(shape.n_layers) if Site.of("head", n).hook in self.subject.hooks]
+        return [(layer, head) for layer in layers for head in range(shape.n_heads or 0)]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of blocks, and of heads in one."""
+        return self.subject.n_layers, self.subject.model_description.n_heads or 0
 
     @cached_property
     def base(self) -> Float[np.ndarray, " pair"]:
         """Differences of the bases: the source's answer above the base's, nats."""
-        return self._all(one.base for one in self.groups)
+        return _numbers(self.runs.base(self.own, self.classes).diff(dim=-1)[:, 0])
 
     @cached_property
     def span(self) -> float:
         """Mean difference of the sources less that of the bases."""
-        return float((self._all(one.source for one in self.groups) - self.base).mean())
+        source = self.runs.base(self.other, self.classes).diff(dim=-1)[:, 0]
+        return float((_numbers(source) - self.base).mean())
+
+    def _moved(
+        self, variants: Sequence[Sequence[Intervention]]
+    ) -> Float[np.ndarray, "variant pair"]:
+        """Share of the mean difference that each set of edits moves, pair by pair."""
+        logits = self.runs.under(variants, self.own, classes=self.classes)
+        return (_numbers(logits.diff(dim=-1)[..., 0]) - self.base) / self.span
 
     # --- shares of the difference -----------------------------------------------------------------
+    def each(self, heads: Sequence[Head]) -> dict[Head, Float[np.ndarray, " pair"]]:
+        """Head → the share that it alone moves when it is taken from the source."""
+        taken = [[Take(Site.head(*head), self.other)] for head in heads]
+        return dict(zip(heads, self._moved(taken), strict=True))
+
     def moved(self, heads: Sequence[Head], wrong: bool = False) -> Float[np.ndarray, " pair"]:
-        """Share of the mean difference that `heads` move, pair by pair, when they are taken from
-        the source; `wrong`: from another pair's source, NaN where a group has no other.
+        """Share of the mean difference that `heads` move together, pair by pair, when they are
+        taken from the source; `wrong`: from another pair's source from the first difference on, NaN
+        of a pair that has no other.
         """
-        parts = []
-        for group in self.groups:
-            others = _others(group) if wrong else group.other
-            if others is None:
-                parts.append(torch.full((len(group),), torch.nan))
-            else:
-                parts.append(group.patched(heads, others) - group.base)
-        return self._all(parts) / self.span
+        by_layer: dict[int, list[int]] = {}
+        for layer, head in heads:
+            by_layer.setdefault(layer, []).append(head)
+        sites = [Site.of("head", layer, units=units) for layer, units in by_layer.items()]
+        if not wrong:
+            return self._moved([[Take(site, self.other) for site in sites]])[0]
+        places = torch.arange(self.runs.tokens.shape[1], device=self.first.device)
+        behind = (places >= self.first[:, None])[..., None, None]
+        edits = []
+        for site in sites:
+            z = self.runs.recorded(site.hook)[:, :, list(site.units)]
+            edits.append(Replace(site, torch.where(behind, z[self.wrong], z[self.own])))
+        there = _numbers(self.wrong != self.own) > 0
+        return np.where(there, self._moved([edits])[0], np.nan)
+
+    @cached_property
+    def wrong(self) -> Int[Tensor, " pair"]:
+        """The source of another pair of one shape with each; its own base where there is none."""
+        found = self.own.clone()
+        for rows in self.groups:
+            others = _others(self.own[rows], self.other[rows], self.classes[rows])
+            found[rows] = self.own[rows] if others is None else others
+        return found
 
     @cached_property
     def first_order(self) -> Float[np.ndarray, "layer head"]:
-        """The same to first order, of every head: mean over the pairs."""
-        return self._all(one.first_order for one in self.groups).mean(0) / self.span
+        """What every head moves to first order (attribution patching, Nanda 2023): mean over the
+        pairs.
+        """
+        total = torch.zeros(self.shape, dtype=torch.float64)
+        layers = {layer: Site.of("head", layer).hook for layer, _ in self.heads}
+        for rows, parts in self.runs.gradients(
+            [*layers.values()],
+            lambda logits, rows: logits.diff(dim=-1)[:, 0],
+            self.own,
+            classes=self.classes,
+            first=int(self.first.min()),
+        ):
+            for layer, hook in layers.items():
+                value, slope, places = parts[hook]
+                there = self.runs.recorded(hook)[self.other[rows][:, None], places]
+                total[layer] += ((there - value) * slope).sum((0, 1, 3)).cpu()
+        return total.numpy() / (len(self) * self.span)
+
+    # --- ways to the answer -----------------------------------------------------------------------
+    @cached_property
+    def shows_writing(self) -> bool:
+        """True where what heads write is shown, and reaches the final norm as it is."""
+        if Capability.HEAD_WEIGHTS not in self.subject.capabilities or Readout.unmet(self.subject):
+            return False
+        try:
+            for layer in {layer for layer, _ in self.heads}:
+                check_adds(self.subject.model, self.runs.tokens, layer)
+        except ParameterError:  # as where a norm follows the layer
+            return False
+        return True
 
     @cached_property
     def direct(self) -> Float[np.ndarray, "pair layer head"]:
-        """Share that what each head writes at the answer moves straight at the logits, by pair."""
-        return self._all(one.direct for one in self.groups) / self.span
+        """Share that what each head writes at the answer moves straight at the logits, the final
+        norm's scale held (Elhage et al. 2021), by pair; NaN where that is not shown.
+        """
+        found = torch.full((len(self), *self.shape), torch.nan, dtype=torch.float64)
+        if not self.shows_writing:
+            return found.numpy()
+        readout, model = Readout(self.subject), self.subject.model
+        columns = readout.matrix.T[self.classes]  # (pair, 2, d_model)
+        directions = columns[:, 1] - columns[:, 0]
+        directions = directions / readout.scale(self.runs.end[self.own].double())
+        for layer in {layer for layer, _ in self.heads}:
+            z, reads = self.runs.recorded(Site.of("head", layer).hook), self.runs.reads
+            change = (z[self.other, reads[self.other]] - z[self.own, reads[self.own]]).double()
+            weight = model.blocks[layer % model.cfg.n_layers].attn.W_O.detach().double()
+            found[:, layer] = torch.einsum("bhd,hdm,bm->bh", change, weight, directions).cpu()
+        return found.numpy() / self.span
+
+    @cached_property
+    def shows_reading(self) -> bool:
+        """True where queries can read something else than the residual stream."""
+        name = Site.read("q", self.heads[0][0], 0).hook
+        return self.runs.engine == "native" or name in self.subject.model.hook_dict
 
     def through_queries(
         self, sender: Head, receivers: Sequence[Head]
     ) -> Float[np.ndarray, " pair"]:
         """Share that `sender` moves through the queries of `receivers` at the answer alone."""
-        found = (one.through_queries(sender, receivers) - one.base for one in self.groups)
-        return self._all(found) / self.span
+        queries = [Site.read("q", *receiver, pos="answer") for receiver in receivers]
+        edits = path(self.runs, Site.head(*sender), queries, self.other, self.own)
+        return self._moved([edits])[0]
 
     def by_unit(self, values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, " unit"]:
         """Means over both ways of each pair; NaN where neither has a value."""
@@ -130,40 +228,47 @@ class PairRuns:
         """ "answer" or "changed", where the query stands → mark → attention to it, by pair; NaN of
         pairs that do not have one.
         """
-        found: dict[str, dict[str, list[np.ndarray]]] = {"answer": {}, "changed": {}}
-        for group in self.groups:
-            prompts = group.tokens[group.own].cpu().numpy()
-            for query, patterns, at in (
-                ("answer", group.from_last, prompts.shape[1] - 1),
-                ("changed", group.from_first, group.first),
-            ):
-                marks = _marks(prompts, group.classes.cpu().numpy(), group.first, at)
-                each = torch.stack([one[group.own] for one in patterns], 1).cpu().numpy()
+        found: dict[str, dict[str, np.ndarray]] = {"answer": {}, "changed": {}}
+        layers = sorted({layer for layer, _ in self.heads})
+        hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
+        recorder = Recorder(self.subject.model, self.subject.chunk)
+        tokens = self.runs.tokens[self.own]
+        for query, places in (("answer", self.runs.reads[self.own]), ("changed", self.first)):
+            seen = recorder.record(tokens, hooks, places)
+            patterns = torch.stack([seen[hook] for hook in hooks], 1).cpu().numpy()
+            for rows in self.groups:
+                prompts, at = tokens[rows].cpu().numpy(), rows.cpu().numpy()
+                first, place = int(self.first[rows[0]]), int(places[rows[0]])
+                marks = _marks(prompts, self.classes[rows].cpu().numpy(), first, place)
                 for mark, there in marks.items():
-                    total = np.einsum("blhp,bp->blh", each, there.astype(each.dtype))
+                    total = np.einsum("blhp,bp->blh", patterns[at], there.astype(patterns.dtype))
                     total[~there.any(1)] = np.nan
-                    found[query].setdefault(mark, []).append(total)
-        every = {
-            query: {mark: np.concatenate(rows) for mark, rows in marks.items()}
-            for query, marks in found.items()
-        }
+                    every = np.full((len(self), *self.shape), np.nan)
+                    every = found[query].setdefault(mark, every)
+                    every[np.ix_(at, layers)] = total
         return {
             query: {mark: rows for mark, rows in marks.items() if not np.isnan(rows).all()}
-            for query, marks in every.items()
+            for query, marks in found.items()
         }
 
 
-def _others(group: SuffixRuns) -> Int[Tensor, " pair"] | None:
-    """For each pair the source of another pair of its group that is neither its source nor its
-    base, and has another answer, where there is one.
+def _numbers(values: Tensor) -> np.ndarray:
+    return values.detach().double().cpu().numpy()
+
+
+def _others(
+    own: Int[Tensor, " pair"], source: Int[Tensor, " pair"], classes: Int[Tensor, "pair 2"]
+) -> Int[Tensor, " pair"] | None:
+    """For each pair the source of another pair that is neither its source nor its base, and has
+    another answer, where there is one.
     """
-    other, found = group.other.clone(), torch.zeros(len(group), dtype=torch.bool)
+    other, found = source.clone(), torch.zeros_like(own, dtype=torch.bool)
     for strict in (True, False):
-        for shift in range(1, len(group)):
-            candidate = group.other.roll(shift)
-            fits = (candidate != group.other) & (candidate != group.own) & ~found
+        for shift in range(1, len(own)):
+            candidate = source.roll(shift)
+            fits = (candidate != source) & (candidate != own) & ~found
             if strict:
-                fits &= (group.classes[:, 1].roll(shift)[:, None] != group.classes).all(1)
+                fits &= (classes[:, 1].roll(shift)[:, None] != classes).all(1)
             other, found = torch.where(fits, candidate, other), found | fits
     return other if bool(found.all()) else None
 

@@ -14,13 +14,19 @@ from mechint.config import setting
 from mechint.decide import Claim
 from mechint.decide.null import SignFlips, least_signs, sign_flips
 from mechint.errors import percent
-from mechint.interventions.suffix import Head
+from mechint.interventions import Site
+from mechint.models.protocol import read_only_hooks
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, ProbeResult, Table
-from mechint.probes._heads.measures import MARKS, PairRuns, induction_scores, random_heads
+from mechint.probes._heads.measures import (
+    MARKS,
+    Head,
+    PairRuns,
+    induction_scores,
+    random_heads,
+)
 from mechint.probes.words import listed, mostly_wrong, token_texts
 from mechint.subject.counterfactuals import answered, choose_variable, draw
-from mechint.system.progress import counting_within
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -124,7 +130,6 @@ class Heads(Probe):
         Need.VARIABLES,
         Need.ANSWERS,
         Need.ATTENTION,
-        Need.RESUME,
     )
     quick: ClassVar[bool] = True
     lead_rank: ClassVar[int] = 65
@@ -136,12 +141,15 @@ class Heads(Probe):
     null_samples: int = setting(9999, "draws of the signs under the null", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
-        task, config = subject.task, getattr(subject.model, "config", None)
+        task, z = subject.task, Site.of("head", 0).hook.partition(".0.")[2]
         variable = choose_variable(task, None) if task is not None else None
         if task is None or variable is None or not variable.is_example:
             return "its task states no pairs of prompts"
-        if config is None or not config.reads_back_only:
-            return "its model reads later tokens"
+        if not getattr(getattr(subject.model, "config", None), "reads_back_only", True):
+            return "its model reads later tokens; ask patching"
+        shown = [name for name in subject.hooks if name.endswith(z)]
+        if not shown or set(shown) & set(read_only_hooks(subject.model)):
+            return "its model shows no outputs of its heads; ask patching or ablation"
         return None
 
     @classmethod
@@ -196,14 +204,8 @@ class Heads(Probe):
 
     def _exact(self, runs: PairRuns) -> dict[Head, Float[np.ndarray, " pair"]]:
         """Head → what it moves, pair by pair; of the heads of largest first-order effect."""
-        order = np.argsort(-np.abs(runs.first_order), axis=None)[: self.best]
-        chosen = [divmod(int(index), runs.n_heads) for index in order]
-        found = {}
-        with counting_within("heads") as count:
-            for done, head in enumerate(chosen):
-                count(done, len(chosen))
-                found[head] = runs.moved([head])
-        return found
+        order = sorted(runs.heads, key=lambda head: -abs(float(runs.first_order[head])))
+        return runs.each(order[: self.best])
 
     def _tested(
         self, runs: PairRuns, exact: Mapping[Head, Float[np.ndarray, " pair"]], seed: int
@@ -253,12 +255,13 @@ class Heads(Probe):
         for one in reported:
             sign = np.sign(one.moved)
             least = WAY * runs.by_unit(runs.moved([one.head])) * sign
-            parts[one.name, "direct"] = runs.by_unit(runs.direct[one.at]) * sign - least
+            if runs.shows_writing:
+                parts[one.name, "direct"] = runs.by_unit(runs.direct[one.at]) * sign - least
             for query, marks in runs.attention.items():
                 for mark, value in marks.items():
                     parts[one.name, f"{query}: {mark}"] = runs.by_unit(value[one.at]) - LOOKS
             later = [other for other in readers if other.head[0] > one.head[0]]
-            if one.is_direct or not later:
+            if one.is_direct or not later or not runs.shows_reading:
                 continue
             through = runs.through_queries(one.head, [other.head for other in later])
             one.through = float(through.mean())
@@ -298,20 +301,20 @@ class Heads(Probe):
         report.update(
             {
                 "patched": len(exact),
-                "heads": runs.n_layers * runs.n_heads,
+                "heads": len(runs.heads),
                 "reported": [one.name for one in reported],
             }
         )
-        matrix = np.full((runs.n_layers, runs.n_heads), np.nan)
+        matrix = np.full(runs.shape, np.nan)
         for head, values in exact.items():
             matrix[head] = values.mean()
         report.array("by_head", matrix, unit="moved, share of the logit difference")
         report.table("heads", _table(reported))
-        untested = matrix.size - len(exact)
+        untested = len(runs.heads) - len(exact)
         shown = figures.heatmap(
             matrix,
-            x=[f"H{head}" for head in range(runs.n_heads)],
-            y=[f"L{layer}" for layer in range(runs.n_layers)],
+            x=[f"H{head}" for head in range(matrix.shape[1])],
+            y=[f"L{layer}" for layer in range(len(matrix))],
             title="What each head moves of the answer",
             x_title="head",
             y_title="layer",
@@ -402,7 +405,7 @@ class Heads(Probe):
             least=-1e9 if one.moved < 0 else 0.0,
             details={
                 "± 95%": one.half,
-                "straight to the logits": one.direct,
+                **({} if np.isnan(one.direct) else {"straight to the logits": one.direct}),
                 f"through the queries of {listed(one.readers) or 'none'}": one.through,
                 "induction score": one.induction,
                 **({"p of the words": p_of_word} if role else {}),
@@ -438,7 +441,7 @@ class Heads(Probe):
         difference while nothing is kept without them, less those that neither needs; none where as
         many random heads keep it, too.
         """
-        every = [(layer, head) for layer in range(runs.n_layers) for head in range(runs.n_heads)]
+        every = runs.heads
 
         def kept(own: Sequence[Head]) -> tuple[float, float]:
             """Share kept where all other heads are taken from the other prompt, and half the width

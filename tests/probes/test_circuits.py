@@ -465,7 +465,7 @@ def test_refusals_are_one_line() -> None:
 
         capabilities = frozenset()
 
-    with pytest.raises(NotApplicableError, match="cannot resume a forward") as caught:
+    with pytest.raises(NotApplicableError, match="ask patching, attribution or heads") as caught:
         probe.run("circuits", subject.with_model(Foreign(subject.model.config)))
     assert "\n" not in str(caught.value)
     with pytest.raises(ParameterError, match="none with ablation=mean"):

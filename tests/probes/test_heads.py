@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import mechint
 import probes
 from mechint.account import account_of
 from mechint.errors import NotApplicableError
@@ -137,3 +139,117 @@ def test_a_claim_about_a_head_is_audited_on_prompts() -> None:
         f"L{layer}H{(head + 1) % 3} attends token after an earlier equal one",
     ):
         assert audit(subject, parse_claim(said)).standing == "wrong"
+
+
+# --- models of transformers -----------------------------------------------------------------------
+WRITERS = {
+    "gemma3_text": "model.layers.{}.self_attn.o_proj",
+    "gpt_neox": "gpt_neox.layers.{}.attention.dense",
+    "llama": "model.layers.{}.self_attn.o_proj",
+    "olmo2": "model.layers.{}.self_attn.o_proj",
+    "phi": "model.layers.{}.self_attn.dense",
+}
+"""Type → the module that reads the outputs of a block's heads, side by side."""
+MORE: dict[str, dict[str, Any]] = {
+    "gemma3_text": {"head_dim": 8, "sliding_window": 3, "num_key_value_heads": 2},
+    "llama": {
+        "num_key_value_heads": 2,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 1e4,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    },
+}
+
+
+def language_model(kind: str, folder: Path) -> Any:
+    """A model of transformers with random weights, written to `folder`."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3}
+    sizes |= {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0}
+    config = AutoConfig.for_model(
+        kind, **sizes, bos_token_id=1, eos_token_id=2, **MORE.get(kind, {})
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(0.3 * torch.randn_like(weight))
+    model.save_pretrained(folder)
+    return model
+
+
+def pairs_it_tells_apart(model: Any, n: int) -> list[tuple[list[int], list[int], int, int]]:
+    """Prompts of two lengths that differ in one token, and two answers of which the model prefers
+    the first on one and the second on the other.
+    """
+    draw, found = np.random.default_rng(0), []
+    while len(found) < n:
+        base = draw.integers(3, 50, 5 + len(found) % 2).tolist()
+        source = list(base)
+        source[1] = int(draw.choice([token for token in range(3, 50) if token != base[1]]))
+        with torch.no_grad():
+            one, two = (model(torch.tensor([tokens])).logits[0, -1] for tokens in (base, source))
+        own, other = int((one - two).argmax()), int((two - one).argmax())
+        if one[own] > one[other] and two[own] < two[other]:
+            found.append((base, source, own, other))
+    return found
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", WRITERS)
+def test_heads_of_a_language_model_move_what_they_do_in_transformers(
+    kind: str, tmp_path: Path
+) -> None:
+    model = language_model(kind, tmp_path / "model")
+    pairs = pairs_it_tells_apart(model, 16)
+    rows = [
+        {"prompt": a, "answer": x, "counterfactual": {"prompt": b, "answer": y}}
+        for a, b, x, y in pairs
+    ]
+    subject = mechint.load(tmp_path / "model", data=rows)
+    result = probes.run("heads", subject, null_samples=99, only_correct=False)
+    both = [*pairs, *((b, a, y, x) for a, b, x, y in pairs)]
+    kept: dict[int, torch.Tensor] = {}
+
+    def differences(layer: int | None = None, head: int = 0) -> np.ndarray:
+        found = []
+        for base, source, x, y in both:
+            handles, tokens = [], torch.tensor([base])
+            if layer is not None:
+                module = model.get_submodule(WRITERS[kind].format(layer))
+                handle = module.register_forward_pre_hook(
+                    lambda _, inputs: kept.update({0: inputs[0].clone()})
+                )
+                with torch.no_grad():
+                    model(torch.tensor([source]))
+                handle.remove()
+
+                def put(_: Any, inputs: Any) -> Any:
+                    z, width = inputs[0].clone(), inputs[0].shape[-1] // 4
+                    z[..., head * width : (head + 1) * width] = kept[0][
+                        ..., head * width : (head + 1) * width
+                    ]
+                    return (z,)
+
+                handles.append(module.register_forward_pre_hook(put))
+            with torch.no_grad():
+                logits = model(tokens).logits[0, -1].double()
+            for handle in handles:
+                handle.remove()
+            found.append(float(logits[y] - logits[x]))
+        return np.array(found)
+
+    base = differences()
+    span = (-np.concatenate([base[16:], base[:16]]) - base).mean()
+    expected = [
+        [(differences(layer, head) - base).mean() / span for head in range(4)] for layer in range(3)
+    ]
+    np.testing.assert_allclose(result.arrays["by_head"], expected, atol=1e-4)
+    assert np.abs(expected).max() > 0.05 and "heads" in mechint.analyze(subject).results
