@@ -7,6 +7,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
+from mechint.decide.words import STANDS
 from mechint.explanation.checks.attention import copied, route
 from mechint.explanation.checks.blocks import blocks
 from mechint.explanation.checks.composed import source_tests
@@ -15,9 +18,10 @@ from mechint.explanation.checks.logits import coverage, match
 from mechint.explanation.checks.parts import interchanges, necessity, refills, resample
 from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
-from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
+from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench, failing_class
 from mechint.explanation.parts import Part, Route
 from mechint.explanation.records import Test
+from mechint.explanation.source_program import SourceProgram
 from mechint.explanation.sources import Sources
 from mechint.explanation.standing import Audit, judge
 from mechint.subject import Subject
@@ -66,16 +70,19 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     """Audit an explanation on the halves of a bench."""
     bench = bench.under(explanation.program).among(explanation.among)
     n = len(bench.judged)
-    if n < MIN_INPUTS:
+    if n < MIN_INPUTS and not bench.whole:
         reason = f"{n} judged inputs, {MIN_INPUTS} needed"
         return Audit(explanation, "untested", reason=reason, n=n)
-    if reason := bench.skill.reason:
+    if (reason := bench.skill.reason) and not (bench.constant or bench.whole):
         accuracy, chance = bench.accuracy, bench.chance
         return Audit(explanation, "refused", accuracy=accuracy, chance=chance, reason=reason, n=n)
     if explanation.over_sources is not None:
-        sources = Sources(bench.subject, bench.judged)
         program = explanation.over_sources
-        found = judge(bench, explanation, source_tests(sources, program, bench.seed))
+        sources = Sources(bench.subject, bench.judged)
+        tests = source_tests(sources, program, bench.seed, bench.whole)
+        found = judge(bench, explanation, tests)
+        if found.standing in STANDS and (said := failing_class_of(bench, program)):
+            return dataclasses.replace(found, standing="incomplete", reason=said)
         unknown = next(iter(program.ambiguous.values()), "")
         untested = found.standing in ("untested", "superfluous") and unknown
         return dataclasses.replace(found, reason=unknown) if untested else found
@@ -107,6 +114,14 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         tests += [test for one in explanation.copies for test in copied(bench, one, sources)]
     reads = reading[-1].features if reading else None
     return dataclasses.replace(judge(bench, explanation, tests), coverage=coverage(bench, reads))
+
+
+def failing_class_of(bench: Bench, program: SourceProgram) -> str:
+    """The class of inputs, of both halves, whose answers a program does not give, in words."""
+    sources = Sources(bench.subject, torch.cat([bench.fitted, bench.judged]).unique())
+    tokens, at = sources.tokens, sources.at
+    classes = {**program.classes(tokens, at), "the model's answer {}": sources.own}
+    return failing_class(program.right(tokens, at, sources.own), classes)
 
 
 def carried(part: Part, tests: Iterable[Test]) -> bool:

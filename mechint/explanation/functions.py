@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.errors import DataError
@@ -26,6 +26,8 @@ from mechint.registry import FUNCTIONS
 
 SAME_FIT = 0.005
 """Share of inputs by which a smaller function may fit worse."""
+MAX_TIED = 0.1
+"""Share of inputs on which a function may leave several answers tied."""
 MAX_EXCEPTIONS = 3
 """Exceptions of a copy."""
 CELL, TABLE = 2, 0.25
@@ -61,13 +63,28 @@ class Function:
 
     python: an expression over the variables' names. compute: values → answers (example,),
     `NOTHING` where it gives none. size: roughly its constants. tables: names in `python` → their
-    numbers.
+    numbers. tops: values → flags (example, answer) of the answers that come first, several where
+    they are tied; None where there is always one.
     """
 
     python: str
     compute: Callable[[Values], Tensor]
     size: float
     tables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tops: Callable[[Values], Tensor] | None = None
+
+    def strict(self, values: Values) -> Int[Tensor, " example"]:
+        """The answers, `NOTHING` where several are tied."""
+        found = self.compute(values)
+        return found if self.tops is None else found.where(self.tops(values).sum(1) == 1, NOTHING)
+
+    def gives(self, values: Values, answers: Int[Tensor, " example"]) -> Bool[Tensor, " example"]:
+        """Flags of the answers that are those of the function, or one of several that are tied."""
+        if self.tops is None:
+            return self.compute(values) == answers
+        tops = self.tops(values)
+        inside = (answers >= 0) & (answers < tops.shape[1])
+        return tops.gather(1, (answers * inside)[:, None])[:, 0] & inside
 
     @property
     def takes_none(self) -> bool:
@@ -113,8 +130,12 @@ class Fitting:
         return int(self.answers.max()) + 1
 
     def fit(self, function: Function) -> float:
-        """Share of the model's answers that a function gives."""
-        return float((function.compute(self.values) == self.answers).double().mean())
+        """Share of the model's answers that a function gives; 0 of one that is often tied."""
+        if function.tops is not None:
+            tied = function.tops(self.values)[: self.natural].sum(1) > 1
+            if float(tied.double().mean()) > MAX_TIED:
+                return 0.0
+        return float(function.gives(self.values, self.answers).double().mean())
 
 
 def best_function(fitting: Fitting) -> tuple[Function | None, float]:
@@ -314,7 +335,13 @@ def counted(fitting: Fitting) -> Iterator[Function]:
         def of(values: Values, bag: str = bag) -> Tensor:
             return values[bag][:, operands]
 
-        yield Function(f"most_common({bag})", lambda v, of=of: operands[of(v).argmax(1)], 2)
+        def tops(values: Values, bag: str = bag, of: Any = of) -> Tensor:
+            found = torch.zeros(values[bag].shape, dtype=torch.bool)
+            found[:, operands] = of(values) == of(values).amax(1, keepdim=True)
+            return found
+
+        most = f"most_common({bag})"
+        yield Function(most, lambda v, of=of: operands[of(v).argmax(1)], 2, tops=tops)
         yield from _numbered(f"len({bag})", lambda v, of=of: (of(v) > 0).sum(1), fitting)
         yield Function(
             f"max({bag})",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +27,14 @@ MIN_INPUTS = 24
 """Judged inputs, at least; of few in all, so many are judged, and a third or more fitted."""
 MAX_EXAMPLES, FEW_EXAMPLES = 3000, 512
 """Distinct inputs that an audit looks at, half of them judged; and so few that more are drawn."""
+
+MIN_CLASS, HALF_RIGHT = 20, 0.5
+"""Inputs of a class that may forbid a program to stand, at least, and share of them to be right."""
+LARGE, LARGE_RIGHT = 0.1, 0.9
+"""Share of the inputs from which a class is large, and share of it that has to be right."""
+
+MIN_POPULATION = 16
+"""Inputs, at least, that count as all of their form where they are every combination."""
 
 Columns = slice | Tensor
 """Columns of features."""
@@ -59,7 +69,8 @@ class Bench:
     One is made for each `explain` (`Bench.of`), and every fit, search and audit is on it.
 
     fitted, judged: rows of the subject's data. Everything that is chosen or fitted looks at
-    `fitted` alone.
+    `fitted` alone. whole: these are all inputs of their form, and both halves are all of them, so
+    that a count of them has no interval.
     """
 
     subject: Subject
@@ -67,6 +78,7 @@ class Bench:
     fitted: Int[Tensor, " fitted"]
     judged: Int[Tensor, " judged"]
     seed: int = 0
+    whole: bool = False
 
     @classmethod
     def of(
@@ -80,6 +92,15 @@ class Bench:
         half = min(len(rows) // 2, max(len(rows) - MIN_INPUTS, len(rows) // 3))
         fitted, judged = torch.from_numpy(rows[:half]), torch.from_numpy(rows[half:])
         return cls(subject, program, fitted, judged, seed)
+
+    def population(self, examples: int = MAX_EXAMPLES) -> Bench:
+        """All inputs as both halves, where they are all of their form; else the same halves."""
+        rows = torch.cat([self.fitted, self.judged]).sort().values
+        lengths = self.subject.answer_positions.cpu()[rows] + 1
+        few = not MIN_POPULATION <= len(rows) < examples
+        if few or not is_population(self.tokens(rows).cpu(), lengths):
+            return self
+        return replace(self, fitted=rows, judged=rows, whole=True)
 
     def inner(self) -> Bench:
         """A bench whose halves are those of the fitting half, for choices between fits."""
@@ -165,6 +186,11 @@ class Bench:
     def skill(self) -> Skill:
         """The model's accuracy on the judged half beside chance."""
         return Skill(self.accuracy, self.chance, len(self.judged))
+
+    @cached_property
+    def constant(self) -> bool:
+        """True where one answer is right of all inputs, and the model gives it."""
+        return self.accuracy == self.chance == 1.0
 
     def skill_at(self, labels: Int[Tensor, "n output"]) -> Skill:
         """The model's accuracy beside chance of the answers `labels`, which an edit is to give."""
@@ -295,6 +321,20 @@ def with_more_inputs(subject: Subject, seed: int) -> Subject:
     return subject.with_data(Batch.cat([subject.data, more]))
 
 
+def is_population(tokens: Int[Tensor, "n pos"], lengths: Int[Tensor, " n"]) -> bool:
+    """Return whether inputs are every combination of the tokens of each place, of each length, up
+    to which the places have the same tokens; and of several tokens, or lengths.
+
+    >>> rows = torch.cartesian_prod(torch.arange(3), torch.arange(4))
+    >>> is_population(rows, torch.full((12,), 2)), is_population(rows[1:], torch.full((11,), 2))
+    (True, False)
+    """
+    places = [set(tokens[lengths > place, place].tolist()) for place in range(int(lengths.max()))]
+    sizes = itertools.accumulate(map(len, places), operator.mul)
+    counts = torch.bincount(lengths, minlength=len(places) + 1)[1:].tolist()
+    return all(n in (0, size) for n, size in zip(counts, sizes, strict=True))
+
+
 def ridge(x: Tensor, y: Tensor, penalty: float = 1e-8) -> Float[Tensor, "feature width"]:
     """Least squares of y on x with a penalty that only breaks ties between columns."""
     gram = x.T @ x
@@ -321,6 +361,33 @@ def constant(answers: Int[Tensor, "n output"]) -> float:
 def counted_share(right: Bool[Tensor, " n"]) -> Evidence:
     """The share of inputs that are right, as evidence."""
     return Evidence.share(int(right.sum()), len(right))
+
+
+def failing_class(right: Bool[Tensor, " n"], classes: Mapping[str, Tensor]) -> str:
+    """The class of inputs of which fewest are right, where it is certain that fewer than half are,
+    or than `LARGE_RIGHT` of a large class; "" where there is none, so that no average hides one.
+
+    classes: words, with {} for a value → (n,) values, or (n, value) flags of those that an input
+    has.
+
+    >>> answers = torch.arange(900) % 30
+    >>> failing_class(answers != 2, {"the answer {}": answers})
+    '0 of 30 inputs with the answer 2 are answered as it says'
+    >>> failing_class(answers != 2, {"length {}": torch.arange(900) // 450})
+    ''
+    """
+    worst = (1.0, "")
+    for words, held in classes.items():
+        flags = held if held.dim() == 2 else held[:, None] == held.unique()
+        values = range(held.shape[1]) if held.dim() == 2 else held.unique().tolist()
+        counts, hits = flags.sum(0), (flags & right[:, None]).sum(0)
+        for i in (counts >= MIN_CLASS).nonzero().flatten().tolist():
+            share = Evidence.share(int(hits[i]), int(counts[i]))
+            least = LARGE_RIGHT if share.n >= LARGE * len(right) else HALF_RIGHT
+            if share.high < least and share.value < worst[0]:
+                named = f"{share.hits} of {share.n} inputs with {words.format(values[i])}"
+                worst = share.value, f"{named} are answered as it says"
+    return worst[1]
 
 
 def least_covered(

@@ -106,7 +106,7 @@ def explain(
     start = time.perf_counter()
     bench = Bench.of(subject, program or Program("none", (), ()), seed, examples)
     few = len(bench.judged) < MIN_INPUTS
-    if not few and (reason := bench.skill.reason):
+    if not few and (reason := bench.skill.reason) and not bench.constant:
         return [_refused(bench, reason, start)]
     names = [family] if family is not None else list(EXPLANATIONS)
     names.sort(key=lambda name: not EXPLANATIONS[name].needs_program)
@@ -121,7 +121,8 @@ def explain(
         made: Family = EXPLANATIONS[name]()
         if made.needs_program:
             applies = program is not None and made.applies(subject)
-        else:  # the last ones, where no other stands
+        else:  # the last ones, where no other stands; they fit no weights
+            bench = bench.population(examples)
             stands = any(one.standing == "stands" for one in found)
             applies = (family is not None or not stands) and made.applies(subject)
         if not applies:

@@ -146,11 +146,12 @@ class Share(Statistic):
         null_bound: Bound = NULL,
         refutes: bool = False,
         where: str = "",
+        least: int = MIN_INPUTS,
     ) -> Share:
         """The record of a share; contradicted where the claim keeps less than half of what the
         model has, or no more than its null; of a bound from below wherever it fails.
         """
-        own = decide(found, bound=bound, chance=skill, least=MIN_INPUTS)
+        own = decide(found, bound=bound, chance=skill, least=least)
         nulls = [] if null is None else [decide(null, bound=null_bound, chance=skill)]
         against = [Decision(one.verdict, f"null {one.reason}") for one in nulls if not one]
         less = null is not None and found.value <= null.value

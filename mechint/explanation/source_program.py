@@ -12,21 +12,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.explanation.code import MAIN_OF_ROWS, run_rows
 from mechint.explanation.functions import Function, Variable, named
 from mechint.explanation.parts import AT, Part, Route
-from mechint.explanation.rules import Equal, Inputs, Rule, is_constant
+from mechint.explanation.rules import MAX_POSITIONS, Equal, Inputs, Rule, count_tokens, is_constant
 from mechint.explanation.sources import EMBEDDING, Group, Sources, Values
 from mechint.interventions import Site
 from mechint.task import Program, Step
 
 SURE, ABOVE_UNIFORM = 0.50, 0.5
 """Mean probability of the model's own answer, and nats above a uniform one, at least."""
-MAX_CONSTANT = 0.97
-"""Share of inputs with the same answer from which there is nothing to explain."""
 MAX_TITLE = 60
 """Letters of an answer up to which variables are written out in a title."""
 MAX_GROUPS, MAX_VARIABLES = 4, 6
@@ -62,7 +60,38 @@ class SourceProgram:
         self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
     ) -> Int[Tensor, " example"]:
         """The answers of the program; -1 where it says nothing."""
-        return self.function.compute(self.values(tokens, at))
+        return self.function.compute(self.values(tokens, at)).expand(len(at))
+
+    def right(
+        self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"], own: Tensor
+    ) -> Bool[Tensor, " example"]:
+        """Flags of the answers that are those of the program, or one of several that are tied."""
+        if self.function.tops is None:
+            return self.answer(tokens, at) == own
+        return self.function.gives(self.values(tokens, at), own)
+
+    def classes(
+        self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
+    ) -> dict[str, Tensor]:
+        """Classes of inputs, as `failing_class` takes them: by each token from both ends, tokens
+        that are there, length, the program's answer, and the value of each variable.
+        """
+        shown = self.inputs.visible(tokens, at)
+        found = {
+            "length {}": at + 1,
+            "its answer {}": self.answer(tokens, at),
+            "{} among the tokens": count_tokens(tokens, shown, self.inputs.d_vocab) > 0,
+        }
+        for place in range(min(int(at.min()) + 1, MAX_POSITIONS)):
+            found[f"t[{-1 - place}] == {{}}"] = tokens.gather(1, at[:, None] - place)[:, 0]
+            found[f"t[{place}] == {{}}"] = tokens[:, place]
+        for name, value in self.values(tokens, at).items():
+            if value.dim() == 1:
+                found[f"{name} == {{}}"] = value
+            else:
+                first, second = value.topk(2).values.T
+                found[f"a lead of {{}} in {name}"] = first - second
+        return found
 
     @property
     def ambiguous(self) -> dict[str, str]:
@@ -99,6 +128,8 @@ class SourceProgram:
     def parts(self) -> list[tuple[int, Part]]:
         """(group, part): the sites of a group's sources, the heads of a layer together."""
         found = list[tuple[int, Part]]()
+        if not self.groups:
+            return [(0, Part("nothing", Site("blocks.0.hook_resid_pre", "answer"), ()))]
         for index, (group, variables) in enumerate(zip(self.groups, self.variables, strict=True)):
             names = tuple(one.name for one in variables)
             by_layer: dict[int, list[int]] = {}
@@ -168,6 +199,8 @@ class SourceProgram:
         """The program in one line: the answer, with a variable's expression where it is one."""
         text, several = self.function.python, [v for vs in self.variables for v in vs]
         used = [one for one in several if self.function.uses(one)]
+        if not used:
+            return f"answer = {text}, whatever the input"
         short = text
         for one in used:
             short = named(one.name).sub(lambda _, one=one: one.python, short)
@@ -176,8 +209,10 @@ class SourceProgram:
     @property
     def alone(self) -> bool:
         """True where one group, taken whole, brings everything."""
-        (first, *others) = self.groups
-        return not others and not first.keys and first.mask is None
+        if len(self.groups) != 1:
+            return False
+        (first,) = self.groups
+        return not first.keys and first.mask is None
 
     @property
     def fixed(self) -> list[str]:
@@ -220,8 +255,15 @@ class SourceProgram:
         ]
 
     def notes(self) -> list[str]:
-        """The rules that the prompts do not tell apart, and the prompts that would."""
-        return [
+        """The share of inputs on which several answers are tied, and the rules that the prompts do
+        not tell apart, with the prompts that would.
+        """
+        tied = 0.0
+        if self.function.tops is not None:
+            tops = self.function.tops(self.values(self.inputs.tokens, self.inputs.at))
+            tied = float((tops.sum(1) > 1).double().mean())
+        some = f"where several are tied ({tied:.1%}) it is not said which is the answer"
+        return [some] * (tied > 0) + [
             f"on these prompts not told from {one}"
             for name, several in self.equal.items()
             for one in several
@@ -274,11 +316,20 @@ def either(first, second):
 """,
     "most_common": """
 def most_common(bag):
-    return min(bag, key=lambda x: (-bag[x], x))
+    top = [x for x in bag if bag[x] == max(bag.values())]
+    return top[0] if len(top) == 1 else None  # which of several is not said
 
 """,
 }
 """Functions that programs call: name → text."""
+
+
+def always(sources: Sources, inputs: Inputs) -> SourceProgram:
+    """The program of a model that gives one answer to all inputs: nothing matters to it."""
+    answer = int(sources.own[0])
+    function = Function(str(answer), lambda values: torch.tensor(answer), 1)
+    width = int(sources.own_logits.shape[1])
+    return SourceProgram(inputs, {}, (), (), function, sources.names, width)
 
 
 def pattern_of(sources: Sources, head: str, rule: Rule) -> Float[Tensor, "example pos"]:
@@ -290,10 +341,6 @@ def pattern_of(sources: Sources, head: str, rule: Rule) -> Float[Tensor, "exampl
 
 def unsure(sources: Sources) -> str:
     """Return why nothing of a model's own answers can be explained; "" where something can."""
-    answers, counts = sources.own.unique(return_counts=True)
-    share = float(counts.max()) / len(sources)
-    if len(answers) < 2 or share > MAX_CONSTANT:
-        return f"the model gives one answer to {share:.0%} of the prompts"
     if not sources.picks_one:
         return ""
     log = sources.own_logits.double().log_softmax(1).amax(1)

@@ -96,6 +96,10 @@ class Sources:
         """The sources of the first n inputs."""
         return Sources(self.subject, self.rows[:n], self._decode)
 
+    def repeated(self, n: int) -> Sources:
+        """The inputs several times, at least n in all, so that each is paired with several."""
+        return Sources(self.subject, self.rows.repeat(-(-n // len(self))), self._decode)
+
     @cached_property
     def tokens(self) -> Int[Tensor, "example pos"]:
         """The inputs."""
@@ -288,6 +292,11 @@ class Measured:
     def alone(self) -> Measured:
         """The count without its null."""
         return replace(self, null_hits=None, null_n=0)
+
+    @property
+    def alike(self) -> Measured:
+        """The count without null or chance."""
+        return Measured(self.hits, self.n)
 
     @property
     def share(self) -> float:
@@ -487,18 +496,26 @@ def kept_without(sources: Sources, names: Sequence[str], *name: str | int) -> Me
     return Measured.of(got == sources.own, sources.own)
 
 
+def kept_each(sources: Sources, names: Sequence[str]) -> Measured:
+    """Own answers kept when each of the sources `names` comes from an input of its own."""
+    taken = {one: order_of(len(sources), "each", one) for one in names}
+    return Measured.of(sources.answers(sources.logits(taken)) == sources.own, sources.own)
+
+
 def routed(
     sources: Sources,
     patterns: Mapping[str, Float[Tensor, "example pos"]],
     fixed: Collection[str] = (),
     seed: int = 0,
+    differs: Callable[[Mapping[str, Tensor]], Bool[Tensor, " example"]] | None = None,
 ) -> Measured:
     """Own answers kept when heads attend, jointly, as a program says.
 
     patterns: head → attention to each key; NaN where the program says nothing. fixed: heads of
     which is said that their keys depend on no input. The null: the other heads attend as is said
     for another input, on inputs where that is something else, None where it nowhere is; where all
-    are fixed, to one random key each, where there is one among those that are not named.
+    are fixed, to one random key each, where there is one among those that are not named, or several
+    are. differs: patterns → inputs whose answer they change by the program, which the null is of.
     """
     other = order_of(len(sources), "routed", seed)
     wrong, differ = dict(patterns), torch.zeros(len(sources), dtype=torch.bool)
@@ -506,7 +523,8 @@ def routed(
     for head, one in patterns.items():
         if every:
             draw = torch.from_numpy(rng("routed key", head, seed).random(one.shape))
-            free = sources.visible & ~(one.nan_to_num(0.0) > 0)
+            named = one.nan_to_num(0.0) > 0
+            free = sources.visible & (~named | (named.sum(1, keepdim=True) > 1))
             free = torch.where(free.any(1, keepdim=True), free, sources.visible)
             key = (draw * free).argmax(1)
             wrong[head] = torch.nn.functional.one_hot(key, one.shape[1]).to(one)
@@ -516,6 +534,8 @@ def routed(
             share = theirs.sum(1, keepdim=True)
             wrong[head] = torch.where(share > 0.5, theirs / share.clamp(min=1e-9), one)
             differ |= ((wrong[head] - one).abs().nan_to_num(0.0) > 1e-3).any(1)
+    if differs is not None:
+        differ &= differs(wrong)
     hit, null = (
         sources.answers(
             sources.logits({head: sources.attending(head, one) for head, one in said.items()})

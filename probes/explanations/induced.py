@@ -22,7 +22,7 @@ from mechint.explanation.functions import (
     Variable,
     best_function,
 )
-from mechint.explanation.measure import Bench, least_covered
+from mechint.explanation.measure import Bench
 from mechint.explanation.propose import NoProgramError
 from mechint.explanation.rules import (
     MIN_MASS,
@@ -41,6 +41,7 @@ from mechint.explanation.source_program import (
     MAX_GROUPS,
     MAX_VARIABLES,
     SourceProgram,
+    always,
     pattern_of,
     unsure,
 )
@@ -56,8 +57,6 @@ from mechint.subject import Subject
 
 MAX_LAYERS, MAX_SYMBOLS = 3, 1000
 """Layers and tokens of a model, at most."""
-LEAST = 4
-"""Classes of inputs that are named, those with the least coverage."""
 SEARCHED = 400
 """Inputs on which rules are compared."""
 NEAR = 12
@@ -118,16 +117,13 @@ class Induced(Family):
 
 def explanation_of(program: SourceProgram, bench: Bench) -> Explanation:
     """The explanation by a program over sources."""
-    judged = Sources(bench.subject, bench.judged)
-    right = program.answer(judged.tokens, judged.at) == judged.own
-    least = least_covered(right, {"answer": judged.own, "length": judged.at + 1}, LEAST)
     return Explanation(
         program.title,
         dataclasses.replace(program.steps(), answers=_rows(bench.subject)),
         tuple(part for _, part in program.parts()),
         tuple(program.routes()),
         Induced.name,
-        notes=(*program.notes(), *least),
+        notes=tuple(program.notes()),
         over_sources=program,
     )
 
@@ -151,6 +147,8 @@ def induce(sources: Sources, forced: Mapping[str, Rule] | None = None) -> Source
 
     forced: rules that heads are said to have, in place of those that are found; for controls.
     """
+    if bool((sources.own == sources.own[0]).all()):
+        return always(sources, Search(sources).inputs)
     if reason := unsure(sources):
         return Refusal(reason)
     return Search(sources).program(forced or {})

@@ -92,10 +92,24 @@ def test_what_the_prompts_do_not_tell_is_the_reason(
     tests = [record(one, str(claim)) for one, claim in zip(said, claims, strict=True)]
     monkeypatch.setattr(_audit, "source_tests", lambda *given: tests)
     monkeypatch.setattr(_audit, "Sources", lambda *given: None)
+    monkeypatch.setattr(_audit, "failing_class_of", lambda *given: "")
     program: Any = SimpleNamespace(ambiguous={"L0H0": "two rules are the same"} if unknown else {})
     found = audit_on(bench_of(), explanation_of(*claims, over_sources=program))
     assert found.standing == standing and found.tests == tuple(tests)
     assert (found.reason == "two rules are the same") == told
+
+
+def test_a_program_that_fails_a_class_is_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it would stand; what is wrong anyway has its own reason."""
+    monkeypatch.setattr(_audit, "Sources", lambda *given: None)
+    monkeypatch.setattr(_audit, "failing_class_of", lambda *given: "0 of 30 inputs with t[0] == 1")
+    for said, standing in (("stands", "incomplete"), ("wrong", "wrong")):
+        tests = [record(said, str(READS))]
+        monkeypatch.setattr(_audit, "source_tests", lambda *given, tests=tests: tests)
+        program: Any = SimpleNamespace(ambiguous={})
+        found = audit_on(bench_of(), explanation_of(READS, over_sources=program))
+        assert found.standing == standing
+        assert ("30 inputs" in found.reason) == (said == "stands")
 
 
 def test_blocks_carry_where_each_makes_the_change_that_is_predicted() -> None:

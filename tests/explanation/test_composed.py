@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mechint.explanation.checks import composed
+from mechint.explanation.functions import Function
 from mechint.explanation.records import Share
 from mechint.explanation.sources import EMBEDDING, Measured
 
@@ -55,7 +56,7 @@ def program(
             [SimpleNamespace(name=f"v{i}{j}") for j in range(max(len(one.keys), 1))]
             for i, one in enumerate(groups)
         ),
-        "function": SimpleNamespace(compute=lambda values: values["v00"]),
+        "function": Function("v00", lambda values: values["v00"], 1),
         "inputs": SimpleNamespace(
             own=lambda tokens, at: tokens[:, -1],
             is_operand=lambda tokens, at: torch.ones_like(tokens).bool(),
@@ -65,6 +66,7 @@ def program(
         "fixed": [head for head, one in heads.items() if one.fixed],
         "ambiguous_claims": set[str](),
         "answer": lambda tokens, at: tokens[:, 0],
+        "right": lambda tokens, at, own: tokens[:, 0] == own,
         "values": lambda tokens, at: {f"v{i}0": tokens[:, i] for i in range(len(groups))},
         "part_claims": lambda i=None: tuple(
             f"part {k}" for k in range(len(groups)) if i in (None, k)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,8 @@ import torch
 import mechint
 from benchmarks.induced import Kind, build
 from mechint.explanation import Audit, explain
+from mechint.explanation.functions import Function
+from mechint.explanation.measure import failing_class, is_population
 from mechint.models.transformer import HookedTransformer
 
 Draw = Callable[[np.random.Generator], Sequence[int]]
@@ -177,3 +181,79 @@ def test_an_answer_that_the_own_token_gives_away() -> None:
 
     _, found = asked(model, draw)
     assert found.standing != "stands" or found.explanation.name == f"answer = t[{CTX - 1}]"
+
+
+def test_a_class_that_is_answered_otherwise_is_named() -> None:
+    """The sum, but for one of the symbols at the first place, at which answers have no rule."""
+    draw, n = random.Random(1), 23
+    odd = [draw.randrange(n) for _ in range(n)]
+    model = build(n, 2, (0, 1), lambda a, b: odd[b] if a == 5 else (a + b) % n)
+    rows = [{"prompt": [a, b, n]} for a in range(n) for b in range(n) if (a, b) != (1, 1)]
+    found = explain(mechint.load(model, data=rows))[0]
+    assert found.standing == "incomplete" and "of 23 inputs with t[0] == 5 are" in found.reason
+    right = torch.arange(600) % 20 != 7
+    classes = {"the symbol {}": torch.arange(600) % 20, "length {}": torch.arange(600) % 2}
+    assert failing_class(right, classes).endswith("with the symbol 7 are answered as it says")
+    few = {words: held[:380] for words, held in classes.items()}
+    assert failing_class(right[:380], few) == ""  # 19 inputs of it
+    some = torch.arange(600) % 20 == 7
+    half = right | (some & (torch.arange(600) % 40 == 7))
+    assert failing_class(half, classes) == ""  # half of it: its upper bound is above
+    flags = torch.stack([some, ~some], 1)
+    assert "0 of 30 inputs with number 0 " in failing_class(right, {"number {}": flags})
+    large = torch.arange(600) < 300
+    assert failing_class(right & (large | (torch.arange(600) % 5 > 0)), {"{}": large}) != ""
+
+
+def test_one_answer_to_all_is_told_as_such() -> None:
+    model = build(N, CTX, (0, 2), lambda a, b: 5)
+    subject, found = asked(model, numbers)
+    assert (found.standing, found.explanation.name) == ("stands", "answer = 5, whatever the input")
+    assert agreement(found, subject, model, random_rows()) == 1.0
+    assert {one.kind for one in found.tests} == {"coverage", "composed"}
+    one = build(N, CTX, (0, 2), lambda a, b: 4 if (a, b) == (1, 1) else 5)
+    _, found = asked(one, numbers)
+    assert "whatever" not in found.explanation.name or found.standing != "stands"
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_population_is_counted_whole(wrong: int) -> None:
+    """Every pair: one cell that is another is one of 64 too many."""
+    model = build(N, 2, (0, 1), lambda a, b: (a + b + wrong * (a == b == 3)) % N)
+    rows = [{"prompt": [a, b, N]} for a in range(N) for b in range(N)]
+    found = explain(mechint.load(model, data=rows))[0]
+    if not wrong:
+        assert found.standing == "stands" and found.n == N * N
+        (covered,) = (one for one in found.tests if one.kind == "coverage")
+        assert covered.found.interval == (1.0, 1.0) and covered.n == N * N
+    assert wrong == (found.standing != "stands")
+    sample = explain(mechint.load(model, data=rows[1:]))[0]
+    assert sample.n == (N * N - 1) - min((N * N - 1) // 2, N * N - 1 - 24)
+
+
+def test_populations_are_all_combinations_of_each_length() -> None:
+    rows, lengths = [], []
+    for n in range(4):
+        for tail in itertools.product((0, 1), repeat=n):
+            rows.append([2, *tail, *[0] * (3 - n)])
+            lengths.append(n + 1)
+    tokens, ends = torch.tensor(rows), torch.tensor(lengths)
+    assert is_population(tokens, ends)
+    for gone in (1, 5, 14):
+        kept = torch.arange(len(rows)) != gone
+        assert not is_population(tokens[kept], ends[kept])
+    apart = torch.tensor([[0, 9, 9], [1, 2, 9], [3, 4, 5]])  # one row of each length
+    assert not is_population(apart, torch.tensor([1, 2, 3]))
+
+
+def test_a_tied_answer_is_any_of_those_that_are_tied() -> None:
+    counts = torch.tensor([[2, 1, 0], [1, 1, 0], [0, 3, 3], [0, 0, 2]])
+    made = Function(
+        "most_common(bag)",
+        lambda v: v["bag"].argmax(1),
+        2,
+        tops=lambda v: v["bag"] == v["bag"].amax(1, keepdim=True),
+    )
+    values, answers = {"bag": counts}, torch.tensor([0, 1, 0, 7])
+    assert made.gives(values, answers).tolist() == [True, True, False, False]
+    assert made.strict(values).tolist() == [0, -1, -1, 2]

@@ -6,20 +6,25 @@ there. A test that follows from coverage can only refute.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from mechint.decide import Bound, Evidence, Skill
+from mechint.explanation.measure import MIN_INPUTS
 from mechint.explanation.records import KEEPS, Share
+from mechint.explanation.rules import count_tokens
 from mechint.explanation.source_program import SourceProgram, pattern_of
 from mechint.explanation.sources import (
     EMBEDDING,
     Measured,
     Sources,
     composed,
+    kept_each,
     kept_without,
     moved_key,
     reads,
@@ -42,16 +47,25 @@ SHOWN = 3
 """Inputs on which a token is brought, before a key may be moved to it: others were never asked."""
 
 
-def source_tests(sources: Sources, program: SourceProgram, seed: int = 0) -> list[Share]:
-    """Every test of a program, on inputs that nothing was fitted to."""
-    groups, compute = program.groups, program.function.compute
+def source_tests(
+    sources: Sources, program: SourceProgram, seed: int = 0, whole: bool = False
+) -> list[Share]:
+    """Every test of a program, on inputs that nothing was fitted to; or on the whole population of
+    inputs, each of which has to be answered as it says, and is paired with several others.
+    """
+    groups, compute = program.groups, program.function.strict
     parts, every = program.part_claims(), [*program.part_claims(), *program.route_claims()]
-    own = program.answer(sources.tokens, sources.at)
-    covered = Measured.of(own == sources.own, sources.own)
-    found = [share("coverage", "all prompts", every, covered, refutes=True)]
+    right = program.right(sources.tokens, sources.at, sources.own)
+    covered = Measured.of(right, sources.own)
+    if not groups:
+        return constancy(sources, program, covered, whole)
+    bound = Bound(1 - 0.5 / len(sources)) if whole else KEEPS
+    found = [share("coverage", "all prompts", every, covered, bound, refutes=True, whole=whole)]
+    if whole:
+        sources = sources.repeated(ENOUGH)
     if program.rest:
         found.append(irrelevance(sources, program, seed))
-    found += attention(sources, program, seed)
+    found += attention(sources, program, seed, whole)
     found += interchanges(sources, program, seed)
     all_of, seen, unseen = composed(sources, groups, compute, program.rest, seed)
     found.append(share("composed", "all sources", parts, all_of, refutes=program.alone))
@@ -63,6 +77,21 @@ def source_tests(sources: Sources, program: SourceProgram, seed: int = 0) -> lis
     found += moved_keys(sources, program, seed)
     unknown = program.ambiguous_claims
     return [of_clear_claims(test, unknown) for test in found] if unknown else found
+
+
+def constancy(
+    sources: Sources, program: SourceProgram, covered: Measured, whole: bool
+) -> list[Share]:
+    """The one answer on all inputs, and when every source comes from an input of its own; shares of
+    all, since chance of one answer is all.
+    """
+    kept = kept_each(sources.repeated(ENOUGH), program.rest)
+    bound = replace(IRRELEVANT, above_chance=False)
+    claims = program.part_claims()
+    return [
+        share("coverage", "all prompts", claims, covered.alike, bound, refutes=True, whole=whole),
+        share("composed", "all sources", claims, kept.alike, bound),
+    ]
 
 
 def of_clear_claims(test: Share, unknown: Collection[str]) -> Share:
@@ -81,8 +110,12 @@ def share(
     bound: Bound = KEEPS,
     *,
     refutes: bool = False,
+    whole: bool = False,
 ) -> Share:
-    """The record of a count."""
+    """The record of a count; of the whole population it has no interval."""
+    found = Evidence.share(measured.hits, measured.n)
+    if whole:
+        found = replace(found, given=(found.value, found.value))
     null = None
     if measured.null_n:
         assert measured.null_hits is not None
@@ -91,9 +124,10 @@ def share(
         kind,
         target,
         tuple(of),
-        Evidence.share(measured.hits, measured.n),
-        Skill(1.0, measured.chance, measured.n),
+        found,
+        Skill(1.0, measured.chance, measured.n, 0.0 if whole else -1.0),
         bound=bound,
+        least=1 if whole else MIN_INPUTS,
         null=null,
         refutes=refutes,
     )
@@ -113,7 +147,9 @@ def irrelevance(sources: Sources, program: SourceProgram, seed: int) -> Share:
     )
 
 
-def attention(sources: Sources, program: SourceProgram, seed: int) -> list[Share]:
+def attention(
+    sources: Sources, program: SourceProgram, seed: int, whole: bool = False
+) -> list[Share]:
     """All heads attend, jointly, as their rules say; and those that read fixed positions read these
     and no others.
     """
@@ -121,10 +157,10 @@ def attention(sources: Sources, program: SourceProgram, seed: int) -> list[Share
     if not heads:
         return []
     patterns = {head: pattern_of(sources, head, rule) for head, rule in heads.items()}
-    measured = routed(sources, patterns, fixed, seed)
+    measured = routed(sources, patterns, fixed, seed, partial(says_otherwise, sources, program))
     # without a null the prompts do not tell these rules from constant ones
     target, claims, silent = ", ".join(heads), program.route_claims(), not measured.null_n
-    found = [share("route", target, claims, measured, refutes=silent)]
+    found = [share("route", target, claims, measured, refutes=silent, whole=whole)]
     read = [head for head in fixed if heads[head].fixed]
     if read:
         masks = {head: heads[head].keys(sources.tokens, sources.at) for head in read}
@@ -136,8 +172,36 @@ def attention(sources: Sources, program: SourceProgram, seed: int) -> list[Share
         if len(read) < len(heads):  # the others may keep the answer
             measured = measured.alone
         silent = not measured.null_n
-        found.append(share("reads", ", ".join(read), claims, measured, refutes=silent))
+        found.append(share("reads", ", ".join(read), claims, measured, refutes=silent, whole=whole))
     return found
+
+
+def says_otherwise(
+    sources: Sources, program: SourceProgram, patterns: Mapping[str, Tensor]
+) -> Bool[Tensor, " example"]:
+    """Flags of inputs whose answer is another one by the program where heads attend by these
+    patterns; of all where it does not say what they would bring.
+    """
+    own = program.values(sources.tokens, sources.at)
+    values, before = dict(own), program.function.strict(own)
+    for group, several in zip(program.groups, program.variables, strict=True):
+        head = next((one for one in group.sources if one in patterns), None)
+        if head is None:
+            continue
+        rule, pattern = program.heads[head], patterns[head].nan_to_num(0.0)
+        if len(several) != 1 or isinstance(rule.weights, str):
+            return torch.ones(len(before), dtype=torch.bool)
+        name = several[0].name
+        if rule.kind == "token":
+            place = (pattern.argmax(1) + rule.shift).clamp(0, pattern.shape[1] - 1)
+            values[name] = sources.tokens.gather(1, place[:, None])[:, 0]
+        else:  # as many tokens as before: a head reads shares
+            shown = (pattern > 0) & program.inputs.is_operand(sources.tokens, sources.at)
+            counts = count_tokens(sources.tokens, shown, program.inputs.d_vocab)
+            total = own[name].sum(1, keepdim=True)
+            values[name] = counts * total // counts.sum(1, keepdim=True).clamp(min=1)
+    after = program.function.strict(values)
+    return (after != before) & (after >= 0) & (before >= 0)
 
 
 def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Share]:
@@ -148,7 +212,7 @@ def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Sh
         whole: list[tuple[int | None, str]] = [(None, ", ".join(names))]
         keys = list(zip(group.keys, names, strict=True)) if group.keys else whole
         for key, target in keys:
-            compute = program.function.compute
+            compute = program.function.strict
             measured = swapped(sources, program.groups, index, compute, key, seed, ENOUGH)
             if measured.n < CHANGED * len(sources):
                 measured = Measured(0, 0)
