@@ -10,6 +10,7 @@ import torch
 
 from mechint.decide.words import STANDS
 from mechint.explanation._audit import audit_on, finished
+from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MAX_EXAMPLES, Bench
 from mechint.explanation.propose import NoProgramError, explain
 from mechint.explanation.standing import Audit
@@ -25,7 +26,8 @@ class Comparison:
     first, second: each model's own best audit. on_second: the explanation of the first audited on
     the second model, up to symmetry; on_first: the reverse; None of an explanation that does not
     stand. alike: share of the same inputs to which both models give the same answer; None where
-    they were asked different ones.
+    they were asked different ones. same_task: of different tasks no program is held against the
+    other model.
     """
 
     first: Audit
@@ -33,6 +35,7 @@ class Comparison:
     on_second: Audit | None
     on_first: Audit | None
     alike: float | None = None
+    same_task: bool = True
 
     @property
     def verdict(self) -> str:
@@ -53,6 +56,8 @@ class Comparison:
 
         The models are named A and B.
         """
+        if not self.same_task:
+            return "Different tasks: not compared."
         if self.verdict == "untested":
             return "No program of A or B stands, so that none can be compared."
         if self.verdict == "same":
@@ -97,7 +102,7 @@ def carry(found: Audit, subject: Subject, *, seed: int = 0, examples: int = MAX_
 
     Returns:
         The audit on the judged half of the other model's inputs; "refused" where a variable is
-        brought by no head that matters there.
+        brought by no head that matters there, or the other model lacks a site or a head.
 
     >>> import mechint
     >>> rows = torch.cartesian_prod(*[torch.arange(16)] * 4)[::50].tolist()
@@ -113,10 +118,31 @@ def carry(found: Audit, subject: Subject, *, seed: int = 0, examples: int = MAX_
     if explanation.family in EXPLANATIONS:
         try:
             explanation = EXPLANATIONS[explanation.family]().carried(bench, explanation)
+            _check_sites(explanation, subject)
         except NoProgramError as error:
             refused = Audit(explanation, "refused", reason=str(error), n=len(bench.judged))
             return finished(refused, bench, start)
     return finished(audit_on(bench, explanation), bench, start)
+
+
+def _check_sites(explanation: Explanation, subject: Subject) -> None:
+    """NoProgramError where the model of the subject lacks a site or a head of the explanation."""
+    depth, width = subject.n_layers, subject.model_description.n_heads or 0
+    lacking = [
+        *(
+            str(one.site)
+            for one in explanation.parts
+            if one.site.hook not in subject.model.hook_dict
+        ),
+        *(
+            f"L{one.layer}H{head}"
+            for one in explanation.routes
+            for head in one.heads
+            if one.layer >= depth or head >= width
+        ),
+    ]
+    if lacking:
+        raise NoProgramError(f"the model has no {lacking[0]}")
 
 
 def compare(
@@ -146,12 +172,21 @@ def compare(
         made = [explain(one, family=family, seed=seed, examples=examples)[0] for one in subjects]
         found = (made[0], made[1])
 
+    same_task = _asked(first) == _asked(second)
+
     def crossed(audit: Audit, other: Subject) -> Audit | None:
-        stands = audit.standing in STANDS
+        stands = audit.standing in STANDS and same_task
         return carry(audit, other, seed=seed, examples=examples) if stands else None
 
     on_second, on_first = crossed(found[0], second), crossed(found[1], first)
-    return Comparison(*found, on_second, on_first, _alike(first, second))
+    return Comparison(*found, on_second, on_first, _alike(first, second), same_task)
+
+
+def _asked(subject: Subject) -> tuple[Any, ...]:
+    """The kind of task, its symbols and the length of its inputs."""
+    shape, given = subject.model_description, subject.data_given
+    length = None if given else subject.data.tokens.shape[1]
+    return type(subject.task), shape.d_vocab, shape.d_vocab_out, length
 
 
 def _alike(first: Subject, second: Subject) -> float | None:

@@ -216,8 +216,11 @@ def _variables(bench: Bench, programs: Sequence[Program], parts: Sequence[Part])
     done = {part.name for part in parts}
     steps = {s.name for one in programs for s in one.steps if s.parents} - done
     own = [_answers(bench, one, tokens) for one in programs]
-    kind = "resid_post" if bench.subject.model.cfg.attn_only else "resid_mid"
-    site = f"L{bench.subject.n_layers - 1} {kind} @ answer"
+    last, hooks = bench.subject.n_layers - 1, bench.subject.model.hook_dict
+    kinds = [one for one in ("resid_mid", "resid_post") if f"blocks.{last}.hook_{one}" in hooks]
+    if not kinds:
+        return []
+    site = f"L{last} {kinds[0]} @ answer"
     found = list[tuple[float, str]]()
     for name in sorted(steps):
         having = [one for one in programs if name in one.variables]

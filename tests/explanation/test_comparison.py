@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from click.testing import CliRunner
 import mechint
 from benchmarks.induced import KNOWN, config_of, plant, prompts, subject_of, train
 from mechint.cli import main
-from mechint.explanation import carry, compare, explain
+from mechint.explanation import Explanation, carry, compare, explain
+from mechint.explanation.standing import Audit
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
 
@@ -48,6 +50,48 @@ def test_another_program_is_different(largest: Subject) -> None:
     assert found.second.explanation.name == "answer = min(t)"
     assert found.verdict == "different"
     assert found.on_second is not None and found.on_second.value("coverage") < 0.2
+
+
+def clock_with(layers: int, heads: int) -> Subject:
+    """The clock's logits, in its last block, beside blocks and heads of zeros."""
+    clock = mechint.load(MAXIMUM.parent / "clock.pt")
+    model = HookedTransformer(replace(clock.model.config, n_layers=layers, n_heads=heads))
+    state, last = model.state_dict(), f"blocks.{layers - 1}."
+    for name, value in clock.model.state_dict().items():
+        there = state[name.replace("blocks.0.", last)]
+        there.zero_()
+        there[tuple(map(slice, value.shape))] = value
+    for name in state:
+        if name.startswith("blocks.") and not name.startswith(last):
+            state[name].zero_()
+    model.load_state_dict(state)
+    return Subject(model.eval(), clock.task)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("layers", "heads", "lacks"), [(1, 5, "L0H4"), (2, 4, "L1 resid_post")])
+def test_a_program_at_sites_that_the_other_model_lacks_is_refused(
+    layers: int, heads: int, lacks: str
+) -> None:
+    clock = clock_with(1, 4)
+    other = clock_with(layers, heads)
+    assert torch.allclose(other.logits(), clock.logits(), atol=1e-4)
+    found = explain(other)[0]
+    assert found.standing == "stands"
+    there = carry(found, clock)
+    assert there.standing == "refused" and f"the model has no {lacks}" in there.reason
+
+
+def test_models_of_different_tasks_are_not_compared() -> None:
+    names = ("clock", "pizza", "maximum")
+    models = [mechint.load(mechint.example(f"{name}.pt")) for name in names]
+    programs = [next(iter(one.task.programs.values())) for one in models]
+    stands = [Audit(Explanation("the task's own", one), "stands") for one in programs]
+    for a, b in ((1, 0), (0, 2), (2, 1)):
+        found = compare(models[a], models[b], found=(stands[a], stands[b]))
+        assert str(found) == "Different tasks: not compared."
+        assert (found.verdict, found.on_second, found.on_first) == ("untested", None, None)
+    assert compare(models[0], models[0], found=(stands[0], stands[0])).on_second is not None
 
 
 def test_heads_in_another_order_run_the_same_program() -> None:
