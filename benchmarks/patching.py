@@ -19,13 +19,14 @@ from transformer_lens import patching
 from benchmarks.timing import BenchSettings, Row, paired, timer, versus
 from mechint.config import ModelConfig
 from mechint.errors import MechintError
-from mechint.interventions import RecordedForward, Site
+from mechint.interventions import Site, Take
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.subject.pairs import Pairs
-from probes._patching import logit_difference, patched
+from probes._patching import logit_difference
+from probes._patching.measures import runs_of
 
 PAIRS, TARGET = 512, 4.0
 
@@ -49,12 +50,9 @@ def ours(subject: Subject, pairs: Pairs) -> Tensor:
         for pos in range(pairs.base.shape[1])
         for head in range(config.n_heads)
     ]
-    names = {component.hook for component in components}
-    base, source = (
-        RecordedForward(subject.model, tokens, pairs.reads, names)
-        for tokens in (pairs.base, pairs.source)
-    )
-    return logit_difference(subject.task, patched(base, source, components), pairs).mean(-1)
+    runs, (base, source) = runs_of(subject, pairs, [pairs.source], components)
+    logits = runs.under([Take(one, source) for one in components], base)
+    return logit_difference(subject.task, logits, pairs).mean(-1)
 
 
 def theirs(subject: Subject, pairs: Pairs) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from mechint.errors import DataError, MechintError
 from mechint.interventions import (
+    EditedRuns,
     Intervention,
     Mean,
-    RecordedForward,
     Replace,
     Site,
     Zero,
@@ -87,7 +87,8 @@ def neuron_importance(
 
         found = activation_gradients(subject.model, part.tokens, names, score)
         if mode == "resample":
-            toward = RecordedForward(subject.model, source, positions, names).activations
+            runs = EditedRuns(subject.model, source, positions, names)
+            toward = {name: runs.recorded(name) for name in names}
         for name, (value, gradient) in found.items():
             product = (gradient * (value - toward[name])).abs().sum((0, 1)).double()
             sums[name] = sums[name] + product if name in sums else product
@@ -108,7 +109,7 @@ def most_important(importance: Float[Tensor, "layer neuron"], n: int) -> tuple[i
 
 def ablations(
     subject: Subject, examples: Examples, ablated: Sequence[Site], mode: str
-) -> Iterator[tuple[Int[Tensor, "_example output"], RecordedForward, list[Intervention]]]:
+) -> Iterator[tuple[Int[Tensor, "_example output"], EditedRuns, list[Intervention]]]:
     """Chunk by chunk: the targets, the recorded forward, and the interventions that ablate each
     component.
     """
@@ -117,10 +118,11 @@ def ablations(
     other: dict[str, Tensor] = {}
     sources = (data.tokens if examples.others is None else examples.others).split(subject.chunk)
     for (part, positions, targets), source in zip(chunks(subject, data), sources, strict=True):
-        recorded = RecordedForward(subject.model, part.tokens, positions, hooks, subject.memory)
+        recorded = EditedRuns(subject.model, part.tokens, positions, hooks)
         if mode == "resample":
-            other = RecordedForward(subject.model, source, positions, hooks).activations
-        if not all(map(all_finite, recorded.activations.values())):
+            runs = EditedRuns(subject.model, source, positions, hooks)
+            other = {hook: runs.recorded(hook) for hook in hooks}
+        if not all(all_finite(recorded.recorded(hook)) for hook in hooks):
             raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
         if mode == "mean":
             other = {hook: mean[None] for hook, mean in means.items()}
@@ -145,12 +147,12 @@ def scores(
     for targets, recorded, chosen in ablations(subject, examples, ablated, mode):
         plain.append(answer_scores(subject.task, recorded.logits, targets))
         read = partial(_answer_scores, subject.task, targets)
-        changed.append(recorded.under(chosen, read))
+        changed.append(recorded.under(chosen, read=read))
     return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()
 
 
-def _answer_scores(task: Task, targets: Tensor, logits: Tensor) -> Tensor:
-    return answer_scores(task, logits, targets)
+def _answer_scores(task: Task, targets: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
+    return answer_scores(task, logits, targets[rows])
 
 
 @dataclass(frozen=True)

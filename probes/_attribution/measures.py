@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mechint.interventions import (
+    EditedRuns,
     ExampleMean,
-    RecordedForward,
     Replace,
     Site,
     activation_gradients,
@@ -65,9 +65,9 @@ def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> AttributionE
     if ablation == "mean":
         mean = ExampleMean(len(pairs), pairs.own_positions)
         for rows in chunks:
-            recorded = _recorded(subject, pairs.base[rows], pairs.reads[rows], names)
-            for name, value in recorded.activations.items():
-                part = mean.of(mean.sum(value, rows))[None]
+            runs = EditedRuns(subject.model, pairs.base[rows], pairs.reads[rows], names)
+            for name in names:
+                part = mean.of(mean.sum(runs.recorded(name), rows))[None]
                 means[name] = means[name] + part if name in means else part
     parts = [_of_chunk(subject, pairs[rows], ablation, sites, means) for rows in chunks]
     examples = pairs.examples.cpu().numpy()
@@ -100,12 +100,6 @@ def components(subject: Subject) -> list[Site]:
     return sites
 
 
-def _recorded(
-    subject: Subject, tokens: Tensor, reads: Tensor, names: Sequence[str]
-) -> RecordedForward:
-    return RecordedForward(subject.model, tokens, reads, names, subject.memory // 4)
-
-
 def _of_chunk(
     subject: Subject,
     pairs: Pairs,
@@ -117,19 +111,24 @@ def _of_chunk(
     task = subject.task
     assert task is not None
     names = sorted({site.hook for site in sites})
-    base = _recorded(subject, pairs.base, pairs.reads, names)
+    base = EditedRuns(subject.model, pairs.base, pairs.reads, names)
+    own_values = {name: base.recorded(name) for name in names}
     if ablation == "mean":
-        other = {name: means[name].expand_as(value) for name, value in base.activations.items()}
+        other = {name: means[name].expand_as(value) for name, value in own_values.items()}
     else:
-        other = _recorded(subject, pairs.source, pairs.reads, names).activations
+        source = EditedRuns(subject.model, pairs.source, pairs.reads, names)
+        other = {name: source.recorded(name) for name in names}
 
     def scored(logits: Tensor) -> Tensor:
         return score(task, logits, pairs, ablation)
 
+    def scored_rows(logits: Tensor, rows: Tensor) -> Tensor:
+        return score(task, logits.double(), pairs[rows], ablation)
+
     readout = Readout(subject)
     written, replaced = (
         torch.stack([_written(subject, found[one.hook], one, pairs.reads) for one in sites])
-        for found in (base.activations, other)
+        for found in (own_values, other)
     )  # (component, example, d_model)
     biases = _biases(subject, written)
     scale = readout.scale(written.sum(0) + biases)
@@ -153,7 +152,7 @@ def _of_chunk(
         product = (value - other[site.hook]) * gradient
         first.append(site.select(product, pairs.reads).flatten(1).sum(1))
     patches = [Replace(site, site.select(other[site.hook], pairs.reads)) for site in sites]
-    exact = own - base.under(patches, lambda logits: scored(logits.double()))
+    exact = own - base.under(patches, read=scored_rows)
     columns = (direct, direct - without, torch.stack(first), exact, own)
     return [column.double().cpu().numpy() for column in columns], error
 

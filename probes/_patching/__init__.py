@@ -6,7 +6,7 @@ from mechint.probes._patching.measures import (
     effects_of,
     flipped,
     logit_difference,
-    patched,
+    runs_of,
 )
 from mechint.probes._patching.probe import Patching, at_positions
 
@@ -18,5 +18,5 @@ __all__ = [
     "effects_of",
     "flipped",
     "logit_difference",
-    "patched",
+    "runs_of",
 ]

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.interventions import Mean, RecordedForward, Replace, Site, hooks_of, select_positions
+from mechint.interventions import EditedRuns, Mean, Site, Take, hooks_of, select_positions
+from mechint.interventions.runs import Read
 from mechint.models.protocol import run_hooked
 from mechint.probes.ties import tied
 from mechint.subject.counterfactuals import partners
@@ -32,20 +33,17 @@ LEAST_SPAN = 1e-3
 """Of the logit differences of base and source, their difference from which it has shares."""
 
 
-def patched(
-    recorded: RecordedForward,
-    source: RecordedForward,
+def runs_of(
+    subject: Subject,
+    pairs: Pairs,
+    sources: Sequence[Int[Tensor, "pair pos"]],
     sites: Sequence[Site],
-    read: Callable[[Tensor], Tensor] | None = None,
-) -> Float[Tensor, "site pair ..."]:
-    """Logits (site, pair, d_vocab_out) of the recorded base inputs with each site alone taken from
-    the source, or what `read` makes of them, as `RecordedForward.under` does.
-    """
-    edits = [
-        Replace(site, site.select(source.activations[site.hook], source.answer_positions))
-        for site in sites
-    ]
-    return recorded.under(edits, read)
+) -> tuple[EditedRuns, list[Int[Tensor, " pair"]]]:
+    """Runs on the bases and on each kind of source, and their inputs."""
+    tokens = torch.cat([pairs.base, *sources])
+    every = torch.arange(len(tokens), device=tokens.device)
+    reads, names = pairs.reads.repeat(1 + len(sources)), {site.hook for site in sites}
+    return EditedRuns(subject.model, tokens, reads, names), list(every.split(len(pairs)))
 
 
 def logit_difference(
@@ -169,24 +167,24 @@ def _effects(
 ) -> list[np.ndarray]:
     """The numbers of `Effects` for some pairs, read at any position, and sites at fixed ones."""
     assert subject.task is not None
-    names = {component.hook for component in components}
-    base, source, other = (
-        RecordedForward(subject.model, tokens, pairs.reads, names, subject.memory)
-        for tokens in (pairs.base, pairs.source, wrong)
-    )
+    runs, (base, source, other) = runs_of(subject, pairs, [pairs.source, wrong], components)
     task = subject.task
 
-    def difference(logits: Tensor) -> Tensor:
-        return logit_difference(task, logits, pairs)
+    def difference(logits: Tensor, rows: Tensor) -> Tensor:
+        return logit_difference(task, logits, pairs[rows])
 
-    def both(logits: Tensor) -> Tensor:
-        return torch.stack([difference(logits), flipped(task, logits, pairs)], -1)
+    def both(logits: Tensor, rows: Tensor) -> Tensor:
+        each = flipped(task, logits, pairs[rows])
+        return torch.stack([difference(logits, rows), each], -1)
+
+    def patched(source: Tensor, read: Read) -> Tensor:
+        return runs.under([Take(site, source) for site in components], base, read=read)
 
     numbers = (
-        *patched(base, source, components, both).unbind(-1),
-        patched(base, other, components, difference),
-        difference(base.logits),
-        difference(source.logits),
+        *patched(source, both).unbind(-1),
+        patched(other, difference),
+        difference(runs.base(base), base),
+        difference(runs.base(source), base),
     )
     return [number.double().cpu().numpy() for number in numbers]
 
@@ -294,8 +292,8 @@ def left_without(
     totals, n = [torch.zeros(())] * len(components), 2 * sum(len(part) for part, _ in parts)
     for part, sites in parts:
         for tokens in (part.base, part.source):
-            found = RecordedForward(subject.model, tokens, part.reads, names).activations
-            values = [one.select(found[one.hook], part.reads) for one in sites]
+            runs = EditedRuns(subject.model, tokens, part.reads, names)
+            values = [one.select(runs.recorded(one.hook), part.reads) for one in sites]
             totals = [a.to(b) + b.sum(0) for a, b in zip(totals, values, strict=True)]
     spans = np.zeros(2)
     for part, sites in parts:

@@ -15,13 +15,13 @@ import mechint
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, ParameterError
-from mechint.interventions import RecordedForward, Site, select_positions
+from mechint.interventions import Site, Take, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.components import list_components
 from mechint.subject.counterfactuals import choose_variable, draw
-from probes._patching import KINDS, Patching, at_positions, flipped, patched
+from probes._patching import KINDS, Patching, at_positions, flipped, runs_of
 from probes._patching.measures import left_without
 
 
@@ -79,12 +79,9 @@ def test_stacked_patches_equal_a_hook_loop(
     )
     components = sites(subject, KINDS)
     assert len(components) == layers * 3 * (3 + 2)
-    names = {component.hook for component in components}
-    base, source = (
-        RecordedForward(subject.model, tokens, pairs.reads, names)
-        for tokens in (pairs.base, pairs.source)
-    )
-    for component, logits in zip(components, patched(base, source, components), strict=True):
+    runs, (base, source) = runs_of(subject, pairs, [pairs.source], components)
+    found = runs.under([Take(one, source) for one in components], base)
+    for component, logits in zip(components, found, strict=True):
         assert torch.allclose(
             logits, looped(subject, pairs.base, pairs.source, pairs.reads, component), atol=1e-9
         ), str(component)
@@ -116,13 +113,10 @@ def test_ends_of_the_scale_and_flips() -> None:
     assert torch.equal(pairs.base[:, 1:], pairs.source[:, 1:])
     assert torch.equal(pairs.labels, pairs.source_answers)
     everything = [Site.resid_pre(0, 0), Site.resid_pre(0, 1)]
-    base, source = (
-        RecordedForward(subject.model, tokens, pairs.reads, {"blocks.0.hook_resid_pre"})
-        for tokens in (pairs.base, pairs.source)
-    )
-    logits = patched(base, source, everything)
-    assert torch.allclose(logits[0], source.logits)
-    assert torch.allclose(logits[1], base.logits)
+    runs, (base, source) = runs_of(subject, pairs, [pairs.source], everything)
+    logits = runs.under([Take(one, source) for one in everything], base)
+    assert torch.allclose(logits[0], runs.base(source))
+    assert torch.allclose(logits[1], runs.base(base))
     answers = subject.model(pairs.source)[:, -1].argmax(-1)
     assert torch.equal(
         flipped(subject.task, logits[0], pairs), (answers == pairs.labels[:, 0]).float()

@@ -15,7 +15,7 @@ from mechint.account.terminal import quality_text
 from mechint.checkpoints import performance
 from mechint.config import ModelConfig
 from mechint.errors import DataError
-from mechint.interventions import RecordedForward, Site, Zero
+from mechint.interventions import EditedRuns, RecordedForward, Site, Zero
 from mechint.models.transformer import HookedTransformer
 from mechint.prompts import Prompts
 from mechint.subject import Subject
@@ -86,7 +86,7 @@ def test_pairs_the_wrong_way_round_are_at_chance_and_nothing_is_patched(
     def no_work(*_: object) -> None:
         raise AssertionError("patched before it was asked whether the model answers")
 
-    monkeypatch.setattr(RecordedForward, "under", no_work)
+    monkeypatch.setattr(EditedRuns, "under", no_work)
     for name in ("patching", "attribution"):
         with pytest.raises(DataError, match="set only_correct=false"):
             probes.run(name, subject)
