@@ -94,7 +94,8 @@ class ClaimTest:
     id: letter of the paper's claim and a number; theirs: the paper's figure, and where; statistic,
     bar, control: the criterion, fixed before the runs; planned: runs and what was expected of them;
     cost: of a claim that two cores do not decide; fresh: the criterion was changed after runs of
-    size laptop were seen; own: a statement of ours, which the paper does not make.
+    size laptop were seen, and fresh seeds judge it; late: after those that judge it were seen;
+    own: a statement of ours, which the paper does not make.
     """
 
     id: str
@@ -108,6 +109,7 @@ class ClaimTest:
     cost: str = ""
     fresh: bool = False
     own: bool = False
+    late: bool = False
 
     @property
     def criterion(self) -> str:
@@ -125,6 +127,7 @@ class ClaimTest:
             power=self.planned.power(self.bar) if self.planned else None,
             size=size,
             own=self.own,
+            late=self.late,
         )
         rows = Rows(rows)
         if size == "fresh" and not self.fresh:
@@ -187,11 +190,12 @@ def claim(
     cost: str = "",
     fresh: bool = False,
     own: bool = False,
+    late: bool = False,
 ) -> Callable[[Callable[[Rows], Found]], ClaimTest]:
     """Make a ClaimTest of the function that judges it."""
 
     def made(judge: Callable[[Rows], Found]) -> ClaimTest:
         criterion = (id, statement, theirs, statistic, bar, control)
-        return ClaimTest(*criterion, judge, planned, cost, fresh, own)
+        return ClaimTest(*criterion, judge, planned, cost, fresh, own, late)
 
     return made

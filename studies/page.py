@@ -15,6 +15,8 @@ from mechint.studies.rows import Rows
 from mechint.studies.study import Study
 from mechint.training.manifest import manifest
 
+STAR = "*"
+"""The mark of a verdict by a criterion that was fixed after its runs were seen."""
 OPEN = "Open"
 """The head of the topics that neither stand nor fall."""
 
@@ -84,13 +86,16 @@ def regimes(study: Study) -> dict[str, str]:
 
 def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> dict[str, str]:
     """The topics that stand, fall or are open, by these words, a line each; one whose claims differ
-    is open.
+    is open, and a star marks one that was judged by a criterion later than its runs.
     """
+    late = {claim.id for claim in claims if claim.late and claim.ours}
     verdicts = {claim.id: claim.verdict for claim in claims}
     said: dict[str, list[str]] = {}
     for words, ids in study.topics.items():
         found: set[str] = {verdicts.get(id, NOT_RUN) for id in ids}
-        said.setdefault(next(iter(found)) if len(found) == 1 else "", []).append(words)
+        said.setdefault(next(iter(found)) if len(found) == 1 else "", []).append(
+            f"{words}{STAR if len(found) == 1 and late & set(ids) else ''}"
+        )
     heads = {"Stands": [SUPPORTED], "Falls": [REFUTED], OPEN: [INCONCLUSIVE, NOT_RUN, ""]}
     lists = {head: [one for v in kinds for one in said.get(v, ())] for head, kinds in heads.items()}
     return {head: f"{head}: {'; '.join(words)}." for head, words in lists.items() if words}
@@ -155,13 +160,13 @@ def matrix(outcomes: Mapping[str, Outcome]) -> Table:
 
 
 def criteria(claims: Sequence[PaperClaim]) -> Table:
-    """Criterion, control, and the commit that fixed them."""
+    """Criterion, control, and whether runs were seen before."""
     return Table(
         {
             "claim": [claim.id for claim in claims],
             "criterion": [claim.criterion for claim in claims],
             "control": [claim.control for claim in claims],
-            "fixed in": [claim.fixed or "after the runs" for claim in claims],
+            "fixed": [f"{'after' if claim.late else 'before'} the runs" for claim in claims],
             "runs of": [claim.date for claim in claims],
         },
         "A claim is supported where the 95% interval lies within the bar and the control is met.",

@@ -3,7 +3,7 @@
 results/STUDY/SIZE/rows.jsonl.gz   a row of numbers a run
 results/STUDY/SIZE/kept.jsonl.gz   rows of earlier runs that no plan trains again
 results/STUDY/SIZE/study.json      when, how long, by which code
-results/STUDY/criteria.json        commits that fixed the criteria; the criteria replaced so far
+results/STUDY/criteria.json        the criteria replaced so far, with verdict and reason
 results/STUDY/SIZE/claims.json, results/STUDY/page.json, results/README.md   made from these, and
 results/STUDY/figure.svg of a study of ours
 
@@ -27,7 +27,16 @@ from mechint.probe.results import PaperClaim
 from mechint.registry import STUDIES
 from mechint.report import PAGE
 from mechint.studies.claims import INCONCLUSIVE, NOT_RUN, VERDICTS
-from mechint.studies.page import OPEN, Outcome, best, counts, experiments, standing, study_page
+from mechint.studies.page import (
+    OPEN,
+    STAR,
+    Outcome,
+    best,
+    counts,
+    experiments,
+    standing,
+    study_page,
+)
 from mechint.studies.rows import Rows, read_rows
 from mechint.studies.runner import CLAIMS, KIND, ROWS, claims_text, facts, judge
 from mechint.studies.study import SIZES, Study
@@ -88,7 +97,6 @@ def record(
 def outcomes(name: str, results: Path) -> dict[str, Outcome]:
     """The outcomes kept of a study, by size, judged anew."""
     study: Study = STUDIES[name]()
-    fixed = read_json(results / name / CRITERIA)["fixed"]
     found = {}
     for size in SIZES:
         place = results / name / size
@@ -96,21 +104,9 @@ def outcomes(name: str, results: Path) -> dict[str, Outcome]:
             continue
         rows, kind = read_rows(place / ROWS), read_json(place / KIND)
         done, rows = len(rows), Rows([*rows, *read_rows(place / KEPT)])
-        claims = [_with_commit(claim, fixed) for claim in judge(study, rows, size)]
+        claims = judge(study, rows, size)
         found[size] = Outcome(rows, claims, facts(kind, done, kind.get("planned", done)))
     return found
-
-
-def _with_commit(claim: PaperClaim, fixed: Mapping[str, Mapping[str, str]]) -> PaperClaim:
-    """The claim with the commit in which its criterion stands, word for word, before its runs;
-    none where the criterion has changed since, or runs are older. Of runs of which the day alone is
-    known the day decides.
-    """
-    kept = fixed.get(claim.id, {})
-    begun = claim.date.split(" to ")[0]
-    before = begun >= kept.get("date", "9999")[: len(begun)]
-    same = kept.get("criterion") == claim.criterion
-    return dataclasses.replace(claim, fixed=kept["commit"] if same and before else "")
 
 
 def history(place: Path) -> str:
@@ -145,6 +141,8 @@ def sentences(found: Mapping[str, Mapping[str, Outcome]]) -> str:
         n = sum(claim.verdict in (INCONCLUSIVE, NOT_RUN) for claim in claims)
         left = f" {OPEN}: {n} of {len(claims)} claims." if n else ""
         lines.append(f"- **{_ended(study.title)}** {told}{left}\n")
+    if any(STAR in line.replace("**", "") for line in lines):
+        lines.append("\n\\* By a criterion that was fixed after its runs were seen.\n")
     return "".join(lines)
 
 
@@ -196,8 +194,8 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
     text = (
         "# Results of the studies\n\nWritten by `python -m studies.record`; not edited by hand. "
         "Verdicts are judged from the rows of numbers that lie beside. Criteria were committed "
-        "before the runs (`registered.md`, `STUDY/criteria.json`); a star marks a verdict on runs "
-        f"older than its criterion.\n\n{sentences(found)}\n{verdicts(found, results)}"
+        "before the runs; a star marks a verdict on runs that were seen before its criterion was "
+        f"fixed.\n\n{sentences(found)}\n{verdicts(found, results)}"
     )
     for name, sizes in found.items():
         study = STUDIES[name]
@@ -217,7 +215,7 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
         for claim in shown:
             power = "" if claim.power is None else f"{claim.power:.0%}"
             failed = f" (control {claim.control})" if claim.control.startswith("failed") else ""
-            late = " \\*" if claim.ours and not claim.fixed else ""
+            late = " \\*" if claim.ours and claim.late else ""
             text += row(
                 claim.id,
                 claim.statement,

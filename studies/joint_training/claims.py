@@ -117,7 +117,7 @@ def alone_reaches_half(rows: Rows) -> Found:
     statistic="share of runs at 0.9, mixture minus alone, 12 a width, no early stop,",
     bar=above(0.2),
     control="the mixture's share is above 0.4 at the widest",
-    planned=None,
+    late=True,
 )
 def over_widths(rows: Rows) -> Found:
     mixture, alone = (triplets(rows, name) for name in ("MAX+MED+ADD", "ADD"))
@@ -133,6 +133,7 @@ def over_widths(rows: Rows) -> Found:
     statistic="mean held-out accuracy, 16 wide,",
     bar=above(0.5),
     control="64 wide it is above 0.5",
+    late=True,
     planned=Planned(8, 0.85, 0.2),
 )
 def few_sums(rows: Rows) -> Found:
@@ -202,6 +203,7 @@ def factor_claim(
     bar: Bar,
     level: float = SMALLER,
     cost: str = NESTED,
+    late: bool = False,
 ) -> ClaimTest:
     """A claim about the factor between the transition points of two arms."""
 
@@ -214,6 +216,7 @@ def factor_claim(
         bar=bar,
         control="runs of both a bar apart; no larger model does worse; no plateau",
         cost=cost,
+        late=late,
     )
     def judge(rows: Rows) -> Found:
         return hold_ratio(*(sizes_of(rows, arm, level) for arm in arms), bar)
@@ -304,6 +307,7 @@ def curriculum_claim(id: str, width: int) -> ClaimTest:
         bar=above(0.2),
         control="alone at most half get there; MAX and MED were at 0.9 when ADD came",
         cost="1.3 core-hours: 24 wide with twice the steps",
+        late=True,
     )
     def judge(rows: Rows) -> Found:
         after, alone = (
@@ -398,6 +402,7 @@ CLAIMS = (
         above(1.5),
         STAR,
         "17 core-hours: ADD alone with 30,000 steps",
+        late=True,
     ),
     factor_claim(
         "b2",
@@ -407,6 +412,7 @@ CLAIMS = (
         above(1.5),
         STAR,
         "17 core-hours: ADD alone with 30,000 steps",
+        late=True,
     ),
     factor_claim(
         "b3",
@@ -449,6 +455,7 @@ CLAIMS = (
         ("OP", "OP in OP+OP_TOP+OP_BOTTOM"),
         above(2),
         cost="2.5 to 4 core-hours: 5 widths, 6 seeds an arm",
+        late=True,
     ),
     averaged_parity("g1", "ADD in ADD+PROD", "PC1 (Fig. 2)", "1 core-hour: ten models 48 wide"),
     averaged_parity(

@@ -307,7 +307,8 @@ class JointTraining(Study):
         "more models learn sums beside maxima and medians than alone": ("e1", "e2", "e5"),
         "a model 48 wide learns sums after maxima and medians": ("i1",),
         "models that learn sums beside maxima and medians need half the steps": ("p",),
-        "sums take several times fewer parameters in a mixture": ("b1", "b2"),
+        "sums take fewer parameters beside products": ("b2",),
+        "sums take fewer parameters beside maxima and medians": ("b1",),
     }
     costs: ClassVar[Mapping[str, float]] = {
         **{"laptop": 0.6, "fresh": 4.0},

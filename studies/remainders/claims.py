@@ -83,6 +83,7 @@ def contrast(
     bar=above(SHARE),
     control="2 is at 0.9 in every run",
     planned=Planned(14, 0.8),
+    late=True,
 )
 def all_primes(rows: Rows) -> Found:
     runs = registered(rows)
@@ -103,16 +104,18 @@ def onsets(row: Row, late: bool) -> dict[str, float]:
     theirs="2, 3, 5, 7 in that order (p = 113, 30% trained on)",
     statistic="share of runs in which their onsets do not fall, p = 47, 80% trained on,",
     bar=above(SHARE),
-    control="every prime gets half-way from chance to 1 in every run",
+    control="2, 3, 5 and 7 get half-way from chance to 1 in every run",
     planned=Planned(6, 1.0),
     cost=SEVEN,
     fresh=True,
+    late=True,
 )
 def first_primes(rows: Rows) -> Found:
     runs = rows.where(arm="main")
     early = [list(onsets(row, False).values()) for row in runs]
     return Found(
-        share([each == sorted(each) and each[0] < each[-1] for each in early]), every_onset(runs)
+        share([each == sorted(each) and each[0] < each[-1] for each in early]),
+        control_of([math.isfinite(max(each)) for each in early]),
     )
 
 
@@ -150,10 +153,11 @@ def no_order(rows: Rows) -> Found:
     statistic="share of runs in which every other prime but 23, of which 47 is 1, comes after 7, "
     "p = 47,",
     bar=above(SHARE),
-    control="every prime gets half-way from chance to 1 in every run",
+    control="7 gets half-way from chance to 1 in every run",
     planned=Planned(6, 0.95),
     cost=SEVEN,
     fresh=True,
+    late=True,
 )
 def others_later(rows: Rows) -> Found:
     runs = rows.where(arm="main")
@@ -161,7 +165,7 @@ def others_later(rows: Rows) -> Found:
         row["onset"]["7"] <= min(at for q, at in onsets(row, True).items() if q != "23")
         for row in runs
     ]
-    return Found(share(flags), every_onset(runs))
+    return Found(share(flags), control_of([math.isfinite(row["onset"]["7"]) for row in runs]))
 
 
 @claim(
@@ -254,6 +258,7 @@ def more_than_noise(rows: Rows) -> Found:
     control="at least 3 runs learned all primes, and the largest count exceeds the first in each",
     planned=Planned(10, 0.44, 0.2),
     cost="3.7 core-hours: 10 runs of 28,000 steps",
+    late=True,
 )
 def falls_again(rows: Rows) -> Found:
     runs, control = learned(rows)
@@ -299,6 +304,7 @@ def one_digit(heads: Sequence[Sequence[float]]) -> float:
     bar=above(SHARE),
     control="at least 3 runs learned all primes",
     planned=Planned(10, 0.9),
+    late=True,
 )
 def heads(rows: Rows) -> Found:
     runs, control = learned(rows)

@@ -102,9 +102,12 @@ NEVER = {**FIRST, "31": math.inf}
 UNLEARNED, FAILED = {"final": 0.5}, {"added": 0.3}
 CASES: Cases = {
     "a": ({"final": 0.5}, {"two": 0.5}),
-    "b1": ({"onset": {**FIRST, "2": 50}}, {"onset": NEVER}),
+    "b1": ({"onset": {**FIRST, "2": 50}}, {"onset": {**FIRST, "5": math.inf}}),
     "b2": ({"onset": late((1, 2, 3, 4, 5, 6, 7))}, {"onset": NEVER}),
-    "b3": ({"onset": late((900, 30, 950, 820, 860, 910, 840))}, {"onset": NEVER}),
+    "b3": (
+        {"onset": late((900, 30, 950, 820, 860, 910, 840))},
+        {"onset": {**FIRST, "7": math.inf}},
+    ),
     "c1": ({"positions": (-0.7, 0.1, -0.4)}, FAILED),
     "c2": ({"positions": (0.5, 0.7, -0.4)}, {"two": 0.5}),
     "c3": ({"positions": (-0.2, 0.7, -0.4)}, {"fitted": 0.9}),

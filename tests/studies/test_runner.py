@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -51,6 +50,7 @@ def finished(rows: Rows) -> Found:
     statistic="share of runs at the last step",
     bar=above(0.2),
     control="there is a run",
+    late=True,
 )
 def long(rows: Rows) -> Found:
     runs = rows.where(arm="long")
@@ -172,14 +172,13 @@ def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
         "ours": "",
         "reason": "y",
     }
-    fixed = {"a": {"criterion": finished.criterion, "commit": "abc1234", "date": "2020-01-01"}}
-    kept = {"first_claims": 2, "fixed": fixed, "replaced": [replaced]}
+    kept = {"first_claims": 2, "replaced": [replaced]}
     (results / "own" / CRITERIA).write_text(json.dumps(kept))
     document = tmp_path / "papers.md"
     document.write_text(f"# Papers\n\n{BEGIN}{END}after\n")
     record([place], results, [document])
     claims = json.loads((results / "own" / "laptop" / CLAIMS).read_text())
-    assert [one["fixed"] for one in claims] == ["abc1234", ""]
+    assert [one["late"] for one in claims] == [False, True]
     table = (results / "README.md").read_text()
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("|")]
     assert max(len(cell) for line in rows for cell in line) <= 202
@@ -189,10 +188,6 @@ def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in results.rglob("*.md")}
     record((), results, [document])
     assert before == {file: file.read_bytes() for file in results.rglob("*.md")}
-    kept["fixed"]["a"]["date"] = "2999-01-01"
-    (results / "own" / CRITERIA).write_text(json.dumps(kept))
-    record((), results)
-    assert json.loads((results / "own" / "laptop" / CLAIMS).read_text())[0]["fixed"] == ""
     with pytest.raises(RunError, match="holds no finished study"):
         (place / ROWS).unlink()
         record([place], results)
@@ -247,19 +242,3 @@ def test_kept_verdicts_are_those_of_the_kept_rows(name: str) -> None:
         again = outcomes(name, ROOT / "results")[kept.parent.name].claims
         lines = list(differences(str(kept), claims, [one.to_dict() for one in again], 1e-9, 0.0))
         assert not lines, report(lines)
-
-
-@pytest.mark.parametrize("name", sorted(STUDIES))
-def test_a_criterion_stands_word_for_word_in_the_commit_that_it_names(name: str) -> None:
-    kept = json.loads((ROOT / "results" / name / CRITERIA).read_text(encoding="utf-8"))["fixed"]
-    stated = {claim.id: claim.criterion for claim in STUDIES[name].claims}
-    assert {id: one["criterion"] for id, one in kept.items()} == stated
-    path = f"results/{name}/{CRITERIA}"
-    for commit in {one["commit"] for one in kept.values()}:
-        shown = subprocess.run(
-            ["git", "show", f"{commit}:{path}"], cwd=ROOT, capture_output=True, check=False
-        )
-        if shown.returncode:
-            pytest.skip("no history beside the files")
-        there = {one["criterion"] for one in json.loads(shown.stdout)["fixed"].values()}
-        assert {one["criterion"] for one in kept.values() if one["commit"] == commit} <= there
