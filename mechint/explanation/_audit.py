@@ -16,6 +16,7 @@ from mechint.explanation.checks.composed import source_tests
 from mechint.explanation.checks.finer import finer
 from mechint.explanation.checks.logits import coverage, match
 from mechint.explanation.checks.parts import interchanges, necessity, refills, resample
+from mechint.explanation.checks.words import untold_word
 from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench, failing_class
@@ -83,6 +84,8 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         found = judge(bench, explanation, tests)
         if found.standing in STANDS and (said := failing_class_of(bench, program)):
             return dataclasses.replace(found, standing="incomplete", reason=said)
+        if found.standing in STANDS and (said := untold_word(sources, program, bench.seed)):
+            return dataclasses.replace(found, standing="untested", reason=said)
         unknown = next(iter(program.ambiguous.values()), "")
         untested = found.standing in ("untested", "superfluous") and unknown
         return dataclasses.replace(found, reason=unknown) if untested else found

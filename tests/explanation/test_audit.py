@@ -93,6 +93,7 @@ def test_what_the_prompts_do_not_tell_is_the_reason(
     monkeypatch.setattr(_audit, "source_tests", lambda *given: tests)
     monkeypatch.setattr(_audit, "Sources", lambda *given: None)
     monkeypatch.setattr(_audit, "failing_class_of", lambda *given: "")
+    monkeypatch.setattr(_audit, "untold_word", lambda *given: "")
     program: Any = SimpleNamespace(ambiguous={"L0H0": "two rules are the same"} if unknown else {})
     found = audit_on(bench_of(), explanation_of(*claims, over_sources=program))
     assert found.standing == standing and found.tests == tuple(tests)

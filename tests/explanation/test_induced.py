@@ -110,31 +110,6 @@ def test_digits_of_a_sum_that_a_second_layer_reads(
 
 @published
 @pytest.mark.full
-def test_the_puzzle_of_april() -> None:
-    """The maximum of five numbers, by one head that attends to it and three that fire on large
-    ones, as its solvers published them.
-    """
-
-    def prompt(draw: np.random.Generator) -> list[int]:
-        row = [11] * 11
-        row[0], row[10] = 10, 12
-        row[1:10:2] = draw.integers(0, draw.integers(1, 11), 5).tolist()
-        return row
-
-    path = CHECKPOINTS / "mapping" / "max_of_list_other_names.pt"
-    subject, found = explained(path, draws(3000, prompt))
-    assert found.standing == "stands"
-    assert {str(one) for one in found.explanation.routes} == {
-        "L0H0 attends to tokens >= 8, else itself",
-        "L0H1 attends to tokens = 9, else itself",
-        "L0H2 attends to tokens >= 6, else itself",
-        "L0H3 attends to the largest token",
-    }
-    assert agreement(subject, found, lambda t: max(x for x in t if x < 10)) > 0.99
-
-
-@published
-@pytest.mark.full
 def test_the_smallest_of_a_list() -> None:
     prompts = draws(1200, lambda draw: [150, *numbers(draw, 8), 151])
     subject, found = explained(ZOO / "sort-1l1h256d3lr01drop", prompts)
@@ -157,9 +132,11 @@ def copying(draw: np.random.Generator, length: int, backwards: bool = False) -> 
 @published
 @pytest.mark.full
 def test_a_copy_with_its_end_and_backwards() -> None:
+    """Of numbers that are all different: of equal ones its head takes another than the last."""
     prompts = draws(1500, lambda draw: copying(draw, int(draw.integers(6, 11))))
     subject, found = explained(ZOO / "unique_copy-2l1h64d3lr01drop", prompts)
-    assert found.standing == "stands" and agreement(subject, found, after_equal) == 1.0
+    assert found.standing == "untested" and "its last token at one more place" in found.reason
+    assert agreement(subject, found, after_equal) == 1.0
 
     def before_equal(t: list[int]) -> int:
         place = t.index(t[-1]) - 1
@@ -167,7 +144,8 @@ def test_a_copy_with_its_end_and_backwards() -> None:
 
     prompts = draws(1500, lambda draw: copying(draw, int(draw.integers(6, 11)), True))
     subject, found = explained(ZOO / "unique_reverse-2l1h64d3lr01drop", prompts)
-    assert found.standing == "stands" and agreement(subject, found, before_equal) == 1.0
+    assert found.standing == "untested" and "its last token at one more place" in found.reason
+    assert agreement(subject, found, before_equal) == 1.0
 
 
 @published

@@ -13,6 +13,7 @@ import torch
 
 import mechint
 from benchmarks.induced import Kind, build
+from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
 from mechint.explanation.functions import Function
 from mechint.explanation.measure import failing_class, is_population
@@ -257,3 +258,39 @@ def test_a_tied_answer_is_any_of_those_that_are_tied() -> None:
     values, answers = {"bag": counts}, torch.tensor([0, 1, 0, 7])
     assert made.gives(values, answers).tolist() == [True, True, False, False]
     assert made.strict(values).tolist() == [0, -1, -1, 2]
+
+
+def copying(places: torch.Tensor, n: int = 12) -> HookedTransformer:
+    """A model of one head that attends from a place to another, and copies the token there."""
+    ctx = len(places)
+    width = n + ctx
+    config = ModelConfig(
+        d_model=width, n_heads=1, d_head=width, n_ctx=ctx, d_vocab=n, d_vocab_out=n, attn_only=True
+    )
+    model = HookedTransformer(config, seed=0)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.zero_()
+        model.embed.W_E[:, :n] = model.unembed.W_U[:n] = torch.eye(n)
+        model.pos_embed.W_pos[:, n:] = torch.eye(ctx)
+        attention = model.blocks[0].attn
+        attention.W_Q[0, n:, n:] = 200 * width**0.5 * places
+        attention.W_K[0, n:, n:] = torch.eye(ctx)
+        attention.W_V[0, :n, :n] = torch.eye(n)
+        attention.W_O[0, :n, :n] = 30 * torch.eye(n)
+    return model.eval()
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_a_place_is_told_by_a_longer_prompt(back: bool) -> None:
+    """Prompts of one length do not tell the fourth token from the one two back; the model does."""
+    places = torch.zeros(8, 8)
+    for query in range(2, 8):
+        places[query, query - 2 if back else 3] = 1
+    model = copying(places)
+    draw = np.random.default_rng(3)
+    rows = [{"prompt": one} for one in np.unique(draw.integers(0, 12, (900, 6)), axis=0).tolist()]
+    found = explain(mechint.load(model, data=rows))[0]
+    assert found.explanation.name == "answer = t[3]"
+    assert found.standing == ("untested" if back else "stands")
+    assert ("one token more" in found.reason) == back

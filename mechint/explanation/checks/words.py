@@ -1,0 +1,95 @@
+"""The words of rules on changed prompts, whose attention a model gives, too: with one token more,
+and one repeat more.
+
+A head that looks two back is at "position 6" on prompts of one length, and one that looks at every
+match is at "the last match" where no prompt has two. The prompts do not tell; changed ones do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.explanation.rules import Rule
+from mechint.explanation.source_program import SourceProgram
+from mechint.explanation.sources import Sources
+from mechint.task import IGNORE, rng
+
+HELD = 0.6
+"""Share of its attention on the tokens that a rule names which a head has to keep, at least."""
+CHANGED = 400
+"""Prompts that are changed, at most."""
+
+
+def untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
+    """The rule that a head does not follow on changed prompts, in words; "" where there is none."""
+    few = sources.first(CHANGED)
+    rules = {head: rule for head, rule in program.heads.items() if rule.kind == "token"}
+    rules = {head: rule for head, rule in rules.items() if rule.weights is None}
+    for words, other in changed_prompts(few, program, seed) if rules else ():
+        for head, rule in rules.items():
+            before, after = (on_named(one, head, rule) for one in (few, other))
+            if float(after) < HELD * float(before):
+                return f"{head} attends to {rule.name} here, and not in prompts with {words}"
+    return ""
+
+
+def on_named(sources: Sources, head: str, rule: Rule) -> Float[Tensor, ""]:
+    """Mean attention of a head to the token that its rule names, wherever it stands, of the inputs
+    for which it names one.
+    """
+    key = rule.key(sources.tokens, sources.at)
+    named = sources.tokens == sources.tokens.gather(1, key.clamp(min=0)[:, None])
+    if rule.shift or rule.fixed:  # equal tokens elsewhere have other ones beside them
+        named &= torch.arange(named.shape[1]) == key[:, None]
+    return (sources.pattern(head) * named).sum(1)[key >= 0].mean()
+
+
+def changed_prompts(
+    sources: Sources, program: SourceProgram, seed: int
+) -> Iterator[tuple[str, Sources]]:
+    """Words and prompts: with the token at the answer, or another operand, at one more place, and
+    with one more operand, where the model takes as long ones.
+    """
+    subject, tokens, at = sources.subject, sources.tokens, sources.at
+    operands, every = program.inputs.is_operand(tokens, at), torch.arange(len(tokens))
+    draw = torch.from_numpy(rng("changed prompts", seed).random((2, *tokens.shape)))
+    before = operands & (torch.arange(tokens.shape[1]) < at[:, None])
+    kept = before.sum(1) > 1
+    place, other = ((one * before).argmax(1) for one in draw)
+    data = subject.data[sources.rows.to(subject.device)]
+
+    def made(new: Int[Tensor, "n pos"]) -> Sources:
+        changed = replace(data, tokens=new.to(subject.device))
+        return Sources(subject.with_data(changed[kept.to(subject.device)]))
+
+    if not bool(kept.any()):
+        return
+    own = tokens[every, at]
+    for words, token, asked in (
+        ("its last token at one more place", own, operands[every, at]),
+        ("one repeat more", tokens[every, other], kept),
+    ):
+        if bool(asked.all()):
+            new = tokens.clone()
+            new[every, place] = token
+            yield words, made(new)
+    if tokens.shape[1] < (subject.model_description.n_ctx or 0) and data.weights is None:
+        places = torch.arange(tokens.shape[1] + 1)
+        old = (places - (places > place[:, None]).long()).clamp(max=tokens.shape[1] - 1)
+        longer = tokens.gather(1, old)
+        longer[every, place] = tokens[every, other]
+        front = torch.full_like(data.targets[:, :1], IGNORE)
+        data = replace(
+            data,
+            targets=torch.cat([front, data.targets], 1),
+            lengths=None if data.lengths is None else data.lengths + 1,
+            kinds=None,
+        )
+        longer_sources = made(longer)
+        if torch.equal(longer_sources.at, at[kept] + 1):
+            yield "one token more", longer_sources
