@@ -159,7 +159,7 @@ def explain(
     if best is None or best.standing in ("wrong", "untested"):
         reason = "; ".join([_in_vain(tried, unserved, found), *reasons])
         first = _refused(bench, reason, start)
-        if tried and few:
+        if tried and few and not bench.whole:
             reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
             first = dataclasses.replace(first, standing="untested", reason=reason)
         found.insert(0, first)
