@@ -1,8 +1,9 @@
 """Read a checkpoint file without running what is in it.
 
 Files are read by ``torch.load(weights_only=True)`` or safetensors. Before that a PyTorch archive is
-checked: a regular file, a bounded number of members, none compressed, checksums right. A pickled
-module (TransformerLens's HookedTransformer before version 4) is reduced to its state dict and
+checked: a regular file, a bounded number of members, none compressed, checksums right, a pickle
+that builds no more than its size says (`mechint.checkpoints.opcodes`). A pickled module
+(TransformerLens's HookedTransformer before version 4) is reduced to its state dict and
 configuration; any other file that needs its classes or functions is refused by name.
 """
 
@@ -21,9 +22,10 @@ import torch
 from torch import Tensor
 
 from mechint.checkpoints.inert import InertUnpickler, Plain, holds_module, numpy_globals
+from mechint.checkpoints.opcodes import check_opcodes
 from mechint.checkpoints.reader import SafeTensors
 from mechint.errors import CheckpointError, first_line
-from mechint.system.files import check_nesting, regular_file
+from mechint.system.files import regular_file
 
 MAX_PICKLE = 64 << 20
 """Bytes of the pickle in a PyTorch file, without its tensors."""
@@ -57,27 +59,26 @@ def read_content(path: Path) -> Any:
         raise CheckpointError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull")
     else:
         content = _torch(path)
-    check_nesting(content, path, CheckpointError)
     check_tensors(path, content)
     return content
 
 
 def read_plain(path: Path) -> dict[str, Any]:
-    """Numbers, texts, lists and mappings of a PyTorch file; its tensors are not read from disk.
+    """Numbers, texts, lists and mappings of a PyTorch file, without its tensors.
 
     Raises:
         CheckpointError: the file is missing, damaged, holds no mapping, or would run pickled code.
     """
     regular_file(path, CheckpointError)
+    check_file(path)
     content = _load(path)
-    check_nesting(content, path, CheckpointError)
     if not isinstance(content, Mapping):
         raise CheckpointError(f"{path}: holds a {type(content).__name__}, expected a mapping")
     return {name: value for name, value in content.items() if not isinstance(value, Tensor)}
 
 
 def check_tensors(path: Path, content: Any) -> None:
-    """CheckpointError where a tensor in `content`, already checked for nesting, is not a dense one
+    """CheckpointError where a tensor in `content`, is not a dense one
     that fills its memory.
     """
     for name, value in _tensors(content):
@@ -94,7 +95,7 @@ def check_tensors(path: Path, content: Any) -> None:
 
 
 def _tensors(content: Any) -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) of every tensor in `content`, already checked for nesting."""
+    """(name, tensor) of every tensor in `content`."""
     pending = [("", content)]
     while pending:
         name, value = pending.pop()
@@ -156,7 +157,6 @@ def _load(path: Path) -> Any:
     # a damaged file breaks torch's reader in many ways (EOFError, KeyError, struct.error, …)
     except Exception as error:
         raise CheckpointError(f"{path}: {DAMAGED}: {first_line(error, 160)}") from error
-    check_nesting(content, path, CheckpointError)
     return Plain().copy(content)
 
 
@@ -182,7 +182,6 @@ def _rescue(path: Path) -> dict[str, Any] | None:
     try:
         with zipfile.ZipFile(path) as archive:
             value = InertUnpickler(archive).load()
-        check_nesting(value, path)
         return Plain().copy(value) if holds_module(value) else None
     # a hostile pickle breaks the unpickler in many ways; the first refusal then stands
     except Exception:
@@ -238,3 +237,4 @@ def _check_archive(path: Path, archive: zipfile.ZipFile) -> None:
         )
     if (wrong := archive.testzip()) is not None:
         raise CheckpointError(f"{path}: {DAMAGED}: the checksum of {wrong} is wrong")
+    check_opcodes(archive.read(pickles[0]))

@@ -11,7 +11,7 @@ import io
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,11 +76,12 @@ class StandIn:
 
 
 class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
-    """Unpickles tensors, numbers and containers of a PyTorch file; all else becomes `Inert`.
+    """Unpickles tensors, numbers and containers of a PyTorch file whose opcodes were checked; all
+    else becomes `Inert`.
 
     Pure Python (a private class of the standard library), since the unpickler in C allocates
-    whatever memo index a file names. Sets hold `MAX_VALUES` together, a storage is read once, and
-    state is set on inert records and types of numbers alone.
+    whatever memo index a file names. A storage is read once, and state is set on inert records and
+    types of numbers alone.
 
     Raises:
         ValueError, KeyError, EOFError, …: whatever a damaged pickle breaks with.
@@ -94,7 +95,6 @@ class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
         super().__init__(io.BytesIO(archive.read(name)), encoding="utf-8")
         self.archive, self.folder = archive, name.removesuffix("data.pkl")
         self.storages: dict[str, torch.UntypedStorage] = {}
-        self.budget = MAX_VALUES
 
     def find_class(self, module: str, name: str) -> Any:
         path = f"{module}.{name}"
@@ -102,15 +102,7 @@ class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
             return DTYPES[name]
         if module == "torch" and isinstance(dtype := vars(torch).get(name), torch.dtype):
             return dtype
-        if path in ("builtins.set", "__builtin__.set"):
-            return StandIn(self._set)
         return KNOWN.get(path) or StandIn(Inert)
-
-    def _set(self, values: Sequence[Any] = ()) -> set[Any]:
-        self.budget -= len(values)
-        if self.budget < 0:
-            raise ValueError(f"sets of more than {MAX_VALUES:,} values")
-        return set(values)
 
     def persistent_load(self, pid: Any) -> tuple[torch.UntypedStorage, torch.dtype]:
         """The storage that ``("storage", type, key, device, items, …)`` names, and its type."""
@@ -146,19 +138,11 @@ class InertUnpickler(pickle._Unpickler):  # type: ignore[name-defined]
         elif not isinstance(target, OrderedDict):
             raise ValueError(f"a state for a {type(target).__name__}")
 
-    def load_refused(self) -> None:
-        """Refuse what makes an object of any size out of a number, or an instance by itself."""
-        raise ValueError("an opcode that no PyTorch file needs")
-
     dispatch: ClassVar[dict[int, Any]] = {
         **pickle._Unpickler.dispatch,  # type: ignore[attr-defined]
         pickle.NEWOBJ[0]: load_newobj,
         pickle.NEWOBJ_EX[0]: load_newobj_ex,
         pickle.BUILD[0]: load_build,
-        **dict.fromkeys(
-            (pickle.BYTEARRAY8[0], pickle.INST[0], pickle.OBJ[0], pickle.NEXT_BUFFER[0]),
-            load_refused,
-        ),
     }
 
 
@@ -230,6 +214,8 @@ NUMPY = {
 
 KNOWN: dict[str, StandIn] = {
     "collections.OrderedDict": StandIn(lambda: OrderedDict[Any, Any]()),
+    "builtins.set": StandIn(set),
+    "__builtin__.set": StandIn(set),
     "_codecs.encode": StandIn(_encode),
     "torch._utils._rebuild_tensor_v2": StandIn(_rebuild_tensor),
     "torch._utils._rebuild_parameter": StandIn(lambda data, *_: data),

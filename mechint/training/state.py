@@ -16,7 +16,7 @@ import torch
 
 from mechint.checkpoints.content import check_file
 from mechint.errors import CheckpointError, RunError, first_line
-from mechint.system.files import check_nesting, write_bytes
+from mechint.system.files import write_bytes
 
 State = dict[str, Any]
 """The saved state of an ensemble of n runs, of which m still train.
@@ -54,9 +54,8 @@ def read_state(file: Path) -> State:
     if not file.is_file():
         raise RunError(f"{file}: it is not a regular file, expected a saved state; {REMEDY}")
     try:
-        check_file(file)  # sizes and checksums, past which torch reads
+        check_file(file)  # sizes, checksums and opcodes, past which torch reads
         state = torch.load(file, weights_only=True)
-        check_nesting(state, file)
     except CheckpointError as error:
         said = str(error).removeprefix(f"{file}: ")
         raise RunError(f"{file}: damaged ({said}); {REMEDY}") from error

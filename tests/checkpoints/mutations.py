@@ -297,6 +297,113 @@ def bombs() -> dict[str, bytes]:
         + b"K\x01\x85u\x86b.",
         "a class imported from torch": b"\x80\x02" + MODULE + b"0ctorch\n_dynamo\n.",
         "a dtype of objects": b"\x80\x02" + MODULE + b"0" + scalar + b".",
+        **_hashed(),
+        **_allocated(),
+    }
+
+
+def _long(number: int) -> bytes:
+    data = number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
+    return b"\x8a" + bytes([len(data)]) + data
+
+
+def _doubled(levels: int) -> bytes:
+    """A tuple with the same tuple twice in it, and so on."""
+    return b")q\x00" + b"h\x00\x86q\x00" * levels
+
+
+def _colliding(count: int) -> bytes:
+    """Pairs of integers whose hashes are equal: the second is solved from the first, as
+    ``hash((a, b))`` mixes one number at a time.
+    """
+    first, second, fifth = 11400714785074694791, 14029467366897019727, 2870177450012600261
+    mask, made = 2**64 - 1, bytearray()
+    inverse, a = pow(second, -1, 2**64), 0
+    while count:
+        a += 1
+        mixed = (fifth + a * second) & mask
+        mixed = ((mixed << 31) | (mixed >> 33)) & mask
+        b = (-mixed * first * inverse) & mask
+        if b < 2**61 - 1:
+            made += _long(a) + _long(b) + b"\x86"
+            count -= 1
+    return bytes(made)
+
+
+def _hashed() -> dict[str, bytes]:
+    """Keys and members of sets that take far longer to hash than to read."""
+    prime, start, deep = 2**61 - 1, b"\x80\x02", b")" + b"\x85" * 2_000_000
+    longs = b"".join(_long(prime * (i + 1)) for i in range(60_000))
+    pairs, twice = _colliding(40_000), _doubled(40)
+    called = {kind: b"c" + kind + b"\n(](" for kind in (b"builtins\nset", b"collections\nCounter")}
+    ordered = b"ccollections\nOrderedDict\n"
+    again = b"](" + b"".join(b"J" + i.to_bytes(4, "little") for i in range(10_000)) + b"eq\x010"
+    return {
+        "a doubled tuple as a key": start + b"}" + twice + b"Ns.",
+        "a doubled tuple as a key of several": start + b"}(K\x01N" + twice + b"Nu.",
+        "a doubled tuple as a key of DICT": start + b"(" + twice + b"Nd.",
+        "a doubled tuple as a key beside a module": start + MODULE + b"0}" + twice + b"Ns.",
+        "a doubled tuple in a set": start + called[b"builtins\nset"] + twice + b"etR.",
+        "a doubled tuple in a set of its own opcode": b"\x80\x04\x8f(" + twice + b"\x90.",
+        "a doubled tuple in a frozen set": b"\x80\x04(" + twice + b"\x91.",
+        "a deep tuple as a key": start + b"}" + deep + b"Ns.",
+        "a deep tuple in a set beside a module": start
+        + MODULE
+        + b"0"
+        + called[b"builtins\nset"]
+        + deep
+        + b"etR.",
+        "integers that collide as keys": start
+        + b"}("
+        + b"".join(_long(prime * (i + 1)) + b"N" for i in range(60_000))
+        + b"u.",
+        "integers that collide in a set": start + called[b"builtins\nset"] + longs + b"etR.",
+        "pairs that collide in a set": start + called[b"builtins\nset"] + pairs + b"etR.",
+        "pairs that collide in a counter": start
+        + called[b"collections\nCounter"]
+        + pairs
+        + b"etR.",
+        "a doubled tuple as a key of an ordered mapping": start
+        + ordered
+        + b"(](]("
+        + twice
+        + b"Neetb.".replace(b"b", b"R"),
+        "a doubled tuple as a key of a state": start + ordered + b")R](](" + twice + b"Neeb.",
+        "a set called by another function": start
+        + b"ctorch._tensor\n_rebuild_from_type_v2\n(cbuiltins\nset\nctorch\nTensor\n]("
+        + twice
+        + b"e\x85}tR.",
+        "a list in many sets": start
+        + again
+        + b"]("
+        + b"cbuiltins\nset\nh\x01\x85R" * 20_000
+        + b"e.",
+        "a mapping in itself": start + b"}q\x00X\x01\x00\x00\x00ah\x00s.",
+        "mappings in mappings": start + b"}K\x01" * 5000 + b"N" + b"s" * 5000 + b".",
+    }
+
+
+def _allocated() -> dict[str, bytes]:
+    """Types that take memory for a number, and texts and numbers that are long."""
+    start, huge = b"\x80\x02](", b"J\xff\xff\xff\x7f\x85R"
+    many = {
+        name: start + (b"c" + name + b"\n" + huge) * 30 + b"e."
+        for name in (
+            *(b"builtins\nbytearray", b"torch\nTensor", b"torch\nFloatTensor"),
+            *(b"torch.storage\nUntypedStorage", b"__builtin__\nbytearray"),
+        )
+    }
+    text = b"X" + (10**6).to_bytes(4, "little") + b"x" * 10**6 + b"q\x010"
+    encoded = b"c_codecs\nencode\nh\x01" + _text("latin1") + b"\x86R"
+    return {f"thirty of {name.decode().split()[1]}": data for name, data in many.items()} | {
+        "a text encoded many times": b"\x80\x02" + text + b"](" + encoded * 5000 + b"e.",
+        "an integer of ten million digits": b"\x80\x02I" + b"9" * 10**7 + b"\n.",
+        "an integer of 160 million bits": b"\x80\x02\x8b"
+        + (20_000_000).to_bytes(4, "little")
+        + b"\x7f" * 20_000_000
+        + b".",
+        "five million values that are dropped": b"\x80\x02" + b"N0" * 5_000_000 + b"N.",
+        "three million values": b"\x80\x02](" + b"N" * 3_000_000 + b"e.",
     }
 
 
