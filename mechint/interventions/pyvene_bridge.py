@@ -68,7 +68,9 @@ def to_pyvene(
     Args:
         model: any hooked model; pyvene calls it with keywords, e.g. ``{"tokens": tokens}`` for a
             HookedTransformer.
-        subspace: orthonormal columns. hook: an activation (batch, pos, width).
+        subspace: orthonormal columns. hook: an activation (batch, pos, width), or one with an axis
+            of heads, which stand side by side in the columns. A save of such an intervention runs
+            by `PyveneIntervention`: pyvene would load it without what joins the heads.
 
     Raises:
         ParameterError: the columns are not orthonormal, or the model has no such hook.
@@ -94,6 +96,12 @@ def to_pyvene(
     )
     intervention = intervention.to(subspace)
     intervention.rotate_layer.weight = subspace  # its parametrization holds it orthonormal
+    swap = intervention.forward
+
+    def swap_heads(base: Tensor, source: Tensor, *more: Any, **options: Any) -> Tensor:
+        return swap(base.flatten(1), source.flatten(1), *more, **options).view_as(base)
+
+    intervention.forward = swap_heads  # of one head it is the same
     component = re.sub(r"\.(\d+)", r"[\1]", path) + ".output"
     place = {"component": component, "unit": "pos", "low_rank_dimension": dimension}
     config = pyvene.IntervenableConfig([{**place, "intervention": intervention}])
@@ -156,7 +164,8 @@ class PyveneIntervention:
         def put(activation: Tensor, hook: Any) -> Tensor:
             rows = torch.arange(len(activation), device=activation.device)
             before = select_positions(activation, positions)
-            after = self.module(before[:, None], replacing[:, None])[:, 0]
+            pair = (one.flatten(1)[:, None] for one in (before, replacing))
+            after = self.module(*pair).view_as(before)
             return activation.index_put((rows, torch.as_tensor(positions)), after.to(activation))
 
         hooks: list[tuple[str, Callable[..., Tensor]]] = [(name, put)]

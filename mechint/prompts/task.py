@@ -368,6 +368,10 @@ class Prompts(FiniteTask):
 
     def stated_pairs(self, variable: Variable) -> Counterfactuals | None:
         """The pairs of the file, both ways."""
+        if not self.pairs:
+            raise DataError(
+                f"no prompt has a counterfactual, in which {variable.name!r} has another value"
+            )
         base, source = (list(side) for side in zip(*self.pairs, strict=True))
         every = self.examples()
         values = variable.value_of(every.tokens[source])

@@ -126,10 +126,19 @@ def choose_penalty(
     return max(equal, default=DEFAULT_RIDGE)
 
 
-def each_once(subject: Subject, variables: Sequence[Variable]) -> str | None:
-    """The reason, in words, that no class can be learned where every variable has another value in
-    each of the subject's different examples; None elsewhere.
+def varies(subject: Subject, variable: Variable) -> bool:
+    """Return whether the variable has two values or more in the subject's examples."""
+    return len(variable.value_of(subject.data.tokens).unique()) > 1
+
+
+def unlearnable(subject: Subject, variables: Sequence[Variable], classes: bool) -> str | None:
+    """The reason, in words, that nothing can be learned where every variable has one value, or, as
+    classes, another in each of the subject's different examples; None elsewhere.
     """
+    if not any(varies(subject, one) for one in variables):
+        return f"{' and '.join(repr(one.name) for one in variables)} has one value in all examples"
+    if not classes:
+        return None
     tokens = subject.data.tokens.unique(dim=0)
     values = [one.value_of(tokens) for one in variables]
     if any(len(each.unique()) < len(each) for each in values):

@@ -23,7 +23,8 @@ from mechint.probes._linear.estimators import (
     Discriminant,
     Ridge,
     choose_penalty,
-    each_once,
+    unlearnable,
+    varies,
 )
 from mechint.subject import Subject
 from mechint.subject.activations import residual_hooks
@@ -85,7 +86,7 @@ class Linear(Probe):
         lacking = unmet_need(Need.RESIDUAL, subject)
         if self.hook is None and lacking:
             return f"{lacking}; name a hook"
-        return each_once(subject, self._variables(subject)) if self.kind == "class" else None
+        return unlearnable(subject, self._variables(subject), self.kind == "class")
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -218,6 +219,7 @@ class Linear(Probe):
         known = subject.task.variables
         if self.variable is None:  # of prompts what they say of themselves, where they do
             known = {name: one for name, one in known.items() if not one.is_example} or known
+            known = {name: one for name, one in known.items() if varies(subject, one)} or known
             answers = [one for one in known.values() if _is_answer(subject, one)]
             others = [one for one in known.values() if one not in answers]
             return [*answers, *others][: self.variables]

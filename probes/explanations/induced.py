@@ -147,6 +147,8 @@ def induce(sources: Sources, forced: Mapping[str, Rule] | None = None) -> Source
 
     forced: rules that heads are said to have, in place of those that are found; for controls.
     """
+    if not len(sources):
+        return Refusal("there are no inputs to fit a program on")
     if bool((sources.own == sources.own[0]).all()):
         return always(sources, Search(sources).inputs)
     if reason := unsure(sources):

@@ -14,11 +14,14 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from mechint import planted
+from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 from mechint.interventions.pyvene_bridge import PyveneIntervention, _pyvene, to_pyvene
+from mechint.models.transformer import HookedTransformer
 from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
+from mechint.task import IGNORE, Batch
 from probes._das import SwapSite, interchange_accuracy
 from tests import campaigns
 from tests.checkpoints.mutations import (
@@ -62,6 +65,44 @@ def test_the_iia_in_pyvene_is_the_iia_here(found, tmp_path) -> None:
     assert loaded.hook == HOOK
     again = loaded.logits(subject, pairs.base, pairs.source, positions=0, read=int(pairs.reads[0]))
     assert torch.allclose(again, logits, atol=1e-5)
+
+
+BLOCK = ("hook_resid_pre", "hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
+PER_HEAD = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "attn.hook_result")
+SITES = ["hook_embed", *(f"blocks.0.{name}" for name in (*BLOCK, *PER_HEAD, "mlp.hook_post"))]
+
+
+@pytest.mark.parametrize("hook", SITES)
+def test_every_site_goes_to_pyvene_and_back(hook: str, tmp_path: Path) -> None:
+    """Heads stand side by side in the subspace; expected is the projection, written out."""
+    config = ModelConfig(d_model=8, n_heads=2, n_layers=2, d_mlp=12, d_vocab=7, n_ctx=3)
+    model = HookedTransformer(config).eval()
+    model.set_use_attn_result(True)
+    base, source = torch.randint(7, (2, 20, 3), generator=generator(0))
+    subject = Subject(model, None, data=Batch(base, torch.full((20, 3, 1), IGNORE)))
+    width = subject.activation(hook, 1).flatten(1).shape[1]
+    columns = torch.linalg.qr(torch.randn(width, 3, generator=generator(1)))[0]
+    other = subject.activation(hook, 1, data=Batch(source, torch.full((20, 3, 1), IGNORE)))
+
+    def project(x: torch.Tensor, hook: object) -> torch.Tensor:
+        x, change = x.clone(), other.flatten(1) - x[:, 1].flatten(1)
+        x[:, 1] += (change @ columns @ columns.T).view_as(x[:, 1])
+        return x
+
+    with torch.no_grad():
+        expected = model.run_with_hooks(base, fwd_hooks=[(hook, project)])
+        assert not torch.allclose(expected, model(base), atol=1e-3)
+        intervenable = to_pyvene(model, columns, hook)
+        _, there = intervenable({"tokens": base}, [{"tokens": source}], {"sources->base": (1, 1)})
+    assert torch.allclose(there, expected, atol=1e-5)
+    intervenable.save(str(tmp_path))
+    loaded = PyveneIntervention.load(tmp_path)
+    again = loaded.logits(subject, base, source, positions=1, read=1)
+    assert loaded.hook == hook and torch.allclose(again, expected[:, 1], atol=1e-5)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def test_an_intervention_saved_on_a_hugging_face_model_runs_on_its_bridge(tmp_path) -> None:

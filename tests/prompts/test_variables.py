@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+import mechint
 import probes
-from mechint.errors import DataError
+from mechint.errors import DataError, NotApplicableError
 from mechint.prompts import Prompts
 from mechint.subject import Subject
 from mechint.task import IGNORE
@@ -70,3 +73,36 @@ def test_variables_are_names_and_values(tmp_path: Path) -> None:
         text = json.dumps({"prompt": [1, 2], "answer": 3, "variables": given})
         with pytest.raises(DataError, match="variables"):
             _ = Prompts(text=text, vocab_size=9).prompts
+
+
+def numbered(count: int, **variables: Callable[[int], object]) -> Subject:
+    rows = itertools.product(range(8), repeat=4)
+    prompts = [
+        {"prompt": [*row], "variables": {name: of(i) for name, of in variables.items()}}
+        for i, row in enumerate(itertools.islice(rows, count))
+    ]
+    return mechint.load(mechint.example("maximum.pt"), data=prompts)
+
+
+def test_a_variable_with_one_value_is_left_out_and_alone_refused() -> None:
+    subject = numbered(40, same=lambda i: "c", other=lambda i: i % 2)
+    assert "linear.same.accuracy" not in probes.run("linear", subject, permutations=19).metrics
+    for one, settings in (
+        (subject, {"variable": "same"}),
+        (subject, {"variable": "same", "kind": "number"}),
+        (numbered(40, same=lambda i: "c"), {}),
+    ):
+        with pytest.raises(NotApplicableError, match="'same' has one value in all examples"):
+            probes.run("linear", one, **settings)
+
+
+def test_pairs_that_no_prompt_states_are_one_line() -> None:
+    for name in ("patching", "das"):
+        with pytest.raises(DataError, match="no prompt has a counterfactual, in which 'other' has"):
+            probes.run(name, numbered(40, other=lambda i: i % 2), variable="other")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_too_few_prompts_for_a_program_are_not_tested(count: int) -> None:
+    (found, *_) = mechint.explain(numbered(count))
+    assert found.standing == "untested"
