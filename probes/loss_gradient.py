@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mechint.errors import MechintError
 from mechint.models.foreign.untouched import all_finite
+from mechint.models.protocol import gradients_of
 from mechint.subject import Subject
 from mechint.task import LOSS, Batch, answer_scores
 
@@ -35,12 +36,10 @@ def loss_gradient(
             logits = subject.model(tokens).flatten(0, 1)
             each = answer_scores(subject.task, logits, targets.flatten(0, 1))[..., LOSS]
             summed = (each.nan_to_num() * shares.flatten(0, 1)).sum()
-            found = torch.autograd.grad(
-                summed, parameters, allow_unused=True, materialize_grads=True
-            )
+            found = gradients_of(summed, parameters)
         loss += float(summed.detach())
         for one, gradient in zip(total, found, strict=True):
-            one += gradient
+            one += 0.0 if gradient is None else gradient
     if not all(map(all_finite, total)):
         raise MechintError(f"a gradient of {subject.describe()} is not finite")
     return loss, total

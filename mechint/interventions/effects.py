@@ -23,7 +23,7 @@ from mechint.interventions.resuming import asked, select_positions
 from mechint.interventions.sites import Site
 from mechint.interventions.values import Intervention, Mean, Zero, hooks_of
 from mechint.models.foreign.untouched import evaluating
-from mechint.models.protocol import check_edits, run_hooked
+from mechint.models.protocol import check_edits, gradients_of, run_hooked
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -248,7 +248,7 @@ def activation_gradients(
         hooks.append(("hook_embed", lambda activation, hook: _leaf(activation)))
     with torch.enable_grad():
         logits = run_hooked(model, tokens, hooks)
-        gradients = torch.autograd.grad(score(logits), list(kept.values()), allow_unused=True)
+        gradients = gradients_of(score(logits), list(kept.values()))
     return {
         name: (value.detach(), torch.zeros_like(value) if gradient is None else gradient)
         for (name, value), gradient in zip(kept.items(), gradients, strict=True)

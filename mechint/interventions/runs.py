@@ -40,7 +40,13 @@ from mechint.interventions.sites import Site
 from mechint.interventions.values import PER_EXAMPLE, Add, Compute, Intervention, Mean, Take
 from mechint.models.forward import Forward
 from mechint.models.layers import heads, linear, no_hook, norm, rotation
-from mechint.models.protocol import check_edits, describe, has_hooks_attached, run_hooked
+from mechint.models.protocol import (
+    check_edits,
+    describe,
+    gradients_of,
+    has_hooks_attached,
+    run_hooked,
+)
 from mechint.models.rows import RowLayout
 from mechint.subject.activations import select_positions
 from mechint.system.progress import counting_within
@@ -873,7 +879,7 @@ class EditedRuns:
             with torch.enable_grad():
                 logits = self._run((0, 0), at, edits, None if classes is None else classes[part])
                 zeros = [zero for _, zero, _ in found.values()]
-                slopes = torch.autograd.grad(score(logits, part).sum(), zeros, allow_unused=True)
+                slopes = gradients_of(score(logits, part).sum(), zeros)
             yield (
                 part,
                 {

@@ -130,6 +130,25 @@ def run_hooked(
     return logits
 
 
+def gradients_of(
+    output: Float[Tensor, ""], inputs: Sequence[Tensor], *, all_used: bool = False
+) -> tuple[Any, ...]:
+    """Gradients of what a forward gave, None of an input that it does not depend on.
+
+    Raises:
+        ParameterError: the forward keeps no gradients, or, with `all_used`, not those of an input.
+    """
+    keeps, found = output.requires_grad, tuple[Any, ...]()
+    if keeps:
+        found = torch.autograd.grad(output, inputs, allow_unused=True)
+    if not keeps or (all_used and any(one is None for one in found)):
+        raise ParameterError(
+            "the model's forward keeps no gradients, which this probe takes: it runs under "
+            "torch.no_grad or torch.inference_mode, or detaches; let it run without"
+        )
+    return found
+
+
 def guarded(model: Any, hooks: Hooks) -> Hooks:
     """`hooks`, but one that returns an edit where `model` takes none raises ParameterError."""
     why = read_only_hooks(model)

@@ -192,6 +192,8 @@ class PromptReader:
             return self._checked(value, name)
         if not isinstance(value, str) or not value.strip():
             raise DataError(f"{self.where}: {name}: expected a text or a list of token ids")
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise DataError(f"{self.where}: {name}: half of a surrogate pair is no text")
         if self.tokenizer is None:
             raise DataError(
                 f"{self.where}: {name}: a text needs a tokenizer, and the model comes without one; "

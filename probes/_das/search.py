@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mechint.errors import DataError, ParameterError
 from mechint.interventions import Site
-from mechint.models.protocol import read_only_hooks
+from mechint.models.protocol import gradients_of, read_only_hooks
 from mechint.probes._das._swap import SwapSite, interchange_accuracy, mean
 from mechint.subject.counterfactuals import asked_answer, draw
 from mechint.subject.pairs import Pairs
@@ -507,7 +507,7 @@ def fit(
             loss = answer_loss(task, site.swapped(basis * mask.sqrt(), rows), labels[rows])
             cost = {"units": UNIT_COST * mask.sum(), "boundless": BOUND_COST * mask.mean()}
             loss = loss + cost.get(among, 0.0)
-            for leaf, grad in zip(leaves, torch.autograd.grad(loss, leaves), strict=True):
+            for leaf, grad in zip(leaves, gradients_of(loss, leaves, all_used=True), strict=True):
                 leaf.grad = grad
         adam.param_groups[0]["lr"] = lr * (1 - step / steps)
         adam.step()

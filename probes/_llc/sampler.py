@@ -28,6 +28,7 @@ from torch.func import grad_and_value, vmap
 from mechint.interventions import detached_weights, resumes
 from mechint.models.foreign.untouched import all_finite
 from mechint.models.forward import Forward
+from mechint.models.protocol import gradients_of
 from mechint.models.replaced import call_with_weights
 from mechint.models.rows import RowLayout
 from mechint.probes._llc.likelihood import example_losses, without_gradient
@@ -103,7 +104,7 @@ class Sampler:
             for name, weight in self.model.named_parameters()
         }
         loss = self._loss(every, self.data[:1], torch.ones(1, device=self.device))
-        found = torch.autograd.grad(loss, list(every.values()), allow_unused=True)
+        found = gradients_of(loss, list(every.values()))
         return {
             name: weight.detach()
             for (name, weight), part in zip(every.items(), found, strict=True)

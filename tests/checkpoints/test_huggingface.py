@@ -82,6 +82,21 @@ def test_a_gpt2_can_be_opened_through_the_bridge(tmp_path, offline):
     assert (opened.format, type(opened.model).__name__) == ("huggingface", "TransformerBridge")
 
 
+def test_texts_of_unlike_length_where_the_tokenizer_has_no_special_tokens(tmp_path, offline):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    source = saved(tmp_path, "gpt_neox")
+    words = Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path)
+    model = load_checkpoint(tmp_path).model
+    with torch.no_grad():
+        logits = model(["1 2 3", "4"])
+        assert torch.allclose(logits[0], source(torch.tensor([[1, 2, 3]])).logits, atol=1e-4)
+        assert logits.shape[:2] == (2, 3)
+
+
 @pytest.mark.full
 def test_the_zoo_agrees_with_transformers_and_serves_circuits(published, offline):
     from transformers import AutoModelForCausalLM

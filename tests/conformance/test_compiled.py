@@ -99,3 +99,32 @@ def test_an_edit_whose_hook_never_runs_is_an_error() -> None:
     ):
         with pytest.raises(ParameterError, match=f"hook {name}: it did not run in this forward"):
             ask()
+
+
+class Silent(Net):
+    def forward(self, tokens: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().forward(tokens)
+
+
+class PartlySilent(Net):
+    """Only what is behind the last block has gradients."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = self.before(self.embed(tokens).cumsum(1))
+            x = self.after(x + self.mlp(x))
+        return self.out(x)
+
+
+@pytest.mark.parametrize(
+    ("net", "names"),
+    [(Silent, ("das", "gradients", "interference", "llc")), (PartlySilent, ("das",))],
+)
+def test_a_forward_without_gradients_is_one_line(net: Any, names: tuple[str, ...]) -> None:
+    given = planted.modular_addition(7, (1, 2)).subject
+    model = mechint.wrap(net(), HOOKS, n_ctx=3, weights={"W_E": "embed.weight"})
+    subject = mechint.Subject(model, given.task, data=given.data)
+    for name in names:
+        with pytest.raises(ParameterError, match=r"keeps no gradients.*torch\.no_grad"):
+            mechint.probes.run(name, subject)

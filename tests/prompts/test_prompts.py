@@ -167,6 +167,11 @@ def test_patching_finds_where_the_country_is_read(gpt2: Path, pairs: Path) -> No
     assert found[1, 3] + found[1, 4] > 0.5
 
 
+def test_half_of_a_surrogate_pair_is_no_text(gpt2: Path) -> None:
+    with pytest.raises(DataError, match="item 2: text: half of a surrogate pair is no text"):
+        mechint.load(gpt2, data=["The capital of France is", "The capital \ud800 of"])
+
+
 def test_which_prompt_it_is_cannot_be_learned_from_other_prompts(gpt2: Path, pairs: Path) -> None:
     with pytest.raises(NotApplicableError, match="every value of 'prompt' is there once"):
         probes.run("linear", mechint.load(gpt2, data=pairs))

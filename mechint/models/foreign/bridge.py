@@ -208,6 +208,9 @@ def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
             f"{name}: TransformerLens's bridge does not compute this {kind}: its "
             f"logits are {off:.2g} from the model's own, of which the largest is {largest:.2g}"
         )
+    own = bridge.tokenizer
+    if own is not None and (own.pad_token_id or 0) >= bridge.cfg.d_vocab:
+        own.pad_token = own.convert_ids_to_tokens(0)  # TransformerLens adds one that has no weights
     _cut_at_the_heads(bridge)
     return bridge
 
