@@ -45,7 +45,7 @@ from mechint.checkpoints.reader import (
     training_metadata,
     unwrapped,
 )
-from mechint.checkpoints.renaming import MAX_CONSTANT, expanded, listed, tensors_of
+from mechint.checkpoints.renaming import MAX_CONSTANT, expanded, layers_of, listed, tensors_of
 from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
 from mechint.checkpoints.weights import build_model, check_weights, fill_zeros
 from mechint.config import ModelConfig
@@ -316,16 +316,21 @@ class Mapped:
         weights: dict[str, Tensor] = {}
         written = 0
         axes = {"head": fields.get("n_heads"), "d_head": fields.get("d_head"), "qkv": 3}
-        for ours, entry in self.given["weights"].items():
-            for name, one in expanded(
+        entries = [
+            expansion
+            for ours, entry in self.given["weights"].items()
+            for expansion in expanded(
                 str(ours), {"from": entry} if isinstance(entry, str) else entry
-            ):
-                weights |= tensors_of(path, tracked, name, one, axes)
-                written += weights[name].numel() if "constant" in one else 0
-                if written > MAX_CONSTANT:
-                    raise CheckpointError(
-                        f"{self.source}: writes constants of more than {MAX_CONSTANT:,} numbers"
-                    )
+            )
+        ]
+        layers = layers_of((one for _, one in entries), state)
+        for name, one in entries:
+            weights |= tensors_of(path, tracked, name, one, axes, layers)
+            written += weights[name].numel() if "constant" in one else 0
+            if written > MAX_CONSTANT:
+                raise CheckpointError(
+                    f"{self.source}: writes constants of more than {MAX_CONSTANT:,} numbers"
+                )
             queries = weights.get("blocks.0.attn.W_Q")
             if queries is not None and queries.dim() == 3:
                 axes |= {"head": queries.shape[0], "d_head": queries.shape[2]}
@@ -618,7 +623,7 @@ def _transformer(path: Path, weights: dict[str, Tensor], fields: Mapping[str, An
         if shared < n_heads:
             weights[name] = weights[name].repeat_interleave(n_heads // shared, 0)
     biases = [name for name in weights if re.search(r"\.(b|b_\w+)$", name)]
-    mlp = weights.get("blocks.0.mlp.W_in")
+    mlp = next((value for name, value in weights.items() if name.endswith("mlp.W_in")), None)
     positions = weights.get("pos_embed.W_pos")
     sizes = {
         "n_layers": layer_count(weights),

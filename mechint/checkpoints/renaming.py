@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,23 @@ def _choices(match: re.Match[str]) -> list[str]:
     return match[1].split("|") if "|" in match[1] else list(match[1])
 
 
+def layers_of(entries: Iterable[Mapping[str, Any]], state: StateDict) -> list[int]:
+    """Numbers of the layers that `state` has, in the order of the model."""
+    names = [name for entry in entries for name in listed(entry.get("from", []))]
+    return sorted({at for name in names if "{layer}" in name for at, _ in _places(name, state)})
+
+
 def tensors_of(
-    path: Path, state: TrackedStateDict, ours: str, entry: Mapping[str, Any], axes: Any
+    path: Path,
+    state: TrackedStateDict,
+    ours: str,
+    entry: Mapping[str, Any],
+    axes: Any,
+    layers: Sequence[int],
 ) -> dict[str, Tensor]:
-    """Our names and tensors that one entry of `weights` gives, one per layer where it has one."""
+    """Our names and tensors that one entry of `weights` gives, one per layer where it has one;
+    layers: of the whole model, so that a tensor stays in its own where another layer lacks it.
+    """
     if "constant" in entry:
         return {ours: _constant(path, ours, entry["constant"], state)}
     names = listed(entry.get("from", []))
@@ -68,11 +81,12 @@ def tensors_of(
             raise CheckpointError(f"{path}: lacks {' or '.join(names)}, for {ours}")
         return {}
     places, found = _places(name, state), {}
-    for rank, layer in enumerate(sorted({layer for layer, _ in places})):
+    for layer in sorted({layer for layer, _ in places}):
         heads = [places[key] for key in sorted(places) if key[0] == layer]
         values = [state[name] for name in heads]
         given = values if "{head}" in name else values[0]
         shaped = _shaped(path, ours, heads[0], given, entry, axes)
+        rank = layers.index(layer) if "{layer}" in name else 0
         found[ours.replace("{layer}", str(rank))] = shaped
     return found
 

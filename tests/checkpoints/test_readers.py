@@ -282,6 +282,34 @@ def test_nanogpt_weights_without_a_place_are_refused(tmp_path, name, value):
         load_checkpoint(tmp_path / "ckpt.pt")
 
 
+@pytest.mark.parametrize("lacking", ["mlp.c_proj.bias", "attn.c_attn.bias", "ln_2.bias"])
+def test_a_tensor_that_the_first_layer_lacks_is_not_taken_from_the_second(tmp_path, lacking):
+    state = nanogpt(True)
+    del state[f"transformer.h.0.{lacking}"]
+    torch.save({"model": state, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
+    tokens = torch.randint(9, (4, 6), generator=torch.Generator().manual_seed(0))
+    expected = nanogpt_logits(state, tokens, 3)
+    torch.testing.assert_close(load_checkpoint(tmp_path / "ckpt.pt").model(tokens), expected)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "ours"),
+    [
+        ("mlp.c_fc.weight", "mlp.W_in"),
+        ("mlp.c_proj.weight", "mlp.W_out"),
+        ("attn.c_attn.weight", "attn.W_Q"),
+        ("ln_1.weight", "ln1.w"),
+    ],
+)
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_layer_without_a_matrix_is_refused_by_its_name(tmp_path, lacking, ours, layer):
+    state = nanogpt(True)
+    del state[f"transformer.h.{layer}.{lacking}"]
+    torch.save({"model": state, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError, match=rf"blocks\.{layer}\.{ours}"):
+        load_checkpoint(tmp_path / "ckpt.pt")
+
+
 def test_nanogpt_biases_beside_layer_norms_without_are_kept(tmp_path):
     """Read as a model without biases, it was another function."""
     state = {n: v for n, v in nanogpt(True).items() if "ln_" not in n or n.endswith("weight")}
