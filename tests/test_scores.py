@@ -45,20 +45,6 @@ def test_adjusted_p_values_against_all_orders():
         assert p == pytest.approx((1 + sum(one >= float(y @ x) for one in largest)) / 120)
 
 
-def test_stepping_down_is_the_textbook_loop():
-    generator = np.random.default_rng(0)
-    null = MaxNull(generator.normal([2, 0, 3, 0, 1, 0]), generator.normal(size=(99, 6)))
-    left, expected, worst = list(range(6)), {}, 0.0
-    while left:
-        first = max(left, key=lambda i: null.observed[i])
-        reached = sum(null.samples[s, left].max() >= null.observed[first] for s in range(99))
-        worst = max(worst, (1 + reached) / 100)
-        expected[first] = worst
-        left.remove(first)
-    np.testing.assert_allclose(null.step_down, [expected[i] for i in range(6)])
-    assert (null.step_down <= null.p_values + 1e-12).all()
-
-
 def test_what_is_not_a_number_is_no_surprise():
     null = MaxNull(np.array([math.nan, 1.0]), np.array([[9.0, 0.0], [math.nan, 0.0]]))
     assert null.p_values.tolist() == [1.0, 2 / 3]

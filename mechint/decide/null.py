@@ -275,22 +275,6 @@ class MaxNull:
         """
         return p_values(self.largest[:, None], self.observed)
 
-    @property
-    def step_down(self) -> Float[np.ndarray, " test"]:
-        """(test,) p-values adjusted step by step: a test is held against the largest of those that
-        are no more surprising than it. Never above `p_values`, and the same for the first.
-
-        >>> null = MaxNull(np.array([9.0, 3.0]), np.array([[4.0, 0.0], [5.0, 1.0], [6.0, 2.0]]))
-        >>> null.p_values, null.step_down
-        (array([0.25, 1.  ]), array([0.25, 0.25]))
-        """
-        order = np.argsort(-np.where(np.isnan(self.observed), -np.inf, self.observed))
-        samples = np.where(np.isnan(self.samples), -np.inf, self.samples)[:, order]
-        rivals = np.maximum.accumulate(samples[:, ::-1], 1)[:, ::-1]  # largest from each test on
-        adjusted = np.empty(len(order))
-        adjusted[order] = np.maximum.accumulate(p_values(rivals, self.observed[order]))
-        return adjusted
-
     def null(self, metric: str, how: str, arrangements: float = math.inf) -> Null:
         """The largest statistic as a Null."""
         largest = float(np.nanmax(self.observed))

@@ -198,13 +198,6 @@ def test_evidence_in_words_and_as_json() -> None:
 
 
 # --- nulls ----------------------------------------------------------------------------------------
-def test_step_down_p_values_grow_with_their_rank() -> None:
-    """Less surprising tests are never more significant, also where few rivals are left to them."""
-    samples = np.array([[4.0, 0.0], [5.0, 0.0], [6.0, 0.0]])
-    found = MaxNull(np.array([5.5, 3.0]), samples)
-    assert found.step_down.tolist() == [0.5, 0.5]
-
-
 def test_sums_of_the_same_numbers_in_another_order_are_equal() -> None:
     """Every order of a sum of thirds reaches it: p is 1, whichever the processor's sum is."""
     values = [1 / 3, 1e-3, 7.7, 1e3, -0.1]
@@ -215,7 +208,7 @@ def test_sums_of_the_same_numbers_in_another_order_are_equal() -> None:
             drawn = sign * np.array(sums)
             assert Null.sampled("x", observed, drawn, "orders").p_value == 1.0
             found = MaxNull(np.array([observed]), drawn[:, None])
-            assert found.p_values == found.step_down == 1.0
+            assert found.p_values == 1.0
             higher = Null.sampled("x", observed + 1e-9 * abs(observed), drawn, "orders")
             assert higher.p_value == higher.floor
     for observed, reached in ((math.inf, 1), (-math.inf, 3), (0.0, 2)):
