@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import mechint
 from mechint import planted
 from mechint.account import (
+    NOT_ASKED,
     NOTHING,
     UNDECIDED,
     Account,
@@ -82,13 +83,14 @@ def test_the_lead_of_highest_rank_is_the_verdict() -> None:
         "high": result("high", caveat, lead="It adds as a clock.", rank=90),
     }
     assert verdict_of(results) == ("It adds as a clock.", "nearer a clock than a pizza")
-    assert verdict_of({"one": result("one", YES)})[0] == NOTHING  # a description alone
+    assert verdict_of({"one": result("one", YES)})[0] == NOT_ASKED  # a description alone
     needed = replace(YES, causal=True)
     unled = {"a": result("a", Finding("It has circles.", "yes"), rank=9), "b": result("b", needed)}
     assert verdict_of(unled)[0] == YES.headline
     led = {"a": result("a", YES, rank=9), "b": result("b", YES, lead="It adds.", rank=1)}
     assert verdict_of(led)[0] == "It adds." and account(**led).evidence[0][0] == "b"
-    assert verdict_of({"one": result("one", NO)})[0] == NOTHING
+    assert verdict_of({"one": result("one", NO, rank=60)})[0] == NOTHING
+    assert verdict_of({"one": result("one", NO, rank=9)})[0] == NOT_ASKED  # it names no mechanism
     assert verdict_of({"one": result("one", UNCLEAR)})[0] == UNDECIDED
 
 

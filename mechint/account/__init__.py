@@ -1,6 +1,7 @@
 """Accounts: what a model computes, computed once from results and drawn by every view."""
 
 from mechint.account.account import (
+    NOT_ASKED,
     NOTHING,
     UNDECIDED,
     Account,
@@ -15,6 +16,7 @@ from mechint.account.account import (
 
 __all__ = [
     "NOTHING",
+    "NOT_ASKED",
     "UNDECIDED",
     "Account",
     "Quality",

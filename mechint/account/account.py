@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from mechint.account.terminal import account_text, quality_text
 from mechint.decide.words import NOT_FALSE, STANDS
 from mechint.errors import NUMBERS
+from mechint.probe import quick_probes
 from mechint.probe.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
-from mechint.registry import EXPLANATIONS
+from mechint.registry import EXPLANATIONS, PROBES
 from mechint.task import FiniteTask, TargetKind
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ MAX_EVIDENCE = 6
 MAX_TESTS = 4
 """Tests of a program among the evidence, at most."""
 NOTHING = "No mechanism was found."
+NOT_ASKED = "Nothing was asked that could find a mechanism."
 UNDECIDED = "Nothing could be decided."
 DESCRIBES = 30
 """Rank up to which a lead describes the model, and does not say what it computes."""
@@ -150,7 +152,7 @@ class Account:
     def program(self) -> Mapping[str, Any] | None:
         """The audit that the verdict is from; None where it is from a probe."""
         led = self.mechanism is not None or not self.audits
-        return None if led or self.verdict == NOTHING else self.audits[0]
+        return None if led or self.verdict in (NOTHING, NOT_ASKED) else self.audits[0]
 
     @property
     def _tests(self) -> list[tuple[str, Finding]]:
@@ -249,6 +251,8 @@ class Account:
             known = [one for one in held if one["family"] in EXPLANATIONS]
             of_it = [one for one in known if lead.probe in EXPLANATIONS[one["family"]].mechanisms]
         verdict = explained("" if lead is None else self.verdict, of_it)
+        if self.verdict == NOT_ASKED and any(one["standing"] != "untested" for one in held):
+            verdict = verdict or NOTHING
         notes = [self.caveat, *dict.fromkeys(one["kept"] for one in held if "kept" in one)]
         caveat = "; ".join(note for note in dict.fromkeys(notes) if note)
         return replace(self, verdict=verdict or self.verdict, audits=held, caveat=caveat)
@@ -366,7 +370,8 @@ def _findings(results: Mapping[str, ProbeResult], *verdicts: str) -> list[tuple[
 
 def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
     """Verdict and caveat of an account: the lead of highest rank; where nothing leads, the
-    first headline of the evidence that an intervention bears out; else what was not found.
+    first headline of the evidence that an intervention bears out. Else NOTHING where a probe whose
+    lead names a mechanism says "no", UNDECIDED where all is unclear, and NOT_ASKED otherwise.
     """
     leading = next(iter(_ranked(results)), None)
     if leading is not None:
@@ -376,7 +381,11 @@ def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
     for _, finding in found:
         if finding.causal:
             return finding.headline, finding.caveat
-    return (NOTHING if found or _findings(results, "no") or not results else UNDECIDED), ""
+    able = {name: one for name, one in results.items() if one.lead_rank > DESCRIBES}
+    if _findings(able, "no"):
+        return NOTHING, ""
+    decided = found or _findings(results, "no")
+    return (UNDECIDED if _findings(results, "unclear") and not decided else NOT_ASKED), ""
 
 
 def account_of(
@@ -394,6 +403,11 @@ def account_of(
     quality = quality_of(subject)
     verdict, caveat = verdict_of(results)
     known = subject.provenance["checkpoint"]
+    refused = {}
+    if verdict == NOT_ASKED:  # the reader sees why no probe that names a mechanism was run
+        able = [name for name in quick_probes() if PROBES[name].lead_rank > DESCRIBES]
+        reasons = {name: PROBES[name].from_dict({}).applicable(subject) for name in able}
+        refused = {name: reason for name, reason in reasons.items() if reason}
     return Account(
         title=title_of(subject),
         path=str(known.get("path", "")),
@@ -406,6 +420,7 @@ def account_of(
         assumed={name: one["value"] for name, one in known.get("assumed", {}).items()},
         warnings=tuple(warnings),
         next=tuple(next_commands),
+        refused=refused,
     )
 
 

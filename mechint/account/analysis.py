@@ -50,7 +50,8 @@ def analyze(
     for error in errors:
         if probes or not isinstance(error, NotApplicableError):
             raise error
-    account = replace(account_of(subject, results), refused=refused)
+    account = account_of(subject, results)
+    account = replace(account, refused={**account.refused, **refused})
     audits = () if probes else audits_where_nothing_leads(account, subject, seed)
     return account.explained(audits) if audits else account
 
