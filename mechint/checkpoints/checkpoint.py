@@ -17,7 +17,7 @@ from mechint.checkpoints.reader import Recorded
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.subject import Subject
-from mechint.system.kept import changed_files
+from mechint.system.sources import changed_files
 from mechint.task import Task
 
 
@@ -79,8 +79,8 @@ class Checkpoint(Recorded):
         wrongly.
         """
         said = [
-            f"{file} is another file now than when this model was trained on it, so that its "
-            "numbers are of other data"
+            f"{file} is another file now than when this model was trained with it, so that its "
+            "numbers are of other data or of another task"
             for file in changed_files(self.path.parent)
         ]
         if self.performance is None:

@@ -95,6 +95,11 @@ TRIALS = 20
 )
 @click.option("--resume", is_flag=True, help="Go on with the sweep in DIR.")
 @click.option(
+    "--other-sources",
+    is_flag=True,
+    help="Go on though the file of the task, or one that it imports, has changed since.",
+)
+@click.option(
     "--probe",
     "probes",
     multiple=True,
@@ -283,6 +288,7 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
             report,
             workers=request["workers"],
             options=request["slurm"],
+            other_sources=request["other_sources"],
         ):
             rows += done
             if not request["as_json"]:
@@ -460,7 +466,9 @@ def run_search_command(
         training_bar(f"search of {counted(wanted, 'trial')}") as bar,
         forwarding(trial_places, request["loggers"], bar) as report,
     ):
-        for rows in run_search(out, wanted, request["device"], report, request["workers"]):
+        for rows in run_search(
+            *(out, wanted, request["device"], report, request["workers"], request["other_sources"])
+        ):
             if not request["as_json"]:
                 print_trials(rows, search.objective)
     return show_search(out, request["as_json"], printed=True)

@@ -218,6 +218,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
         kept_note,
         learned_text,
         main_columns,
+        notes_of,
         over_steps,
         settings_of,
         text_columns,
@@ -243,7 +244,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     out = console()
     if verdict := "\n".join(filter(None, (learned_text(rows), verdict_of_table(rows, probes)))):
         out.print(f"{verdict}\n", style="bold", markup=False, highlight=False)
-    if note := kept_note(rows):
+    for note in filter(None, (notes_of(rows), kept_note(rows))):
         out.print(f"{note}\n", markup=False, highlight=False)
     if steps and len({row.get("path") for row in rows}) == 1:
         for line in curves_text(rows, columns, out.width):

@@ -12,9 +12,10 @@ import mechint
 from mechint.errors import MechintError
 from mechint.registry import EXPLANATIONS
 from mechint.system.files import digest_of, read_json, refuse_links, write_text
-from mechint.system.kept import UNVERIFIED, code_of, current_digest_of, files_in, is_signed, signed
+from mechint.system.kept import UNVERIFIED, code_of, is_signed, signed
 from mechint.system.locks import is_ours
 from mechint.system.packages import package_of
+from mechint.system.sources import current_digest_of, files_in
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

@@ -29,13 +29,12 @@ from mechint.system.files import cache_directory, read_json, refuse_links, write
 from mechint.system.kept import (
     UNVERIFIED,
     code_of,
-    current_digest_of,
-    files_in,
     is_signed,
     signed,
 )
 from mechint.system.locks import is_ours
 from mechint.system.packages import package_of
+from mechint.system.sources import current_digest_of, files_in
 
 if TYPE_CHECKING:
     from mechint.run_table.measuring import Measurement

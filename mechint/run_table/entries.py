@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 from mechint.errors import CheckpointError, MechintError, UnknownNameError
 from mechint.system.files import parse_json, read_bytes, read_json, read_json_lines
 from mechint.system.locks import is_locked
+from mechint.system.sources import changed_files
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
 CONFIG, METRICS, LAST, KEPT = "config.json", "metrics.jsonl", "ckpt.pt", "checkpoints"
+CHANGED = "changed"
+"""The column of the files that a run was trained with and that are others now."""
 MAX_DIGITS = 12
 """Digits of a step in the name of a file."""
 LOSS = "train.loss_function"
@@ -121,6 +124,8 @@ class Entry:
             last = {} if self.step is not None else last | {"metrics.step": measured_at}
         row["status"] = self._status(config, bool(evaluations))
         row["step"] = measured_at if step is None else step
+        if changed := changed_files(self.path):
+            row[CHANGED] = changed
         return row | _flat(config) | last
 
     def _evaluations(self) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ table over steps, when each number changes, on one axis of steps.
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from mechint.registry import PROBES, TASKS
 from mechint.report.page import Page, Section
 from mechint.run_table.cache import KEPT
 from mechint.run_table.dynamics import by_path, evaluations_of, first_passages
-from mechint.run_table.entries import Row, check_column, in_words, is_number, is_setting
+from mechint.run_table.entries import CHANGED, Row, check_column, in_words, is_number, is_setting
 from mechint.system.files import read_json
 from mechint.system.kept import UNVERIFIED
 
@@ -68,7 +69,7 @@ def page_of_table(
         verdict="\n".join(
             told for told in (learned_text(rows), verdict_of_table(rows, probes)) if told
         ),
-        caveat=kept_note(rows),
+        caveat="\n".join(told for told in (notes_of(rows), kept_note(rows)) if told),
         hero=drawn.get("test.accuracy"),
         quality=_quality(evaluations_of(rows) if steps else rows),
         facts={
@@ -132,6 +133,28 @@ def _probes_of(row: Row) -> list[str]:
         for name, value in row.items()
         if name.endswith(".error") and isinstance(value, str)  # a metric may be called an error too
     ]
+
+
+def notes_of(rows: Sequence[Row]) -> str:
+    """Lines on the runs behind the rows: those trained with other files than are there now, and
+    those that the plan of their sweep has and the table lacks; "" where there is neither.
+    """
+    count = sum(CHANGED in row for row in rows)
+    lines = [
+        f"{counted(count, 'model')}: {row[CHANGED][0]} is another file now than in training, so "
+        "that the numbers are of other data or of another task"
+        for row in rows
+        if CHANGED in row
+    ][:1]
+    runs = {Path(str(row.get("path"))) for row in rows}
+    for place in () if over_steps(rows) else sorted({run.parent for run in runs}):
+        with contextlib.suppress(MechintError, TypeError, KeyError):
+            groups = read_json(place / "sweep.json") or ()
+            planned = sum(len(group["runs"]) for group in groups)
+            there = sum(run.parent == place for run in runs)
+            if there < planned:
+                lines.append(f"{there} of {counted(planned, 'run')} of {place / 'sweep.json'}")
+    return "\n".join(lines)
 
 
 def kept_note(rows: Sequence[Row]) -> str:

@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mechint.errors import MechintError, RunError, UnknownNameError, counted
+from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError, counted
+from mechint.registry import TASKS
 from mechint.registry.plugins import given_plugins, load_plugin
 from mechint.run_table import Entry, Measurement, measure
 from mechint.sweeps.planning import Group, Row
@@ -26,6 +27,7 @@ from mechint.system.files import make_directory, parse_json, read_bytes, write_t
 from mechint.system.kept import is_signed, signed
 from mechint.system.locks import BusyError, is_locked, locked
 from mechint.system.parallel import interruptible, run_jobs, tell
+from mechint.system.sources import changed_files, loaded_sources
 
 PLAN, PROBES_FILE, PLUGINS_FILE = "sweep.json", "probes.json", "plugins.json"
 
@@ -96,7 +98,24 @@ def load_plugins(out: Path) -> None:
             "with --plugin"
         )
     for text in said["plugins"]:
-        load_plugin(text)
+        try:
+            load_plugin(text)
+        except ParameterError as error:
+            moved = "if it was moved, --plugin NEW.py:CLASS goes on with it"
+            raise ParameterError(f"{error}; {moved}") from error
+
+
+def refuse_other_sources(out: Path, task: str) -> None:
+    """RunError where a run in `out` was trained with other sources of the task than are loaded now,
+    so that those to come would be of another task.
+    """
+    loaded = loaded_sources(TASKS[task].__module__)
+    for file in sorted(out.rglob("manifest.json")) if loaded else ():
+        for path in changed_files(file.parent, loaded):
+            raise RunError(
+                f"{file.parent}: was trained with another {path} than is loaded now; choose "
+                "another --out, or mix the two by --other-sources"
+            )
 
 
 # --- its runs -------------------------------------------------------------------------------------
@@ -239,6 +258,7 @@ def run_sweep(
     *,
     workers: int = 1,
     options: Mapping[str, str] | None = None,
+    other_sources: bool = False,
 ) -> Iterator[list[Row]]:
     """Run every group that is not finished yet; yields the rows of each group as they come,
     finished ones first.
@@ -249,9 +269,11 @@ def run_sweep(
         workers: processes side by side on this machine; a group gives the same bits in each of
             them as in this process.
         options: of Slurm, such as ``{"time": "4:00:00"}``.
+        other_sources: go on where runs were trained with other sources of the task.
 
     Raises:
-        RunError: `out` belongs to another sweep, or the executor is not there.
+        RunError: `out` belongs to another sweep, runs there were trained with other sources, or the
+            executor is not there.
         KeyboardInterrupt: after Ctrl-C or SIGTERM, with everything kept.
     """
     if executor not in EXECUTORS:
@@ -263,6 +285,8 @@ def run_sweep(
     waiting = [group for group in groups if group not in done]
     if not waiting:
         return
+    if not other_sources:
+        refuse_other_sources(out, waiting[0].task)
     if executor == "ray":
         from mechint.sweeps.on_ray import run_on_ray
 

@@ -27,7 +27,7 @@ from mechint.config.settings import shown
 from mechint.errors import ParameterError, RunError
 from mechint.registry import PROBES
 from mechint.run_table import Entry, Measurement, measure
-from mechint.sweeps.directory import probes_of
+from mechint.sweeps.directory import probes_of, refuse_other_sources
 from mechint.sweeps.planning import Row, make_spec, run_name
 from mechint.system.files import make_directory, parse_json, read_bytes, write_text
 from mechint.system.locks import locked
@@ -210,13 +210,19 @@ def run_search(
     device: str = "cpu",
     progress: Callable[[Any], None] | None = None,
     workers: int = 1,
+    other_sources: bool = False,
 ) -> Iterator[list[Row]]:
     """Go on with the search in `out` until it has `n_trials` trials; yields the rows of each batch.
 
+    other_sources: go on where trials were trained with other sources of the task.
+
     Raises:
-        RunError: Optuna is not installed, the study is damaged, or another process searches there.
+        RunError: Optuna is not installed, the study is damaged, another process searches there, or
+            trials there were trained with other sources.
     """
     search = read_search(out)
+    if not other_sources:
+        refuse_other_sources(out, search.task)
     with locked(out), _study(search, out) as study:
         while batch := _next_batch(search, study, n_trials):
             before = sum(trial.state.is_finished() for trial in study.trials) / n_trials

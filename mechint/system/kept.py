@@ -14,13 +14,12 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError
-from mechint.system.files import digest_of, read_bytes, read_json
+from mechint.system.files import read_bytes
 
 KEY_BYTES = 32
 MARK = "hmac"
@@ -81,41 +80,6 @@ def _key_in(directory: Path) -> bytes:
 
 
 # --- what a result was measured with --------------------------------------------------------------
-def files_in(value: Any) -> Iterator[Path]:
-    """The files that are named in the parameters of a task."""
-    if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from files_in(one)
-    elif isinstance(value, str) and len(value) < 4096 and "\0" not in value:
-        with contextlib.suppress(OSError):
-            if Path(value).is_file():
-                yield Path(value)
-
-
-def task_files(config: Mapping[str, Any]) -> dict[str, str]:
-    """Path → digest of every file that the parameters of a run's task name, as of a corpus.
-
-    config: of config.json.
-    """
-    task = config.get("task")
-    parameters = task.get("parameters") if isinstance(task, Mapping) else None
-    return {str(path): current_digest_of(path) for path in files_in(parameters)}
-
-
-def changed_files(run: Path) -> list[str]:
-    """The files that the task of a run reads and that are others now than in its training.
-
-    run: its directory.
-    """
-    with contextlib.suppress(MechintError, OSError):
-        made, config = (read_json(run / name) for name in ("manifest.json", "config.json"))
-        then = made.get("files") if isinstance(made, dict) else None
-        if isinstance(then, dict) and isinstance(config, dict):
-            now = task_files(config)
-            return [path for path, digest in now.items() if then.get(path, digest) != digest]
-    return []
-
-
 @cache
 def code_of(package: str) -> str | None:
     """Digest of the sources of a package, or of the files beside a module that stands alone; None
@@ -129,14 +93,3 @@ def code_of(package: str) -> str | None:
     for one in sorted(within):
         digest.update(f"\0{one.name}\0".encode() + one.read_bytes())
     return digest.hexdigest()
-
-
-@cache
-def _digest(path: Path, size: int, changed: int) -> str:
-    return digest_of(path)
-
-
-def current_digest_of(path: Path) -> str:
-    """Digest of a file's content, computed once as long as the file is as it was."""
-    stat = path.stat()
-    return _digest(path, stat.st_size, stat.st_mtime_ns)

@@ -142,7 +142,7 @@ def _open(
         place = os.path.relpath(state_file.absolute(), directory.path.absolute())
         member = {"id": ensemble, "models": len(runs), "state": place}
         goes_on = run.status not in DONE
-        for name in directory.open(run.spec.to_dict(), member, before, goes_on):
+        for name in directory.open(run.spec, member, before, goes_on):
             changed.setdefault(name, directory.path)
     if changed:
         warnings.warn(

@@ -1,7 +1,8 @@
 """The files of a run, written so that a kill at any moment loses nothing that was committed.
 
 DIR/config.json      task, model and training, as asked for
-DIR/manifest.json    versions, git commit, device, threads, plug-ins, and the ensemble it trains in
+DIR/manifest.json    versions, git commit, device, threads, plug-ins, digests of the files that its
+                     task reads and of its sources, and the ensemble it trains in
 DIR/metrics.jsonl    one row per evaluation
 DIR/checkpoints/     step-00001000.pt …
 DIR/ckpt.pt          the last weights
@@ -33,14 +34,16 @@ from mechint.system.files import (
     write_error,
     write_text,
 )
-from mechint.system.kept import task_files
 from mechint.system.locks import locked
+from mechint.system.sources import changed_files, loaded_sources, task_files
 from mechint.training.manifest import manifest, read_manifest
 from mechint.training.state import check_known
 
 if TYPE_CHECKING:
     from mechint.training.run import Spec
 
+UNCOMPARED = ("plugins", "sources")
+"""Fields of the manifest that may differ, or are compared by digest: a file may be moved."""
 ELSEWHERE = "choose another --out, or delete the directory"
 
 
@@ -105,7 +108,7 @@ class RunDirectory:
 
     def open(
         self,
-        spec: Mapping[str, Any],
+        spec: Spec,
         ensemble: Mapping[str, Any],
         known: Mapping[str, Any] | None,
         goes_on: bool,
@@ -119,7 +122,7 @@ class RunDirectory:
         """
         clear_partial(self.path)
         if not self.config_file.exists():
-            self._write(self.config_file, spec)
+            self._write(self.config_file, spec.to_dict())
         clear_partial(make_directory(self.path / "checkpoints"))
         if known is None or goes_on:
             self.status_file.unlink(missing_ok=True)
@@ -127,14 +130,15 @@ class RunDirectory:
         if self.metrics_file.exists() and self.metrics_file.stat().st_size > size:
             os.truncate(self.metrics_file, size)
         made, changed = {**manifest(), "ensemble": dict(ensemble)}, list[str]()
-        if files := task_files(spec):
-            made["files"] = files
+        made["files"] = task_files(spec.to_dict())
+        made["sources"] = loaded_sources(type(spec.task).__module__)
         there = None if known is None else read_manifest(self.manifest_file)
         if known is not None and there is not None:
             if not goes_on:
                 return []
-            compared = [name for name in made if name in there and name != "plugins"]
+            compared = [name for name in made if name in there and name not in UNCOMPARED]
             changed = [name for name in compared if made[name] != there[name]]
+            changed += ["sources"] * bool(changed_files(self.path, made["sources"]))
             before = there.get("before", [])
             if changed:
                 was = {name: there[name] for name in changed}
