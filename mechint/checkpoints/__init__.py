@@ -13,7 +13,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mechint.checkpoints._convert import convert
     from mechint.checkpoints.checkpoint import Checkpoint
     from mechint.checkpoints.open import load, load_checkpoint
     from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, SafeTensors
@@ -26,14 +25,12 @@ __all__ = [
     "ParsedCheckpoint",
     "SafeTensors",
     "SplitRule",
-    "convert",
     "load",
     "load_checkpoint",
     "save_checkpoint",
 ]
 
 _MODULES = {
-    "convert": "_convert",
     "Checkpoint": "checkpoint",
     "load": "open",
     "load_checkpoint": "open",

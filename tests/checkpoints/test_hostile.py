@@ -16,7 +16,7 @@ import pytest
 import torch
 from click.testing import Result
 
-from mechint.checkpoints import convert, load_checkpoint
+from mechint.checkpoints import load_checkpoint
 from mechint.cli import main
 from mechint.errors import CheckpointError, MechintError, RunError
 from mechint.system.files import read_json, read_yaml
@@ -219,39 +219,15 @@ def test_json_and_yaml_beside_a_file_are_bounded(tmp_path):
     assert read_yaml(tmp_path / "none.yaml") is None
 
 
-# --- outputs --------------------------------------------------------------------------------------
-def test_convert_replaces_neither_its_input_nor_a_file_that_is_there(tmp_path, mechint):
-    path = native(tmp_path)
-    before = path.read_bytes()
-    for force in ([], ["--force"]):
-        result = mechint("checkpoint", "convert", path, path, *force)
-        assert result.exit_code == 2 and "is the file that is read" in result.stderr
-    (tmp_path / "link.pt").hardlink_to(path)
-    with pytest.raises(RunError, match="is the file that is read"):
-        convert(path, tmp_path / "link.pt", force=True)
-    assert path.read_bytes() == before
-    other = tmp_path / "notes.pt"
-    other.write_text("mine")
-    assert "replace it with --force" in mechint("checkpoint", "convert", path, other).stderr
-    assert other.read_text() == "mine"
-    assert mechint("checkpoint", "convert", path, other, "--force").exit_code == 0
-    assert load_checkpoint(other).step == 3
-
-
-@pytest.mark.parametrize("name", ["out.xyz", "out", "out.json", "out.pt.gz"])
-def test_convert_refuses_an_ending_that_says_nothing(tmp_path, name):
-    with pytest.raises(CheckpointError, match="cannot be written; expected mechint"):
-        convert(native(tmp_path), tmp_path / name)
-    assert not (tmp_path / name).exists()
-
-
 def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path, monkeypatch):
     path = native(tmp_path)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(RunError, match=r"new\.pt: cannot be written: it needs .* MB and the disk"):
-        convert(path, tmp_path / "new.pt")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ckpt.pt"]
+    with pytest.raises(
+        RunError, match=r"safetensors: cannot be written: it needs .* MB and the disk"
+    ):
+        load_checkpoint(path).subject().save_pretrained(tmp_path / "new")
+    assert not [entry for entry in (tmp_path / "new").rglob("*") if entry.is_file()]
 
 
 # --- Hugging Face directories ---------------------------------------------------------------------

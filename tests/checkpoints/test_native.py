@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mechint
-from mechint.checkpoints import convert, load_checkpoint, save_checkpoint
+from mechint.checkpoints import load_checkpoint, save_checkpoint
 from mechint.checkpoints.content import read_content
 from mechint.config import ModelConfig, TrainConfig
 from mechint.errors import CheckpointError, MechintError, ParameterError, RunError, UnknownNameError
@@ -86,12 +86,10 @@ def test_the_bytes_depend_on_the_contents_alone(tmp_path, suffix):
 )
 def test_every_configuration_comes_back(tmp_path_factory, config):
     folder, model = tmp_path_factory.mktemp("round"), build(config, seed=1)
-    write(folder / "a.pt", config, model, task=None)
-    convert(folder / "a.pt", folder / "b.safetensors")
-    convert(folder / "b.safetensors", folder / "c.pt")
-    opened = load_checkpoint(folder / "c.pt")
-    assert opened.config == config and same_weights(opened.model, model)
-    assert opened.task is None and opened.step == 12
+    for name in ("a.pt", "b.safetensors"):
+        opened = load_checkpoint(write(folder / name, config, model, task=None))
+        assert opened.config == config and same_weights(opened.model, model)
+        assert opened.task is None and opened.step == 12
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ARCHITECTURES if kind != "transformer"])
@@ -112,38 +110,6 @@ def test_numbers_of_numpy_and_torch_become_plain(tmp_path):
         metrics={"a": np.float64(0.5), "b": torch.tensor(2.0), "c": np.arange(2)},
     )
     assert read_content(path)["metrics"] == {"a": 0.5, "b": 2.0, "c": [0, 1]}
-
-
-def test_transformer_lens_state_dict_and_back(tmp_path):
-    write(tmp_path / "ckpt.pt")
-    with pytest.warns(UserWarning, match="does not hold act_fn="):
-        written = convert(tmp_path / "ckpt.pt", tmp_path / "tl.pt", "transformer-lens")
-    assert written == "transformer-lens"
-    state = torch.load(tmp_path / "tl.pt", weights_only=True)
-    assert tuple(state["blocks.0.attn.W_Q"].shape) == (2, 8, 4)
-    assert (
-        convert(
-            tmp_path / "tl.pt", tmp_path / "back.pt", task="modular-arithmetic", parameters={"p": 5}
-        )
-        == "mechint"
-    )
-    back = load_checkpoint(tmp_path / "back.pt")
-    assert same_weights(back.model, MODEL) and back.task.p == 5
-
-
-@pytest.mark.parametrize(
-    ("config", "text"),
-    [
-        (dataclasses.replace(CONFIG, n_loops=2), "uses n_loops"),
-        (dataclasses.replace(CONFIG, attention_rate=0.5), "uses attention_rate"),
-    ],
-)
-def test_what_transformer_lens_cannot_express_is_not_converted(tmp_path, config, text):
-    write(tmp_path / "ckpt.pt", config, build(config))
-    with pytest.raises(CheckpointError, match=text):
-        convert(tmp_path / "ckpt.pt", tmp_path / "tl.pt", "transformer-lens")
-    with pytest.raises(CheckpointError, match="cannot be written as safetensors"):
-        convert(tmp_path / "ckpt.pt", tmp_path / "x.pt", "safetensors")
 
 
 def test_what_the_caller_says_about_the_task(tmp_path):

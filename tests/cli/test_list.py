@@ -18,7 +18,6 @@ from tests.cli.conftest import Command
         [],
         *([name] for name in main.commands),
         ["checkpoint", "info"],
-        ["checkpoint", "convert"],
         ["gallery", "build"],
     ],
     ids=" ".join,
