@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import runpy
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import mechint.planted.programs as programs
 import tasks
 from mechint import probe
 from mechint.config import ModelConfig
-from mechint.errors import UnknownNameError
 from mechint.models.foreign import bridge
 from mechint.models.tracr import from_tracr
 from mechint.models.transformer import HookedTransformer
@@ -98,15 +94,6 @@ def test_every_variable_is_written_where_the_truth_says(program: str) -> None:
             rights += subject.accuracy(subject.logits(hooks=[(hook, edit)])).values()
         assert min(rights) < 1, hook
     assert set(plant.truth["heads"]) <= set(plant.truth["variables"])
-
-
-def test_the_script_compiles_what_is_recorded() -> None:
-    script = runpy.run_path(str(Path(programs.__file__).with_name("compile_tracr.py")))
-    assert script["PROGRAMS"] == PROGRAMS
-    task = tasks.make("rasp")
-    assert (script["NUMBERS"], script["LENGTH"]) == (task.n, task.length)
-    with pytest.raises(UnknownNameError, match="did you mean 'sort'"):
-        rasp_program("sorted")
 
 
 @pytest.mark.parametrize(("program", "head"), [("reverse", "L3H0"), ("sort", "L2H0")])

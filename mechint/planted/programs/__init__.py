@@ -1,8 +1,8 @@
 """RASP programs compiled to weights by Tracr: reverse, sort and histogram (Lindner et al. 2023).
 
-The compiled weights lie beside this file, written once by ``compile_tracr.py``; nothing of Tracr or
-JAX is imported. Every entry of the residual stream has a label there, so what is written where is
-known: a variable of the program has one entry per value.
+The weights that Tracr compiled lie beside this file, as float32, with what is recorded of them;
+nothing of Tracr or JAX is imported. Every entry of the residual stream has a label there, so what
+is written where is known: a variable of the program has one entry per value.
 """
 
 from __future__ import annotations
