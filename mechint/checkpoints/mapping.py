@@ -68,8 +68,14 @@ AS_GOOD = 0.01
 """Accuracy by which another reading must exceed the stated one to replace it."""
 
 SAME_LOSS = math.log(1.1)
-"""A reading whose loss is at most this far from the one that the file states is the file's own."""
+"""A reading whose loss is at most this far from those that the file states is the file's own."""
 TINY = 1e-300
+
+WHOLE = 0.05
+"""Distance from a whole number of training examples that the rounding of a loss makes."""
+
+ANSWERED = 0.5
+"""Accuracy from which several readings cannot be told apart by their answers."""
 
 SHARED = ("attn.W_K", "attn.W_V", "attn.b_K", "attn.b_V")
 """Keys and values, which several heads may share (Ainslie et al. 2023)."""
@@ -196,26 +202,11 @@ class Mapped:
             raise problems[0]
         if len(fitting) == 1:
             return next(iter(fitting.values()))
-        why = self.given["config"][name].get("why", "")
-        beside = {value: _loss_beside_stated(path, found) for value, found in fitting.items()}
-        losses = {value: both for value, both in beside.items() if both is not None}
-        if losses:
-            apart = {
-                value: abs(math.log(ours / theirs)) for value, (ours, theirs) in losses.items()
-            }
-            best = min(apart, key=lambda value: apart[value])
-            if apart[best] < SAME_LOSS:
-                shown = ", ".join(f"{ours:.3g} as {value}" for value, (ours, _) in losses.items())
-                why = f"{why}; the file states a loss of {losses[best][1]:.3g}, which is {shown}"
-                assumed = {**fitting[best].assumed, name: Assumption(best, why)}
-                return replace(fitting[best], assumed=assumed)
-        scores = {value: _accuracy(path, found) for value, found in fitting.items()}
-        best = max(scores, key=lambda value: scores[value])
-        if stated in scores and scores[stated] >= scores[best] - AS_GOOD:
-            return fitting[stated]
-        shown = ", ".join(f"{score:.0%} as {value}" for value, score in scores.items())
-        why = f"{why}; accuracy {shown}"
-        assumed = {**fitting[best].assumed, name: Assumption(best, why)}
+        best, why, clear = _choose(path, stated, fitting)
+        if not why:
+            return fitting[best]
+        why = f"{self.given['config'][name].get('why', '')}; {why}"
+        assumed = {**fitting[best].assumed, name: Assumption(best, why, not clear)}
         return replace(fitting[best], assumed=assumed)
 
     def _tried(self, lookup: Lookup) -> tuple[str | None, Any, list[Any]]:
@@ -317,20 +308,18 @@ class Mapped:
         written = 0
         axes = {"head": fields.get("n_heads"), "d_head": fields.get("d_head"), "qkv": 3}
         entries = [
-            expansion
+            list(expanded(str(ours), {"from": entry} if isinstance(entry, str) else entry))
             for ours, entry in self.given["weights"].items()
-            for expansion in expanded(
-                str(ours), {"from": entry} if isinstance(entry, str) else entry
-            )
         ]
-        layers = layers_of((one for _, one in entries), state)
-        for name, one in entries:
-            weights |= tensors_of(path, tracked, name, one, axes, layers)
-            written += weights[name].numel() if "constant" in one else 0
-            if written > MAX_CONSTANT:
-                raise CheckpointError(
-                    f"{self.source}: writes constants of more than {MAX_CONSTANT:,} numbers"
-                )
+        layers = layers_of((one for some in entries for _, one in some), state)
+        for some in entries:
+            for name, one in some:
+                weights |= tensors_of(path, tracked, name, one, axes, layers)
+                written += weights[name].numel() if "constant" in one else 0
+                if written > MAX_CONSTANT:
+                    raise CheckpointError(
+                        f"{self.source}: writes constants of more than {MAX_CONSTANT:,} numbers"
+                    )
             queries = weights.get("blocks.0.attn.W_Q")
             if queries is not None and queries.dim() == 3:
                 axes |= {"head": queries.shape[0], "d_head": queries.shape[2]}
@@ -500,6 +489,8 @@ class Lookup:
         """The value at the dotted `name`, `UNSTATED` where nothing has it."""
         if name == "$answers":
             return ANSWERS
+        if name == "$path":
+            return "/".join(self.path.parts[-2:])
         if name.startswith("$"):
             return getattr(self.config, name[1:], UNSTATED)
         for given in (self.content, *self.beside):
@@ -693,17 +684,42 @@ def _subject(path: Path, parsed: ParsedCheckpoint) -> Subject | None:
     return None if task is None else Subject(model, task)
 
 
-def _apart(loss: float, other: float) -> float:
-    return abs(math.log(loss / other))
-
-
-def _loss_beside_stated(path: Path, parsed: ParsedCheckpoint) -> tuple[float, float] | None:
-    """Loss on all examples, and the one that the file states for both training and test examples;
-    None where it states none or two that differ.
+def _choose(
+    path: Path, stated: Any, fitting: Mapping[Any, ParsedCheckpoint]
+) -> tuple[Any, str, bool]:
+    """The reading that gives the losses that the file states; else the stated one, unless it
+    answers less than half; else the only one that answers more. Then why, in words ("" of what is
+    stated), and whether that decides.
     """
-    stated = {parsed.metrics.get(name) for name in ("train_loss", "test_loss")}
-    theirs = stated.pop() if len(stated) == 1 else None
-    subject = _subject(path, parsed) if isinstance(theirs, float) and theirs > 0 else None
-    if subject is None or not isinstance(theirs, float):
+    beside = {value: _beside_stated_losses(path, found) for value, found in fitting.items()}
+    losses = {value: held for value, held in beside.items() if held is not None}
+    least = min([SAME_LOSS, *(apart for _, apart, _ in losses.values())])
+    near = [value for value, (_, apart, _) in losses.items() if apart == least]
+    near = [value for value in near if len(near) == 1 or losses[value][2] < WHOLE] or near
+    if len(near) == 1:
+        shown = ", ".join(f"{ours:.3g} as {value}" for value, (ours, *_) in losses.items())
+        return near[0], f"the losses that the file states are those of it: {shown}", True
+    scores = {value: _accuracy(path, found) for value, found in fitting.items()}
+    best = max(scores, key=lambda value: scores[value])
+    if stated in scores and scores[stated] >= min(ANSWERED, scores[best] - AS_GOOD):
+        return stated, "", True
+    shown = ", ".join(f"{score:.0%} as {value}" for value, score in scores.items())
+    return best, f"accuracy {shown}", sum(score >= ANSWERED for score in scores.values()) < 2
+
+
+def _beside_stated_losses(
+    path: Path, parsed: ParsedCheckpoint
+) -> tuple[float, float, float] | None:
+    """Loss on all examples; its distance from what lies between the losses that the file states
+    for training and test examples, as a logarithm; and how far from a whole number the training
+    examples are of which it is their mean. None where the file states none.
+    """
+    stated = [parsed.metrics.get(name) for name in ("train_loss", "test_loss")]
+    train, test = (one if isinstance(one, float) else 0.0 for one in stated)
+    subject = _subject(path, parsed) if min(train, test) > 0 else None
+    if subject is None:
         return None
-    return max(sum(subject.loss().values()), TINY), theirs
+    ours = max(sum(subject.loss().values()), TINY)
+    apart = max(0.0, math.log(min(train, test) / ours), math.log(ours / max(train, test)))
+    count = len(subject.data) * (ours - test) / (train - test) if train != test else 0.0
+    return ours, apart, abs(count - round(count))

@@ -86,6 +86,11 @@ def load_checkpoint(
     else:
         name, parsed = recognize(file, None if _is_dir(file) else read_content(file), mapped)
     parsed = override(file, parsed, changes)
+    for setting, item in parsed.assumed.items():
+        if item.is_asked:
+            raise CheckpointError(
+                f"{file}: {setting}: {item.why}; say which by --set model.{setting}=…"
+            )
     prompted = data is not None and task is None
     chosen = choose_task(file, parsed, task, {} if prompted else parameters or {})
     if data is not None:

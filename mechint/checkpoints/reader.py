@@ -56,10 +56,13 @@ class SafeTensors(dict[str, Tensor]):
 
 
 class Assumption(NamedTuple):
-    """A value that the file does not state, and why it was taken."""
+    """A value that the file does not state, why it was taken, and whether it has to be asked for,
+    as others would do as well.
+    """
 
     value: Any
     why: str
+    is_asked: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {"value": self.value, "why": self.why}

@@ -223,10 +223,35 @@ def test_a_one_hot_network_has_the_activation_that_gives_its_stated_loss(tmp_pat
     torch.testing.assert_close(opened.model(pairs(5))[:, -1], logits, atol=1e-5, rtol=1e-5)
 
     torch.save(state, tmp_path / "bare.pth")
-    bare = load_checkpoint(tmp_path / "bare.pth")
-    assert "accuracy 100% as" in bare.assumed["act_fn"].why
+    with pytest.raises(CheckpointError, match=r"accuracy 100% as .* --set model\.act_fn"):
+        load_checkpoint(tmp_path / "bare.pth")
+    (tmp_path / "p_5_ReLU").mkdir()
+    torch.save(state, tmp_path / "p_5_ReLU" / "9.pth")  # the folder's name decides
+    torch.save(state, tmp_path / "p_5_Quad.pth")
+    for name, named in (("p_5_ReLU/9.pth", "relu"), ("p_5_Quad.pth", "square")):
+        assert load_checkpoint(tmp_path / name).config.act_fn == named
     chosen = load_checkpoint(tmp_path / "bare.pth", model={"act_fn": act})
     assert chosen.config.act_fn == act and "act_fn" not in chosen.assumed
+
+
+@pytest.mark.parametrize("train", [1, 4, 10])
+@pytest.mark.parametrize("act", ["relu", "square"])
+def test_stated_losses_of_a_split_decide_whatever_the_accuracy(tmp_path, act, train):
+    """Both readings answer everything; the split itself, here of what has the least loss, is not
+    in the file, and the loss of the other reading may lie between the two that are stated.
+    """
+    state, sums = one_hot_plant(act), pairs(5).sum(1) % 5
+    found = {}
+    for name, apply in (("relu", F.relu), ("square", torch.square)):
+        logits = one_hot_logits(state, apply)
+        assert (logits.argmax(1) == sums).all()
+        found[name] = F.cross_entropy(logits, sums, reduction="none").sort().values
+    own, other = found.pop(act), found.popitem()[1].mean().item()
+    stated = {"train_loss": own[:train].mean().item(), "test_loss": own[train:].mean().item()}
+    assert act == "square" or train > 1 or stated["train_loss"] < other < stated["test_loss"]
+    (tmp_path / "Quad-or-ReLU").mkdir()
+    torch.save({"model": state, "epoch": 3, **stated}, tmp_path / "Quad-or-ReLU" / "9.pth")
+    assert load_checkpoint(tmp_path / "Quad-or-ReLU" / "9.pth").config.act_fn == act
 
 
 def test_one_hot_files_of_the_paper(published):
