@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,11 @@ CHANGED = "changed"
 """The column of the files that a run was trained with and that are others now."""
 MAX_DIGITS = 12
 """Digits of a step in the name of a file."""
+STEP_WORDS = ("step", "iteration", "iter", "it", "epoch", "ep", "checkpoint", "ckpt")
+"""Words in the name of a file before its step, the surest first."""
+MAX_INTEGERS = 8
+"""Integers of a name that are looked at, from the end."""
+STEP_PLACES = (*STEP_WORDS, *range(-1, -MAX_INTEGERS - 1, -1))
 LOSS = "train.loss_function"
 """The setting ``train.loss``: train.loss is a metric of the table."""
 
@@ -264,22 +270,57 @@ def natural(text: str) -> list[Any]:
 
 
 def with_steps(entries: Sequence[Entry]) -> list[Entry] | None:
-    """Files of one's own training loop with the step as the last number of their names, in its
-    order; None where a name has none, or two in one folder have the same.
+    """Files of one's own training loop with the steps that their names hold, in their order; None
+    where a name has none, or two in one folder have the same.
+
+    The step is the number behind one of `STEP_WORDS`, or else an integer, that differs between all
+    files of a folder; of several integers the last. A warning says which, where a name has others.
 
     >>> files = [Entry(Path(f"own/step{step}.pt"), f"step{step}.pt") for step in (1000, 300)]
     >>> [one.step for one in with_steps(files)]
     [300, 1000]
     """
-    found = list[Entry]()
+    folders, found = dict[Path, list[Entry]](), list[Entry]()
     for one in entries:
-        numbers = re.findall(r"\d+", Path(one.name).stem)
-        if one.is_run or not numbers or len(numbers[-1]) > MAX_DIGITS:
+        folders.setdefault(one.path.parent, []).append(one)
+    for some in folders.values():
+        held = [{} if one.is_run else numbers_in(Path(one.name).stem) for one in some]
+        places = [
+            place
+            for place in held[0]
+            if len({numbers.get(place) for numbers in held} - {None}) == len(some)
+        ]
+        if not places:
             return None
-        found.append(dataclasses.replace(one, step=int(numbers[-1])))
+        place = min(places, key=STEP_PLACES.index)
+        index = next((i for i, one in enumerate(held) if len({*one.values()}) > 1), None)
+        if index is not None:
+            behind = f"behind {place!r} in" if isinstance(place, str) else "in"
+            step, name = held[index][place], some[index].name
+            warnings.warn(f"the step is taken to be {step}, {behind} {name}", stacklevel=2)
+        found += [
+            dataclasses.replace(one, step=numbers[place])
+            for one, numbers in zip(some, held, strict=True)
+        ]
     found.sort(key=lambda one: (str(one.path.parent), one.step or 0))
-    distinct = len({(one.path.parent, one.step) for one in found}) == len(found)
-    return found if distinct and len(found) > 1 else None
+    return found if len(found) > 1 else None
+
+
+def numbers_in(name: str) -> dict[str | int, int]:
+    """The integers in the name of a file that may be its step, by the word before them and by their
+    places from the end.
+
+    >>> numbers_in("epoch=3-val_loss=0.91"), numbers_in("model_8_v2")
+    ({'epoch': 3, -1: 3}, {-2: 8, -1: 2})
+    """
+    integers = re.findall(rf"(?<!\d)(?<!\d\.)\d{{1,{MAX_DIGITS}}}(?!\d|\.\d)", name)
+    words = re.findall(
+        rf"(?<![a-z])({'|'.join(STEP_WORDS)})[^a-z\d]*(\d{{1,{MAX_DIGITS}}})(?!\d)", name.lower()
+    )
+    last = integers[-MAX_INTEGERS:]
+    return {word: int(text) for word, text in words} | {
+        place - len(last): int(text) for place, text in enumerate(last)
+    }
 
 
 def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:

@@ -116,8 +116,8 @@ class Runs:
 
     def over_steps(self) -> Runs:
         """One row per kept checkpoint of every run, in place of one per run; training metrics stand
-        in the rows at whose step the run was evaluated. Files of one's own training loop have the
-        last number of their names as step: step300.pt, step1000.pt.
+        in the rows at whose step the run was evaluated. The steps of files of one's own training
+        loop are those in their names: step300.pt, step1000.pt.
 
         Raises:
             CheckpointError: no run here keeps checkpoints.

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ import probes
 import tasks
 from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError
 from mechint.run_table import Measurement, Runs
-from mechint.run_table.entries import Entry
+from mechint.run_table.entries import Entry, with_steps
 from mechint.run_table.page import chance_of, over_steps
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
@@ -344,3 +345,37 @@ def test_a_page_of_checkpoint_files_does_not_say_that_nothing_differs() -> None:
     assert page_of_table(rows, "t").facts["what differs"] == "not read from checkpoint files"
     same = [{**row, "seed": 0, "train.lr": 0.1} for row in rows]
     assert page_of_table(same, "t").facts["what differs"] == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("style", "others"),
+    [
+        ("epoch=0-step={}.ckpt", "behind 'step'"),
+        ("epoch={}-val_loss=0.{loss}.ckpt", ""),
+        ("iter={}-loss={loss}.pt", "behind 'iter'"),
+        ("model_{}_v2.pt", "in"),
+        ("step0_epoch{}.pt", "behind 'epoch'"),
+        ("run3-{}.pt", "in"),
+        ("model.{}.pt", ""),
+        ("Ckpt-{}-of-30.pt", "behind 'ckpt'"),
+        ("commit7_deep{loss}_it_{}.pth", "behind 'it'"),
+        ("lr0.001_{}.pt", ""),
+        ("model{loss}_{}.pt", "in"),
+    ],
+)
+def test_the_step_is_the_number_that_counts_steps(style: str, others: str) -> None:
+    """Names of PyTorch Lightning, nanoGPT and the like; losses fall while steps rise."""
+    steps = (0, 2, 4, 8, 15, 30)
+    names = [style.format(step, loss=f"{99 - step}") for step in steps]
+    entries = [Entry(Path("own") / name, name) for name in reversed(names)]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = with_steps(entries)
+    assert found is not None
+    assert [(one.step, one.name) for one in found] == list(zip(steps, names, strict=True))
+    assert [others in str(one.message) for one in said] == [True] * bool(others)
+
+
+@pytest.mark.parametrize("names", [["a1_v2.pt", "b1_v2.pt"], ["a.pt", "b2.pt"], ["x0.5.pt"] * 2])
+def test_names_without_a_number_that_differs_have_no_step(names: list[str]) -> None:
+    assert with_steps([Entry(Path("own") / name, name) for name in names]) is None
