@@ -6,12 +6,11 @@ act.
     ablate(subject, "L0H3")                                           # accuracy and loss without
     loss_under(subject, [Zero("L0H3")])                               # {"answer": nats}
     loss_under(subject, [ProjectOut(Site("hook_embed"), directions)])
-    RecordedForward(model, tokens, answer_positions).under([Mean(Site.mlp(0)), ...])
+    EditedRuns(model, tokens, answer_positions).under([Mean(Site.mlp(0)), ...])
 
-`logits_under` applies interventions together in one hooked forward. `RecordedForward.under` applies
-each alone: on a model that can resume a forward all of them are stacked along the batch and
-computed only from where they act; on any other hooked model they are stacked and run through plain
-hooks.
+`logits_under` applies interventions together in one hooked forward. `EditedRuns.under` applies each
+alone, or several in each variant: variants are stacked along the batch and computed only from where
+they act.
 """
 
 from mechint.interventions.effects import (
@@ -23,7 +22,6 @@ from mechint.interventions.effects import (
     logits_under,
     loss_under,
 )
-from mechint.interventions.recorded import RecordedForward
 from mechint.interventions.resuming import (
     asked,
     detached_weights,
@@ -55,7 +53,6 @@ __all__ = [
     "Intervention",
     "Mean",
     "ProjectOut",
-    "RecordedForward",
     "Replace",
     "ResidSite",
     "Site",

@@ -1,9 +1,7 @@
-"""A forward resumed from a site of the residual stream, for every model that can be hooked.
+"""A forward resumed from a site of the residual stream, of a model whose mathematics is held.
 
-A model whose mathematics we hold (`resumes`) is computed from the site on, and after the last
-attention only where an answer is read. Any other model, or one that has hooks on it, runs from its
-tokens, with the residual stream replaced at the site by a plain hook. Both are differentiable in
-the residual stream and equal to a hooked forward from the tokens.
+It is computed from the site on, after the last attention only where an answer is read, and equals a
+hooked forward from the tokens.
 """
 
 from __future__ import annotations
@@ -23,9 +21,7 @@ from mechint.models.forward import Forward
 from mechint.models.protocol import (
     Capability,
     capabilities,
-    describe,
     has_hooks_attached,
-    run_hooked,
 )
 from mechint.models.rows import RowLayout
 from mechint.subject.activations import select_positions
@@ -113,54 +109,16 @@ def check_adds(model: Any, tokens: Int[Tensor, "example pos"], layer: int) -> No
 
 
 def resume(
-    model: Any,
-    x: Float[Tensor, "example pos d_model"],
-    site: ResidSite,
-    answer_positions: Int[Tensor, " example"],
-    *,
-    tokens: Int[Tensor, "example pos"] | None = None,
-    weights: Parameters | None = None,
-) -> Float[Tensor, "example d_vocab_out"]:
-    """Logits at the answers when the residual stream at `site` is x; differentiable in x.
-
-    Args:
-        tokens: the inputs; needed where the model cannot resume.
-        weights: of `detached_weights`, to spare making them again.
-
-    Raises:
-        ParameterError: a site after attention, in a model that does not add what attention writes
-            to the residual stream before the block (see `check_adds`).
-    """
-    if resumes(model):
-        weights = detached_weights(model) if weights is None else weights
-        return resume_by_weights(weights, model.config, x, site, answer_positions)
-    assert tokens is not None, "a model that cannot resume runs from its tokens"
-    depth = describe(model).n_layers
-    site = site.at_depth(depth)
-    before: dict[str, Tensor] = {}
-
-    def keep(activation: Tensor, hook: Any) -> None:
-        before["x"] = activation
-
-    def put(activation: Tensor, hook: Any) -> Tensor:
-        # the stream between attention and MLP is set by what attention adds to it
-        return x - before["x"] if site.after_attention else x
-
-    hooks: list[tuple[str, Any]] = [(site.writer(depth), put)]
-    if site.after_attention:
-        check_adds(model, tokens, site.layer)
-        hooks.insert(0, (f"blocks.{site.layer}.hook_resid_pre", keep))
-    return select_positions(run_hooked(model, tokens, hooks), answer_positions)
-
-
-def resume_by_weights(
     p: Parameters,
     config: ModelConfig,
     x: Float[Tensor, "example pos d_model"],
     site: ResidSite,
     answer_positions: Int[Tensor, " example"],
 ) -> Float[Tensor, "example d_vocab_out"]:
-    """`resume` by `mechint.models.forward`: p the parameters by name."""
+    """Logits at the answers when the residual stream at `site` is x; differentiable in x.
+
+    p: the parameters by name, as of `detached_weights`.
+    """
     site = site.at_depth(config.depth)
     if site > ResidSite.pre(config.depth - 1):
         rows, forward = select_positions(x, answer_positions), Forward(p, config)

@@ -66,14 +66,12 @@ class ResidSite:
         """This site in a model of `depth` blocks: the final one is before block `depth`."""
         return ResidSite(depth) if self.layer == FINAL else self
 
-    def writer(self, depth: int) -> str:
-        """The hook of the last activation that is added to, or is, the residual stream here."""
+    def hook(self, depth: int) -> str:
+        """The hook of the residual stream here in a model of `depth` blocks."""
         site = self.at_depth(depth)
-        if site.after_attention:
-            return f"blocks.{site.layer}.hook_attn_out"
-        if site.layer < depth:
-            return f"blocks.{site.layer}.hook_resid_pre"
-        return f"blocks.{depth - 1}.hook_resid_post"
+        if site.layer == depth:
+            return f"blocks.{depth - 1}.hook_resid_post"
+        return f"blocks.{site.layer}.hook_resid_{'mid' if site.after_attention else 'pre'}"
 
     def __str__(self) -> str:
         if self.layer == FINAL:

@@ -18,7 +18,6 @@ Cost: one recorded forward per run; then the blocks from the first edge that is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,17 +25,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.interventions import (
-    Add,
-    RecordedForward,
-    ResidSite,
-    Site,
-    detached_weights,
-    select_positions,
-)
+from mechint.interventions import Add, EditedRuns, Site, detached_weights, select_positions
 from mechint.models.forward import Forward
 from mechint.models.rows import RowLayout
-from mechint.probes._circuits.graph import LOGITS, Graph, Node
+from mechint.probes._circuits.graph import LOGITS, Graph
 
 Tap = Callable[[int, Tensor], Tensor]
 """tap(index of the first receiver, inputs (receiver, example, pos, d_model)) -> inputs."""
@@ -96,7 +88,6 @@ class PatchedForward:
         mlps = 0 if self.config.attn_only else 1
         self.per_layer = self.config.n_heads + mlps  # senders
         self.per_block = 3 * self.config.n_heads + mlps  # receivers
-        self._attended: dict[tuple[int, int], Tensor] = {}  # what a head of the base writes
 
     def logits(
         self,
@@ -116,65 +107,30 @@ class PatchedForward:
         return torch.cat(parts)
 
     def path_logits(self) -> Float[Tensor, "edge example d_vocab_out"]:
-        """Logits at the answers when each edge alone carries the source: what its receiver then
-        writes is added to the base's residual stream, and the forward resumed from there.
+        """Logits at the answers when each edge alone carries the source: its receiver reads the
+        residual stream less what the sender changed, and every other one the stream as it is.
         """
         receivers, senders, groups = self.graph.index
+        runs = EditedRuns(self.model, self.base, self.reads)
         order, parts = [], []
         for i, receiver in enumerate(self.graph.receivers):
+            # of the last block nothing but the answers is read, keys and values apart
+            last = receiver.kind == LOGITS or receiver.layer == self.config.depth - 1
+            at = "answer" if last and receiver.kind not in "kv" else None
+            site = Site.read(receiver.kind, receiver.layer, receiver.head, at)
             members = np.flatnonzero(receivers == i)
             for edges in np.array_split(members, -(-len(members) // self._stack()) or 1):
                 change = self.change[senders[edges]]  # (edge, example, pos, d_model)
                 if self.graph.groups > 1:
                     there = np.arange(self.graph.groups) == groups[edges][:, None]
                     change = change * torch.from_numpy(there).to(change)[:, None, :, None]
-                with torch.no_grad():
-                    site, written = self._written(receiver, change)
-                parts.append(self._recorded.under([Add(site, one) for one in written]))
+                if at:
+                    change = change[:, torch.arange(len(self.reads)), self.reads]
+                change = change if receiver.head is None else change[..., None, :]  # a head's axis
+                parts.append(runs.under([Add(site, -one) for one in change]))
                 order.append(edges)
         found = torch.from_numpy(np.concatenate(order)).to(self.reads.device)
         return torch.cat(parts)[found.argsort()]
-
-    @cached_property
-    def _recorded(self) -> RecordedForward:
-        return RecordedForward(self.model, self.base, self.reads, memory=self.memory)
-
-    def _written(
-        self, receiver: Node, change: Float[Tensor, "edge example pos d_model"]
-    ) -> tuple[Site, Float[Tensor, "edge example *pos d_model"]]:
-        """The site to which the receiver writes, and the change there when its input lacks
-        `change`: at the answers alone where nothing later reads another position.
-        """
-        layer, head = receiver.layer, receiver.head
-        at = "answer" if layer >= self.config.depth - 1 else None
-        if at and head is None:
-            change = change[:, torch.arange(len(self.reads)), self.reads]
-        if receiver.kind == LOGITS:
-            return Site.of("resid_post", self.config.depth - 1, at), -change
-        if receiver.kind == "mlp":
-            forward = Forward(self.weights, self.config)
-            x = self._recorded.residual(ResidSite.mid(layer))
-            x = select_positions(x, self.reads) if at else x
-            return Site.mlp(layer, at), forward.mlp(layer, x - change) - forward.mlp(layer, x)
-        assert head is not None
-        attn = f"blocks.{layer % self.config.n_layers}.attn"
-        own = {
-            f"{attn}.{kind}_{letter}": self.weights[f"{attn}.{kind}_{letter}"][head : head + 1]
-            for kind, letters in (("W", "QKVO"), ("b", "QKV"))
-            for letter in letters
-            if f"{attn}.{kind}_{letter}" in self.weights
-        }
-        forward = Forward({**self.weights, **own}, self.config)
-        x = self._recorded.residual(ResidSite.pre(layer))[None, None]  # (edge, head, example, …)
-        mask = None
-        if self.config.attention_dir == "causal":
-            n = x.shape[-2]
-            mask = x.new_full((1, n, n), -torch.inf).triu(1)
-        if (layer, head) not in self._attended:
-            self._attended[layer, head] = forward.attend_per_head(layer, x, x, x, mask)
-        q, k, v = (x - change[:, None] if letter == receiver.kind else x for letter in "qkv")
-        after = forward.attend_per_head(layer, q, k, v, mask)
-        return Site.attention(layer), (after - self._attended[layer, head])[:, 0]
 
     def _stack(self) -> int:
         """Number of circuits that fit one forward."""

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError
 from mechint.interventions import (
-    RecordedForward,
     Replace,
     Site,
     detached_weights,
@@ -19,6 +18,7 @@ from mechint.interventions import (
     resumes,
     select_positions,
 )
+from mechint.interventions.resuming import record
 from mechint.models.foreign.untouched import all_finite
 from mechint.models.protocol import check_edits, run_hooked
 from mechint.subject.pairs import Pairs
@@ -62,22 +62,14 @@ class SwapSite:
         source_positions = pairs.source_reads if pos is None else fixed
         self.site = Site(hook, "answer" if pos is None else pos % n_ctx)
         self.start = self.site.resid if resumes(subject.model) else None
-        until = None
-        if self.start is not None:
-            until = min(self.site.layer or 0, subject.n_layers - 1)
+        names = [hook] if self.start is None else [hook, self.start.hook(subject.n_layers)]
         base, source, stream = [], [], []
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            one = RecordedForward(
-                subject.model, pairs.base[rows], pairs.reads[rows], [hook], until=until
-            )
-            base.append(select_positions(one.activations[hook], self.positions[rows]).flatten(1))
-            if self.start is not None:
-                stream.append(one.residual(self.start))
-            one = RecordedForward(
-                subject.model, pairs.source[rows], pairs.source_reads[rows], [hook], until=until
-            )
-            other = select_positions(one.activations[hook], source_positions[rows])
-            source.append(other.flatten(1))
+            _, kept = record(subject.model, pairs.base[rows], dict.fromkeys(names))
+            base.append(select_positions(kept[hook], self.positions[rows]).flatten(1))
+            stream += [kept[name] for name in names[1:]]
+            _, kept = record(subject.model, pairs.source[rows], [hook])
+            source.append(select_positions(kept[hook], source_positions[rows]).flatten(1))
         self.base, self.source = torch.cat(base), torch.cat(source)
         if not (all_finite(self.base) and all_finite(self.source)):
             raise MechintError(f"das: activation {hook} of {subject.describe()} is not finite")
@@ -108,7 +100,8 @@ class SwapSite:
         change = change if self.writes is None else change @ self.writes
         index = (torch.arange(len(rows), device=rows.device), self.positions[rows])
         x = self.stream[rows].index_put(index, change, accumulate=True)
-        return resume(self.model, x, self.start, self.pairs.reads[rows], weights=self.weights)
+        reads = self.pairs.reads[rows]
+        return resume(self.weights, self.model.config, x, self.start, reads)
 
     def swapped(
         self, subspace: Float[Tensor, "width k"], rows: Int[Tensor, " row"]

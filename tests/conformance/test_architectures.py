@@ -18,9 +18,9 @@ from torch import Tensor
 import mechint
 from mechint.errors import DataError, MechintError, NotApplicableError
 from mechint.interventions import (
+    EditedRuns,
     Intervention,
     Mean,
-    RecordedForward,
     Site,
     Zero,
     activation_gradients,
@@ -142,7 +142,7 @@ def test_sites_are_ablated_as_hooks_in_transformers_do(kind: str) -> None:
     whole = fill_means(subject, edits)
     positions = subject.answer_positions
     hooks = [site.hook for site in named]
-    stacked = RecordedForward(subject.model, subject.data.tokens, positions, hooks)
+    stacked = EditedRuns(subject.model, subject.data.tokens, positions, hooks)
     torch.testing.assert_close(stacked.under(whole), torch.stack(expected), atol=1e-4, rtol=1e-4)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mechint.errors import ParameterError
-from mechint.interventions import RecordedForward, ResidSite
+from mechint.interventions.resuming import check_adds
 from tests.conformance.test_edits import model_of
 from tests.conformance.test_models import inputs
 
@@ -23,10 +23,9 @@ READS = torch.full((3,), 3)
 def test_only_what_is_not_a_sum_is_refused(kind: str, adds: bool) -> None:
     """With its norms behind, an OPT passes on the norm of the sum; a NeoX has no place between."""
     model, tokens = model_of(kind), inputs(kind)
-    recorded = RecordedForward(model, tokens, torch.full((len(tokens),), 1))
     for layer in (0, 1):
         if adds:
-            assert recorded.residual(ResidSite.mid(layer)).shape == (*tokens.shape, 16)
+            check_adds(model, tokens, layer)
         else:
             with pytest.raises(ParameterError, match=r"OPTForCausalLM .* is not their sum"):
-                recorded.residual(ResidSite.mid(layer))
+                check_adds(model, tokens, layer)

@@ -11,10 +11,10 @@ from mechint.config import ModelConfig
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions import (
     Add,
+    EditedRuns,
     Intervention,
     Mean,
     ProjectOut,
-    RecordedForward,
     Replace,
     Site,
     Zero,
@@ -124,7 +124,7 @@ def test_errors(subject: Subject) -> None:
 def test_a_position_that_is_not_there_is_refused(subject: Subject, hook: str) -> None:
     """Position 99 of three was taken for 99 % 3 by a resumed forward, silently."""
     value = torch.ones(8, dtype=torch.float64)
-    recorded = RecordedForward(subject.model, subject.data.tokens, subject.answer_positions, [hook])
+    recorded = EditedRuns(subject.model, subject.data.tokens, subject.answer_positions, [hook])
 
     def edits(pos: int) -> list[Intervention]:
         site = Site(hook, pos)
@@ -163,7 +163,7 @@ def test_a_value_that_does_not_fit_is_refused_by_name(subject: Subject) -> None:
         for model in (subject.model, foreign):
             data = subject.data.tokens, subject.answer_positions
             with pytest.raises(ParameterError, match=expected):
-                RecordedForward(model, *data, hooks).under([one])
+                EditedRuns(model, *data, hooks).under([one])
 
 
 def test_a_basis_projects_out_what_is_in_its_span_and_no_more() -> None:

@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 from mechint.config import ModelConfig
 from mechint.interventions import (
     Add,
+    EditedRuns,
     Intervention,
     Mean,
     ProjectOut,
-    RecordedForward,
     Replace,
-    ResidSite,
     Site,
     Zero,
     activation_gradients,
     hooks_of,
-    resume,
     resumes,
     select_positions,
 )
@@ -96,44 +94,16 @@ def model_and_tokens(
 
 @pytest.mark.full
 @settings(max_examples=20)
-@given(config=CONFIGS, seed=st.integers(0, 1000), memory=st.sampled_from([1, 1 << 28]))
-def test_under_equals_hooked(config: ModelConfig, seed: int, memory: int) -> None:
+@given(config=CONFIGS, seed=st.integers(0, 1000), stack=st.sampled_from([1, 1 << 28]))
+def test_under_equals_hooked(config: ModelConfig, seed: int, stack: int) -> None:
     model, tokens, positions, generator = model_and_tokens(config, seed)
     chosen = every_intervention(model, generator)
     names = {one.site.hook for one in chosen}
-    recorded = RecordedForward(model, tokens, positions, names, memory)
+    recorded = EditedRuns(model, tokens, positions, names, stack=stack)
     assert torch.allclose(recorded.logits, select_positions(model(tokens), positions), atol=1e-10)
     for one, branched in zip(chosen, recorded.under(chosen), strict=True):
         expected = hooked(model, tokens, positions, one)
         assert torch.allclose(branched, expected, atol=1e-10), one.site
-
-
-@pytest.mark.full
-@settings(max_examples=5)
-@given(config=CONFIGS, seed=st.integers(0, 1000), memory=st.sampled_from([1, 1 << 28]))
-def test_plain_hooks_equal_resumed_forwards(config: ModelConfig, seed: int, memory: int) -> None:
-    """A model that cannot resume is served with the same numbers."""
-    model, tokens, positions, generator = model_and_tokens(config, seed)
-    chosen = every_intervention(model, generator)
-    names = {one.site.hook for one in chosen}
-    foreign = Foreign(model)
-    assert not resumes(foreign)
-    ours, theirs = (
-        RecordedForward(one, tokens, positions, names, memory) for one in (model, foreign)
-    )
-    assert torch.allclose(theirs.logits, ours.logits, atol=1e-10)
-    assert torch.allclose(theirs.under(chosen), ours.under(chosen), atol=1e-10)
-    sites = [ResidSite.final()]
-    for layer in range(config.depth):
-        sites += [ResidSite.pre(layer), ResidSite.mid(layer)]
-    for site in sites:
-        x = ours.residual(site)
-        assert torch.allclose(theirs.residual(site), x, atol=1e-10), site
-        x = x + torch.randn(x.shape, generator=generator, dtype=x.dtype)
-        logits = [
-            resume(one, x, site, positions, tokens=tokens).detach() for one in (model, foreign)
-        ]
-        assert torch.allclose(*logits, atol=1e-10), site
 
 
 class Foreign:
@@ -160,7 +130,7 @@ def test_output_groups_that_left_early_keep_their_answer() -> None:
     edits = [
         Add(site, torch.randn(5, 4, 8, generator=generator, dtype=torch.float64)) for site in sites
     ]
-    recorded = RecordedForward(model, tokens, positions, {site.hook for site in sites})
+    recorded = EditedRuns(model, tokens, positions, {site.hook for site in sites})
     for one, branched in zip(edits, recorded.under(edits), strict=True):
         assert torch.allclose(branched, hooked(model, tokens, positions, one), atol=1e-10)
         late = one.site in sites[2:]
@@ -173,26 +143,10 @@ def test_constant_attention_reads_positions_after_the_answer() -> None:
     config = ModelConfig(**sizes, attention_rate=0.5, init_mode="d_model")
     model, tokens, _, _ = model_and_tokens(config, 0)
     reads, later = torch.ones(5, dtype=torch.int64), Zero(Site.resid_pre(0, pos=3))
-    recorded = RecordedForward(model, tokens, reads)
+    recorded = EditedRuns(model, tokens, reads)
     found = recorded.under([later])[0]
     assert torch.allclose(found, hooked(model, tokens, reads, later), atol=1e-10)
     assert (found - recorded.logits).abs().max() > 0.01
-
-
-def test_resume_is_differentiable() -> None:
-    config = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4)
-    model, tokens, positions, _ = model_and_tokens(config, 1)
-    x = RecordedForward(model, tokens, positions).residual(ResidSite.pre(1))
-    gradients = []
-    for one in (model, Foreign(model)):
-        y = x.detach().clone().requires_grad_()
-        logits = resume(one, y, ResidSite.pre(1), positions, tokens=tokens)
-        gradients.append(torch.autograd.grad(logits[:, 2].sum(), y)[0])
-    y = x.detach().clone().requires_grad_()
-    logits = select_positions(model(y, start_at_layer=1), positions)
-    (expected,) = torch.autograd.grad(logits[:, 2].sum(), y)
-    for gradient in gradients:
-        assert torch.allclose(gradient, expected, atol=1e-10)
 
 
 def test_activation_gradients_by_finite_differences() -> None:
@@ -239,7 +193,7 @@ def test_a_model_with_hooks_on_it_runs_them() -> None:
     basis = torch.eye(8, 1, dtype=torch.float64)
     sites = [Zero(Site.head(0, 0)), Zero(Site.mlp(0)), ProjectOut(Site.resid_pre(0, 1), basis)]
     recorded = {one.site.hook for one in sites}
-    runs = [RecordedForward(one, tokens, positions, recorded) for one in (hooked, edited)]
+    runs = [EditedRuns(one, tokens, positions, recorded) for one in (hooked, edited)]
     assert torch.allclose(runs[0].logits, runs[1].logits, atol=1e-12)
     assert torch.allclose(runs[0].under(sites), runs[1].under(sites), atol=1e-12)
     names = ["blocks.0.attn.hook_z", "hook_embed"]

@@ -15,7 +15,7 @@ from mechint.account.terminal import quality_text
 from mechint.checkpoints import performance
 from mechint.config import ModelConfig
 from mechint.errors import DataError
-from mechint.interventions import EditedRuns, RecordedForward, Site, Zero
+from mechint.interventions import EditedRuns, Site, Zero
 from mechint.models.transformer import HookedTransformer
 from mechint.prompts import Prompts
 from mechint.subject import Subject
@@ -113,16 +113,16 @@ def test_what_is_read_of_each_forward_is_what_its_logits_give(
     if not resumes:
         model.add_hook("blocks.0.hook_mlp_out", lambda activation, hook: activation)
     names = {one.site.hook for one in sites}
-    recorded = RecordedForward(model, data.tokens, subject.answer_positions, names, memory=1 << 14)
-    assert recorded.resumes == resumes
+    recorded = EditedRuns(model, data.tokens, subject.answer_positions, names, stack=1 << 12)
+    assert (recorded.engine == "native") == resumes
     sizes: list[int] = []
 
-    def first(logits: torch.Tensor) -> torch.Tensor:
+    def first(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         sizes.append(len(logits))
         return logits[..., 0]
 
-    assert torch.allclose(recorded.under(sites, first), recorded.under(sites)[..., 0])
-    assert max(sizes) < len(sites)
+    assert torch.allclose(recorded.under(sites, read=first), recorded.under(sites)[..., 0])
+    assert max(sizes[1:]) < len(sites) * len(data.tokens)
 
 
 def test_the_lens_shows_difference_and_rank_by_depth(tmp_path: Path) -> None:
