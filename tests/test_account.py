@@ -212,7 +212,7 @@ def test_real_results_have_an_account_in_one_json_shape() -> None:
         assert {"headline", "verdict", "effect", "p_value"} <= set(found)
     assert "details" in made._repr_html_() and made.verdict in made._repr_html_()
     assert "fourier" in full_text(made.results).plain
-    assert account_of(subject, {}).verdict == NOTHING
+    assert account_of(subject, {}).verdict == NOT_ASKED
 
 
 def test_evidence_that_bears_on_the_verdict_comes_first() -> None:

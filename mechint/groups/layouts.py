@@ -22,11 +22,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
 
 from mechint.decide.null import MaxNull
 
@@ -108,7 +108,7 @@ class Layout:
 
     name: str
     n: int
-    basis: csr_array
+    basis: Any  # a csr_array
     functions: Array | None = None
 
     @cached_property
@@ -151,15 +151,17 @@ class Layout:
         return found - flat * (found * flat).sum() / (self.n - 1)
 
 
-def _constant_on(classes: Int[np.ndarray, "n n"]) -> csr_array:
+def _constant_on(classes: Int[np.ndarray, "n n"]) -> Any:
     """The indicators of each class of pairs of tokens, which together are every pair."""
+    from scipy.sparse import csr_array
+
     _, label = np.unique(classes, return_inverse=True)
     places = np.arange(classes.size)
     ones = np.ones(classes.size)
     return csr_array((ones, (label.ravel(), places)), shape=(int(label.max()) + 1, classes.size))
 
 
-def _mod(n: int, m: int) -> tuple[csr_array, Array]:
+def _mod(n: int, m: int) -> tuple[Any, Array]:
     """Matrices that depend on x and y mod m alone, and the projection onto functions of x mod m."""
     x = np.arange(n) % m
     pairs = np.minimum.outer(x, x) * m + np.maximum.outer(x, x)
@@ -174,6 +176,8 @@ def layouts(n: int) -> tuple[Layout, ...]:
     >>> [layout.name for layout in layouts(10)]
     ['cyclic', 'ordered', 'line', 'mod 2', 'mod 5', 'grid 2×5']
     """
+    from scipy.sparse import csr_array, vstack
+
     x = np.arange(n)
     apart = np.abs(np.subtract.outer(x, x))
     along = (x - x.mean()) / np.linalg.norm(x - x.mean())

@@ -115,13 +115,14 @@ class Circuits(Probe):
     null_samples: int = setting(199, "random circuits of each null", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
-        if getattr(subject.model.config, "read_layers", None) is not None:
+        config = getattr(subject.model, "config", None)
+        if getattr(config, "read_layers", None) is not None:
             return "its output groups leave after different layers, so no one node is its logits"
         if not resumes(subject.model):
             if Capability.RESUME in subject.capabilities:
                 return "hooks are on its model, past which edges are not cut; take them off"
             return "edges between its components cannot be cut; ask patching, attribution or heads"
-        edges = Graph(subject.model.config).n_edges
+        edges = Graph(config).n_edges
         if edges > MOST_EDGES:
             return (
                 f"its graph has {edges:,} edges, where at most {MOST_EDGES:,} are searched; the "
