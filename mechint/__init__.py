@@ -27,8 +27,6 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.config import TrainConfig as TrainConfig
     from mechint.config import setting as setting
     from mechint.decide import Claim as Claim
-    from mechint.dictionaries import activation_batches as activation_batches
-    from mechint.dictionaries import load_dictionary as load_dictionary
     from mechint.errors import MechintError as MechintError
     from mechint.explanation import Audit as Audit
     from mechint.explanation import Explanation as Explanation
@@ -89,7 +87,6 @@ _MODULES = {
     "mechint.config": "setting ModelConfig TrainConfig",
     "mechint.probe.results": "ProbeResult Finding Effect Null Table Figure PaperClaim",
     "mechint.decide": "Claim",
-    "mechint.dictionaries": "load_dictionary activation_batches",
     "mechint.models.foreign.wrapped": "wrap",
     "mechint.models.transformer": "HookedTransformer",
     "mechint.errors": "MechintError",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import subprocess
 import sys
 from functools import partial
@@ -14,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import explanations, gpu, rankings, table, throughput
+from benchmarks import explanations, gpu, table, throughput
 from benchmarks.__main__ import check as benchmarks_check
 from benchmarks.timing import BenchSettings, bounded, missing, paired, timer, versus
 from benchmarks.workloads import STEPS
@@ -154,24 +153,6 @@ def test_peer_answers_lines_with_lines(tmp_path):
     ).stdout.splitlines()
     built, ran, dropped = map(json.loads, answers)
     assert built == {"parameters": 20} and ran["seconds"] > 0 and dropped == {}
-
-
-def test_a_planted_site_comes_first_by_its_edges():
-    """Head 0 copies x and head 1 copies y to the answer, where the MLP adds them: of all heads the
-    one at the answer has all of the effect, and the MLP after it is no rival of what it reads.
-    """
-    subject = planted.modular_addition(7, (1, 2)).subject
-    heads = [f"L0H{head} @ {pos}" for head in (0, 1) for pos in range(3)]
-    for name, site, wrong in (("x", "L0H0 @ 2", "L0H1 @ 2"), ("y", "L0H1 @ 2", "L0H0 @ 2")):
-        truth = {"alignment": {name: site}, "outside": dict.fromkeys(set(heads) - {site}, 0.0)}
-        found = rankings.rankings(subject, truth, name)
-        assert all(found[method][2] == 1.0 for method in ("path patching", "EAP", "EAP-IG"))
-        exact, drawn = found["path patching"], found["random order"]
-        assert exact[0] > drawn[0] and exact[1] < drawn[1]
-        truth = {"alignment": {name: wrong}, "outside": dict.fromkeys(set(heads) - {wrong}, 0.0)}
-        assert rankings.rankings(subject, truth, name)["path patching"][2] < 0.9
-    behind = {"alignment": {"x": "L0 MLP @ 2"}, "outside": dict.fromkeys(heads, 0.0)}
-    assert math.isnan(rankings.rankings(subject, behind, "x")["path patching"][2])
 
 
 def test_fingerprints_are_alike_where_a_unit_renames_the_residues() -> None:

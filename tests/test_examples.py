@@ -225,10 +225,10 @@ def test_induction_heads_of_the_trained_model_are_needed(run: Run) -> None:
     assert left["loss"]["without them"][output] > left["loss"]["as it is"][output] + 1
 
 
-def test_the_right_dictionary_keeps_the_loss_and_random_ones_do_not(run: Run) -> None:
-    left = run("dictionaries")
-    right, *random = left["recovered"].values()
-    assert right == pytest.approx(1, abs=1e-3) and max(random) < 0.5
+def test_the_right_autoencoder_keeps_the_loss_and_random_ones_do_not(run: Run) -> None:
+    left = run("sparse_autoencoder")
+    right, *random = left["losses"].values()
+    assert abs(right - left["plain"]) < 0.05 and min(random) > left["plain"] + 0.5
     assert list(left["ablated"].values()) == [0.0, 1.0]
 
 

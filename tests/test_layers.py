@@ -27,7 +27,7 @@ LAYERS = [
     ["task"],
     ["models"],
     ["subject", "interventions", "prompts"],
-    ["checkpoints", "dictionaries", "interventions.pyvene_bridge"],
+    ["checkpoints", "interventions.pyvene_bridge"],
     ["planted", "probe"],
     ["explanation"],
     ["registry.plugins", "system.parallel", "account"],

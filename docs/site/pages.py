@@ -40,11 +40,6 @@ REFERENCE = {
         "mechint.figures.steps",
     ),
     "interventions": ("mechint.interventions",),
-    "dictionaries": (
-        "mechint.dictionaries.dictionary",
-        "mechint.dictionaries.files",
-        "mechint.dictionaries.export",
-    ),
     "contracts": (
         "mechint.task",
         "mechint.probe.probe",

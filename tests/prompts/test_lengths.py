@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch.testing import assert_close
 
 import mechint
 import probes
-from mechint.dictionaries import Dictionary, activation_batches, recovery
 from mechint.errors import DataError, ParameterError
 from mechint.interventions import Mean, Site, Zero, ablate, logits_under, loss_under
 from mechint.subject import Subject
@@ -183,58 +181,6 @@ def test_circuits_take_means_without_padding(subject: Subject) -> None:
     whole = replace(subject.data, lengths=None)
     padded = Scorer(subject, graph, unpaired(subject, whole), "mean").means
     assert not torch.allclose(means[0], padded, atol=1e-3)
-
-
-# --- dictionaries ---------------------------------------------------------------------------------
-HOOK = "blocks.1.hook_resid_post"
-
-
-def drawn(generator: torch.Generator) -> Dictionary:
-    """A random dictionary of 24 latents for the residual stream of 16."""
-    shapes = ((16, 24), (24,), (24, 16), (16,))
-    parts = [0.3 * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    return Dictionary("standard", *parts, hook=HOOK)
-
-
-@pytest.mark.parametrize("at", [None, 2, -4, "answer"])
-@pytest.mark.parametrize("hook", [HOOK, "blocks.0.attn.hook_z"])
-def test_rows_handed_out_are_tokens_of_the_prompts(
-    subject: Subject, tmp_path: Path, at: Any, hook: str
-) -> None:
-    """27% of the rows were the filler, listed as any other (example, position, token)."""
-    there = own(subject)
-    expected = {
-        None: there.nonzero(),
-        2: (there & (torch.arange(6) == 2)).nonzero(),
-        -4: (there & (torch.arange(6) == 2)).nonzero(),
-        "answer": torch.stack([torch.arange(len(there)), subject.answer_positions], 1),
-    }[at]
-    whole = subject.activation(hook).flatten(2)[expected[:, 0], expected[:, 1]].float()
-    small = subject.with_limits(chunk=7)
-    batches = torch.cat(list(activation_batches(small, hook, 16, at=at))).float()
-    assert len(batches) == len(expected) < there.numel()
-    assert torch.allclose(batches.sort(0)[0], whole.sort(0)[0], atol=1e-6)
-
-
-def test_rows_at_a_position_that_an_example_lacks_are_refused(subject: Subject) -> None:
-    for at, said in ((4, "behind the end of 20 of 30"), (6, "it has 6: 0 to 5")):
-        with pytest.raises(ParameterError, match=said):
-            activation_batches(subject, HOOK, 8, at=at, epochs=None)
-
-
-@pytest.mark.parametrize("pos", [None, 2])
-def test_a_dictionary_is_judged_on_tokens_alone(subject: Subject, pos: Any) -> None:
-    found = drawn(torch.Generator().manual_seed(0))
-    judged = recovery(subject, found, Site(HOOK, pos))
-    there = own(subject)
-    if pos is not None:
-        there = there & (torch.arange(6) == pos)
-    x = subject.activation(HOOK)[there]
-    error = (x - found.reconstruct(x)).square().sum() / (x - x.mean(0)).square().sum()
-    assert judged.explained == pytest.approx(1 - float(error), abs=1e-9)
-    assert judged.l0 == pytest.approx(float((found.encode(x) > 0).sum(1).double().mean()))
-    other = recovery(refilled(subject).with_limits(chunk=7), found, Site(HOOK, pos))
-    assert (other.l0, other.explained) == pytest.approx((judged.l0, judged.explained), abs=1e-9)
 
 
 def test_made_up_inputs_hold_tokens_that_the_model_can_have(subject: Subject) -> None:
