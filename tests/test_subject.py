@@ -23,7 +23,7 @@ from mechint.interventions import Mean, Site, fill_means
 from mechint.models import build
 from mechint.registry import PROBES
 from mechint.subject import Subject
-from mechint.subject.activations import LOGITS
+from mechint.subject.activations import LOGITS, Recorder
 from mechint.task import IGNORE, Batch
 from tests.torch_settings import MODES
 
@@ -101,6 +101,21 @@ def test_all_answers_are_one_row_each() -> None:
     parts = list(small.stream([POST, LOGITS], at="answer"))
     assert [(part.start, part.stop) for part, _ in parts] == [(0, 3), (3, 5)]
     assert torch.allclose(torch.cat([found[LOGITS] for _, found in parts]), subject.logits())
+
+
+@pytest.mark.parametrize("answer", [-1, "all"])
+def test_accuracy_and_loss_are_counted_without_all_logits(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, task = ragged(), tasks.make("modular-arithmetic", p=7)
+    subject = Subject(subject.model, task, data=subject.data).with_answer(answer)
+    logits = subject.logits().double()
+    small = subject.with_limits(memory=0, chunk=1)
+    monkeypatch.setattr(Recorder, "record", lambda *_: pytest.fail("all at once"))
+    right = (logits.argmax(-1) == small.targets[:, 0]).double().mean()
+    assert small.accuracy() == {"answer": pytest.approx(float(right))}
+    loss = float(torch.nn.functional.cross_entropy(logits, small.targets[:, 0]))
+    assert small.loss() == {"answer": pytest.approx(loss, rel=1e-6)}
 
 
 def test_hooks_change_the_logits_at_the_answer_alone_where_they_should() -> None:

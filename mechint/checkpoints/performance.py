@@ -23,6 +23,7 @@ from mechint.errors import counted
 from mechint.subject import Subject
 from mechint.subject.cache import model_version
 from mechint.task import IGNORE
+from mechint.task.scores import ACCURACY, LOSS
 
 CHANCE_LEVEL = 1e-3
 """Probability under chance at which an accuracy counts as above it."""
@@ -208,7 +209,7 @@ def _measure(
     margins = subject.margins
     if margins is not None:
         return _by_pair(subject, margins[~margins.isnan()])
-    logits, targets = subject.logits(), subject.targets
+    targets = subject.targets
     examples = subject.answer_examples  # of each row
     asked = (targets != IGNORE).sum(0).tolist()
     n = {output.name: asked[i] for i, output in enumerate(task.outputs)}
@@ -216,10 +217,13 @@ def _measure(
     for name, index in (split or {}).items():
         if len(index):
             rows = torch.isin(examples, index.to(examples.device))
-            part, answers = logits[rows], targets[rows]
+            means = subject.scores[rows].nanmean(0).tolist()
             splits[name] = {
-                "accuracy": subject.accuracy(part, answers),
-                "loss": subject.loss(part, answers),
+                kind: {
+                    output.name: mean[column]
+                    for output, mean in zip(task.outputs, means, strict=True)
+                }
+                for kind, column in (("accuracy", ACCURACY), ("loss", LOSS))
             }
     chance = {
         name: {"accuracy": level.accuracy, "loss": level.loss}

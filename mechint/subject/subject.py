@@ -449,10 +449,27 @@ class Subject:
         self, column: int, logits: Tensor | None, targets: Tensor | None
     ) -> dict[str, float]:
         task = self._answered_task
-        logits = self.logits() if logits is None else logits
-        targets = self.targets if targets is None else targets
-        means = answer_scores(task, logits, targets)[..., column].nanmean(0)
+        if logits is None and targets is None:
+            scores = self.scores
+        else:
+            logits = self.logits() if logits is None else logits
+            scores = answer_scores(task, logits, self.targets if targets is None else targets)
+        means = scores[..., column].nanmean(0)
         return {name: float(mean) for name, mean in zip(task.output_slices, means, strict=True)}
+
+    @property
+    def scores(self) -> Float[Tensor, "row output score"]:
+        """Accuracy (0 or 1) and cross-entropy of every answer, as `answer_scores` gives them.
+
+        Cached; its cost is one forward, and the logits of all answers are not held at once.
+        """
+        return self._current_cache().get("scores", self._score_by_chunk)
+
+    def _score_by_chunk(self) -> Float[Tensor, "row output score"]:
+        task, targets, parts = self._answered_task, self.targets, self.stream([LOGITS], "answer")
+        return torch.cat(
+            [answer_scores(task, found[LOGITS], targets[rows]) for rows, found in parts]
+        )
 
     # --- activations ------------------------------------------------------------------------------
     def check_hook(self, name: str) -> str:

@@ -30,6 +30,8 @@ from mechint.training.parameters import FlatParameters
 EVALUATED = ("train", "test")
 CHUNK = 8192
 """Examples of all models together that one evaluation forward takes."""
+MAX_LOGITS = 1 << 25
+"""Logits of all models together that it gives, unless one example has more."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +198,10 @@ class TokenLearner(Learner):
         key = (split, n, tuple(seeds))
         if key not in self._evaluation:
             batches = self.data(split, seeds, n)
-            size = max(1, CHUNK // len(batches))
             whole = stack_on(self.device, batches)
+            reads = int((whole.targets != IGNORE).any(-1).sum(-1).max())
+            logits = max(1, reads * sum(output.n_classes for output in self.tasks[0].outputs))
+            size = max(1, min(CHUNK, MAX_LOGITS // logits) // len(batches))
             parts = [
                 whole[:, start : start + size] for start in range(0, whole.tokens.shape[1], size)
             ]

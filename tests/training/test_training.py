@@ -22,7 +22,7 @@ import tasks
 from mechint.config import TrainConfig
 from mechint.errors import NonFiniteError, ParameterError, RunError
 from mechint.models.transformer import HookedTransformer
-from mechint.training import plan, spec, train, train_many
+from mechint.training import learners, plan, spec, train, train_many
 from mechint.training.optimizer import Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
 from mechint.training.schedule import kept_steps, stops
@@ -149,6 +149,23 @@ def test_tasks_whose_long_tables_differ_are_each_evaluated_on_their_own_answers(
         loss = subject.loss(subject.logits()[test], subject.targets[test])
         assert run.final["test.loss"] == pytest.approx(loss["answer"], rel=1e-4)
     assert runs[0].final["test.loss"] != runs[1].final["test.loss"]
+
+
+def test_an_evaluation_holds_no_more_logits_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product of examples, positions and classes is bounded, which a corpus has many of."""
+    whole = train_many([spec(TASK, SMALL, BRIEF, seed=seed) for seed in (0, 1)])
+    held, counted = list[int](), learners.counts
+
+    def counting(logits: torch.Tensor, *rest: object) -> object:
+        held.append(logits.numel())
+        return counted(logits, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(learners, "counts", counting)
+    monkeypatch.setattr(learners, "MAX_LOGITS", 60)
+    parts = train_many([spec(TASK, SMALL, BRIEF, seed=seed) for seed in (0, 1)])
+    assert max(held) <= 60 and len(held) > 40
+    for one, other in zip(whole, parts, strict=True):
+        assert one.final == pytest.approx(other.final, rel=1e-6)
 
 
 def test_a_name_is_no_task() -> None:
