@@ -295,7 +295,15 @@ def write_text(path: str | Path, text: str, *, within: Path | None = None) -> No
 def cache_directory() -> Path:
     """This user's own cache of mechint, which need not be there: ``$XDG_CACHE_HOME/mechint``."""
     place = os.environ.get("XDG_CACHE_HOME")
-    return (Path(place) if place else Path.home() / ".cache") / "mechint"
+    return (Path(place) if place else home() / ".cache") / "mechint"
+
+
+def home() -> Path:
+    """This user's home; of a user without one, as in containers, a place where nothing is kept."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path(os.devnull)
 
 
 def make_directory(path: str | Path) -> Path:

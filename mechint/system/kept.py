@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError
-from mechint.system.files import read_bytes
+from mechint.system.files import home, read_bytes
 
 KEY_BYTES = 32
 MARK = "hmac"
@@ -50,7 +50,7 @@ def _code(plain: dict[str, Any]) -> str:
 def configuration_directory() -> Path:
     """This user's settings of mechint, which need not be there: ``$XDG_CONFIG_HOME/mechint``."""
     place = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(place) if place else Path.home() / ".config") / "mechint"
+    return (Path(place) if place else home() / ".config") / "mechint"
 
 
 def _key() -> bytes:

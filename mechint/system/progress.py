@@ -44,7 +44,7 @@ def print_line(message: str) -> None:
 
 def echo(line: str, indent: int = 2, *, err: bool = False) -> None:
     """Print one line; on a terminal it is broken between words, the later parts indented. What
-    nobody reads on stderr any more is lost, and no reason to stop.
+    cannot be written on stderr, as on a full disk, is lost, and no reason to stop.
     """
     stream = sys.stderr if err else sys.stdout
     # without a stream (`2>&-`) Python has None
@@ -53,7 +53,7 @@ def echo(line: str, indent: int = 2, *, err: bool = False) -> None:
     try:
         for part in parts:
             click.echo(part, err=err)
-    except BrokenPipeError:
+    except OSError:
         if not err:
             raise
         leave_unread(sys.stderr)

@@ -57,6 +57,40 @@ def test_no_stdout_at_all(command: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.full
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_below_stderr_ends_no_training(tmp_path: Path) -> None:
+    settings = [f"--set {one}" for one in ("p=5", "steps=4", "d_model=8", "n_heads=1")]
+    words = [
+        sys.executable,
+        "-m",
+        "mechint",
+        "train",
+        "modular-arithmetic",
+        "--out",
+        tmp_path / "a",
+    ]
+    with Path("/dev/full").open("w") as full:
+        command = [*words, *" ".join(settings).split()]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, check=False)
+    assert done.returncode == 0 and (tmp_path / "a" / "ckpt.pt").is_file()
+
+
+def test_a_user_without_a_home(
+    mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of ``--user 12345`` in a container."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    unknown = KeyError("getpwuid(): uid not found")
+    monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(unknown))
+    settings = [f"--set {one}" for one in ("p=5", "steps=4", "d_model=8", "n_heads=1")]
+    words = ["modular-arithmetic", "--out", tmp_path / "a", *" ".join(settings).split()]
+    assert mechint("train", *words).exit_code == 0
+    for paths in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "a"]):
+        assert mechint("analyze", *paths, "--probe", "norms").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("command", "work", "said"),
     [
