@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from mechint.studies.page import Outcome, study_page
 from mechint.studies.rows import Row, Rows, read_rows, write_rows
 from mechint.studies.study import SIZES, PlannedRun, Study
 from mechint.system.files import make_directory, read_json, write_text
+from mechint.system.parallel import interruptible
 from mechint.training import Progress, Run, Spec, train_many, workers_on
 from mechint.training.origins import Origin
 from mechint.training.run import DONE
@@ -182,28 +182,29 @@ def _train(
         share = (len(trained) + now.done * len(members)) / len(planned)
         say(f"{share:.0%} trained; step {now.step} of {now.steps}{several}")
         if late():
-            signal.raise_signal(signal.SIGINT)
+            stopping.set()
 
-    for stage in sorted({one.stage for one in planned}):
-        members = [one for one in planned if one.stage == stage]
-        specs = list(map(_spec(place), members))
-        if late():
-            runs = [Run(asked).load() for asked in specs]
-        else:
-            try:
-                runs = train_many(
-                    specs,
-                    resume=True,
-                    device=device,
-                    progress=heard,
-                    workers=workers_on(device),
-                    on_interrupt="return",
-                )
-            except NonFiniteError as error:  # of a stage of one run
-                runs = [Run(specs[0], status="failed", error=str(error))]
-            if any(run.status == "interrupted" for run in runs) and not late():
-                raise KeyboardInterrupt
-        trained |= {one.name: run for one, run in zip(members, runs, strict=True)}
+    with interruptible() as stopping:
+        for stage in sorted({one.stage for one in planned}):
+            members = [one for one in planned if one.stage == stage]
+            specs = list(map(_spec(place), members))
+            if late():
+                runs = [Run(asked).load() for asked in specs]
+            else:
+                try:
+                    runs = train_many(
+                        specs,
+                        resume=True,
+                        device=device,
+                        progress=heard,
+                        workers=workers_on(device),
+                        on_interrupt="return",
+                    )
+                except NonFiniteError as error:  # of a stage of one run
+                    runs = [Run(specs[0], status="failed", error=str(error))]
+                if any(run.status == "interrupted" for run in runs) and not late():
+                    raise KeyboardInterrupt
+            trained |= {one.name: run for one, run in zip(members, runs, strict=True)}
     return trained
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -14,8 +15,19 @@ import mechint
 from mechint.errors import RunError, UnknownNameError
 from mechint.registry import STUDIES
 from mechint.report import Page
-from mechint.training import Run
-from studies import ClaimTest, Found, Planned, PlannedRun, PositiveControl, Rows, Study, arm, claim
+from mechint.training import Run, train_many
+from studies import (
+    ClaimTest,
+    Found,
+    Planned,
+    PlannedRun,
+    PositiveControl,
+    Rows,
+    Study,
+    arm,
+    claim,
+    runner,
+)
 from studies.claims import above
 from studies.page import Outcome, best
 from studies.record import BEGIN, CRITERIA, END, outcomes, record
@@ -124,6 +136,29 @@ def test_a_study_of_somebody_elses_is_run_and_judged(tmp_path: Path) -> None:
 def test_a_budget_leaves_runs_waiting_and_the_same_call_goes_on(tmp_path: Path) -> None:
     done = mechint.reproduce("own", "laptop", tmp_path / "own", budget=0.0)
     assert done.waiting == 6 and set(verdicts(done).values()) == {"not run"}
+    assert not mechint.reproduce("own", "laptop", tmp_path / "own").waiting
+
+
+def test_a_budget_that_passes_in_training_is_no_second_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several workers several report after it, each before training has ended."""
+    now = [0.0]
+
+    def thrice(*given: Any, progress: Any, **options: Any) -> list[Run]:
+        def said(message: Any) -> None:
+            now[0] = 9.0
+            for _ in range(3):
+                progress(message)
+
+        return train_many(*given, progress=said, **{**options, "workers": 1})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        patch.setattr(runner, "train_many", thrice)
+        done = mechint.reproduce("own", "laptop", tmp_path / "own", budget=1.0)
+    assert done.waiting == 6 and done.report.is_file()
+    assert set(verdicts(done).values()) == {"not run"}
     assert not mechint.reproduce("own", "laptop", tmp_path / "own").waiting
 
 
