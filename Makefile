@@ -13,7 +13,7 @@ PEER := .venv-peer
 AUDIT := .venv-audit
 RELEASE := build/release
 
-.PHONY: docs gallery gallery-pages notebooks demo zoo picture test test-all slow lint types hashed hashes audit bench gpu peer studies slow-language-models clean
+.PHONY: docs gallery gallery-pages notebooks demo zoo picture test test-all slow lint types audit bench gpu peer studies slow-language-models clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -77,18 +77,6 @@ types: $(STAMP)  ## pyright, strict on the contracts; needs node
 	for name in tasks probes studies; do ln -sfn ../$$name mechint/$$name; done
 	$(BIN)/pyright --pythonpath $(BIN)/python; status=$$?; rm -f mechint/tasks mechint/probes mechint/studies; exit $$status
 
-hashed: requirements-hashed.txt  ## an environment in .venv-hashed where pip takes only files of known hash; Python 3.11 on Linux
-	$(PYTHON) -m venv .venv-hashed
-	.venv-hashed/bin/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	.venv-hashed/bin/python -m pip install --quiet --require-hashes --no-deps --requirement requirements-hashed.txt
-	.venv-hashed/bin/python -m pip install --quiet --no-deps --editable .
-	.venv-hashed/bin/python -m pip check
-
-hashes: pyproject.toml constraints.txt  ## write requirements-hashed.txt again
-	test -x $(AUDIT)/bin/uv || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet uv pip-audit; }
-	$(AUDIT)/bin/uv pip compile pyproject.toml --extra dev --constraint constraints.txt $(UV_OPTIONS) --generate-hashes \
-	    --no-annotate --no-header --no-emit-package torch --python-version 3.11.0 --output-file requirements-hashed.txt
-
 audit: constraints.txt  ## known vulnerabilities of the versions in constraints.txt, by pip-audit (asks the network)
 	test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet pip-audit; }
 	$(AUDIT)/bin/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
@@ -135,4 +123,4 @@ release-check: $(STAMP)  ## build wheel and sdist, install each into a clean env
 	for built in $(RELEASE)/*.whl $(RELEASE)/*.tar.gz; do sh benchmarks/release_check.sh $$built $(PYTHON) || exit 1; done
 
 clean:
-	rm -rf $(VENV) .venv-hashed $(PEER) $(AUDIT) .campaigns runs report.html
+	rm -rf $(VENV) $(PEER) $(AUDIT) .campaigns runs report.html
