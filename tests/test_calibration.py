@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
+import tasks
 from mechint import planted
 from mechint.calibration import calibrate, engine, trials
 from mechint.calibration.table import controls_without_row, markdown, picture, write
@@ -406,3 +408,12 @@ def test_the_table_in_the_documentation_meets_the_target() -> None:
     half = {row["probe"] for row in found if row["subject"].startswith("half-trained")}
     trials = {name: PROBES[name].calibration().trials for name in PROBES.names()}
     assert half == {name for name in trials if any(one.half_trained for one in trials[name])}
+
+
+@pytest.mark.parametrize("control", [library.lookup, library.shuffled])
+def test_a_control_takes_a_task_or_its_name(control: Any) -> None:
+    (named,) = control("modular-arithmetic", p=5).values()
+    (given,) = control(tasks.make("modular-arithmetic", p=7), p=5).values()
+    for seed in (0, 1):
+        one, other = named(seed), given(seed)
+        assert one.task == other.task and torch.equal(one.model.W_U, other.model.W_U)

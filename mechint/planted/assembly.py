@@ -66,9 +66,11 @@ class Perturbation:
             raise ParameterError(f"planted: noise={self.noise}: expected at least 0")
 
 
-def make_task(name: str, **parameters: Any) -> Any:
-    """The task `name` of the registry, of whatever family that is."""
-    return TASKS[name].from_dict(parameters)
+def make_task(task: str | Task, **parameters: Any) -> Any:
+    """The task of that name in the registry, of whatever family; or `task` with `parameters`."""
+    if isinstance(task, Task):
+        return type(task).from_dict(task.to_dict() | parameters)
+    return TASKS[task].from_dict(parameters)
 
 
 class Slots:

@@ -26,6 +26,7 @@ from mechint.planted.ordering import comparison
 from mechint.planted.trained import half_memorized, memorizing, sums_by_heart, sums_mod_13_by_heart
 from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
+from mechint.task import Task
 
 P = 17
 """Modulus of the planted addition."""
@@ -164,7 +165,7 @@ def fixed_distance(seed: int) -> Subject:
     return plant.subject
 
 
-def lookup(task: str, **parameters: Any) -> Controls:
+def lookup(task: str | Task, **parameters: Any) -> Controls:
     """All answers of the task memorized, each by a neuron of its own."""
     return {
         "lookup": lambda seed: (
@@ -183,7 +184,7 @@ def lookup_in_waves(seed: int) -> Subject:
     return subject
 
 
-def shuffled(task: str, **parameters: Any) -> Controls:
+def shuffled(task: str | Task, **parameters: Any) -> Controls:
     """Shuffled answers memorized."""
 
     def build(seed: int) -> Subject:
