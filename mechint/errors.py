@@ -105,14 +105,23 @@ def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
     >>> print(one_line("\x1b[31mname"))
     \x1b[31mname
     """
-    spelled = "".join(
-        ascii(character)[1:-1] if unicodedata.category(character) in _UNPRINTABLE else character
-        for character in " ".join(text.split())
-    )
+    spelled = spell(" ".join(text.split()))
     if len(spelled) <= limit:
         return spelled
     tail = limit // 3
     return f"{spelled[: limit - tail - 3]} … {spelled[-tail:]}"
+
+
+def spell(text: str) -> str:
+    r"""`text` with the characters that nobody sees spelled out.
+
+    >>> print(spell("name\x07"))
+    name\x07
+    """
+    return "".join(
+        ascii(character)[1:-1] if unicodedata.category(character) in _UNPRINTABLE else character
+        for character in text
+    )
 
 
 _UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")

@@ -64,8 +64,7 @@ def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]
         ParameterError: something that a table does not carry out.
     """
     from mechint.report.outputs import refuse_foreign
-    from mechint.run_table.table import csv_text
-    from mechint.system.files import write_text
+    from mechint.system.files import csv_text, write_text
 
     csv, out, over_steps = given["csv"], given["out"], given["over_steps"]
     if csv is not None:

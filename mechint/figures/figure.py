@@ -6,10 +6,8 @@ A figure is data. `mechint.figures.interactive` draws it with Plotly for pages a
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import html
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from mechint.errors import ParameterError
 from mechint.figures.interactive import page_of, specification
 from mechint.figures.parts import Axis, Plot
 from mechint.figures.static import drawing, inline_svg
-from mechint.system.files import write_bytes, write_text
+from mechint.system.files import csv_text, write_bytes, write_text
 from mechint.system.jsonable import from_jsonable, without_defaults
 
 Kind = Literal[
@@ -114,13 +112,7 @@ class Figure:
         ...     caption="C").to_csv().splitlines()
         ['series,step,loss (nats)', 'a,1,0.5', 'a,2,1']
         """
-        rows = list(_rows(self))
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+        return csv_text(list(_rows(self)))
 
     @property
     def wide(self) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from mechint.decide.null import MIN_PRINTED_P, Null
 from mechint.errors import ParameterError, RunError
 from mechint.figures.figure import Figure
-from mechint.system.files import write_text
+from mechint.system.files import csv_text, write_text
 from mechint.system.jsonable import (
     decode_array,
     encode_array,
@@ -269,12 +269,17 @@ class Table:
         if path.suffix not in (".csv", ".tex"):
             raise RunError(f"{path}: ending {path.suffix!r}: expected .csv or .tex")
         named = {name: f"{name} ({unit})" for name, unit in self.units.items()}
-        frame = self.to_frame().rename(columns=named)
         if path.suffix == ".csv":
-            text = frame.to_csv(index=False)  # pyright: ignore[reportUnknownMemberType]
+            names = [named.get(name, name) for name in self.columns]
+            rows = zip(*self.columns.values(), strict=True)
+            text = csv_text([dict(zip(names, row, strict=True)) for row in rows])
         else:
-            text = frame.to_latex(  # pyright: ignore[reportUnknownMemberType]
-                index=False, escape=True, float_format="%.4g", caption=self.caption or None
+            text = (
+                self.to_frame()
+                .rename(columns=named)
+                .to_latex(  # pyright: ignore[reportUnknownMemberType]
+                    index=False, escape=True, float_format="%.4g", caption=self.caption or None
+                )
             )
         write_text(path, text)
 

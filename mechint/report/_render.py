@@ -21,6 +21,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from mechint.account.audits import legend
+from mechint.errors import spell
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
@@ -119,6 +120,13 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def _spelled(value: Any) -> Any:
+    """A value of a page, the characters of a text that nobody sees spelled out."""
+    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(one if one in "\n\t" else spell(one) for one in value)
+
+
 @cache
 def environment() -> jinja2.Environment:
     """The templates, with the filters they use; a name that is not there is an error.
@@ -129,6 +137,7 @@ def environment() -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
+        finalize=_spelled,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,

@@ -29,7 +29,7 @@ from mechint.run_table.entries import (
     with_steps,
 )
 from mechint.run_table.measuring import CHANGING, Measurement, measure_all
-from mechint.system.files import write_text
+from mechint.system.files import csv_text, write_text
 from mechint.system.progress import Count
 
 if TYPE_CHECKING:
@@ -233,20 +233,6 @@ def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -
         for name, value in row.items()
         if not (is_setting(name) and len(rows) > 1 and all(r.get(name) == value for r in rows))
     }
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV, lists and mappings as JSON text."""
-    import pandas as pd
-
-    plain = [
-        {
-            name: json.dumps(value) if isinstance(value, list | dict) else value
-            for name, value in row.items()
-        }
-        for row in rows
-    ]
-    return pd.DataFrame(plain).to_csv(index=False)
 
 
 def runs(

@@ -8,19 +8,21 @@ regular file (a pipe, ``/dev/null``) is written to as it stands.
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import secrets
 import shutil
 import stat
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mechint.errors import MechintError, RunError
+from mechint.errors import MechintError, RunError, spell
 
 MAX_JSON = 64 << 20
 """Bytes of a JSON file that is read whole."""
@@ -33,6 +35,9 @@ MAX_DEPTH = 64
 
 MAX_VALUES = 2_000_000
 """Values in a file from outside, shared ones counted wherever they stand."""
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of a text that a spreadsheet runs."""
 
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space or choose another place",
@@ -290,6 +295,32 @@ def write_text(path: str | Path, text: str, *, within: Path | None = None) -> No
     be.
     """
     write_bytes(path, text.encode(errors="backslashreplace"), within=within)
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV with a column for each of their names, lists and mappings as JSON text.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe.
+
+    >>> print(csv_text([{"name": "=cmd()", "size": 2}, {"name": "b", "all": [1]}]))
+    name,size,all
+    '=cmd(),2,
+    b,,[1]
+    <BLANKLINE>
+    """
+    names, text = list(dict.fromkeys(name for row in rows for name in row)), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_cell, names))
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return f"'{spell(value)}" if value.startswith(FORMULA) else spell(value)
+    return value
 
 
 def cache_directory() -> Path:

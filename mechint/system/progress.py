@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from mechint.errors import in_words, one_line, per_time
+from mechint.errors import in_words, one_line, per_time, spell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +46,7 @@ def echo(line: str, indent: int = 2, *, err: bool = False) -> None:
     """Print one line; on a terminal it is broken between words, the later parts indented. What
     cannot be written on stderr, as on a full disk, is lost, and no reason to stop.
     """
-    stream = sys.stderr if err else sys.stdout
+    stream, line = sys.stderr if err else sys.stdout, spell(line)
     # without a stream (`2>&-`) Python has None
     terminal = stream is not None and stream.isatty()  # pyright: ignore[reportUnnecessaryComparison]
     parts = hanging(line, shutil.get_terminal_size().columns, indent) if terminal else [line]

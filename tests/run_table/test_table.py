@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import multiprocessing
@@ -379,3 +380,20 @@ def test_the_step_is_the_number_that_counts_steps(style: str, others: str) -> No
 @pytest.mark.parametrize("names", [["a1_v2.pt", "b1_v2.pt"], ["a.pt", "b2.pt"], ["x0.5.pt"] * 2])
 def test_names_without_a_number_that_differs_have_no_step(names: list[str]) -> None:
     assert with_steps([Entry(Path("own") / name, name) for name in names]) is None
+
+
+def test_names_of_runs_in_a_table_that_a_spreadsheet_or_a_terminal_would_obey(
+    folder: Path, tmp_path: Path
+) -> None:
+    source = next(folder.glob("d16/*/config.json")).parent
+    names = [b"b\xff\xfe", b"=cmd|calc", b"x\x1b[31mred\x07", b"-1+1", b"@sum", b"plain"]
+    for name in names:
+        shutil.copytree(source, tmp_path / os.fsdecode(name))
+    table = mechint.runs(tmp_path).csv(tmp_path / "table.csv")
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == [
+        *("'-1+1", "'=cmd|calc", "'@sum", "b\\udcff\\udcfe", "plain", "x\\x1b[31mred\\x07"),
+    ]
+    assert {row["task"] for row in rows} == {"modular-arithmetic"}
+    assert all(float(row["test.loss"]) > 0 for row in rows)
