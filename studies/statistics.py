@@ -4,6 +4,8 @@ Shares have Clopper and Pearson's exact interval, means Student's, differences o
 everything else the percentile bootstrap's.
 """
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportArgumentType=false
 from __future__ import annotations
 
 import math

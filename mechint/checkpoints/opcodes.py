@@ -5,6 +5,8 @@ double with every level; large integers and tuples can be made to collide; some 
 whatever number they are called with. Here the opcodes run on a stack of sizes in place of values.
 """
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
 import pickletools

@@ -1,5 +1,7 @@
 """The audit of an explanation: fitted on one half of the inputs, judged on the other."""
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportAssignmentType=false
 from __future__ import annotations
 
 import dataclasses

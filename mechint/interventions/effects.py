@@ -8,6 +8,8 @@ and its hooks are as before afterwards, after an error too.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnnecessaryComparison=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportArgumentType=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence

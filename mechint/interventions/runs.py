@@ -19,6 +19,8 @@ Cost: one forward on the inputs; then the blocks and positions behind each edit.
 # hooks of torch and of TransformerLens are untyped
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportArgumentType=false, reportCallIssue=false, reportDeprecated=false, reportPrivateUsage=false
 from __future__ import annotations
 
 import contextlib

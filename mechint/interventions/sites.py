@@ -1,5 +1,7 @@
 """Sites of interventions: activations by hook name, and places on the residual stream."""
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportConstantRedefinition=false
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

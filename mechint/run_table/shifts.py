@@ -8,6 +8,8 @@ at least as often as B at s. Each size of A is a stratum with the runs of B just
 is that of Fisher's exact test over the strata, by convolution.
 """
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import math

@@ -122,7 +122,7 @@ class Circuits(Probe):
             if Capability.RESUME in subject.capabilities:
                 return "hooks are on its model, past which edges are not cut; take them off"
             return "edges between its components cannot be cut; ask patching, attribution or heads"
-        edges = Graph(config).n_edges
+        edges = Graph(subject.model.config).n_edges
         if edges > MOST_EDGES:
             return (
                 f"its graph has {edges:,} edges, where at most {MOST_EDGES:,} are searched; the "

@@ -1,5 +1,7 @@
 """Effects of single heads and of sets of them on pairs of prompts, and what they look at."""
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,7 @@
 """The claims of the joint-training study."""
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportCallIssue=false
 from __future__ import annotations
 
 import math

@@ -5,6 +5,8 @@ laptop: triplets of digits. overnight: the paper's nested expressions with chain
 full: n = 20 and 26 at the paper's widths and steps.
 """
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportArgumentType=false
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,6 +2,8 @@
 be, and the layouts of the digits.
 """
 
+# arguments are unpacked from tuples, and some values are typed more widely than they are
+# pyright: reportCallIssue=false
 from __future__ import annotations
 
 import math
