@@ -33,7 +33,8 @@ from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, DataError, MechintError, ParameterError, counted
 from mechint.models import find_device
-from mechint.models.foreign.bridge import SAME, bridge_of, has_tokenizer, load_tokenizer
+from mechint.models.foreign.bridge import SAME, bridge_of
+from mechint.models.foreign.local import has_tokenizer, load_tokenizer
 from mechint.models.foreign.untouched import evaluating
 from mechint.models.foreign.wrapped import wrap
 from mechint.prompts import Prompts

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
+from mechint.models.foreign.local import opening_of
 from mechint.models.foreign.native import NativeModel
 from mechint.models.forward import Forward
 from mechint.models.generation import generate
@@ -101,7 +102,7 @@ class TransformerLensConfig:
     """The fields of a model's `ModelConfig`, and its state, under TransformerLens's names."""
 
     n_key_value_heads = None  # those of files are expanded to one for each head
-    default_prepend_bos = final_rms = parallel_attn_mlp = rotary_adjacent_pairs = False
+    final_rms = parallel_attn_mlp = rotary_adjacent_pairs = False
     use_split_qkv_input = use_attn_in = use_hook_mlp_in = False
 
     def __init__(self, model: HookedTransformer) -> None:
@@ -139,6 +140,15 @@ class TransformerLensConfig:
         return sum(weight.numel() for weight in self._model.parameters())
 
     @property
+    def default_prepend_bos(self) -> bool | None:
+        """BOS before a text; None where the tokenizer's own rule holds."""
+        return self._model.default_prepend_bos
+
+    @default_prepend_bos.setter
+    def default_prepend_bos(self, value: bool | None) -> None:
+        self._model.default_prepend_bos = value
+
+    @property
     def use_attn_result(self) -> bool:
         """True where ``attn.hook_result`` runs."""
         return self._model.use_attn_result
@@ -155,8 +165,8 @@ class HookedTransformer(NativeModel, WeightStacks):
     has `config.depth` entries, of which the first `n_layers` hold the weights.
     `set_use_attn_result` makes ``attn.hook_result`` (batch, pos, head, d_model) run. `W_Q` to
     `W_out` and `b_Q` to `b_out` are the weights of all blocks, `QK` and `OV` the heads' circuits as
-    TransformerLens `FactoredMatrix`. `vocabulary`, which a `Subject` sets from its task, makes
-    tokens of text.
+    TransformerLens `FactoredMatrix`. `tokenizer`, of a language model, makes tokens of text;
+    without one `vocabulary` does, which a `Subject` sets from its task.
 
     Example:
         >>> from mechint.config import ModelConfig
@@ -168,7 +178,8 @@ class HookedTransformer(NativeModel, WeightStacks):
     """
 
     capabilities = frozenset(Capability)
-    tokenizer = None
+    tokenizer: Any = None
+    default_prepend_bos: bool | None = None
     vocabulary: Vocabulary | None
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
@@ -221,9 +232,10 @@ class HookedTransformer(NativeModel, WeightStacks):
         loss_per_token: bool = False,
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
+        prepend_bos: bool | None = None,
     ) -> Any:
         """Logits (batch, pos, d_vocab_out) of tokens (batch, pos), or of text where there is a
-        vocabulary.
+        tokenizer or a vocabulary.
 
         Args:
             tokens: with `start_at_layer` the residual stream before that block stands here.
@@ -232,6 +244,7 @@ class HookedTransformer(NativeModel, WeightStacks):
             start_at_layer: begin with this block; below zero, counted from the end.
             stop_at_layer: return the residual stream before this block instead; counted likewise,
                 and after the last where there is no such block.
+            prepend_bos: of a text, as for `to_tokens`.
 
         Raises:
             ParameterError: more positions than n_ctx, a token outside the vocabulary, no such
@@ -242,7 +255,7 @@ class HookedTransformer(NativeModel, WeightStacks):
             raise ParameterError(f"return_type={return_type!r}: expected one of {expected}")
         forward = Forward(self.weights(), self.config, HookPointCaller(self))
         if start_at_layer is None:
-            tokens = self._as_tokens(tokens)
+            tokens = self._as_tokens(tokens, prepend_bos)
             self._check(tokens)
             layout = RowLayout.dense(tokens)
             x = forward.embed(layout)
@@ -312,11 +325,17 @@ class HookedTransformer(NativeModel, WeightStacks):
         """Return the input followed by what the model writes, as `mechint.models.generation` does:
         tokens for tokens and, unless `return_type` is "tokens", text for text.
         """
-        tokens = generate(self, self._as_tokens(input), max_new_tokens, **options)
+        given = self._as_tokens(input, options.pop("prepend_bos", None))
+        options.setdefault("eos_token_id", getattr(self.tokenizer, "eos_token_id", None))
+        tokens = generate(self, given, max_new_tokens, **options)
         if isinstance(input, Tensor) or return_type == "tokens":
             return tokens
-        text = self.to_string(tokens)
-        return text[0] if isinstance(input, str) else text
+        texts = (
+            self.to_string(tokens)
+            if self.tokenizer is None
+            else self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        )
+        return texts[0] if isinstance(input, str) else texts
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         """Turn on ``attn.hook_result``, what each head writes: (batch, pos, head, d_model)."""
@@ -327,51 +346,64 @@ class HookedTransformer(NativeModel, WeightStacks):
         if self.vocabulary is None:
             raise ParameterError(
                 "this model has no vocabulary, so text has no tokens; give token ids (batch, pos), "
-                "or set model.vocabulary = task.vocabulary"
+                "or set model.vocabulary = task.vocabulary or model.tokenizer"
             )
         return self.vocabulary
 
-    def _as_tokens(self, tokens: Any) -> Tensor:
+    def _as_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> Tensor:
         if isinstance(tokens, Tensor):
             return tokens if tokens.dim() != 1 else tokens[None]
-        return self.to_tokens(tokens)
+        return self.to_tokens(tokens, prepend_bos)
 
-    def to_tokens(self, text: str | Sequence[str], **_: Any) -> Int[Tensor, "batch pos"]:
+    def _encode(self, text: str, prepend_bos: bool | None) -> list[int]:
+        if self.tokenizer is None:
+            return self._known_vocabulary().encode(text)
+        asked = self.default_prepend_bos if prepend_bos is None else prepend_bos
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return [*opening_of(self.tokenizer, asked), *ids]
+
+    def to_tokens(
+        self, text: str | Sequence[str], prepend_bos: bool | None = None, **_: Any
+    ) -> Int[Tensor, "batch pos"]:
         """Token ids of a text, or of several of one length.
+
+        prepend_bos: BOS before each, where there is a tokenizer; by its own rule when None.
 
         Raises:
             ParameterError: no vocabulary, or texts of unlike length. DataError: a word that the
                 vocabulary lacks.
         """
-        vocabulary = self._known_vocabulary()
-        rows = [vocabulary.encode(one) for one in ([text] if isinstance(text, str) else text)]
+        texts = [text] if isinstance(text, str) else text
+        rows = [self._encode(one, prepend_bos) for one in texts]
         if len({len(row) for row in rows}) > 1:
             lengths = ", ".join(str(len(row)) for row in rows)
             raise ParameterError(f"texts of {lengths} tokens; expected texts of one length")
-        return torch.tensor(rows, device=self.device)
+        return torch.tensor(rows, dtype=torch.int64, device=self.device)
 
     def to_string(self, tokens: Any) -> str | list[str]:
         """The text of tokens (pos,), or the texts of (batch, pos)."""
         tokens = torch.as_tensor(tokens)
         if tokens.dim() == 2:
-            return [self._known_vocabulary().decode(row) for row in tokens]
+            return [str(self.to_string(row)) for row in tokens]
+        if self.tokenizer is not None:
+            return self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
         return self._known_vocabulary().decode(tokens.flatten())
 
-    def to_str_tokens(self, text: Any, **_: Any) -> list[str]:
+    def to_str_tokens(self, text: Any, prepend_bos: bool | None = None, **_: Any) -> list[str]:
         """The tokens of one text, or of ids (pos,) or (1, pos), as text."""
-        known = self._known_vocabulary().tokens
-        return [known[int(token)] for token in self._as_tokens(text).flatten()]
+        ids = self._as_tokens(text, prepend_bos).flatten().tolist()
+        return [self.to_single_str_token(token) for token in ids]
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token; ParameterError where it is several."""
-        ids = self._known_vocabulary().encode(text)
+        ids = self._encode(text, False)
         if len(ids) != 1:
             raise ParameterError(f"{text!r} is {len(ids)} tokens; expected one")
         return ids[0]
 
     def to_single_str_token(self, token: int) -> str:
         """The text of one token id."""
-        return self._known_vocabulary().tokens[token]
+        return str(self.to_string([token]))
 
     def tokens_to_residual_directions(
         self, tokens: str | int | Int[Tensor, " ..."]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import DataError, counted
+from mechint.models.foreign.local import opening_of
 from mechint.system.files import parse_json, read_bytes
 
 ENDINGS = (".txt", ".jsonl")
@@ -210,21 +211,6 @@ class PromptReader:
                     f"{self.where}: {name}: token {token}: expected 0 to {self.d_vocab - 1}"
                 )
         return tokens
-
-
-def opening_of(tokenizer: Any, prepend_bos: bool | None = None) -> list[int]:
-    """The tokens before every text: BOS where it is asked for, by default where the tokenizer's own
-    ``encode`` puts it.
-
-    Raises:
-        DataError: BOS is asked for and the tokenizer has none.
-    """
-    bos = tokenizer.bos_token_id
-    if prepend_bos is None:
-        return [bos] if bos is not None and tokenizer.encode("")[:1] == [bos] else []
-    if prepend_bos and bos is None:
-        raise DataError("prepend_bos: the tokenizer has no BOS token")
-    return [bos] if prepend_bos else []
 
 
 def rows_text(data: Sequence[Any]) -> str:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import DataError, counted
-from mechint.models.foreign.bridge import has_tokenizer, load_tokenizer
+from mechint.models.foreign.local import has_tokenizer, load_tokenizer, opening_of
 from mechint.models.foreign.untouched import evaluating
-from mechint.prompts.reading import Example, PromptReader, opening_of, rows_text, token_names
+from mechint.prompts.reading import Example, PromptReader, rows_text, token_names
 from mechint.system.files import read_json
 from mechint.task import (
     IGNORE,
@@ -106,7 +106,7 @@ class Prompts(FiniteTask):
             given["tokenizer"] = str(tokenizer)
         made = cls.from_dict(given)
         if not isinstance(tokenizer, Path):
-            vars(made)["_tokenizer"] = tokenizer  # in place of one from a directory
+            vars(made)["encoder"] = tokenizer  # in place of one from a directory
         for one in made.prompts:
             if n_ctx is not None and len(one.tokens) > n_ctx:
                 raise DataError(
@@ -122,17 +122,17 @@ class Prompts(FiniteTask):
     @property
     def special_ids(self) -> frozenset[int]:
         """Tokens that no text holds but at its ends: padding, beginning, end."""
-        return frozenset(getattr(self._tokenizer, "all_special_ids", None) or ())
+        return frozenset(getattr(self.encoder, "all_special_ids", None) or ())
 
     @property
     def has_tokenizer(self) -> bool:
         """True where texts can be given."""
-        return self._tokenizer is not None
+        return self.encoder is not None
 
     @property
     def begins_with_bos(self) -> bool:
         """True where every text begins with BOS."""
-        return bool(opening_of(self._tokenizer, self.prepend_bos))
+        return bool(opening_of(self.encoder, self.prepend_bos))
 
     def index_of(self, tokens: Int[Tensor, "batch pos"]) -> list[int]:
         """Index in `prompts` of each row."""
@@ -145,12 +145,13 @@ class Prompts(FiniteTask):
 
     # --- the file ---------------------------------------------------------------------------------
     @cached_property
-    def _tokenizer(self) -> Any:
+    def encoder(self) -> Any:
+        """The tokenizer itself; None where token ids are given."""
         return None if self.tokenizer is None else load_tokenizer(Path(self.tokenizer))
 
     @cached_property
     def _reader(self) -> PromptReader:
-        known = Path(self.path), self._tokenizer, self.d_vocab
+        known = Path(self.path), self.encoder, self.d_vocab
         return PromptReader(
             *known, text=self.text, prepend_bos=self.prepend_bos, d_vocab_out=self.n_classes
         )
@@ -214,7 +215,7 @@ class Prompts(FiniteTask):
     # --- what every task says ---------------------------------------------------------------------
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        words = [] if self._tokenizer is None else token_names(self._tokenizer)
+        words = [] if self.encoder is None else token_names(self.encoder)
         known = self.vocab_size
         if known is None and self.tokenizer is not None:
             given = read_json(Path(self.tokenizer) / "config.json", DataError)
@@ -226,7 +227,8 @@ class Prompts(FiniteTask):
                 "directory, or give token ids and vocab_size"
             )
         words = words[:known]
-        return Vocabulary((*words, *map(str, range(len(words), known))), separator="")
+        names = (*words, *map(str, range(len(words), known)))
+        return Vocabulary(names, separator="" if words else " ")
 
     @cached_property
     def n_ctx(self) -> int:

@@ -128,6 +128,7 @@ class Subject:
         check_weight_types(model, str((provenance or {}).get("path", type(model).__name__)))
         if task is not None and getattr(model, "vocabulary", 0) is None:
             model.vocabulary = task.vocabulary  # a HookedTransformer then takes text
+            model.tokenizer = model.tokenizer or getattr(task, "encoder", None)
         data_given = data is not None
         if data is None:
             data = _examples(task, n_examples, split_seed)

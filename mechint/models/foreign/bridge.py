@@ -8,11 +8,10 @@ that writes each token as its number. Cost: the weights in memory once.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +20,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mechint.errors import CheckpointError, first_line
+from mechint.errors import CheckpointError
+from mechint.models.foreign.local import LOCAL, has_tokenizer, one_line, quiet
 from mechint.models.foreign.untouched import evaluating, plain_arithmetic
 from mechint.models.hook_points import import_transformer_lens
 from mechint.models.protocol import Capability
@@ -29,8 +29,6 @@ from mechint.models.stacks import HEAD_WEIGHTS
 
 EAGER = {"attn_implementation": "eager"}
 """The other implementations never make the pattern that hooks read."""
-
-LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 LAYER = re.compile(r"(.*?)\.\d+\.")
 """One layer at the head of a weight's name, and the stack that it belongs to."""
@@ -46,15 +44,6 @@ SAME = 1e-3
 that it knows agree to 1e-6.
 """
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
-    "spiece.model",
-    "merges.txt",
-)
-
 
 def boot(path: Path) -> Any:
     """The causal language model in directory `path` as a TransformerBridge, on the CPU in float32.
@@ -64,7 +53,7 @@ def boot(path: Path) -> Any:
             or weights that are not finite, reads later tokens, needs code of its own, or
             TransformerLens has no bridge for it, or one that gives other logits.
     """
-    with _quiet(), _one_line(f"{path}: this Hugging Face model cannot be opened"):
+    with quiet(), one_line(f"{path}: this Hugging Face model cannot be opened"):
         from transformers import AutoModelForCausalLM
 
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -90,20 +79,9 @@ def bridge_of(model: Any) -> Any:
         CheckpointError: it reads later tokens, or TransformerLens has no bridge for it.
     """
     kind = type(model).__name__
-    with _quiet(), _one_line(f"{kind}: this model cannot be bridged"):
+    with quiet(), one_line(f"{kind}: this model cannot be bridged"):
         model.set_attn_implementation("eager")
         return _bridge_to(model, kind, _numbers(model.config))
-
-
-@contextlib.contextmanager
-def _one_line(what: str) -> Iterator[None]:
-    """Say in one line whatever breaks inside, in files or models of others."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise CheckpointError(f"{what}: {first_line(error, 200)}") from error
 
 
 def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
@@ -134,31 +112,12 @@ def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
             )
 
 
-def has_tokenizer(path: Path) -> bool:
-    """Return whether the directory `path` has a tokenizer."""
-    return any((path / name).is_file() for name in TOKENIZER_FILES)
-
-
-def load_tokenizer(path: Path) -> Any:
-    """The tokenizer in the local directory `path`; runs no code of the directory's.
-
-    Raises:
-        CheckpointError: there is none, or it cannot be read.
-    """
-    if not has_tokenizer(path):
-        raise CheckpointError(f"{path}: no tokenizer: expected {' or '.join(TOKENIZER_FILES)}")
-    with _quiet(), _one_line(f"{path}: its tokenizer cannot be read"):
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(path, **LOCAL)
-
-
 def boot_native(config: Any, seed: int | None = None) -> Any:
     """One of TransformerLens 4's own models with the initial weights of `seed`, on the CPU.
 
     config: TransformerLens's TransformerBridgeConfig, or its fields; its own seed when None.
     """
-    with _quiet():
+    with quiet():
         from transformer_lens.config import TransformerBridgeConfig
         from transformer_lens.model_bridge import TransformerBridge
 
@@ -252,7 +211,7 @@ def reinitialized(model: Any, seed: int) -> Any:
     """The same architecture with the initial weights that its library draws for `seed`."""
     if _is_native(model):
         return boot_native(model.cfg, seed)
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with quiet(), torch.random.fork_rng(devices=[]):
         from transformers import AutoModelForCausalLM
 
         torch.manual_seed(seed)
@@ -326,22 +285,6 @@ def _numbers(config: Any) -> Any:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="0", pad_token="0", unk_token="0"
     )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers' progress bars and advice off the terminal, which is left as it was."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 # --- hooks that can be read and not edited --------------------------------------------------------

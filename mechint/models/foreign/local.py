@@ -1,0 +1,84 @@
+"""transformers on local files: nothing is fetched, no code of a directory runs, nothing is printed;
+and the tokenizer of a directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mechint.errors import CheckpointError, DataError, first_line
+
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "merges.txt",
+)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' progress bars and advice off the terminal, which is left as it was."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def one_line(what: str) -> Iterator[None]:
+    """Say in one line whatever breaks inside, in files or models of others."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{what}: {first_line(error, 200)}") from error
+
+
+def has_tokenizer(path: Path) -> bool:
+    """Return whether the directory `path` has a tokenizer."""
+    return any((path / name).is_file() for name in TOKENIZER_FILES)
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer in the local directory `path`; runs no code of the directory's.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read.
+    """
+    if not has_tokenizer(path):
+        raise CheckpointError(f"{path}: no tokenizer: expected {' or '.join(TOKENIZER_FILES)}")
+    with quiet(), one_line(f"{path}: its tokenizer cannot be read"):
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(path, **LOCAL)
+
+
+def opening_of(tokenizer: Any, prepend_bos: bool | None = None) -> list[int]:
+    """The tokens before every text: BOS where it is asked for, by default where the tokenizer's own
+    ``encode`` puts it.
+
+    Raises:
+        DataError: BOS is asked for and the tokenizer has none.
+    """
+    bos = tokenizer.bos_token_id
+    if prepend_bos is None:
+        return [bos] if bos is not None and tokenizer.encode("")[:1] == [bos] else []
+    if prepend_bos and bos is None:
+        raise DataError("prepend_bos: the tokenizer has no BOS token")
+    return [bos] if prepend_bos else []
