@@ -63,6 +63,8 @@ class SwapSite:
         self.site = Site(hook, "answer" if pos is None else pos % n_ctx)
         self.start = self.site.resid if resumes(subject.model) else None
         names = [hook] if self.start is None else [hook, self.start.hook(subject.n_layers)]
+        if names[-1] not in subject.model.hook_dict:  # no MLP follows the attention
+            names[-1] = names[-1].replace("resid_mid", "resid_post")
         base, source, stream = [], [], []
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
             _, kept = record(subject.model, pairs.base[rows], dict.fromkeys(names))
