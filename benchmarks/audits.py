@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from torch import Tensor
 import mechint
 from benchmarks.far_sum import FarSum
 from benchmarks.induced import build, prompts, subject_of
+from benchmarks.kept import keep_row, made
 from mechint import planted
 from mechint.decide.intervals import wilson
 from mechint.explanation import Audit, Explanation, Part, audit, explain, head
@@ -45,10 +46,8 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.system.files import write_text
 from mechint.task import IGNORE, Program, Step
-from mechint.training.origins import Origin, comment, keep_row
 from probes.explanations.representations import Frequencies, Setting, spectrum
 
-SOURCES = ("benchmarks/audits.py", "mechint/decide", "mechint/explanation", "probes/explanations")
 PAGE = Path(__file__).parents[1] / "docs" / "explanations.md"
 TABLE = "| what | count | interval | first seed |\n| --- | --- | --- | --- |\n"
 """The head of its table."""
@@ -457,11 +456,7 @@ def put(page: Path, kept: Mapping[str, Any]) -> None:
     after = rest[rest.index("\n\n") :]
     named = [one.what for one in TRIALS if one.what in kept["rows"]]
     rows = "\n".join(line(one, kept["rows"][one]) for one in named)
-    made = [Origin.from_dict(one) for one in kept["origins"]]
-    origins = comment(
-        list({one.digest: replace(one, of="counts of audits") for one in made}.values())
-    )
-    write_text(page, f"{before}{mark}{rows}\n{origins}{after}")
+    write_text(page, f"{before}{mark}{rows}{after}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -478,9 +473,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             counts = row(trial, seeds)
             print(line(trial.what, counts), flush=True)
             if chosen.out is not None:
-                made = f"--first {chosen.first} --seeds {chosen.seeds} --only {trial.what!r}"
-                command = f"python -m benchmarks.audits {made} --out {chosen.out}"
-                put(PAGE, keep_row(chosen.out, counts, Origin.now(command, SOURCES, trial.what)))
+                asked = f"--first {chosen.first} --seeds {chosen.seeds} --only {trial.what!r}"
+                command = f"python -m benchmarks.audits {asked} --out {chosen.out}"
+                put(PAGE, keep_row(chosen.out, counts, made(command, trial.what)))
     return 0
 
 

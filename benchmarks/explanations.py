@@ -23,19 +23,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.kept import in_words, made, write_page
 from mechint.decide.intervals import wilson
 from mechint.errors import MechintError
 from mechint.explanation.standing import ORDER
 from mechint.system.files import read_json, read_json_lines
 from mechint.system.progress import Count, counting
-from mechint.training.origins import Origin, comment, write_page
+from mechint.training.manifest import manifest
 
-SOURCES = (
-    "benchmarks/explanations.py",
-    "mechint/decide",
-    "mechint/explanation",
-    "probes/explanations",
-)
 LEARNED, KEPT = 0.95, 0.9
 """Accuracy of a seed that counts, and the share of it that a sum has to keep."""
 ATTENTION: dict[float, str] = {0: "uniform", 1: "learned"}
@@ -282,16 +277,14 @@ def survey(
     progress: Count = lambda *_: None,
     measure: Callable[[Path, Model], dict[str, Any]] = measured,
 ) -> list[dict[str, Any]]:
-    """A row per model; rows that `kept` holds of the code that decides them now are not measured
-    again.
-    """
-    made = origin()
+    """A row per model; rows that `kept` holds of this commit are not measured again."""
+    commit = str(manifest()["commit"] or "unknown")
     rows = read_json_lines(kept) if kept else ()
-    known = {row["model"]: row for row in rows if row.get("digest") == made.digest}
+    known = {row["model"]: row for row in rows if row["commit"] == commit}
     for place, (path, model) in enumerate(models):
         progress(place, len(models), model.name)
         if model.name not in known:
-            row = {**measure(path, model), "commit": made.commit, "digest": made.digest}
+            row = {**measure(path, model), "commit": commit}
             known[model.name] = row
             if kept is not None:
                 with kept.open("a", encoding="utf-8") as file:
@@ -466,12 +459,8 @@ def page(
         those = [(sweep, some) for sweep, some in seeds if sweep.plan == plan]
         told = "\n".join(f"- {sweep.command}" for sweep, _ in those)
         lines += seeds_section([row for _, some in those for row in some], told)
-    return "\n".join([*lines, "", comment([origin()])]) + "\n"
-
-
-def origin() -> Origin:
-    """The origin of the page and its rows."""
-    return Origin.now("python -m benchmarks.explanations CHECKPOINTS --out docs", SOURCES)
+    origin = made("python -m benchmarks.explanations CHECKPOINTS --out docs")
+    return "\n".join([*lines, "", in_words(origin)]) + "\n"
 
 
 @dataclass(frozen=True)

@@ -521,14 +521,10 @@ def run(file: str, mutants: Sequence[Mutant]) -> list[Mutant]:
 
 def keep(out: Path, file: str, counts: Mapping[str, int]) -> None:
     """Write the counts of a file into a table that keeps those of the other files."""
-    from mechint.training.origins import (
-        Origin,
-        keep_row,
-    )  # pytest would warn of one imported before
+    from benchmarks.kept import keep_row, made  # pytest would warn of one imported before
 
     command = f"python -m benchmarks.mutants --only {file} --out {out}"
-    made = Origin.now(command, ("benchmarks/mutants.py", file, *EVERY[file]), file)
-    keep_row(out, dict(counts), made)
+    keep_row(out, dict(counts), made(command, file))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

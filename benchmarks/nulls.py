@@ -24,17 +24,16 @@ from scipy.stats import binom
 from torch import Tensor
 
 import mechint
+from benchmarks.kept import made
 from mechint import probes, tasks
 from mechint.config import ModelConfig
 from mechint.models.initial import initialize, parameter_shapes
 from mechint.probe.results import VERDICTS
-from mechint.training.origins import Origin
 
 P, MODELS, CONFIDENCE = 11, 200, 0.99
 CONFIG = ModelConfig(d_model=16, n_heads=2, d_vocab=P + 1, d_vocab_out=P, n_ctx=3, d_mlp=32)
 ASKED = ("attention", "norms")
 """Probes whose null is of models, and not of permuted tokens or classes."""
-SOURCES = ("benchmarks/nulls.py", "mechint/decide", "probes/_attention", "probes/_norms")
 Draw = Callable[[str, tuple[int, ...], torch.Generator], Tensor]
 
 
@@ -158,7 +157,7 @@ def main() -> None:
         found = [row for kind in kinds for row in measure(kind, given.first, given.models)]
     if given.part:
         command = f"python -m benchmarks.nulls --models {given.models}"
-        kept = {"origins": [Origin.now(command, SOURCES).to_dict()], "rows": found}
+        kept = {"origins": [made(command)], "rows": found}
         given.part.write_text(json.dumps(kept, indent=1) + "\n")
     table = rows(found)
     print("| " + " | ".join(table[0]) + " |")

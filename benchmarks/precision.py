@@ -24,16 +24,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kept import made
 from benchmarks.table import cpu_model, place
 from mechint.registry import PROBES
 from mechint.system.files import write_text
 from mechint.training import train
-from mechint.training.origins import Origin
 
 SEEDS, REACHED = range(16), 0.99
 STEP_RATIO, FEWER, OTHERS = (0.8, 1.25), 2, 4
 PRECISIONS = ("float32", "bf16")
-SOURCES = ("benchmarks/precision.py", "mechint/training", "mechint/models")
 
 
 def measure(precision: str) -> list[dict[str, Any]]:
@@ -92,8 +91,8 @@ def main() -> int:
     cpu = cpu_model()
     file = Path("benchmarks/results/precision") / place(cpu).name
     rows = {precision: measure(precision) for precision in PRECISIONS}
-    origin = Origin.now("python -m benchmarks.precision", SOURCES, cpu)
-    found = {"origins": [origin.to_dict()], "processor": cpu, "rows": rows, "judged": judge(rows)}
+    origin = made("python -m benchmarks.precision", cpu)
+    found = {"origins": [origin], "processor": cpu, "rows": rows, "judged": judge(rows)}
     write_text(file, json.dumps(found, indent=1) + "\n")
     print(json.dumps(found["judged"]))
     return 0

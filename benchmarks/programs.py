@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.explanations import PUBLISHED, Model
+from benchmarks.kept import in_words, made
 from mechint.decide.words import STANDINGS
 from mechint.errors import MechintError, first_line
 from mechint.system.files import write_text
-from mechint.training.origins import Origin, comment
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "models"
 N = 3000
@@ -404,7 +404,6 @@ def by_hand(subject: Any, asked: Asked | Model, found: Any) -> tuple[float, int]
 ORDER = (*STANDINGS, "not asked")
 """Standings in the order of the page."""
 COMMAND = "python -m benchmarks.programs CHECKPOINTS --out docs"
-SOURCES = ("mechint/decide", "mechint/explanation", "probes/explanations", "benchmarks/programs.py")
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
@@ -450,7 +449,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
             _cell(row["published"]),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", comment([Origin.now(COMMAND, SOURCES)])]).lstrip() + "\n"
+    return "\n".join([*lines, "", in_words(made(COMMAND))]).lstrip() + "\n"
 
 
 def _standing(row: Mapping[str, Any]) -> str:

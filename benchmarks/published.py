@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kept import in_words, made, write_page
 from benchmarks.published_models import FIGURES, Figure
 from mechint.system.progress import Count, counting
-from mechint.training.origins import Origin, comment, write_page
 
-SOURCES = ("benchmarks/published_measures.py", "mechint/decide", "probes")
 NOT_KNOWN = """
 ## What is not known
 
@@ -92,8 +91,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         "|" + " --- |" * len(COLUMNS),
     ]
     rows_text = ["| " + " | ".join(_cell(row[name]) for name in COLUMNS) + " |" for row in rows]
-    made = comment([Origin.now("python -m benchmarks.published CHECKPOINTS --out docs", SOURCES)])
-    return "\n".join([*lines, *rows_text, "", NOT_KNOWN.strip(), "", made]) + "\n"
+    origin = in_words(made("python -m benchmarks.published CHECKPOINTS --out docs"))
+    return "\n".join([*lines, *rows_text, "", NOT_KNOWN.strip(), "", origin]) + "\n"
 
 
 def _cell(value: Any) -> str:

@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kept import made, write_page
 from benchmarks.timing import Row
 from mechint.system.files import make_directory, write_text
 from mechint.training.manifest import manifest
-from mechint.training.origins import Origin, comment, write_page
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("benchmarks", "mechint/models", "mechint/training", "mechint/interventions")
 TABLES, PAGE = Path("benchmarks/results/bench"), Path("docs/benchmarks.md")
 SAID = {True: "yes", False: "no", None: "not measured"}
 
@@ -56,15 +55,15 @@ def place(cpu: str) -> Path:
 
 def circumstances(threads: int, peer: dict[str, str]) -> dict[str, Any]:
     """Machine, commit, versions, date and origin."""
-    made = manifest()
+    now = manifest()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": {"cpu": cpu_model(), "cores": cores, "threads": threads, "gpu": made["cuda"]},
-        "commit": made["commit"],
-        "versions": made["versions"],
+        "machine": {"cpu": cpu_model(), "cores": cores, "threads": threads, "gpu": now["cuda"]},
+        "commit": now["commit"],
+        "versions": now["versions"],
         "peer": peer,
-        "origins": [Origin.now("make bench", SOURCES, cpu_model()).to_dict()],
+        "origins": [made("make bench", cpu_model())],
     }
 
 
@@ -121,8 +120,7 @@ def page(tables: Sequence[dict[str, Any]]) -> str:
         parts += ["| --- | --- | --- | --- | --- | --- |"]
         parts += ["| " + " | ".join(cells(row)) + " |" for row in table["rows"]]
         parts += ["", *notes(table)]
-    origins = [Origin.from_dict(one) for table in tables for one in table.get("origins", ())]
-    return "\n".join([*parts, "", comment(origins)]) + "\n"
+    return "\n".join(parts) + "\n"
 
 
 HEADING = (

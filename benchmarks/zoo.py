@@ -22,6 +22,7 @@ from typing import Any
 
 import click
 
+from benchmarks.kept import in_words, made
 from mechint.calibration.table import markdown_table
 from mechint.checkpoints import load
 from mechint.config import ModelConfig
@@ -40,7 +41,6 @@ from mechint.system.parallel import run_jobs, usable_cores
 from mechint.system.progress import counting
 from mechint.task import FiniteTask, Task
 from mechint.training import enforce_each, spec
-from mechint.training.origins import Origin, comment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +76,6 @@ AND = tuple(tuple(x & y for y in range(8)) for x in range(8))
 """The conjunction of three bits each of both operands."""
 ADDENDS = ("sum_0", "sum_1", "carry_0")
 HOPS = ("1-hop of 0", "2-hop of 0", "2-hop of 1")
-SOURCES = (
-    "benchmarks/zoo.py",
-    "mechint/decide",
-    "mechint/explanation",
-    "mechint/planted",
-    "probes",
-)
 FAMILIES = {
     "addition": Family("modular-arithmetic", {"p": 7}),
     "product": Family("groups", {"group": "S3"}),
@@ -402,11 +395,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_text(chosen.out / "zoo.md", markdown(rows))
     if chosen.judge:
         said = judge(paths, chosen.workers, chosen.probes)
-        made = Origin.now("python -m benchmarks.zoo --judge", SOURCES)
-        kept = {"origins": [made.to_dict()], "rows": said}
+        origin = made("python -m benchmarks.zoo --judge")
+        kept = {"origins": [origin], "rows": said}
         write_text(chosen.out / "probes.json", json.dumps(kept, indent=1) + "\n")
         table = markdown([{k: row[k] for k in row if k not in ("judged", "named")} for row in said])
-        write_text(chosen.out / "probes.md", f"{table}\n{comment([made])}\n")
+        write_text(chosen.out / "probes.md", f"{table}\n{in_words(origin)}\n")
         click.echo(table)
 
 

@@ -13,7 +13,6 @@ studies.record`` alone, so that a changed criterion costs no training.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import sys
@@ -80,9 +79,6 @@ def record(
         page = study_page(STUDIES[name](), sizes, history(results / name))
         if page.hero and STUDIES[name].before:
             page.hero.save(results / name / PICTURE)
-        told = [read_json(results / name / size / KIND).get("origins", []) for size in sizes]
-        provenance = {**page.provenance, "origins": [one for some in told for one in some]}
-        page = dataclasses.replace(page, provenance=provenance)
         write_text(results / name / PAGE, json.dumps(page.to_dict(), ensure_ascii=False))
     write_text(results / "README.md", tables(found, results))
     for document in map(Path, documents):

@@ -37,11 +37,9 @@ from mechint.studies.study import SIZES, PlannedRun, Study
 from mechint.system.files import make_directory, read_json, write_text
 from mechint.system.parallel import interruptible
 from mechint.training import Progress, Run, Spec, train_many, workers_on
-from mechint.training.origins import Origin
+from mechint.training.manifest import manifest
 from mechint.training.run import DONE
 
-SOURCES = ("mechint/training", "mechint/models", "tasks")
-"""Beside a study's own package, what decides its rows."""
 KIND, ROWS, CLAIMS = "study.json", "rows.jsonl.gz", "claims.json"
 
 Say = Callable[[str], None]
@@ -97,8 +95,7 @@ def reproduce(
     spent = {key: kind.get(key, 0.0) + value - started[key] for key, value in _now().items()}
     kind |= {**spent, "date": datetime.now(UTC).date().isoformat(), "planned": len(planned)}
     command = f"mechint reproduce {study.name} --size {size}"
-    package = f"studies/{study.name.replace('-', '_')}"
-    kind["origins"] = [Origin.now(command, (package, *SOURCES), size).to_dict()]
+    kind |= {"command": command, "commit": manifest()["commit"]}
     write_text(place / KIND, json.dumps(kind))
     say("judging the claims")
     claims = [] if size == "smoke" else judge(study, rows, size)

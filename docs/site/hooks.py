@@ -21,7 +21,6 @@ import measure  # noqa: E402  (beside this file)
 import pages  # noqa: E402  (beside this file)
 
 from mechint.report import build_gallery  # noqa: E402
-from mechint.training.origins import older  # noqa: E402
 
 OUTPUT = "<!-- output -->"
 FORMULA = (
@@ -70,9 +69,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     blocks show their output, from top to bottom in one namespace.
     """
     text = pages.on_site(markdown)
-    if aged := older(text):
-        listed = "\n".join(f"    - {one}" for one in aged)
-        text += f'\n\n!!! warning "Older than the code that decides it"\n\n{listed}\n'
     if OUTPUT not in text:
         return text
     names: dict[str, Any] = {"__name__": f"docs.{page.file.name}"}

@@ -49,7 +49,6 @@ from mechint.system.progress import counting, print_line
 from mechint.task import FiniteTask, Task
 from mechint.training import train
 from mechint.training.api import assign_run
-from mechint.training.origins import Origin, sources_of_probe
 
 PRESET = "fast"
 WORKED = 3
@@ -173,10 +172,6 @@ def probe_page(name: str, runs: Path) -> Page:
     if curve is not None:
         sections.append(Section("Calibration", figures={"power": curve}))
     page = Page(f"Probe: {name}", sections, abstract=kind.question, figures=heroes, probes=[name])
-    made = Origin.now(
-        f"python docs/site/measure.py probes {name}", (*sources_of_probe(name), "mechint/planted")
-    )
-    page = dataclasses.replace(page, provenance={"origins": [made.to_dict()]})
     return _dated(page, "probe", command=f"python docs/site/measure.py probes {name}")
 
 

@@ -15,7 +15,7 @@ from mechint.probe.results import Table, to_jsonable
 from mechint.registry import PROBES
 from mechint.system.files import make_directory, write_bytes, write_text
 from mechint.system.locks import locked
-from mechint.training.origins import Origin, comment, origins_in, sources_of_probe
+from mechint.training.manifest import manifest
 
 Chosen = Mapping[str, Sequence[Mapping[str, Any]]]
 """Probe → with which settings it is calibrated, as `mechint.calibration.engine.settings_of` has
@@ -36,38 +36,26 @@ def write(
     """
     command = f"mechint calibrate --size {size} --out {out.name}"
     with locked(out, wait=True):  # another process may add the rows of its probe
-        kept, earlier = _kept(out / "calibration.json")
+        kept, earlier, commits = _kept(out / "calibration.json")
         chosen = {**earlier, **(chosen or {})}
-        origins = _origins(out / "calibration.json", table.columns["probe"], command)
+        commits = {**commits, **dict.fromkeys(table.columns["probe"], manifest()["commit"])}
         table = _beside(table, kept)
         data = {
             "command": command,
             "mechint": __version__,
             "size": to_jsonable(settings),
             "settings": to_jsonable(dict(sorted(chosen.items()))),
-            "origins": [one.to_dict() for one in origins],
+            "commits": dict(sorted(commits.items())),
             "columns": to_jsonable(table.columns),
             "caption": table.caption,
         }
         trained = trained_truth(out)
         text = markdown(table, command, int(settings.get("plants", 0)), data["settings"], trained)
-        text = f"{text}\n{comment(origins)}\n"
         write_text(out / "calibration.json", json.dumps(data, indent=1) + "\n")
         write_text(out / "calibration.md", text)
         drawn = picture(table, trained)
         height = 1.2 + 0.24 * len(drawn.plots[0].y.names or ())
         write_bytes(out / "calibration.svg", drawing(drawn, "svg", 7.0, height))
-
-
-def _origins(path: Path, probes: Sequence[str], command: str) -> list[Origin]:
-    """The origins of the rows of a table, by probe: now of `probes`, the kept ones of others."""
-    measured = dict.fromkeys(probes)
-    kept = origins_in(path.read_text(encoding="utf-8")) if path.is_file() else []
-    now = [
-        Origin.now(f"{command} {name}", (*sources_of_probe(name), "mechint/planted"), name)
-        for name in measured
-    ]
-    return sorted([*now, *(one for one in kept if one.of not in measured)], key=lambda one: one.of)
 
 
 def check_place(out: Path) -> None:
@@ -81,17 +69,18 @@ def check_place(out: Path) -> None:
     make_directory(out)
 
 
-def _kept(path: Path) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """The columns of the table in the file at `path`, and the settings of its probes where it tells
-    them; both empty where there is no file.
+def _kept(path: Path) -> tuple[dict[str, list[Any]], dict[str, Any], dict[str, Any]]:
+    """The columns of the table in the file at `path`, and settings and commits of its probes where
+    it tells them; all empty where there is no file.
     """
     if not path.is_file():
-        return {}, {}
+        return {}, {}, {}
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         columns = data["columns"]
         (length,) = {len(values) for values in columns.values()}
-        return {"probe": [None] * length} | columns, dict(data.get("settings") or {})
+        settings, commits = (dict(data.get(name) or {}) for name in ("settings", "commits"))
+        return {"probe": [None] * length} | columns, settings, commits
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error
 

@@ -1,66 +1,47 @@
-"""Kept numbers know their origin: every table says what made it, and what it names is there."""
+"""Kept numbers state what made them, and pages name tests that are there."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.kept import BY_HAND, keep_row, made, write_page
 from mechint.registry import PROBES
-from mechint.training.origins import (
-    BY_HAND,
-    ROOT,
-    Origin,
-    comment,
-    digest_of,
-    older,
-    origins_in,
-    write_page,
-)
 
-PAGES = ("calibration", "trained-truth", "what-models-run", "benchmarks", "published")
+ROOT = Path(__file__).parents[1]
 KEPT = [
-    *(ROOT / "docs" / f"{name}.md" for name in PAGES),
-    *(ROOT / "docs" / f"{name}.json" for name in ("calibration", "trained-truth")),
+    ROOT / "docs" / "trained-truth.json",
     *sorted((ROOT / "results").glob("*/*/study.json")),
-    *sorted((ROOT / "results").glob("*/page.json")),
-    *sorted((ROOT / "results" / "probes").glob("*/page.json")),
     *sorted((ROOT / "benchmarks" / "results").rglob("*.json")),
 ]
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_every_kept_table_states_command_commit_and_sources(file: Path) -> None:
-    origins = origins_in(file.read_text(encoding="utf-8"))
+def test_every_kept_table_states_its_command_and_commit(file: Path) -> None:
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    origins = kept.get("origins", [kept])
     assert origins
     for one in origins:
-        assert one.command and re.fullmatch("[0-9a-f]{7,40}", one.commit)
-        assert one.sources  # some of them were programs that are no longer kept
+        assert one["command"] and re.fullmatch("[0-9a-f]{7,40}", one["commit"])
 
 
-def test_tables_older_than_their_sources_are_named() -> None:
-    """For people to read: `pytest -rP tests/test_origins.py`. The site warns on those pages."""
-    for file in KEPT:
-        for one in older(file.read_text(encoding="utf-8")):
-            sys.stdout.write(f"{file.relative_to(ROOT)}: older than its sources: {one}\n")
+def test_every_row_of_the_calibration_states_its_commit() -> None:
+    kept = json.loads((ROOT / "docs" / "calibration.json").read_text(encoding="utf-8"))
+    assert set(kept["commits"]) == set(kept["columns"]["probe"])
+    assert all(re.fullmatch("[0-9a-f]{7,40}", one) for one in kept["commits"].values())
 
 
-def test_code_makes_a_table_older_and_words_do_not(tmp_path: Path) -> None:
-    source = tmp_path / "rule.py"
-    source.write_text("LEVEL = 0.01\n")
-    page = "# Table\n" + comment([Origin.now("make it", ["rule.py"], "a row", tmp_path)])
-    source.write_text('"""The rule."""\nimport math\n\nLEVEL = 0.01  # fixed\n')
-    assert older(page, tmp_path) == []
-    source.write_text("LEVEL = 0.05\n")
-    assert [one.of for one in older(page, tmp_path)] == ["a row"]
-    (tmp_path / "moved").mkdir()
-    source.rename(tmp_path / "moved" / "other.py")
-    same = digest_of(["moved"], tmp_path)
-    assert same == Origin.now("make it", ["moved/other.py"], root=tmp_path).digest
+def test_a_row_that_is_measured_again_leaves_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    for name, count in (("a", 1), ("b", 2), ("a", 3)):
+        keep_row(file, {"count": count}, made("count", name))
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    assert kept["rows"] == {"a": {"count": 3}, "b": {"count": 2}}
+    assert sorted(one["of"] for one in kept["origins"]) == ["a", "b"]
 
 
 def test_words_by_hand_stay_where_a_command_writes_again(tmp_path: Path) -> None:
