@@ -8,9 +8,29 @@ import pytest
 import torch
 
 import mechint
-from benchmarks.nulls import P, weights_of
 from mechint import planted, probes, tasks
+from mechint.config import ModelConfig
 from mechint.models import build
+from mechint.models.initial import parameter_shapes
+
+P = 11
+CONFIG = ModelConfig(d_model=16, n_heads=2, d_vocab=P + 1, d_vocab_out=P, n_ctx=3, d_mlp=32)
+
+
+def weights_of(kind: str, seed: int) -> dict[str, torch.Tensor]:
+    """An untrained model: N(0, 0.02), or as `nn.Embedding` and `nn.Linear` begin."""
+    draw, weights = torch.Generator().manual_seed(seed), {}
+    for name, shape in parameter_shapes(CONFIG).items():
+        value = torch.zeros(shape)
+        if kind == "N(0, 0.02)":
+            value = value if ".b_" in name else value.normal_(0, 0.02, generator=draw)
+        elif name.startswith(("embed", "pos_embed")):
+            value.normal_(generator=draw)
+        else:
+            inputs = 32 if name.endswith(("mlp.W_out", "mlp.b_out")) else 16
+            value.uniform_(-(inputs**-0.5), inputs**-0.5, generator=draw)
+        weights[name] = value
+    return weights
 
 
 def opened(folder: Path, kind: str, seed: int) -> mechint.Subject:
