@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
@@ -160,6 +162,34 @@ def test_an_empty_split_is_refused_in_one_line() -> None:
 def test_examples_that_do_not_fit_are_refused_before_they_are_made(name: str) -> None:
     with pytest.raises(ParameterError, match=r"need about .* GiB; .* GiB are free; ask for fewer"):
         tasks.make(name).sample(10**12, 0)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_memory_is_what_the_machine_and_its_limits_leave(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files as Linux writes them: a job in a container, and the container around it."""
+    from mechint.task import memory
+
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    job = groups / ("memory/all/job" if version == 1 else "all/job")
+    (proc / "self").mkdir(parents=True), job.mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    (proc / "self/statm").write_text("100 50 20 1 0 40 0\n")
+    kinds = "5:cpu,memory:" if version == 1 else "0::"
+    (proc / "self/cgroup").write_text(f"9:devices:/x\n{kinds}/all/job\n")
+    monkeypatch.setattr(memory, "PROC", proc)
+    monkeypatch.setattr(memory, "GROUPS", groups)
+    assert memory.free_memory() == 8000 << 10
+    limit, used = ("memory.limit_in_bytes", "rss") if version == 1 else ("memory.max", "anon")
+    for place, allowed, taken in ((job, "max", 5), (job.parent, 6 << 20, 1 << 20)):
+        (place / limit).write_text(f"{allowed}\n")
+        (place / "memory.stat").write_text(f"cache 7\n{used} {taken}\n")
+    assert memory.free_memory() == 5 << 20
+    (job / limit).write_text(f"{4 << 20}\n")
+    assert memory.free_memory() == (4 << 20) - 5
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (3 << 20, -1))
+    assert memory.free_memory() == (3 << 20) - 100 * memory.resource.getpagesize()
 
 
 def test_all_examples_are_planned_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,10 +263,11 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     """Run what is not finished; the exit status."""
     from mechint.models import find_device
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
-    from mechint.sweeps.directory import keep_plugins
+    from mechint.sweeps.directory import check_executor, keep_plugins
     from mechint.training.loggers import forwarding
     from mechint.training.plan import check_memory
 
+    check_executor(request["executor"], request["slurm"])
     if out.exists():
         keep_plan(groups, out)  # what stands there is refused first
     specs = [spec for group in groups for spec in group.specs(out)]

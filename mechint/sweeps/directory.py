@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -249,6 +250,15 @@ def _measure(rows: Sequence[Row], out: Path, device: str) -> None:
 EXECUTORS = ("local", "ray", "slurm")
 
 
+def check_executor(executor: str, options: Mapping[str, str]) -> None:
+    """UnknownNameError where there is no such executor; RunError where Slurm is not here."""
+    if executor not in EXECUTORS:
+        raise UnknownNameError.of("executor", executor, EXECUTORS)
+    local = executor != "slurm" or options.get("cluster", "slurm") != "slurm"
+    if not local and shutil.which("sbatch") is None:
+        raise RunError("executor slurm: there is no sbatch here; use --executor local")
+
+
 def run_sweep(
     groups: Sequence[Group],
     out: Path,
@@ -276,8 +286,7 @@ def run_sweep(
             executor is not there.
         KeyboardInterrupt: after Ctrl-C or SIGTERM, with everything kept.
     """
-    if executor not in EXECUTORS:
-        raise UnknownNameError.of("executor", executor, EXECUTORS)
+    check_executor(executor, options or {})
     keep_plan(groups, out)
     done = [group for group in groups if is_finished(group, out)]
     for group in done:

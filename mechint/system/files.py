@@ -200,8 +200,8 @@ def check_space(path: str | Path, size: int) -> None:
         return
     if size > free:
         raise RunError(
-            f"{path}: cannot be written: it needs {size / 1e6:,.1f} MB and the disk has "
-            f"{free / 1e6:,.1f} MB free; free some space or choose another place"
+            f"{path}: cannot be written: it needs {size:,} bytes and the disk has {free:,} free; "
+            "free some space or choose another place"
         )
 
 

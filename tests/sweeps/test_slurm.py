@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from mechint.cli import main
 from mechint.errors import ParameterError, RunError
 from mechint.sweeps import keep_plan, plan, run_sweep, status
 from mechint.sweeps.on_slurm import parse_options, submit
@@ -57,8 +59,13 @@ def test_options_that_sbatch_could_not_read(tmp_path: Path, wrong: str) -> None:
 
 def test_without_slurm_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunError, match=r"executor slurm: .*; or use --executor local"):
+    with pytest.raises(RunError, match=r"executor slurm: .* use --executor local"):
         list(run_sweep(plan(TASK, SMALL, {"seed": [0]}), tmp_path / "s", "slurm"))
+    settings = [word for text in SMALL for word in ("--set", text)]
+    command = ["sweep", TASK, "--over", "seed=0:2", *settings, "--executor", "slurm"]
+    done = CliRunner().invoke(main, [*command, "--out", str(tmp_path / "s")])
+    assert done.exit_code == 2 and "sbatch" in done.stderr
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.slow
