@@ -20,6 +20,7 @@ from mechint.config import LLAMA, ModelConfig
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models import build
 from mechint.models.foreign import bridge
+from mechint.models.foreign.local import quiet
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
 from mechint.models.pair_network import PairNetworkConfig
 from mechint.models.protocol import Capability, capabilities, describe, hook_names, reinitialized
@@ -74,7 +75,7 @@ def wrapped() -> Any:
 
 def huggingface(kind: str, **settings: Any) -> Any:
     """A tiny model at random weights, saved to disk and opened from there."""
-    with bridge._quiet(), tempfile.TemporaryDirectory() as place:
+    with quiet(), tempfile.TemporaryDirectory() as place:
         architectures.made(kind, **settings).save_pretrained(place)
         return bridge.boot(Path(place))
 
