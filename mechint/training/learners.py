@@ -199,7 +199,8 @@ class TokenLearner(Learner):
         if key not in self._evaluation:
             batches = self.data(split, seeds, n)
             whole = stack_on(self.device, batches)
-            reads = int((whole.targets != IGNORE).any(-1).sum(-1).max())
+            counted = (whole.targets != IGNORE).any(-1).sum(-1)  # (model, example)
+            reads = int(counted.max()) if counted.numel() else 0  # a split may hold nothing
             logits = max(1, reads * sum(output.n_classes for output in self.tasks[0].outputs))
             size = max(1, min(CHUNK, MAX_LOGITS // logits) // len(batches))
             parts = [

@@ -168,6 +168,12 @@ def test_an_evaluation_holds_no_more_logits_than_allowed(monkeypatch: pytest.Mon
         assert one.final == pytest.approx(other.final, rel=1e-6)
 
 
+def test_training_on_every_input_evaluates_those_alone() -> None:
+    whole = tasks.make("modular-arithmetic", p=7, train_fraction=1)
+    (part,) = train_many([spec(whole, SMALL, BRIEF)])
+    assert 0 <= part.final["train.accuracy"] <= 1 and "test.accuracy" not in part.final
+
+
 def test_a_name_is_no_task() -> None:
     name: object = "modular-arithmetic"
     with pytest.raises(
