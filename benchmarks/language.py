@@ -26,7 +26,7 @@ import mechint
 from benchmarks import table
 from benchmarks.timing import BenchSettings, Row, bounded, missing, paired, versus
 from mechint.errors import MechintError
-from mechint.models.foreign.bridge import boot
+from mechint.models.foreign.bridge import bridge_of, load_directory
 from mechint.registry import PROBES
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
@@ -100,7 +100,7 @@ class Bridged:
         self.base, self.source = (tokens[one][:, :length] for one in (runs.own, runs.other))
         self.classes, self.first = runs.classes, int(runs.first[0])
         self.n = len(self.base)
-        self.model = boot(folder)
+        self.model = bridge_of(load_directory(folder), folder)
 
     def difference(self, logits: Tensor) -> Tensor:
         """(pair,) logit of the source's answer above the base's."""

@@ -44,6 +44,8 @@ def read_content(path: Path) -> Any:
             more memory than it fills, or would need pickled code to run.
     """
     regular_file(path, CheckpointError)
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):  # bytes that are no UTF-8
+        raise CheckpointError(f"{str(path)!a}: a file name that is not UTF-8; rename it")
     try:
         with path.open("rb") as file:
             head = file.read(32)

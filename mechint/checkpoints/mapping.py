@@ -335,7 +335,7 @@ class Mapped:
         (biases, positions) are filled in with zeros.
         """
         kind = self.given.get("architecture", "transformer")
-        shapes = {"transformer": _transformer, "pair-network": _pair_network}
+        shapes = {"transformer": transformer_config, "pair-network": _pair_network}
         if kind not in shapes:
             raise CheckpointError(
                 f"{self.source}: architecture {kind!r}: expected {' or '.join(shapes)}"
@@ -440,11 +440,6 @@ def builtin_mappings() -> tuple[Mapped, ...]:
     return tuple(
         Mapped(file.stem, load_mapping(file).given) for file in sorted(BUILTIN.glob("*.yaml"))
     )
-
-
-def builtin_mapping(name: str) -> Mapped:
-    """The mapping of this name that mechint brings."""
-    return next(mapping for mapping in builtin_mappings() if mapping.name == name)
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
@@ -601,7 +596,9 @@ def _fits(value: Tensor, pattern: Any) -> bool:
 
 
 # --- architectures --------------------------------------------------------------------------------
-def _transformer(path: Path, weights: dict[str, Tensor], fields: Mapping[str, Any]) -> ModelConfig:
+def transformer_config(
+    path: Path, weights: dict[str, Tensor], fields: Mapping[str, Any]
+) -> ModelConfig:
     """Sizes of a transformer from its tensors; positions and biases that lack become zero, and keys
     and values that several heads share are repeated for each of them.
     """

@@ -8,7 +8,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from mechint.checkpoints.formats import huggingface
 from mechint.checkpoints.hub import from_the_hub
 from mechint.checkpoints.mapping import (
     Mapped,
-    builtin_mapping,
     builtin_mappings,
     load_mapping,
     mapping_beside,
@@ -33,7 +32,7 @@ from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, DataError, MechintError, ParameterError, counted
 from mechint.models import find_device
-from mechint.models.foreign.bridge import SAME, bridge_of
+from mechint.models.foreign.bridge import SAME
 from mechint.models.foreign.local import has_tokenizer, load_tokenizer
 from mechint.models.foreign.untouched import evaluating
 from mechint.models.foreign.wrapped import wrap
@@ -81,7 +80,12 @@ def load_checkpoint(
     through_bridge = bool(changes.pop("bridge", False))
     file, series = _locate(path)
     mapped = None if mapping is None else load_mapping(mapping)
-    found = huggingface.read(file, None, through_bridge=True) if through_bridge else None
+    prompts = cache(lambda d_vocab: _prompts(file, d_vocab, None, data, parameters or {}))
+    prompted = data is not None and task is None
+    longest = (lambda d_vocab: prompts(d_vocab).n_ctx) if prompted else None
+    found = None
+    if through_bridge or longest is not None:
+        found = huggingface.read(file, None, through_bridge=through_bridge, longest=longest)
     if found is not None:
         name, parsed = "huggingface", found
     else:
@@ -92,14 +96,20 @@ def load_checkpoint(
             raise CheckpointError(
                 f"{file}: {setting}: {item.why}; say which by --set model.{setting}=…"
             )
-    prompted = data is not None and task is None
     chosen = choose_task(file, parsed, task, {} if prompted else parameters or {})
     if data is not None:
         if task is not None:
             raise CheckpointError(
                 f"{file}: asked about a task and about prompts; leave out one of the two"
             )
-        chosen = _prompts(file, parsed, data, parameters or {})
+        d_vocab = getattr(parsed.config, "d_vocab", None)
+        if not d_vocab:
+            raise CheckpointError(f"{file}: reads no tokens, so prompts do not fit it")
+        classes = getattr(parsed.config, "d_vocab_out", d_vocab)
+        chosen = prompts(d_vocab)
+        if classes != d_vocab:
+            chosen = _prompts(file, d_vocab, classes, data, parameters or {})
+        chosen.check_lengths(getattr(parsed.config, "n_ctx", None))
 
     def within(weights: Weights) -> StateDict:
         return _fitting_weights(file, dataclasses.replace(parsed, weights=weights()), chosen)
@@ -183,13 +193,19 @@ def load(
         return opened.subject()
     if mapping is not None or model is not None:
         raise ParameterError("mapping and model: are for a file, not for a model in memory")
-    network, own = hooked(source, hooks)
+    longest = None
+    if data is not None:
+        longest = lambda d_vocab: Prompts.of(data, tokenizer, d_vocab, None, **parameters).n_ctx  # noqa: E731
+    network, own = hooked(source, hooks, tokenizer, longest)
     chosen: Task | None = TASKS[task].from_dict(parameters) if isinstance(task, str) else task
     if data is not None:
         shape = Subject(network, None).model_description
         tokens, length = shape.d_vocab, shape.n_ctx
         if not tokens:
-            raise ParameterError("data: the model does not say how many tokens it reads; d_vocab=")
+            raise ParameterError(
+                "data: the model does not say how many tokens it reads; "
+                "give mechint.wrap(module, hooks, d_vocab=…)"
+            )
         found = tokenizer if tokenizer is not None else own
         classes = shape.d_vocab_out
         known = {} if classes in (None, tokens) else {"n_classes": classes}
@@ -200,8 +216,15 @@ def load(
     return Subject(network, chosen)
 
 
-def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
+def hooked(
+    source: Any,
+    hooks: Mapping[str, Any] | None,
+    tokenizer: Any = None,
+    longest: huggingface.Longest | None = None,
+) -> tuple[Any, Any]:
     """`source` as a hooked model, and its tokenizer, None where it has none.
+
+    tokenizer, longest: of a model of transformers (`mechint.checkpoints.formats.huggingface`).
 
     A GPT-2, Llama, Mistral or Qwen of transformers becomes a HookedTransformer with a copy of its
     weights; any other of its causal language models is bridged, and keeps its weights.
@@ -225,13 +248,12 @@ def hooked(source: Any, hooks: Mapping[str, Any] | None) -> tuple[Any, Any]:
             "{'blocks.0.hook_resid_post': 'layers.0'}), hook name → submodule; mechint.wrap takes "
             "weights and sizes, too"
         )
-    given = config.to_dict()
-    if huggingface.unserved(given) is not None:
-        return bridge_of(source), None
-    kind = huggingface.NATIVE[given["model_type"]]
-    parsed = builtin_mapping(kind)(Path(kind), {"model": dict(source.state_dict()), **given})
-    path = Path(kind)
-    return (bridge_of(source) if parsed is None else build_model(path, parsed).eval()), None
+    parsed = huggingface.of_module(source, None, longest=longest, tokenizer=tokenizer)
+    if parsed.model is not None:
+        return parsed.model, None
+    network = build_model(Path(config.model_type), parsed).eval()
+    network.tokenizer = tokenizer
+    return network, None
 
 
 def _prepare(network: Any, task: Task | None) -> None:
@@ -290,20 +312,12 @@ def _warn_of_answers(network: Any, task: Task | None) -> None:
 
 
 def _prompts(
-    file: Path,
-    parsed: ParsedCheckpoint,
-    data: str | Path | Sequence[Any],
-    settings: Mapping[str, Any],
+    file: Path, d_vocab: int, classes: int | None, data: Any, settings: Mapping[str, Any]
 ) -> Prompts:
     """`data` as the task of a model that reads tokens, whatever task the file names."""
-    d_vocab = getattr(parsed.config, "d_vocab", None)
-    if not d_vocab:
-        raise CheckpointError(f"{file}: reads no tokens, so prompts do not fit it")
-    classes = getattr(parsed.config, "d_vocab_out", d_vocab)
-    known = {} if classes == d_vocab else {"n_classes": classes}
+    known = {} if classes is None else {"n_classes": classes}
     folder = file if _is_dir(file) else file.parent
-    n_ctx = getattr(parsed.config, "n_ctx", None)
-    return Prompts.of(data, folder, d_vocab, n_ctx, **known, **settings)
+    return Prompts.of(data, folder, d_vocab, None, **known, **settings)
 
 
 # --- which file -----------------------------------------------------------------------------------
@@ -425,7 +439,8 @@ def recognize(
     if content is None:
         raise CheckpointError(
             f"{path}: a directory without a model: expected {', '.join(NAMES)}, "
-            "checkpoints/step-*.pt, or a Hugging Face config.json in it"
+            "checkpoints/step-*.pt, or a Hugging Face config.json in it; of other files give one, "
+            f"or several by a pattern ({path}/*.pt)"
         )
     if _beside_huggingface(path):
         raise CheckpointError(

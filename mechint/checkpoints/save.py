@@ -6,6 +6,7 @@ of the contents and the versions alone.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -22,6 +23,17 @@ from mechint.system.files import write_bytes
 from mechint.task import Task
 
 FORMAT, VERSION = "mechint", 1
+DIGEST = "sha256"
+"""Key of the digest in the header of a safetensors file, which has no checksums of its own."""
+
+
+def digest_of(header: Mapping[str, Any], state: StateDict) -> str:
+    """The SHA-256 digest of a header and of names, types, shapes and bytes of tensors, as hex."""
+    found = hashlib.sha256(json.dumps(header).encode())
+    for name, value in sorted(state.items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        found.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def save_checkpoint(
@@ -78,6 +90,9 @@ def save_checkpoint(
     if Path(path).suffix == ".safetensors":
         from safetensors.torch import save
 
+        header[DIGEST] = digest_of(
+            header, state
+        )  # one key alone: safetensors orders them at random
         write_bytes(path, save(state, {FORMAT: json.dumps(header)}), durable)
         return
     buffer = io.BytesIO()  # torch.save to a name would write that name into the file

@@ -100,6 +100,12 @@ class ModelConfig(Settings):
     rotary_base: float = setting(
         10000.0, "rotations turn by base^(-2i/d_head) at each position", low=1, high=1e12
     )
+    rotary_scaling: tuple[float, float, float, float] | None = setting(
+        None,
+        "slower rotations, as in Llama 3: factor, low and high frequency factor, positions before",
+        low=1e-6,
+        high=1e9,
+    )
     gated_mlp: bool = setting(
         False, "the neurons' activations are multiplied by a second product (Shazeer 2020)"
     )

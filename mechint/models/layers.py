@@ -118,14 +118,23 @@ def rotation(config: ModelConfig, positions: Int[Tensor, "*row"]) -> Rotation | 
         return None
     index, device = positions.cpu(), positions.device
     n = 1 << int(index.max()).bit_length() if index.numel() else 1
-    cosines, sines = _rotations(n, config.d_head or 0, config.rotary_base)
+    cosines, sines = _rotations(n, config)
     return cosines[index].unsqueeze(-2).to(device), sines[index].unsqueeze(-2).to(device)
 
 
 @functools.lru_cache(maxsize=16)
-def _rotations(n: int, width: int, base: float) -> Rotation:
-    """Cosines and sines (n, width) of p · base^(-2i/width), of both halves of a head."""
-    rates = 1 / base ** (torch.arange(0, width, 2, device="cpu").float() / width)
+def _rotations(n: int, config: ModelConfig) -> Rotation:
+    """Cosines and sines (n, d_head) of p · base^(-2i/d_head), of both halves of a head.
+
+    Scaled rates (Llama 3): waves longer than positions / low are slowed down by the factor, those
+    shorter than positions / high are not, and between them linearly in their frequency.
+    """
+    width = config.d_head or 0
+    rates = 1 / config.rotary_base ** (torch.arange(0, width, 2, device="cpu").float() / width)
+    if config.rotary_scaling is not None:
+        factor, low, high, positions = config.rotary_scaling
+        kept = ((positions * rates / (2 * torch.pi) - low) / (high - low)).clamp(0, 1)
+        rates = rates * (kept + (1 - kept) / factor)
     angles = torch.outer(torch.arange(n, device="cpu").float(), rates).repeat(1, 2)
     return angles.cos(), angles.sin()
 

@@ -147,6 +147,11 @@ class PromptReader:
             after = self._after(prompt, tokens, answer)
             if not (answer[:1].isspace() or prompt[-1:].isspace()):
                 spaced = self._one_token(prompt, tokens, f" {answer}")
+        elif type(answer) is int and isinstance(prompt, str) and self.d_vocab_out == self.d_vocab:
+            raise DataError(
+                f"{self.where}: answer: the number {answer} after a text; expected a text "
+                f'("answer": "{answer}"), or token ids for both'
+            )
         elif type(answer) is int:
             after = answer
             if not 0 <= answer < self.d_vocab_out:

@@ -107,13 +107,17 @@ class Prompts(FiniteTask):
         made = cls.from_dict(given)
         if not isinstance(tokenizer, Path):
             vars(made)["encoder"] = tokenizer  # in place of one from a directory
-        for one in made.prompts:
+        made.check_lengths(n_ctx)
+        return made
+
+    def check_lengths(self, n_ctx: int | None) -> None:
+        """DataError where a prompt is longer than the `n_ctx` positions that a model reads."""
+        for one in self.prompts:
             if n_ctx is not None and len(one.tokens) > n_ctx:
                 raise DataError(
-                    f"{made.place(one)}: {counted(len(one.tokens), 'token')}; the model "
+                    f"{self.place(one)}: {counted(len(one.tokens), 'token')}; the model "
                     f"reads at most {n_ctx}"
                 )
-        return made
 
     def place(self, one: Example) -> str:
         """The line of the file or the item of the list that `one` comes from."""

@@ -13,7 +13,6 @@ from torch import Tensor
 
 import mechint
 from mechint.checkpoints import load_checkpoint
-from mechint.checkpoints.formats.huggingface import unserved
 from mechint.interventions import resumes
 
 SIZES: dict[str, Any] = {
@@ -90,7 +89,7 @@ def test_every_site_holds_what_transformers_does(kind: str, tmp_path: Path) -> N
     source = made(kind)
     source.save_pretrained(tmp_path)
     opened = load_checkpoint(tmp_path)
-    assert (opened.format, resumes(opened.model)) == ("llama", True)
+    assert resumes(opened.model) and "through the bridge for" not in opened.extra
     tokens = torch.randint(40, (3, 17), generator=torch.Generator().manual_seed(1))
     expected = recorded(source, tokens)
     with torch.no_grad():
@@ -121,7 +120,7 @@ def test_a_model_in_memory_is_the_same(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "said"),
     [
-        ("Llama", {"mlp_bias": True}, "mlp_bias=True"),
+        ("Llama", {"mlp_bias": True}, "model.layers.0.mlp.gate_proj.bias"),
         ("Mistral", {"sliding_window": 8}, "sliding_window=8"),
         ("Gemma2", {}, "model_type=gemma2"),
         ("GPTNeoX", {"num_key_value_heads": 4}, "model_type=gpt_neox"),
@@ -136,7 +135,6 @@ def test_what_a_hooked_transformer_lacks_goes_through_the_bridge(
     kind: str, settings: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     source = made(kind, **settings)
-    assert unserved(source.config.to_dict()) == said
     source.save_pretrained(tmp_path)
     opened = load_checkpoint(tmp_path)
     assert opened.extra["through the bridge for"] == said

@@ -282,7 +282,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 """Model type → how it is built and where its sites are."""
 
 REFUSED = {
-    "bart": "cannot be bridged",
+    "bart": "cannot be run",
     "bert": "reads later tokens",
     "biogpt": "no bridge for a BioGptForCausalLM",
     "roformer": "reads later tokens",

@@ -77,7 +77,7 @@ def huggingface(kind: str, **settings: Any) -> Any:
     """A tiny model at random weights, saved to disk and opened from there."""
     with quiet(), tempfile.TemporaryDirectory() as place:
         architectures.made(kind, **settings).save_pretrained(place)
-        return bridge.boot(Path(place))
+        return bridge.bridge_of(bridge.load_directory(Path(place)), Path(place))
 
 
 def transformer(**changes: Any) -> Any:

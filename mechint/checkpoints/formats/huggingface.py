@@ -1,164 +1,341 @@
-"""Causal language models in a Hugging Face model directory (``config.json`` and weights), offline.
+"""Causal language models in a Hugging Face model directory (``config.json`` and safetensors).
 
-GPT-2, Llama, Mistral, Qwen2, Qwen3 and SmolLM become a HookedTransformer, so that every probe
-serves them; other architectures, and options that a HookedTransformer does not have, open through
-TransformerLens's bridge.
+transformers reads configuration, weights, ties, rotations and shards. GPT-2, Llama, Mistral, Qwen2,
+Qwen3 and SmolLM become a HookedTransformer of its module's weights, so that every probe serves
+them, if their logits are the module's on two rows of tokens. Other models, and options that a
+HookedTransformer does not have, open through TransformerLens's bridge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from einops import rearrange
 from torch import Tensor
 
-from mechint.checkpoints.content import check_file, read_content
-from mechint.checkpoints.mapping import builtin_mapping
-from mechint.checkpoints.reader import ParsedCheckpoint, state_dict, whole_number
-from mechint.errors import CheckpointError
+from mechint.checkpoints.formats.transformer_lens import ACTIVATIONS
+from mechint.checkpoints.mapping import transformer_config
+from mechint.checkpoints.reader import ParsedCheckpoint
+from mechint.checkpoints.weights import check_weights
+from mechint.config import ModelConfig
+from mechint.errors import CheckpointError, MechintError
+from mechint.models.forward import Forward
+from mechint.models.rows import RowLayout
 from mechint.system.files import read_json, regular_file
 
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 MAX_LAYERS = 1000
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
-LENGTHS = ("vocab_size", "intermediate_size", "n_inner", "ffn_dim", "n_positions")
-"""Names of sizes that make a matrix with the width."""
+MAX_HEADER = 100 << 20
+MAX_TABLES = 1 << 27
+"""Numbers in tables that a model computes and its files do not hold, such as rotations."""
 
-UNSERVED = ("scale_attn_by_inverse_layer_idx", "add_cross_attention", "quantization_config")
-"""Options of GPT-2 that mechint's HookedTransformer does not have: the bridge serves them."""
+HEADS, ROWS = "(head d_head) d_model -> head d_model d_head", "d_out d_in -> d_in d_out"
+OUT, BIAS = "d_model (head d_head) -> head d_head d_model", "(head d_head) -> head d_head"
 
-MAX_ROTATED = 1 << 20
-"""Positions of a model that rotates by them: its file has no matrix of them, its code a table."""
+Table = Mapping[str, tuple[str, str]]
+"""Our name → name in the module and einops pattern; {} is the layer."""
+
+LLAMA: Table = {
+    "embed.W_E": ("model.embed_tokens.weight", ""),
+    "blocks.{}.ln1.w": ("model.layers.{}.input_layernorm.weight", ""),
+    "blocks.{}.ln2.w": ("model.layers.{}.post_attention_layernorm.weight", ""),
+    **{
+        f"blocks.{{}}.attn.W_{ours}": (f"model.layers.{{}}.self_attn.{name}_proj.weight", HEADS)
+        for ours, name in zip("QKV", "qkv", strict=True)
+    },
+    **{
+        f"blocks.{{}}.attn.b_{ours}": (f"model.layers.{{}}.self_attn.{name}_proj.bias", BIAS)
+        for ours, name in zip("QKV", "qkv", strict=True)
+    },
+    "blocks.{}.attn.q_norm.w": ("model.layers.{}.self_attn.q_norm.weight", ""),
+    "blocks.{}.attn.k_norm.w": ("model.layers.{}.self_attn.k_norm.weight", ""),
+    "blocks.{}.attn.W_O": ("model.layers.{}.self_attn.o_proj.weight", OUT),
+    "blocks.{}.attn.b_O": ("model.layers.{}.self_attn.o_proj.bias", ""),
+    "blocks.{}.mlp.W_gate": ("model.layers.{}.mlp.gate_proj.weight", ROWS),
+    "blocks.{}.mlp.W_in": ("model.layers.{}.mlp.up_proj.weight", ROWS),
+    "blocks.{}.mlp.W_out": ("model.layers.{}.mlp.down_proj.weight", ROWS),
+    "ln_final.w": ("model.norm.weight", ""),
+    "unembed.W_U": ("lm_head.weight", ROWS),
+}
+"""Linear layers are to the left of what they act on."""
+
+GPT2: Table = {
+    "embed.W_E": ("transformer.wte.weight", ""),
+    "pos_embed.W_pos": ("transformer.wpe.weight", ""),
+    **{
+        f"blocks.{{}}.ln{i}.{ours}": (f"transformer.h.{{}}.ln_{i}.{name}", "")
+        for i in (1, 2)
+        for ours, name in (("w", "weight"), ("b", "bias"))
+    },
+    "blocks.{}.attn.W_QKV": (
+        "transformer.h.{}.attn.c_attn.weight",
+        "d_model (three head d_head) -> three head d_model d_head",
+    ),
+    "blocks.{}.attn.b_QKV": (
+        "transformer.h.{}.attn.c_attn.bias",
+        "(three head d_head) -> three head d_head",
+    ),
+    "blocks.{}.attn.W_O": (
+        "transformer.h.{}.attn.c_proj.weight",
+        "(head d_head) d_model -> head d_head d_model",
+    ),
+    "blocks.{}.attn.b_O": ("transformer.h.{}.attn.c_proj.bias", ""),
+    "blocks.{}.mlp.W_in": ("transformer.h.{}.mlp.c_fc.weight", ""),
+    "blocks.{}.mlp.b_in": ("transformer.h.{}.mlp.c_fc.bias", ""),
+    "blocks.{}.mlp.W_out": ("transformer.h.{}.mlp.c_proj.weight", ""),
+    "blocks.{}.mlp.b_out": ("transformer.h.{}.mlp.c_proj.bias", ""),
+    "ln_final.w": ("transformer.ln_f.weight", ""),
+    "ln_final.b": ("transformer.ln_f.bias", ""),
+    "unembed.W_U": ("lm_head.weight", ROWS),
+}
+"""Its linear layers (Conv1D) are to the right of what they act on; q, k and v are one matrix."""
+
+NATIVE: Mapping[str, Table] = {
+    "gpt2": GPT2,
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), LLAMA),
+}
+"""Type of a model of transformers → its tensors."""
+
+Longest = Callable[[int], int]
+"""From the number of tokens that a model knows to the length of the longest input asked of it."""
 
 
-NATIVE = {"gpt2": "gpt2"} | dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), "llama")
-"""Type of a model of transformers → the mapping by which it becomes a HookedTransformer."""
+class Unserved(MechintError):
+    """An option that a HookedTransformer does not have."""
 
 
-def unserved(config: Mapping[str, Any]) -> str | None:
-    """The architecture, or the option of it, that a HookedTransformer does not have; None where it
-    expresses the model of this configuration.
-
-    >>> unserved({"model_type": "llama", "hidden_act": "silu"})
-    >>> unserved({"model_type": "llama", "rope_parameters": {"rope_type": "llama3"}})
-    'rope_type=llama3'
-    """
-    kind = config.get("model_type")
-    if kind not in NATIVE:
-        return f"model_type={kind}"
-    for name in UNSERVED:
-        if config.get(name):
-            return f"{name}={config[name]}"
-    if NATIVE[kind] == "gpt2":
-        return None
-    if config.get("mlp_bias"):  # TransformerLens's bias is added to the gated product
-        return "mlp_bias=True"
-    for rope in (config.get("rope_parameters"), config.get("rope_scaling")):
-        given = rope if isinstance(rope, Mapping) else {}
-        rope_type = given.get("rope_type", given.get("type", "default"))
-        if rope_type != "default":
-            return f"rope_type={rope_type}"
-        if given.get("partial_rotary_factor", 1) != 1:
-            return f"partial_rotary_factor={given['partial_rotary_factor']}"
-    if config.get("partial_rotary_factor") not in (None, 1):
-        return f"partial_rotary_factor={config['partial_rotary_factor']}"
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    if window and window < (config.get("max_position_embeddings") or 0):
-        return f"sliding_window={window}"
-    return None
-
-
-def read(path: Path, content: Any, *, through_bridge: bool = False) -> ParsedCheckpoint | None:
+def read(
+    path: Path,
+    content: Any,
+    *,
+    through_bridge: bool = False,
+    longest: Longest | None = None,
+) -> ParsedCheckpoint | None:
     """A local Hugging Face directory; `through_bridge`: as TransformerLens's bridge, whatever its
     architecture.
     """
     if content is not None or not path.is_dir():
         return None
     given = read_json(path / "config.json", CheckpointError)
+    if (path / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{path}: a LoRA adapter, which is no model of its own; merge it into its base model "
+            "first (peft: merge_and_unload(), then save_pretrained)"
+        )
     if not isinstance(given, Mapping) or "model_type" not in given:
         return None
-    files = [file for pattern in WEIGHTS for file in sorted(path.glob(pattern))]
-    if not files:
-        raise CheckpointError(
-            f"{path}: a Hugging Face configuration without weights; expected "
-            f"{' or '.join(WEIGHTS)} beside it"
-        )
-    size = sum(regular_file(file, CheckpointError).st_size for file in files)
-    _check_sizes(path, given, size)
-    lacking = unserved(given)
-    if lacking is None and not through_bridge:
-        return _native(path, given, files)
-    for file in files:
-        if file.suffix == ".bin":
-            check_file(file)
-    from mechint.models.foreign.bridge import boot
+    check_directory(path, given)
+    from mechint.models.foreign.bridge import load_directory
 
-    model = boot(path)
+    return of_module(load_directory(path), path, through_bridge, longest)
+
+
+def of_module(
+    module: Any,
+    path: Path | None,
+    through_bridge: bool = False,
+    longest: Longest | None = None,
+    tokenizer: Any = None,
+) -> ParsedCheckpoint:
+    """The causal language model `module` of transformers, from the directory `path` or, where it is
+    None, with `tokenizer`: as weights of a HookedTransformer that share its memory, else bridged.
+    """
+    from mechint.models.foreign.bridge import bridge_of, differing, known_logits
+
+    kind = str(module.config.model_type)
+    asked = None if longest is None else longest(module.config.get_text_config().vocab_size)
+    where, lacking = path or Path(kind), "as asked" if through_bridge else None
+    known = known_logits(module, asked)
+    if lacking is None:
+        try:
+            config, weights, extra = native(where, module, asked)
+            forward = Forward(weights, config)
+            lacking = differing(known, lambda tokens: forward.logits(RowLayout.dense(tokens)))
+        except (Unserved, CheckpointError) as error:
+            lacking = str(error).removeprefix(f"{where}: ")
+        else:
+            if lacking is None:
+                extra = {"model_type": kind, **extra}
+                return ParsedCheckpoint(config=config, weights=weights, extra=extra)
+    model = bridge_of(module, path, tokenizer, known)
     return ParsedCheckpoint(
         config=model.cfg,
         model=model,
         extra={
-            "model_type": given["model_type"],
+            "model_type": kind,
             "d_vocab": model.cfg.d_vocab,
             "n_ctx": model.cfg.n_ctx,
-            "through the bridge for": lacking or "as asked",
+            "through the bridge for": lacking,
         },
     )
 
 
-def _native(path: Path, given: Mapping[str, Any], files: list[Path]) -> ParsedCheckpoint:
-    """The weights of a directory under the built-in mapping of its architecture."""
-    state: dict[str, Tensor] = {}
-    first = files[0].suffix  # where weights lie in both forms, the safetensors are read
-    for file in files:
-        if file.suffix == first:
-            found = state_dict(read_content(file))
-            if found is None:
-                raise CheckpointError(f"{file}: holds no state dict")
-            state |= {
-                name: value if value.dtype == torch.float64 else value.float()
-                for name, value in found.items()
-            }
-    kind = NATIVE[given["model_type"]]
-    if kind == "llama":
-        _check_biases(path, given, state)
-    if given.get("tie_word_embeddings", kind == "gpt2"):
-        state.pop("lm_head.weight", None)
-    elif "lm_head.weight" not in state:
-        raise CheckpointError(f"{path}: its weights lack lm_head.weight")
-    return builtin_mapping(kind).forced(path, {"model": state})
+# --- as a HookedTransformer -----------------------------------------------------------------------
+def native(
+    path: Path, module: Any, longest: int | None = None
+) -> tuple[ModelConfig, dict[str, Tensor], dict[str, Any]]:
+    """Configuration and weights of a module of transformers as a HookedTransformer, and what is to
+    be said of them.
 
-
-def _check_biases(path: Path, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
-    """CheckpointError where the biases of attention are not those that the configuration has."""
-    there = [name for name in state if name.endswith("_proj.bias")]
-    of_outputs = bool(given.get("attention_bias"))
-    each = 3 + of_outputs if of_outputs or given["model_type"] == "qwen2" else 0
-    if len(there) != each * whole_number(given.get("num_hidden_layers")):
-        name = next(iter(there), "no bias")
-        raise CheckpointError(
-            f"{path}: its weights hold {name}, {len(there)} of attention in all; its configuration "
-            f"has {each} a layer"
-        )
-
-
-def _check_sizes(path: Path, given: Mapping[str, Any], size: int) -> None:
-    """CheckpointError where the configuration speaks of more weights than `size` bytes can hold."""
-    for name in LAYERS:
-        if whole_number(given.get(name)) > MAX_LAYERS:
-            raise CheckpointError(f"{path}: {name}={given[name]}: expected at most {MAX_LAYERS}")
-    width = max(whole_number(given.get(name)) for name in WIDTHS)
-    rotates = whole_number(given.get("rotary_dim")) > 0
-    if rotates and whole_number(given.get("n_positions")) > MAX_ROTATED:
-        raise CheckpointError(
-            f"{path}: n_positions={given['n_positions']}: expected at most {MAX_ROTATED:,}"
-        )
-    for name in LENGTHS[:-1] if rotates else LENGTHS:
-        if whole_number(given.get(name)) * max(width, 1) > size:
-            raise CheckpointError(
-                f"{path}: its configuration asks for {name}={given[name]} by {width}, more than "
-                f"the {size:,} bytes of its weights hold"
+    Raises:
+        Unserved: an architecture, an option or a tensor that a HookedTransformer does not have.
+    """
+    given = module.config
+    if given.model_type not in NATIVE:
+        raise Unserved(f"model_type={given.model_type}")
+    if given.num_hidden_layers < 1:
+        raise Unserved("no layers")
+    table = NATIVE[given.model_type]
+    fields = _gpt2_fields(given) if table is GPT2 else _llama_fields(given)
+    state = {name: value.detach() for name, value in module.named_parameters()}
+    state["lm_head.weight"] = module.get_output_embeddings().weight.detach()
+    weights: dict[str, Tensor] = {}
+    for ours, (theirs, pattern) in table.items():
+        for layer in range(given.num_hidden_layers if "{}" in ours else 1):
+            value = state.pop(theirs.format(layer), None)
+            if value is None:
+                continue
+            sizes = {"three": 3, "d_head": fields["d_head"]}
+            sizes = {axis: size for axis, size in sizes.items() if axis in pattern}
+            value = rearrange(value, pattern, **sizes) if pattern else value
+            name = ours.format(layer)
+            weights |= (
+                {name[:-3] + letter: value[i] for i, letter in enumerate("QKV")}
+                if name.endswith("QKV")
+                else {name: value}
             )
+    if state:
+        raise Unserved(next(iter(state)))
+    extra: dict[str, Any] = {}
+    layers = getattr(given, "layer_types", None) or ["sliding_attention"]
+    window = getattr(given, "sliding_window", None)
+    if window and "sliding_attention" in layers and window < fields.get("n_ctx", 0):
+        if longest is None or longest > window:
+            raise Unserved(f"sliding_window={window}")
+        fields["n_ctx"] = window
+        extra["sliding_window"] = f"{window}, no shorter than any input; longer ones are refused"
+    config = transformer_config(path, weights, fields)
+    check_weights(path, config, weights)
+    return config, weights, extra
+
+
+def _activation(name: str) -> str:
+    if name not in ACTIVATIONS:
+        raise Unserved(f"activation {name}")
+    return ACTIVATIONS[name]
+
+
+def _gpt2_fields(given: Any) -> dict[str, Any]:
+    if given.scale_attn_by_inverse_layer_idx:
+        raise Unserved("scale_attn_by_inverse_layer_idx=True")
+    return {
+        "d_head": given.n_embd // given.n_head,
+        "normalization_type": "LN",
+        "eps": given.layer_norm_epsilon,
+        "attn_scale": None if given.scale_attn_weights else 1.0,
+        "dropout": given.resid_pdrop,
+        "act_fn": _activation(given.activation_function),
+    }
+
+
+def _llama_fields(given: Any) -> dict[str, Any]:
+    rope = given.rope_parameters
+    kind, share = rope.get("rope_type", "default"), rope.get("partial_rotary_factor") or 1
+    if kind not in ("default", "llama3") or share != 1:
+        raise Unserved(f"rope_type={kind}" if share == 1 else f"partial_rotary_factor={share}")
+    names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    d_head = getattr(given, "head_dim", None) or given.hidden_size // given.num_attention_heads
+    return {
+        "d_head": d_head,
+        "n_ctx": given.max_position_embeddings,
+        "normalization_type": "RMS",
+        "eps": given.rms_norm_eps,
+        "positional_embedding_type": "rotary",
+        "rotary_base": float(rope["rope_theta"]),
+        "rotary_scaling": [float(rope[name]) for name in names] if kind == "llama3" else None,
+        "gated_mlp": True,
+        "act_fn": _activation(given.hidden_act),
+    }
+
+
+# --- before anything is allocated -----------------------------------------------------------------
+def check_directory(path: Path, given: Mapping[str, Any]) -> None:
+    """CheckpointError where `path` lacks safetensors, is quantized, or where its configuration
+    speaks of more weights than their headers do; no weight is read.
+    """
+    if given.get("quantization_config"):
+        raise CheckpointError(f"{path}: its weights are quantized; open the ones in full precision")
+    held = 0
+    for file in weight_files(path):
+        shapes = [entry["shape"] for entry in _header(file).values()]
+        held += sum(math.prod(shape) for shape in shapes)
+    _check_counts(path, given)
+    from mechint.models.foreign.local import LOCAL, one_line, quiet
+
+    with quiet(), one_line(f"{path}: this Hugging Face model cannot be opened"):
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        config = AutoConfig.from_pretrained(path, **LOCAL)
+        with torch.device("meta"):
+            shell = AutoModelForCausalLM.from_config(config)
+    wanted = sum(value.numel() for value in shell.parameters())
+    tables = sum(value.numel() for value in shell.buffers())
+    if wanted > 2 * held + (1 << 16) or tables > MAX_TABLES:  # twice: of tied ones one is held
+        raise CheckpointError(
+            f"{path}: its configuration asks for {wanted:,} weights and {tables:,} other numbers, "
+            f"its files hold {held:,}"
+        )
+
+
+def weight_files(path: Path) -> list[Path]:
+    """``model.safetensors``, else the files that the index names.
+
+    Raises:
+        CheckpointError: neither is there, or a file of the index lies elsewhere or is missing.
+    """
+    if (path / WEIGHTS).is_file():
+        return [path / WEIGHTS]
+    index = read_json(path / INDEX, CheckpointError)
+    named = index.get("weight_map") if isinstance(index, Mapping) else None
+    if not isinstance(named, Mapping) or not named:
+        raise CheckpointError(
+            f"{path}: a Hugging Face configuration without weights; expected {WEIGHTS}, or {INDEX} "
+            "and its files, beside it; other forms are written anew by save_pretrained"
+        )
+    files = {name if isinstance(name, str) else "" for name in named.values()}
+    if wrong := sorted(name for name in files if Path(name).name != name or not name):
+        raise CheckpointError(f"{path}: {INDEX} names {wrong[0]!r}, no file beside it")
+    return [path / name for name in sorted(files)]
+
+
+def _header(file: Path) -> Mapping[str, Any]:
+    """Tensors of a safetensors file: name → dtype, shape and place."""
+    size = regular_file(file, CheckpointError).st_size
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            if not 0 < length <= min(MAX_HEADER, size):
+                raise ValueError(f"a header of {length:,} bytes")
+            header = json.loads(opened.read(length))
+        header.pop("__metadata__", None)
+        ends = [max(0, *entry["data_offsets"]) for entry in header.values()]
+        if max(ends, default=0) + 8 + length != size:
+            raise ValueError("the file is not as long as its header says")
+        return header
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{file}: not a whole safetensors file: {error}") from error
+
+
+def _check_counts(path: Path, given: Mapping[str, Any]) -> None:
+    """CheckpointError for numbers of modules that no model has, which would take long to list."""
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            _check_counts(path, value)
+        counts = any(part in name for part in ("layer", "expert", "block"))
+        if counts and isinstance(value, int) and value > MAX_LAYERS and "window" not in name:
+            raise CheckpointError(f"{path}: {name}={value}: expected at most {MAX_LAYERS}")

@@ -25,7 +25,7 @@ from mechint.checkpoints.reader import (
     settings,
     state_dict,
 )
-from mechint.checkpoints.save import FORMAT, VERSION
+from mechint.checkpoints.save import DIGEST, FORMAT, VERSION, digest_of
 from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
 from mechint.errors import CheckpointError, UnknownNameError
 from mechint.models import config_class
@@ -51,6 +51,11 @@ def read_safetensors(path: Path, content: Any) -> ParsedCheckpoint | None:
     if not isinstance(header, dict):
         raise CheckpointError(
             f"{path}: its header is damaged: got {type(header).__name__}, expected a mapping"
+        )
+    stated = header.pop(DIGEST, None)  # files of earlier versions have none
+    if stated is not None and stated != digest_of(header, content):
+        raise CheckpointError(
+            f"{path}: the file is damaged: its tensors are not those whose digest it holds"
         )
     return _parsed(path, header, dict(content))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import CheckpointError
-from mechint.models.foreign.local import LOCAL, has_tokenizer, one_line, quiet
+from mechint.models.foreign.local import LOCAL, has_tokenizer, one_line, opening_of, quiet
 from mechint.models.foreign.untouched import evaluating, plain_arithmetic
 from mechint.models.hook_points import import_transformer_lens
 from mechint.models.protocol import Capability
@@ -39,49 +39,99 @@ TOKENS = ((0, 1, 0), (0, 1, 1))
 PER_HEAD = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "attn.hook_result")
 """Hooks of a block that are (batch, pos, head, width)."""
 
-SAME = 1e-3
-"""Of the largest logit: so far from the model's own may a bridge's be. In float32 the architectures
-that it knows agree to 1e-6.
+SAME = 1e-4
+"""Of the range of the logits: so far from a module's own may those of a bridge or of a
+HookedTransformer of its weights be. In float32 they agree to 1e-6.
 """
 
+SHORT_ROW, LONG_ROW, UNASKED_ROW = 16, 512, 64
+"""Tokens of the two rows on which they are compared: the longer one as long as what is asked."""
 
-def boot(path: Path) -> Any:
-    """The causal language model in directory `path` as a TransformerBridge, on the CPU in float32.
+Known = Sequence[tuple[Tensor, Tensor]]
+"""Tokens (1, pos), and a module's own logits there."""
+
+
+def load_directory(path: Path) -> Any:
+    """The causal language model that transformers reads in directory `path`, on the CPU in float32.
 
     Raises:
         CheckpointError: the directory lacks weights, has layers that its configuration leaves out
-            or weights that are not finite, reads later tokens, needs code of its own, or
-            TransformerLens has no bridge for it, or one that gives other logits.
+            or weights that are not finite, or needs code of its own.
     """
     with quiet(), one_line(f"{path}: this Hugging Face model cannot be opened"):
         from transformers import AutoModelForCausalLM
 
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            path, **EAGER, **LOCAL, dtype="float32", output_loading_info=True
+            path, **EAGER, **LOCAL, use_safetensors=True, dtype="float32", output_loading_info=True
         )
-        model, report = loaded
-        _check_loaded(path, model, report)
-        for name, weight in model.named_parameters():
-            ends = weight.detach().aminmax() if weight.numel() else ()
-            if not all(end.isfinite() for end in ends):
-                raise CheckpointError(f"{path}: {name} holds values that are not finite")
-        # TransformerLens takes a relative name such as pythia-70m for a model of the hub
-        tokenizer = None if has_tokenizer(path) else _numbers(model.config)
-        return _bridge_to(model, str(path.absolute()), tokenizer)
+    model, report = loaded
+    _check_loaded(path, model, report)
+    for name, weight in model.named_parameters():
+        ends = weight.detach().aminmax() if weight.numel() else ()
+        if not all(end.isfinite() for end in ends):
+            raise CheckpointError(f"{path}: {name} holds values that are not finite")
+    return model.eval()
 
 
-def bridge_of(model: Any) -> Any:
+def known_logits(model: Any, longest: int | None = None) -> Known:
+    """Logits of a module of transformers on two random rows, of 16 tokens and of `longest`, or as
+    many as its configuration has positions, before it becomes another model.
+    """
+    size = model.config.get_text_config()
+    limit = getattr(size, "max_position_embeddings", None)
+    longest = min(longest or UNASKED_ROW, LONG_ROW)
+    lengths = {min(SHORT_ROW, longest), longest}
+    if isinstance(limit, int):
+        lengths = {min(length, limit) for length in lengths}
+    draw, device = torch.Generator().manual_seed(0), next(model.parameters()).device
+    known = []
+    with one_line(f"{type(model).__name__}: this model cannot be run"), torch.no_grad():
+        for length in sorted(lengths):
+            tokens = torch.randint(size.vocab_size, (1, length), generator=draw).to(device)
+            with evaluating(model):
+                known.append((tokens, model(tokens).logits.detach()))
+    return known
+
+
+def differing(known: Known, run: Callable[[Tensor], Tensor]) -> str | None:
+    """In words, by how much the logits of `run` are not the known ones; None where they are."""
+    for tokens, logits in known:
+        with torch.no_grad():
+            found = run(tokens)
+        if found.shape != logits.shape:
+            return f"its logits are of shape {tuple(found.shape)}, not {tuple(logits.shape)}"
+        off, spread = (found - logits).abs().max().item(), (logits.max() - logits.min()).item()
+        if not off <= SAME * spread:
+            return (
+                f"its logits of {tokens.shape[1]} tokens are {off:.2g} from the model's own, whose "
+                f"range is {spread:.2g}"
+            )
+    return None
+
+
+def bridge_of(
+    model: Any, path: Path | None = None, tokenizer: Any = None, known: Known | None = None
+) -> Any:
     """A bridge to the causal language model `model` of transformers, whose weights it shares.
 
     Its attention becomes eager, so that hooks can read the pattern, and its mode evaluation.
 
+    path: of its directory, whose tokenizer it then has; else it has a copy of `tokenizer`, or
+    writes tokens as numbers. known: logits that the bridge must have.
+
     Raises:
-        CheckpointError: it reads later tokens, or TransformerLens has no bridge for it.
+        CheckpointError: it reads later tokens, or TransformerLens has no bridge for it, or one
+            that gives other logits.
     """
     kind = type(model).__name__
-    with quiet(), one_line(f"{kind}: this model cannot be bridged"):
+    name = kind if path is None else str(path.absolute())
+    with quiet(), one_line(f"{path or kind}: this model cannot be bridged"):
         model.set_attn_implementation("eager")
-        return _bridge_to(model, kind, _numbers(model.config))
+        if tokenizer is not None:
+            tokenizer = copy.deepcopy(tokenizer)  # TransformerLens adds tokens to it
+        elif path is None or not has_tokenizer(path):
+            tokenizer = _numbers(model.config.get_text_config())
+        return _bridge_to(model, name, tokenizer, known_logits(model) if known is None else known)
 
 
 def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
@@ -131,13 +181,13 @@ def boot_native(config: Any, seed: int | None = None) -> Any:
         return TransformerBridge.boot_native(settings).eval()  # type: ignore[attr-defined]
 
 
-def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
+def _bridge_to(model: Any, name: str, tokenizer: Any, known: Known = ()) -> Any:
     """A bridge to `model`, whose modules become the bridge's.
 
     Raises:
         CheckpointError: the model reads later tokens, TransformerLens has no bridge for it, or one
-            that gives other logits on `TOKENS`, where TransformerLens computes a part of the model
-            itself and does not know what this configuration asks for.
+            that gives other logits than `known`, where TransformerLens computes a part of the
+            model itself and does not know what this configuration asks for.
     """
     import_transformer_lens()
     from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
@@ -145,7 +195,7 @@ def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
 
     kind = type(model).__name__
     with torch.no_grad():
-        logits = model.eval()(torch.tensor(TOKENS)).logits
+        logits = model.eval()(torch.tensor(TOKENS, device=model.device)).logits
     # logits decide, since a bridge describes a BERT as bidirectional where its mask is causal too
     first, other = logits[:, :-1]
     if float((first - other).abs().max()) > 1e-4 * float(first.abs().max()):
@@ -160,16 +210,15 @@ def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
         bridge = TransformerBridge.boot_transformers(
             name, device="cpu", hf_model=model, tokenizer=tokenizer
         ).eval()
-        off = float((bridge(torch.tensor(TOKENS)) - logits).abs().max())
-        largest = float(logits.abs().max())
-    if not off <= SAME * largest:
+    if (said := differing(known, bridge)) is not None:
         raise CheckpointError(
-            f"{name}: TransformerLens's bridge does not compute this {kind}: its "
-            f"logits are {off:.2g} from the model's own, of which the largest is {largest:.2g}"
+            f"{name}: TransformerLens's bridge does not compute this {kind}: {said}"
         )
     own = bridge.tokenizer
     if own is not None and (own.pad_token_id or 0) >= bridge.cfg.d_vocab:
         own.pad_token = own.convert_ids_to_tokens(0)  # TransformerLens adds one that has no weights
+    if own is not None:
+        bridge.cfg.default_prepend_bos = bool(opening_of(own))
     _cut_at_the_heads(bridge)
     return bridge
 
@@ -217,7 +266,7 @@ def reinitialized(model: Any, seed: int) -> Any:
         torch.manual_seed(seed)
         config = copy.deepcopy(model.original_model.config)
         fresh = AutoModelForCausalLM.from_config(config, **EAGER, dtype=torch.float32)
-        return _bridge_to(fresh, "untrained", _numbers(config))
+        return _bridge_to(fresh, "untrained", _numbers(config.get_text_config()))
 
 
 def hook_names(model: Any) -> frozenset[str]:
