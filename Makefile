@@ -10,10 +10,9 @@ WORKERS ?= 2
 MODELS ?= 20
 
 PEER := .venv-peer
-AUDIT := .venv-audit
 RELEASE := build/release
 
-.PHONY: docs gallery gallery-pages notebooks demo zoo picture test test-all slow lint types audit bench gpu peer studies slow-language-models clean
+.PHONY: docs gallery gallery-pages notebooks demo zoo picture test test-all slow lint types bench gpu peer studies slow-language-models clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -77,10 +76,6 @@ types: $(STAMP)  ## pyright, strict on the contracts; needs node
 	for name in tasks probes studies; do ln -sfn ../$$name mechint/$$name; done
 	$(BIN)/pyright --pythonpath $(BIN)/python; status=$$?; rm -f mechint/tasks mechint/probes mechint/studies; exit $$status
 
-audit: constraints.txt  ## known vulnerabilities of the versions in constraints.txt, by pip-audit (asks the network)
-	test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet pip-audit; }
-	$(AUDIT)/bin/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
-
 bench: $(STAMP)  ## ours against the peers, as ratios; CHECK=1 compares them with those kept of this processor
 	$(BIN)/python -m benchmarks $(if $(CHECK),--check)
 
@@ -123,4 +118,4 @@ release-check: $(STAMP)  ## build wheel and sdist, install each into a clean env
 	for built in $(RELEASE)/*.whl $(RELEASE)/*.tar.gz; do sh benchmarks/release_check.sh $$built $(PYTHON) || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(PEER) $(AUDIT) .campaigns runs report.html
+	rm -rf $(VENV) $(PEER) .campaigns runs report.html
