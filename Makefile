@@ -6,13 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # two workers on two cores: threads inside a worker would only wait for each other
 WORKERS ?= 2
-# of each family and kind in the zoo
-MODELS ?= 20
-
 PEER := .venv-peer
-RELEASE := build/release
 
-.PHONY: docs gallery gallery-pages notebooks demo zoo picture test test-all slow lint types bench gpu peer studies slow-language-models clean
+.PHONY: demo test test-all docs gallery notebooks lint bench slow slow-language-models studies
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,12 +18,6 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## train addition mod 59 until it generalizes, analyze it, write report.html
 	$(BIN)/mechint demo
-
-zoo: $(STAMP)  ## models that training made hold their variables at drawn sites, and natural twins, in runs/zoo
-	$(BIN)/python -m benchmarks.zoo --models $(MODELS)
-
-picture: $(STAMP)  ## the pictures in README.md, from an account
-	$(BIN)/python docs/site/picture.py
 
 test: $(STAMP)  ## ruff, then every promise once, in under four minutes
 	$(BIN)/ruff check .
@@ -67,25 +57,16 @@ slow-%: $(STAMP)
 	MECHINT_CAMPAIGNS=$(CURDIR)/.campaigns OMP_NUM_THREADS=1 $(BIN)/pytest -m slow --numprocesses $(WORKERS) \
 	    --quiet $(SLOW_$*); status=$$?; $(BIN)/python -m tests.campaigns .campaigns; exit $$status
 
-lint: $(STAMP)  ## ruff and pyright
+lint: $(STAMP)  ## ruff, and pyright, strict on the contracts, which needs node
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(MAKE) types
-
-types: $(STAMP)  ## pyright, strict on the contracts; needs node
 	for name in tasks probes studies; do ln -sfn ../$$name mechint/$$name; done
 	$(BIN)/pyright --pythonpath $(BIN)/python; status=$$?; rm -f mechint/tasks mechint/probes mechint/studies; exit $$status
 
 bench: $(STAMP)  ## ours against the peers, as ratios; CHECK=1 compares them with those kept of this processor
 	$(BIN)/python -m benchmarks $(if $(CHECK),--check)
 
-GPU_PYTHON ?= $(BIN)/python
-
-gpu:  ## compare a GPU with the CPU and time three rows on it, with a Python whose torch sees it; QUICK=1
-	$(GPU_PYTHON) -m benchmarks.gpu $(if $(QUICK),--quick)
-
-peer: $(PEER)/.installed  ## TransformerLens 3.9 in an environment of its own, for `make bench` to run against
-
+# TransformerLens 3.9 in an environment of its own, for `make bench` to run against
 $(PEER)/.installed:
 	$(PYTHON) -m venv $(PEER)
 	$(PEER)/bin/python -m pip install --quiet torch==2.13.0 transformer-lens==3.9.0
@@ -99,23 +80,9 @@ docs: $(STAMP)  ## the documentation as a site of pages, in site/; a warning sto
 gallery: $(STAMP)  ## the five studies, examples, tasks and probes as pages, in gallery/
 	$(BIN)/python -W error docs/site/measure.py gallery --out gallery
 
-gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept in results/ (half an hour)
-	$(BIN)/python docs/site/measure.py tasks
-	$(BIN)/python docs/site/measure.py probes
-	$(BIN)/python docs/site/measure.py examples
-
 notebooks: $(STAMP)  ## the examples, as notebooks too, in notebooks/
 	$(BIN)/python -W error -m mechint examples notebooks --force
 
 studies: $(STAMP)  ## the five papers at size laptop (about two hours on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop --yes || true; done
 	$(BIN)/python -m studies.record runs/*-laptop
-
-release-check: $(STAMP)  ## build wheel and sdist, install each into a clean environment, and train and analyze there
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling
-	rm -rf $(RELEASE)
-	$(BIN)/python -m hatchling build --directory $(RELEASE)
-	for built in $(RELEASE)/*.whl $(RELEASE)/*.tar.gz; do sh benchmarks/release_check.sh $$built $(PYTHON) || exit 1; done
-
-clean:
-	rm -rf $(VENV) $(PEER) .campaigns runs report.html

@@ -129,7 +129,7 @@ HEADING = (
     "Written by `make bench` from `benchmarks/results/bench`, which holds a table for each "
     "processor. Ours and the peer take turns in",
     "one run, with the same number of threads; times are medians, ratios (peer over ours) are "
-    "medians over the pairs. `make peer`",
+    "medians over the pairs. `make .venv-peer/.installed`",
     "makes the environment of the peer.",
 )
 

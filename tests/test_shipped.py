@@ -43,7 +43,7 @@ def test_shipped_models_open_by_name() -> None:
 
 
 def test_the_page_of_the_package_has_no_relative_link() -> None:
-    pytest.importorskip("hatchling", reason="`make release-check` installs what builds the package")
+    pytest.importorskip("hatchling", reason="hatchling builds the package")
     page = runpy.run_path(str(ROOT / "package_page.py"))["page"]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     alone, hosted = page(text, None, "v1"), page(text, "https://example.org/mechint", "v1")

@@ -14,8 +14,11 @@ from mechint.errors import MechintError
 
 VARIABLE = "MECHINT_BENCH_PEER_PYTHON"
 ROOT = Path(__file__).parents[2]
-OWN = ROOT / ".venv-peer" / "bin" / "python"  # what `make peer` makes
-NONE = f"no peer: `make peer`, or let {VARIABLE} name a Python with transformer-lens 3.9"
+OWN = ROOT / ".venv-peer" / "bin" / "python"  # what `make .venv-peer/.installed` makes
+NONE = (
+    "no peer: `make .venv-peer/.installed`, or let "
+    f"{VARIABLE} name a Python with transformer-lens 3.9"
+)
 
 
 class Peer:
@@ -50,7 +53,7 @@ class Peer:
 
 
 def find_peer(threads: int) -> Peer | None:
-    """The peer that the environment names, or that `make peer` made; None where there is none.
+    """The peer that the environment names, or that make made; None where there is none.
 
     Raises:
         MechintError: the environment names a Python that there is not.

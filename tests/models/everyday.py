@@ -1,6 +1,7 @@
 """Everyday expressions of TransformerLens, and what version 3.9 gives for them.
 
-    make peer && .venv-peer/bin/python tests/models/everyday.py tests/fixtures/everyday.json
+    make .venv-peer/.installed
+    .venv-peer/bin/python tests/models/everyday.py tests/fixtures/everyday.json
 
 records the values; `test_everyday` compares ours. Weights are written out, so that both libraries
 have the same; numbers are a few of each tensor.
