@@ -16,7 +16,7 @@ from mechint.groups.spectrum import Harmonics
 from mechint.registry import TASKS
 from mechint.report import Section
 from mechint.run_table import Runs, runs
-from mechint.run_table.page import dynamics_figure, transitions_section
+from mechint.run_table.page import dynamics_figure
 from mechint.system.files import write_text
 from mechint.system.progress import Count
 
@@ -97,10 +97,8 @@ def grokking_section(subject: Subject, table: Runs, keys: Sequence[int], told: C
     """
     table = table.probe("progress", keys=tuple(keys), samples=1, permutations=19)
     rows, columns = table.rows(told), [f"progress.{name}" for name in MEASURES]
-    section = transitions_section(rows, columns) or Section("grokking")
-    return dataclasses.replace(
-        section,
-        title="grokking",
+    return Section(
+        "grokking",
         question="What happens between learning the training set and generalizing?",
         figures={"dynamics": dynamics_figure(rows, columns), "embedding": spectra(subject, keys)},
     )

@@ -206,8 +206,8 @@ def curves_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width
 
 
 def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
-    """The table on the terminal: what each probe says of the models, then a row of each with name,
-    what differs, accuracy, and each probe's main numbers.
+    """The table on the terminal: a row of each model with name, what differs, accuracy, and each
+    probe's main numbers.
     """
     from rich.table import Table
 
@@ -215,24 +215,13 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     from mechint.run_table.page import (
         MAX_SETTINGS,
         kept_note,
-        learned_text,
-        main_columns,
         notes_of,
         over_steps,
         settings_of,
-        text_columns,
-        verdict_of_table,
+        shown_columns,
     )
 
-    settings = settings_of(rows)
-    columns = ["name", "status", *settings[:MAX_SETTINGS], "test.accuracy", "accuracy"]
-    for name in probes:
-        columns += [
-            f"{name}.verdict",
-            *text_columns(rows, name),
-            *main_columns(rows, name, limit=3),
-        ]
-    columns = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
+    settings, columns = settings_of(rows), shown_columns(rows, probes, limit=3)
     if steps := over_steps(rows):  # what is the same at every step says nothing
         columns = [
             name
@@ -241,8 +230,6 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
         ]
     cells = {name: [one_line(show(row.get(name))) for row in rows] for name in columns}
     out = console()
-    if verdict := "\n".join(filter(None, (learned_text(rows), verdict_of_table(rows, probes)))):
-        out.print(f"{verdict}\n", style="bold", markup=False, highlight=False)
     for note in filter(None, (notes_of(rows), kept_note(rows))):
         out.print(f"{note}\n", markup=False, highlight=False)
     if steps and len({row.get("path") for row in rows}) == 1:

@@ -446,13 +446,12 @@ def stacked(
     title: str,
     caption: Caption,
     marks: Mapping[str, float] | None = None,
-    bands: Mapping[str, tuple[float, float]] | None = None,
     x_log: bool = False,
 ) -> Figure:
     """Panels above each other that share their x axis.
 
     Args:
-        marks: label → x of a dotted line through all panels; bands: label → ends of a gray band.
+        marks: label → x of a dotted line through all panels.
         x_log: the x axis is logarithmic; points at 0 are then not drawn.
 
     >>> panels = [Panel("accuracy (0–1)", {"test": ([0, 9], [0.1, 1.0])})]
@@ -475,10 +474,6 @@ def stacked(
             seen |= {name} if first else set()
         lines = [
             Line("x", value, "" if place else name, dash="dot") for name, value in _lines(marks)
-        ]
-        lines += [
-            Line("x", low, "" if place else name, to=high)
-            for name, (low, high) in (bands or {}).items()
         ]
         lines += _levels(one.levels, None)
         y_axis = Axis(one.title, one.log, span=one.y_range)

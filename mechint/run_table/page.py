@@ -1,5 +1,5 @@
-"""A table of models as a page: what differs, how well each does, and every probe's numbers; of a
-table over steps, when each number changes, on one axis of steps.
+"""A table of models as a page: the rows, and their numbers over the setting that differs or over
+the steps.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from mechint import figures
-from mechint.errors import MechintError, ParameterError, counted, percent
+from mechint.errors import MechintError, ParameterError, counted
 from mechint.figures import Figure, Panel
 from mechint.probe.results import Table
 from mechint.registry import PROBES, TASKS
 from mechint.report.page import Page, Section
 from mechint.run_table.cache import KEPT
-from mechint.run_table.dynamics import by_path, evaluations_of, first_passages
+from mechint.run_table.dynamics import evaluations_of
 from mechint.run_table.entries import CHANGED, Row, check_column, in_words, is_number, is_setting
 from mechint.system.files import read_json
 from mechint.system.kept import UNVERIFIED
@@ -29,12 +29,7 @@ MAX_SETTINGS = 8
 """Settings that are named before the others are only counted."""
 FOLLOWING = ("model.d_vocab", "model.d_vocab_out", "model.output_sizes", "model.n_ctx")
 """Settings of the model that follow from its task."""
-OUTCOMES = ("yes", "no", "unclear")
 ACCURACY, LOSS = ("train.accuracy", "test.accuracy"), ("train.loss", "test.loss")
-MAX_LINES = 3
-"""Probes that the verdict of a page speaks of."""
-MIN_CHANGE = 0.5
-"""Share of its range by which a number has to change from first to last to be a transition."""
 
 
 def page_of_table(
@@ -44,7 +39,8 @@ def page_of_table(
     figures: Mapping[str, Sequence[Mapping[str, Figure]]] | None = None,
     command: str = "",
 ) -> Page:
-    """The page of a table of models.
+    """The page of a table of models: the rows, and their numbers drawn over the setting that
+    differs or over the steps.
 
     Args:
         rows: as `Runs.rows` gives them.
@@ -52,37 +48,45 @@ def page_of_table(
             behind a slider.
         command: the command that makes the page again.
     """
-    stepped = {name: _through_steps(rows, shown) for name, shown in (figures or {}).items()}
     probes = list(dict.fromkeys(name for row in rows for name in _probes_of(row)))
-    steps = over_steps(rows)
-    sections = [_models(rows, probes)]
-    sections += [_measured(rows, probe, stepped.get(probe)) for probe in probes]
-    columns = [name for probe in probes for name in main_columns(rows, probe, MAX_FIGURES)]
-    if steps and (changes := transitions_section(rows, columns)) is not None:
-        sections.insert(0, changes)
-    stated = any(name in ("task", "seed") or is_setting(name) for row in rows for name in row)
-    drawn = {} if steps or len(rows) < 3 else _over_setting(rows, ["test.accuracy"])
+    numbers = [name for probe in probes for name in main_columns(rows, probe, MAX_FIGURES)]
+    if over_steps(rows):
+        drawn = {"dynamics": dynamics_figure(rows, numbers)}
+    else:
+        varying = [name for name in numbers if len({row.get(name) for row in rows}) > 1]
+        drawn = _over_setting(rows, ["test.accuracy", *varying]) if len(rows) > 2 else {}
+    errors = [name for probe in probes if any((name := f"{probe}.error") in row for row in rows)]
+    shown = [*shown_columns(rows, probes), *errors]
+    columns = {name: [row.get(name) for row in rows] for name in shown}
     return Page(
         title,
-        sections,
+        [
+            Section("Models", tables={"models": Table(columns, "one row per model")}),
+            *(
+                Section(probe, figures=stepped)
+                for probe, drawings in (figures or {}).items()
+                if (stepped := _through_steps(rows, drawings))
+            ),
+        ],
         kicker="table",
-        verdict="\n".join(
-            told for told in (learned_text(rows), verdict_of_table(rows, probes)) if told
-        ),
         caveat="\n".join(told for told in (notes_of(rows), kept_note(rows)) if told),
-        hero=drawn.get("test.accuracy"),
-        quality=_quality(evaluations_of(rows) if steps else rows),
-        facts={
-            "checkpoints" if steps else "models": str(len(rows)),
-            "what differs": _first(settings_of(rows))
-            or ("nothing" if stated else "not read from checkpoint files"),
-        },
-        figures={"dynamics": dynamics_figure(rows, columns)} if steps else {},
+        figures=drawn,
         command=command,
     )
 
 
-# --- sections -------------------------------------------------------------------------------------
+def shown_columns(rows: Sequence[Row], probes: Sequence[str], limit: int = 6) -> list[str]:
+    """Columns that a person reads: names, what differs, accuracy, and of each probe its verdict,
+    its words and at most `limit` of its numbers; the others are left to the CSV.
+    """
+    columns = ["name", "status", *settings_of(rows)[:MAX_SETTINGS], "test.accuracy", "accuracy"]
+    for probe in probes:
+        columns += [f"{probe}.verdict", *text_columns(rows, probe)]
+        columns += main_columns(rows, probe, limit)
+    return [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
+
+
+# --- columns --------------------------------------------------------------------------------------
 def settings_of(rows: Sequence[Row]) -> list[str]:
     """Columns of the configuration in which the rows differ, "task", "seed" and "step" among them;
     without the parameters of different tasks, and without what follows from the task.
@@ -99,12 +103,6 @@ def settings_of(rows: Sequence[Row]) -> list[str]:
     if any(name.partition(".")[0] == "task" for name in differing):
         differing = [name for name in differing if name not in FOLLOWING]
     return differing
-
-
-def _first(names: Sequence[str], limit: int = MAX_SETTINGS) -> str:
-    """The first of `names`, and how many more there are."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
 
 
 def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
@@ -177,78 +175,6 @@ def text_columns(rows: Sequence[Row], probe: str) -> list[str]:
     return [name for name in names if name not in skipped and len(held[name]) > 1]
 
 
-def verdict_of_table(rows: Sequence[Row], probes: Sequence[str]) -> str:
-    """A line per probe: of how many models it says yes, and by which mechanism. Models of which it
-    can say neither yes nor no, since they have not learned for one, are counted apart.
-    """
-    noun = "checkpoint" if over_steps(rows) else "model"
-    lines = []
-    for probe in probes[:MAX_LINES]:
-        verdicts = Counter(row.get(f"{probe}.verdict") for row in rows)
-        decided, unclear = verdicts["yes"] + verdicts["no"], verdicts["unclear"]
-        if not decided + unclear:
-            continue  # outdated, or not measured
-        if not decided and noun == "checkpoint":
-            continue  # what the run does over its steps is said without it
-        if not decided:
-            lines.append(f"{probe} cannot tell of any of {counted(unclear, noun)}.")
-            continue
-        yes = [row for row in rows if row.get(f"{probe}.verdict") == "yes"]
-        kinds = Counter(str(row.get(f"{probe}.mechanism")) for row in yes)
-        words = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
-        named = f": {words}" if yes and f"{probe}.mechanism" in yes[0] else ""
-        rest = f"; unclear of {unclear}" if unclear else ""
-        lines.append(f"{probe} says yes for {len(yes)} of {counted(decided, noun)}{named}{rest}.")
-    return "\n".join(lines)
-
-
-def learned_text(rows: Sequence[Row]) -> str:
-    """The plateau of test accuracy over the steps and the step at which it ends, else the step at
-    which test accuracy is half way; "" of a table that is not over steps.
-    """
-    evaluations = evaluations_of(rows) if over_steps(rows) else []
-    found = transitions(evaluations, ["test.accuracy"])
-    if not found:
-        return ""
-    if flat := plateau(evaluations):
-        at, low, high = flat
-        end = f"to step {high:.0f}, and is 90% of its way at step {found[0]['90%']:.0f}"
-        return f"Test accuracy stays near {at:.0%} from step {low:.0f} {end}."
-    return f"Test accuracy is half way at step {found[0]['half way']:.0f}."
-
-
-def plateau(
-    rows: Sequence[Row], column: str = "test.accuracy"
-) -> tuple[float, float, float] | None:
-    """Level and ends of the longest stretch of steps, between 10% and 90% of the way from first to
-    last value, in which one run's `column` moves by at most a tenth of that way; None where it is
-    shorter than a fifth of the steps up to its end, or there are several runs.
-
-    >>> rows = [{"path": "a", "step": s, "test.accuracy": v} for s, v in enumerate(
-    ...     [0.0, 0.1, 0.6, 0.62, 0.6, 0.61, 0.63, 1.0, 1.0])]
-    >>> plateau(rows)
-    (0.61, 2.0, 6.0)
-    """
-    held = [row for row in rows if is_number(row.get(column)) and is_number(row.get("step"))]
-    if len(by_path(held)) != 1:
-        return None
-    curve = sorted((float(row["step"]), float(row[column])) for row in held)
-    first, way = curve[0][1], curve[-1][1] - curve[0][1]
-    if way <= 0:
-        return None
-    best: tuple[float, float, float] | None = None
-    for i, (low, _) in enumerate(curve):
-        values = list[float]()
-        for high, value in curve[i:]:
-            values.append(value)
-            inside = 0.1 * way < value - first < 0.9 * way
-            if not inside or max(values) - min(values) > 0.1 * way:
-                break
-            if high - low > max(0.2 * high, best[2] - best[1] if best else 0.0):
-                best = round(statistics.median(values), 4), low, high
-    return best
-
-
 def chance_of(rows: Sequence[Row]) -> dict[str, float]:
     """Levels of chance for an axis of accuracy: that of the task where all rows are of runs of one
     with one output. The task is that of the runs' configurations; a table leaves out the settings
@@ -267,88 +193,10 @@ def chance_of(rows: Sequence[Row]) -> dict[str, float]:
     return {"chance": found.pop()} if len(found) == 1 else {}
 
 
-def _quality(rows: Sequence[Row]) -> list[str]:
-    """The range of test accuracies, and their median."""
-    held = [row["test.accuracy"] for row in rows if is_number(row.get("test.accuracy"))]
-    if not held:
-        return []
-    low, high = min(held), max(held)
-    text = percent(high) if low == high else f"{percent(low)} to {percent(high)}"
-    median = f", median {percent(statistics.median(held))}" if low < high else ""
-    return [f"test accuracy {text}{median}"]
-
-
 def over_steps(rows: Sequence[Row]) -> bool:
     """Return whether there are several rows per run, at different steps."""
     runs = {row.get("path") for row in rows}
     return len({(row.get("path"), row.get("step")) for row in rows}) > len(runs)
-
-
-def transitions_section(rows: Sequence[Row], columns: Sequence[str]) -> Section | None:
-    """Steps of changes of accuracy, loss and `columns`, the earliest first; None where none is."""
-    found = transitions(evaluations_of(rows), [*ACCURACY, *LOSS]) + transitions(rows, columns)
-    found.sort(key=lambda one: one["half way"])
-    if not found:
-        return None
-    texts = [f"{in_words(one['number'])} at step {one['half way']:.0f}" for one in found]
-    table = Table(
-        {name: [one[name] for one in found] for name in found[0]},
-        "when each number has come how far from its first to its last value, medians over the runs",
-        dict.fromkeys(("10%", "half way", "90%", "earliest", "latest"), "step"),
-    )
-    return Section(
-        "Transitions",
-        question="When does each number change?",
-        lead=f"{learned_text(rows)} Half way from first to last value: {_first(texts, 4)}.",
-        tables={"transitions": table},
-    )
-
-
-def _models(rows: Sequence[Row], probes: Sequence[str]) -> Section:
-    """The models with their verdicts, texts that probes give of them, and settings."""
-    settings = settings_of(rows)
-    first = ["name", "status", *(["step"] if "step" in settings else [])]
-    found = [name for probe in probes for name in (f"{probe}.verdict", *text_columns(rows, probe))]
-    wanted = [*first, "test.accuracy", "test.loss", "accuracy", *found, *settings[:MAX_SETTINGS]]
-    shown = [name for name in dict.fromkeys(wanted) if any(name in row for row in rows)]
-    columns = {name: [row.get(name) for row in rows] for name in shown}
-    tables = {"models": Table(columns, "one row per model")}
-    if len(settings) > MAX_SETTINGS:
-        every = {"name": [row.get("name") for row in rows]}
-        every |= {name: [row.get(name) for row in rows] for name in settings}
-        tables["settings"] = Table(every, "every setting in which the models differ")
-    return Section("Models", tables=tables)
-
-
-def _measured(
-    rows: Sequence[Row], probe: str, stepped: Mapping[str, Figure] | None = None
-) -> Section:
-    other = "with other settings than its own"
-    statuses = [
-        row.get(f"{probe}.verdict") or (other if probe in _probes_of(row) else "not measured")
-        for row in rows
-    ]
-    counts = {name: statuses.count(name) for name in (*OUTCOMES, *statuses)}
-    noun = "checkpoints" if over_steps(rows) else "models"
-    found = ", ".join(f"{name} in {count}" for name, count in counts.items() if count)
-    names, settings = main_columns(rows, probe), settings_of(rows)[:MAX_SETTINGS]
-    drawn = dict(stepped or {})
-    if len(rows) > 2 and not over_steps(rows):  # over steps, they are panels of the dynamics
-        varying = [name for name in names[:MAX_FIGURES] if len({row.get(name) for row in rows}) > 1]
-        with_null = [name for name in varying if any(f"{name}.p" in row for row in rows)]
-        drawn |= _over_setting(rows, with_null or varying)
-    columns = {name: [row.get(name) for row in rows] for name in ["name", *settings, *names]}
-    errors = sorted({str(row[f"{probe}.error"]) for row in rows if f"{probe}.error" in row})
-    return Section(
-        probe,
-        question=PROBES.describe(probe) if probe in PROBES else "",
-        lead=f"Of {len(rows)} {noun}: {found}.",
-        paragraphs=errors[:3],
-        figures=drawn,
-        tables={
-            f"{probe} per model": Table(columns, "the numbers with a null, and that vary most")
-        },
-    )
 
 
 def _over_setting(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, Figure]:
@@ -375,7 +223,7 @@ def _varies(rows: Sequence[Row], axis: str | None, name: str) -> bool:
 
 
 def dots(rows: Sequence[Row], x: str, y: str, color: str | None = None) -> Figure:
-    """Every model as a dot; the caption has the medians over few sizes, or mean and spread.
+    """Every model as a dot.
 
     x: a setting with an order, or "seed" or "name", which have none.
 
@@ -385,22 +233,11 @@ def dots(rows: Sequence[Row], x: str, y: str, color: str | None = None) -> Figur
     held = [row for row in rows if is_number(row.get(y)) and row.get(x) is not None]
     if not held:
         raise ParameterError(f"figure: columns {x} and {y} share no row with numbers")
-    ordered, values = x not in ("seed", "name"), [float(row[y]) for row in held]
-    places = [float(row[x]) if ordered else str(row[x]) for row in held]
-    groups: dict[Any, list[float]] = defaultdict(list)
-    for place, value in zip(places, values, strict=True):
-        groups[place].append(value)
-    said = ""
-    if ordered and len(groups) <= MAX_SETTINGS:
-        middle = [f"{statistics.median(groups[at]):.3g} at {at:g}" for at in sorted(groups)]
-        said = f" Medians: {', '.join(middle)}."
-    elif not ordered and len(values) > 1:
-        said = f" Their mean is {statistics.fmean(values):.4g}, their standard deviation "
-        said += f"{statistics.stdev(values):.2g}."
+    places = [str(row[x]) if x in ("seed", "name") else float(row[x]) for row in held]
     name = x.partition(".")[2] or x
     return figures.scatter(
         places,
-        values,
+        [float(row[y]) for row in held],
         title=f"{in_words(y)} by {name}",
         x_title="model" if x == "name" else name,
         y_title=in_words(y),
@@ -408,7 +245,7 @@ def dots(rows: Sequence[Row], x: str, y: str, color: str | None = None) -> Figur
         if color
         else None,
         text=[str(row.get("name")) for row in held],
-        caption=f"One dot per model.{said}",
+        caption="One dot per model.",
         levels=chance_of(held) if y.endswith(".accuracy") else {},
     )
 
@@ -493,9 +330,6 @@ def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
         _panel(rows, {name: in_words(name)}, in_words(name), False, None, {}) for name in columns
     ]
     steps = sorted({row["step"] for row in rows if is_number(row.get("step"))})
-    found, flat = transitions(evaluations, ["test.accuracy"]), plateau(evaluations)
-    marks = {"test accuracy half way": found[0]["half way"]} if found and not flat else {}
-    bands = {f"plateau at {flat[0]:.0%}": flat[1:]} if flat else {}
     several = len({row.get("path") for row in rows}) > 1
     text = "Accuracy and loss at every evaluation, the probes' numbers at every kept checkpoint"
     text += "; means over the runs, with their range." if several else "."
@@ -505,55 +339,9 @@ def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
         x_title="step (optimizer steps)",
         title="Dynamics",
         caption=text + (" Logarithmic steps; step 0 is not drawn." if log else ""),
-        marks=marks,
-        bands=bands,
         x_log=log,
     )
     return figures.with_cursor(made, [step for step in steps if step > 0 or not log])
-
-
-def transitions(rows: Sequence[Row], columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The steps at which numbers change: a mapping per column that ends far from where it began.
-
-    "from" and "to" are means over the runs at the first and the last step; "10%", "half way" and
-    "90%" the median over the runs of the step at which a run has come so far from its first to its
-    last value, interpolated; "earliest" and "latest" the range of "half way".
-
-    >>> rows = [{"path": "a", "step": s, "x": min(s / 8, 1.0)} for s in (0, 4, 8, 12)]
-    >>> found = transitions(rows, ["x"])[0]; found["half way"], found["90%"]
-    (4.0, 7.2)
-    """
-    found = []
-    for column in columns:
-        passed: dict[float, list[float]] = defaultdict(list)
-        ends = []
-        held = [row for row in rows if is_number(row.get(column)) and is_number(row.get("step"))]
-        for own in by_path(held):
-            values = [row[column] for row in sorted(own, key=lambda row: row["step"])]
-            first, last = values[0], values[-1]
-            if abs(last - first) < MIN_CHANGE * (max(values) - min(values)) or first == last:
-                continue
-            ends.append((first, last))
-            for share in (0.1, 0.5, 0.9):
-                level = first + share * (last - first)
-                (time,) = first_passages(own, column, level, falling=last < first)
-                passed[share].append(time.step)
-        if ends:
-            middle = {share: statistics.median(steps) for share, steps in passed.items()}
-            found.append(
-                {
-                    "number": column,
-                    "from": statistics.fmean(first for first, _ in ends),
-                    "to": statistics.fmean(last for _, last in ends),
-                    "10%": round(middle[0.1], 1),
-                    "half way": round(middle[0.5], 1),
-                    "90%": round(middle[0.9], 1),
-                    "earliest": round(min(passed[0.5]), 1),
-                    "latest": round(max(passed[0.5]), 1),
-                    "runs": len(ends),
-                }
-            )
-    return sorted(found, key=lambda one: one["half way"])
 
 
 def _through_steps(rows: Sequence[Row], shown: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:

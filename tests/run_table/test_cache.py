@@ -156,7 +156,6 @@ def test_a_cheap_measurement_gives_no_verdict_unasked(run: Path) -> None:
     mechint.runs(run).probe("embedding", permutations=19).rows()
     (row,) = mechint.runs(run).kept().rows()
     assert "embedding.verdict" not in row and any(one.startswith("embedding.") for one in row)
-    assert "yes" not in (page_of_table([row], "one run").verdict or "")
 
 
 @pytest.fixture
