@@ -1,17 +1,16 @@
-"""The loss without a part of a model: components of the embedding or of the unembedding projected
-out, neurons at their mean.
+"""The loss without a part of a model: components of the embedding projected out, neurons at their
+mean.
 
 A spectrum says where a model's energy is, not what the model needs. Every removal checks that it
 changed what it was to change, and raises where it did not.
 
-Cost: one forward over the data per removal; a projection per removal from the unembedding.
+Cost: one forward over the data per removal.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +25,7 @@ from mechint.groups.spectrum import Harmonics, Label
 from mechint.models.at_positions import after_last_mlp, supports
 from mechint.models.protocol import run_hooked
 from mechint.probe.report import Report
-from mechint.probe.results import Effect, Null
+from mechint.probe.results import Effect, Null, Scope
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.subject.activations import slices
@@ -227,21 +226,7 @@ def against_random(
     return edited.loss(directions) - base, edited.losses(drawn) - base
 
 
-# --- the unembedding and neurons ------------------------------------------------------------------
-def loss_without_classes(
-    subject: Subject, directions: Float[np.ndarray, "direction element"], columns: Sequence[int]
-) -> float:
-    """`mean_loss` with orthonormal directions over the classes projected out of the unembedding,
-    its bias too; `columns` are the logits of the elements in the order of the directions' columns.
-    """
-    basis = torch.tensor(directions, device=subject.device)
-    chosen = torch.tensor(columns, device=subject.device)
-    logits = subject.logits().double()
-    ordered = logits.index_select(1, chosen)
-    left = ordered - (ordered @ basis.T) @ basis
-    return mean_loss(subject, logits.index_copy(1, chosen, left))
-
-
+# --- neurons ------------------------------------------------------------------
 def losses_at_mean(
     subject: Subject,
     hook: str,
@@ -309,58 +294,43 @@ class Removals:
         others: Sequence[Label],
         alone: Sequence[Label],
         examples: int,
-        least: float = -math.inf,
+        least: float,
     ) -> Sequence[Label]:
         """Without each of `alone`, without all `others`, and without the keys together, these
         beside random directions of the others on so many examples.
 
         Returns:
-            The keys that are removed together: those without which alone the loss rises by more
-            than `least`; all, where there is none.
+            The keys that are removed together, as the metric "embedding.needed": those without
+            which alone the loss rises by more than `least`, and by more than without any other
+            alone, on these examples; all, where there is none.
         """
         report, subject = self.report, self.edited.subject
         each = {k: self.rise([k]) for k in alone}
         report.metric("loss", self.base, unit="nats")
         report.metric("embedding.removal", each, unit="nats")
         report.metric("embedding.removal_unnamed", self.rise(others), unit="nats")
-        key = [k for k in key if each.get(k, math.inf) > least] or key
         if not key:
             return key
-        name = "embedding.removal_named"
-        without = self.edited.logits(self.harmonics.rows(key)[None])[0]
+        drawn = rng(f"{self.report.probe.name} removal examples", self.seed)
+        edited = replace(self.edited, subject=sample_examples(subject, examples, drawn))
+        n = len(edited.subject.data)
+        report.metric("embedding.drawn", n if n < len(subject.data) else None)
+        report.metric("embedding.examples", len(edited.subject.data))
+        few = replace(self, edited=edited)
+        bar = max([least, *(few.rise([k]) for k in others)])
+        needed = [k for k in key if few.rise([k]) > bar]
+        report.metric("embedding.needed", needed)
+        key, name = needed or key, "embedding.removal_named"
+        rows = self.harmonics.rows(key)
+        without = self.edited.logits(rows[None])[0]
         report.metric(name, mean_loss(subject, without) - self.base, unit="nats")
         report.metric("embedding.accuracy_without", float(subject.correct(without).double().mean()))
-        self.test(name, key, others, examples)
-        return key
-
-    def test(
-        self, name: str, labels: Sequence[Label], others: Sequence[Label], examples: int
-    ) -> None:
-        """The null of the metric `name`: as many random directions in the span of `others`; none
-        where these have no more directions than that.
-        """
-        probe, rows = self.report.probe.name, self.harmonics.rows(labels)
-        draw = rng(f"{probe} removal examples", self.seed)
-        few = sample_examples(self.edited.subject, examples, draw)
-        found = against_random(
-            EmbeddingRemoval(few, self.edited.operands),
-            rows,
-            self.harmonics.rows(others),
-            self.samples,
-            rng(f"{probe} removal null", self.seed),
-        )
+        draw = rng(f"{self.report.probe.name} removal null", self.seed)
+        found = against_random(edited, rows, self.harmonics.rows(others), self.samples, draw)
         if found is not None:
             how = "as many random directions of the others removed"
-            self.report.nulls[name] = Null.sampled(name, *found, how)
-
-    def add_unembedding(self, labels: Sequence[Label], columns: Sequence[int]) -> None:
-        """Without each of `labels` in the unembedding, `columns` those of the elements."""
-        subject = self.edited.subject
-        rises = {
-            k: loss_without_classes(subject, self.harmonics.rows([k]), columns) - self.base
-            for k in labels
-        }
-        self.report.metric("unembedding.removal", rises, unit="nats")
+            report.nulls[name] = Null.sampled(name, *found, how)
+        return key
 
 
 def add_finding(
@@ -368,20 +338,24 @@ def add_finding(
 ) -> None:
     """The finding on what the loss is without `keys` of the embedding together, from the metrics
     ``embedding.removal_named`` and its like, and the null of the former where it has one. Where the
-    loss rises as much without random others, the model needs the keys no more than these.
+    loss rises as much without random others, the model needs the keys no more than these. Where
+    none is needed by itself (`Removals.add`), they are needed together.
 
     noun: of one key; others: those that are not key; gate: what more `Report.finding` is to know.
     """
     metrics, name = report.metrics, "embedding.removal_named"
     each, these = metrics["embedding.removal"], f"{in_words(len(keys), noun)} of its embedding"
+    together = len(keys) > 1 and not metrics["embedding.needed"]
     unclear = f"Whether the model needs {these} is unclear."
+    counts = (len(keys), len(keys) + len(others)) if together else None
+    n = metrics["embedding.examples"]
     if (null := report.nulls.get(name)) is None:
         few = f"the other {in_words(len(others), noun)} have no more directions to compare with"
         report.unclear(unclear, few)
         return
     report.finding(
         Claim(
-            f"The model needs {these}: {named(keys, 6)}.",
+            f"The model needs {these}{' together' * together}: {named(keys, 6)}.",
             no=f"The model needs {these} no more than others."
             if metrics[name] > least
             else f"The model does not need {these}.",
@@ -389,7 +363,10 @@ def add_finding(
             causal=True,
         ),
         Effect.of(
-            null, "nats", f"loss without {'them' if keys[1:] else 'it'}", "without random others"
+            null,
+            "nats",
+            f"rise of the loss without {'them' if keys[1:] else 'it'}",
+            "without random others",
         ),
         null=name,
         alpha=ALPHA,
@@ -399,6 +376,7 @@ def add_finding(
             f"loss without the other {len(others)}": metrics["embedding.removal_unnamed"],
             **{f"without {k}": each[k] for k in sorted(each, key=lambda k: -each[k])},
         },
+        scope=Scope(n if n < len(report.subject.data) else None, "", counts, together),
         **gate,
     )
 

@@ -409,7 +409,7 @@ def add_logits_finding(
     name = "logits.largest_cosine"
     null = found.test(name, PERMUTED_CLASSES)
     report.metric(name, found.observed, null=null)
-    these = f"{in_words(len(keys), noun)}: {named(keys)}"
+    some, which = in_words(len(keys), noun), named(keys)
     if found.undecided and whole is not None and whole.alike:
         add_whole_finding(report, whole, noun, len(found.null))
         return
@@ -417,23 +417,24 @@ def add_logits_finding(
     where = f" on {found.unseen.where}" if unseen and found.unseen else ""
     report.finding(
         Claim(
-            f"The logits use {these}.",
+            f"The logits use {some}, {found.explained:.0%} of their variance: {which}.",
             no=f"No {noun} stands out in the logits{where}.",
             unclear=f"Key {plural(noun)} of the logits are unclear.",
             doubt=found.undecided,
-            lead=f"Its logits use {these}.",
+            lead=f"Its logits use {some}: {which}." if found.explained >= HALF else "",
         ),
         Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         holds=bool(keys),
         null=name,
         details={
-            "share of the logits' variance": found.explained,
             "a key exceeds": float(found.thresholds.max()),
             "keys": ", ".join(map(str, found.strongest)),
         },
     )
 
 
+HALF = 0.5
+"""Share below which a part does not lead an account."""
 MOST = 0.9
 """Share of the gain from which a part carries the loss, and not only part of it."""
 

@@ -25,7 +25,17 @@ from jaxtyping import Bool, Num, Shaped
 from mechint.decide import Bound, Claim, Decision, Evidence, Skill, decide
 from mechint.decide.intervals import at_least
 from mechint.decide.null import by_example
-from mechint.probe.results import Effect, Figure, Finding, Null, ProbeResult, Table, Verdict
+from mechint.probe.results import (
+    EACH,
+    Effect,
+    Figure,
+    Finding,
+    Null,
+    ProbeResult,
+    Scope,
+    Table,
+    Verdict,
+)
 from mechint.task import IGNORE
 
 if TYPE_CHECKING:
@@ -194,6 +204,7 @@ class Report:
         n: int | None = None,
         alpha: float | None = None,
         details: Mapping[str, Any] | None = None,
+        scope: Scope = EACH,
     ) -> Verdict:
         """Say of a claim "yes" where it holds, and "no" where it was tested and does not.
 
@@ -213,6 +224,7 @@ class Report:
             n: examples or pairs behind the claim; fewer than two are unclear.
             alpha: the level; the probe's `significance` when None.
             details: label → value, shown on request.
+            scope: the inputs, answers and components asked, where these are not all, or together.
 
         Returns:
             "yes", "no" or "unclear".
@@ -276,6 +288,7 @@ class Report:
                 causal=claim.causal,
                 accuracy=skill and skill.accuracy,
                 chance=skill and skill.chance,
+                scope=scope,
             )
         )
         return self.findings[-1].verdict

@@ -116,6 +116,10 @@ class Scope:
         return ", ".join(filter(None, parts))
 
 
+EACH = Scope()
+"""All inputs, the one answer, each component by itself."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One answer of a probe: a verdict, a headline, and the numbers that decided it.
@@ -145,7 +149,7 @@ class Finding:
     causal: bool = False
     accuracy: float | None = None
     chance: float | None = None
-    scope: Scope = Scope()
+    scope: Scope = EACH
 
     @property
     def p_text(self) -> str:

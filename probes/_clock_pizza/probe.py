@@ -315,7 +315,6 @@ class ClockPizza(Probe):
                 else "Whether the model adds as a clock or as a pizza is unclear.",
                 doubt=doubt,
                 lead=f"It adds as a {mechanism}, with {in_words(len(keys), 'frequency')}.",
-                caveat=between(value, irrelevance),
                 causal=named_one,
                 outputs=[cycle.output],
             ),
@@ -344,23 +343,6 @@ class ClockPizza(Probe):
                 **losses.removed,
             },
         )
-
-
-def between(symmetricity: float, irrelevance: float) -> str:
-    """The caveat of a model whose measures lie between the published ones; "" else.
-
-    >>> between(0.48, 0.65), between(0.34, 0.85)
-    ('nearer a clock than a pizza', '')
-    """
-    (clock_s, clock_i), (pizza_s, pizza_i) = PUBLISHED["clock"], PUBLISHED["pizza"]
-    steps = (
-        (symmetricity - clock_s) / (pizza_s - clock_s),
-        (irrelevance - clock_i) / (pizza_i - clock_i),
-    )
-    along = sum(steps) / 2
-    if not 0.1 < along < 0.9:
-        return ""
-    return "nearer a clock than a pizza" if along < 0.5 else "nearer a pizza than a clock"
 
 
 def sum_sign(subject: Subject, cycle: Cycle, axes: Axes) -> int | None:

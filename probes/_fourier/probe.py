@@ -18,7 +18,7 @@ from mechint.errors import counted
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, Null, ProbeResult
+from mechint.probe.results import Null, ProbeResult
 from mechint.probes import removal, spectra
 from mechint.probes.operands import embedding_rows, own_orders
 from mechint.probes.removal import EmbeddingRemoval, Removals
@@ -52,8 +52,7 @@ class Fourier(Probe):
     name: ClassVar[str] = "fourier"
     topic: ClassVar[str] = "arithmetic and groups"
     source: ClassVar[str] = (
-        "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, "
-        "Sec. 4; Zhong et al. 2023, The Clock and the Pizza (second harmonics)"
+        "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, Sec. 4"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.EMBEDDING)
     quick: ClassVar[bool] = True
@@ -150,9 +149,7 @@ class Fourier(Probe):
         harmonics: Harmonics,
         seed: int,
     ) -> None:
-        """The loss without each key frequency in embedding and unembedding, without all of them,
-        without all others, and without second harmonics.
-        """
+        """The loss without each key frequency in the embedding, all of them, and all others."""
         subject, n = report.subject, harmonics.group.order
         order = spectra.value_tokens(subject)
         assert order is not None
@@ -166,33 +163,11 @@ class Fourier(Probe):
             return
         others = [k for k in harmonics.labels if k not in key]
         removals = Removals(report, edited, harmonics, self.removal_samples, seed)
-        key = removals.add(key, others, key, self.removal_examples, self.least_rise)
+        needed = removals.add(key, others, key, self.removal_examples, self.least_rise)
         if not key:
             return
-        doubled = second_harmonics(n, keys)
-        if doubled:
-            name = "embedding.removal_harmonics"
-            report.metric("embedding.harmonics", doubled)
-            report.metric(name, removals.rise(doubled), unit="nats")
-            left = [k for k in others if k not in doubled]
-            removals.test(name, doubled, left, self.removal_examples)
-        if own is not None and keys:
-            removals.add_unembedding(keys, own.columns(subject))
-        removal.add_finding(report, "frequency", key, others, self.least_rise)
-        if "embedding.removal_harmonics" in report.nulls:
-            add_harmonics(report, doubled, self.least_rise)
-        draw_removals(report, key, others, doubled)
-
-
-def second_harmonics(n: int, keys: Sequence[int]) -> list[int]:
-    """The frequencies 2k mod n, 1 … n//2, of `keys`, without those that are keys themselves: what
-    pizzas put beside them (Zhong et al. 2023).
-
-    >>> second_harmonics(59, [3, 15, 17])
-    [6, 25, 29]
-    """
-    doubled = {min(2 * k % n, -2 * k % n) for k in keys}
-    return sorted(doubled - set(keys) - {0})
+        removal.add_finding(report, "frequency", needed, others, self.least_rise)
+        draw_removals(report, key, needed, others)
 
 
 # --- embedding and logits -------------------------------------------------------------------------
@@ -337,30 +312,6 @@ def one_or_all(values: dict[str, T]) -> T | dict[str, T]:
     return next(iter(values.values())) if len(values) == 1 else values
 
 
-# --- removals -------------------------------------------------------------------------------------
-def add_harmonics(report: Report, doubled: list[int], least: float) -> None:
-    """The finding on the loss without the second harmonics `doubled` of the key frequencies: where
-    it rises as much without random others, that the model needs them no more than these.
-    """
-    name = "embedding.removal_harmonics"
-    noun = "second harmonic" + "s" * (len(doubled) > 1)
-    rise = report.metrics[name]
-    report.finding(
-        Claim(
-            f"The model also needs their {noun}: {named(doubled, 7)}.",
-            no=f"The model needs the {noun} of its key frequencies no more than others."
-            if rise > least
-            else f"The model does not need the {noun} of its key frequencies.",
-            unclear=f"Whether the model needs their {noun} is unclear.",
-            causal=True,
-        ),
-        Effect.of(report.nulls[name], "nats", "loss without them", "without random others"),
-        null=name,
-        alpha=removal.ALPHA,
-        least=least,
-    )
-
-
 # --- figures --------------------------------------------------------------------------------------
 def draw_spectra(report: Report, shown: Mapping[str, Spectrum]) -> None:
     """The spectra above each other, with the key frequencies of the last, the logits where there
@@ -398,33 +349,27 @@ def draw_spectra(report: Report, shown: Mapping[str, Spectrum]) -> None:
 
 
 def draw_removals(
-    report: Report, key: Sequence[Any], others: Sequence[Any], doubled: list[int]
+    report: Report, key: Sequence[Any], needed: Sequence[Any], others: Sequence[Any]
 ) -> None:
-    """The loss without each key frequency, beside the unharmed loss and the null."""
-    metrics, base = report.metrics, report.metrics["loss"]
-    embedding = {
-        **{str(k): metrics["embedding.removal"][k] for k in key},
-        **({f"all {len(key)}": metrics["embedding.removal_named"]} if len(key) > 1 else {}),
-    }
-    if doubled:
-        embedding["second harmonics"] = metrics["embedding.removal_harmonics"]
-    embedding[f"other {len(others)}"] = metrics["embedding.removal_unnamed"]
-    series = {"embedding": embedding, "unembedding": metrics.get("unembedding.removal", {})}
-    series["unembedding"] = {str(k): rise for k, rise in series["unembedding"].items()}
-    share = metrics["embedding.share"]
-    strongest = sorted(key, key=lambda k: -share[k])
-    all_keys = [f"all {len(key)}"] if len(key) > 1 else []
-    energy = [share[k] for k in strongest]
-    energy += [sum(energy)] * len(all_keys) + [sum(share[k] for k in others)]
-    names = [*map(str, strongest), *all_keys, f"other {len(others)}"]
+    """The energy of each key frequency and the loss without it, without those that are `needed`
+    together, and without all others, beside the unharmed loss and the null.
+    """
+    metrics, base, share = report.metrics, report.metrics["loss"], report.metrics["embedding.share"]
+    sets = {str(k): [k] for k in sorted(key, key=lambda k: -share[k])}
+    rises = {name: metrics["embedding.removal"][k] for name, (k,) in sets.items()}
+    if len(needed) > 1:
+        name = f"{'all' if len(needed) == len(key) else 'these'} {len(needed)}"
+        sets[name], rises[name] = [*needed], metrics["embedding.removal_named"]
+    name = f"other {len(others)}"
+    sets[name], rises[name] = [*others], metrics["embedding.removal_unnamed"]
     report.table(
         "summary",
         {
-            "frequency": names,
-            "energy": [f"{one:.1%}" for one in energy],
-            "loss without": [f"{embedding[name]:+.2g}" for name in names],
+            "frequency": list(sets),
+            "energy": [f"{sum(share[k] for k in some):.1%}" for some in sets.values()],
+            "loss without": [f"{rise:+.2g}" for rise in rises.values()],
         },
-        "the key frequencies of the embedding: their energy, and how the loss changes without them",
+        "the key frequencies: their energy, and how the loss changes without them",
         {"loss without": "nats"},
     )
     null = report.nulls.get("embedding.removal_named")
@@ -436,14 +381,8 @@ def draw_removals(
     report.figure(
         "removal",
         figures.bars(
-            list(embedding),
-            {
-                part: [
-                    max(base + one[name], 1e-12) if name in one else np.nan for name in embedding
-                ]
-                for part, one in series.items()
-                if one
-            },
+            list(rises),
+            {"embedding": [max(base + rise, 1e-12) for rise in rises.values()]},
             title="Loss without a frequency",
             x_title="frequency projected out",
             y_title="loss (nats)",
@@ -451,8 +390,8 @@ def draw_removals(
             levels={"nothing projected out": max(base, 1e-12)},
             null=band,
             caption=(
-                "Loss with a frequency projected out of the embedding or the unembedding; gray: "
-                "as many random directions of the other frequencies as all keys have."
+                "Loss with a frequency projected out of the embedding; gray: as many random "
+                "directions of the other frequencies as all keys have."
             ),
         ),
     )

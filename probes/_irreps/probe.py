@@ -210,8 +210,7 @@ class Irreps(Probe):
         weak = [k for k in others if logits.by_label[k] > self.cosine]
         alone = sorted(key + weak, key=lambda k: -abs(logits.by_label[k]))[: self.named]
         removals = Removals(report, edited, harmonics, self.removal_samples, seed)
-        removals.add(key, others, alone, self.removal_examples)
-        removals.add_unembedding(alone, range(harmonics.group.order))
+        key = removals.add(key, others, alone, self.removal_examples, self.least_rise)
         if key:
             n = len(some.data)
             removal.add_finding(report, "representation", key, others, self.least_rise, n=n)

@@ -128,3 +128,47 @@ def test_a_removal_is_not_denied_on_a_sample_that_lacks_a_token() -> None:
     null = result.null["embedding.removal_named"]
     needed = next(one for one in result.findings if one.causal)
     assert needed.verdict == "yes" and null.observed > 1 > 100 * null.mean
+
+
+@pytest.mark.parametrize(
+    ("keys", "together"), [((2, 5, 9, 11, 13), True), ((2, 5, 9), False)], ids=["set", "each"]
+)
+def test_needed_is_said_of_each_where_each_was_left_out_else_together(keys, together) -> None:
+    """Rises of the loss by hand, with one frequency after the other projected out of the rows of
+    W_E; every frequency that a sentence names has its column.
+    """
+    subject = planted.modular_addition(29, keys).subject
+    result = probe.run("fourier", subject)
+    angles, rises = 2 * np.pi / 29 * np.arange(29), {}
+    for k in range(1, 15):
+        waves = np.stack([np.cos(k * angles), np.sin(k * angles)]) * np.sqrt(2 / 29)
+        model = copy.deepcopy(subject.model)
+        with torch.no_grad():
+            model.W_E[:29].sub_(torch.from_numpy(waves.T @ waves).float() @ model.W_E[:29])
+        rises[k] = Subject(model, subject.task).loss()["answer"] - subject.loss()["answer"]
+    unnamed = max(rises[k] for k in rises if k not in keys)
+    each = [k for k in keys if rises[k] > max(unnamed, 1e-3)]
+    needed = next(one for one in result.findings if one.causal)
+    assert needed.verdict == "yes" and needed.scope.together == together == (not each)
+    assert needed.headline.endswith(": " + ", ".join(map(str, each or keys)) + ".")
+    assert {*map(str, keys)} <= {*result.tables["summary"].columns["frequency"]}
+
+
+@pytest.mark.parametrize(("noise", "leads"), [(1.0, True), (2.0, False)])
+def test_frequencies_of_less_than_half_of_the_logits_do_not_lead(noise: float, leads: bool) -> None:
+    """Noise on W_U; the share by hand, of the logits with cos 2πk/29 (answer − class)."""
+    subject = planted.modular_addition(29, (3, 7, 12)).subject
+    model, generator = copy.deepcopy(subject.model), torch.Generator().manual_seed(0)
+    drawn = torch.randn(model.W_U.shape, generator=generator)
+    with torch.no_grad():
+        model.W_U.add_(noise * model.W_U.square().mean().sqrt() * drawn)
+    noisy = Subject(model, subject.task)
+    logits = noisy.logits().double()
+    logits = logits - logits.mean(1, keepdim=True) - logits.mean(0) + logits.mean()
+    turns = 2 * np.pi / 29 * (noisy.targets - torch.arange(29)).double()
+    waves = torch.stack([(k * turns).cos().flatten() for k in (3, 7, 12)])
+    share = float(((waves @ logits.flatten()) ** 2 / waves.square().sum(1)).sum())
+    share /= float(logits.square().sum())
+    result = probe.run("fourier", noisy, **QUICK)
+    assert f" {share:.0%} of their variance: 3, 7, 12." in result.findings[0].headline
+    assert bool(result.lead) == leads == (share >= 0.5)
