@@ -14,15 +14,14 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import mechint
+from benchmarks import induced
 from benchmarks.far_sum import FarSum
-from benchmarks.induced import build, prompts, subject_of
 from benchmarks.kept import keep_row, made
 from mechint import planted
 from mechint.decide.intervals import wilson
@@ -31,27 +30,22 @@ from mechint.explanation.claims import one_hot
 from mechint.explanation.measure import Bench
 from mechint.interventions import Site
 from mechint.planted.assembly import (
-    SHARP,
-    Perturbation,
     Planted,
-    Slots,
-    assemble,
-    attend,
-    blank,
-    config_for,
 )
 from mechint.planted.library import lookup, product, shuffled
 from mechint.planted.trained import memorizing, sums_by_heart
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.system.files import write_text
-from mechint.task import IGNORE, Program, Step
+from mechint.task import Program, Step
 from probes.explanations.representations import Frequencies, Setting, spectrum
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanations.md"
 TABLE = "| what | count | interval | first seed |\n| --- | --- | --- | --- |\n"
 """The head of its table."""
 FAMILIES = ("frequencies", "representations", "bilinear")
+FOUND = 0.99
+"""Share of prompts on which a program gives the known answers."""
 P, KEYS, NOISE = 31, 3, 0.05
 """Modulus, number of frequencies, and noise of plants of which something wrong is claimed."""
 HELD_BACK = ("wrong", "unclear", "untested", "refused")
@@ -132,75 +126,41 @@ def stands_by_all(noise: float) -> Callable[[int], tuple[bool, Audit]]:
     return run
 
 
-@dataclass(frozen=True)
-class ThreeSum(FarSum):
-    """(first + second + last) mod n, by the sum of the first two."""
-
-    name: ClassVar[str] = "three-sum"
-
-    @property
-    def n_ctx(self) -> int:
-        return 3
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return (self.n,) * 3
-
-    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        return [[IGNORE]] * 2 + [[sum(tokens) % self.n]]
-
-    def inputs(self) -> Tensor:
-        return torch.cartesian_prod(*[torch.arange(self.n)] * 3)
-
-    def label_inputs(self, tokens: Tensor) -> Tensor:
-        labels = torch.full((len(tokens), 3, 1), IGNORE)
-        labels[:, -1, 0] = tokens.sum(1) % self.n
-        return labels
-
-    @property
-    def programs(self) -> Mapping[str, Program]:
-        n = self.n
-        steps = (
-            Step("half", n, lambda t: (t[:, 0] + t[:, 1]) % n),
-            Step("own", n, lambda t: t[:, 2], (), "", (2,)),
-            Step("sum", n, lambda t, a, b: (a + b) % n, ("half", "own")),
-        )
-        return {"sum": Program("sum", steps, (("sum",),))}
+def stands_by_prompts(seed: int) -> tuple[bool, Audit]:
+    """Plants that prompts alone show stand, and their program gives the planted answers."""
+    plant = induced.plant(seed)
+    found = explain(plant.subject)[0]
+    return found.standing == "stands" and gives(found, plant) >= FOUND, found
 
 
-def two_sums(noise: float, seed: int) -> Subject:
-    """Two heads bring the first two of three numbers; a neuron for each pair writes their sum, in
-    the second layer one for each of these and the third number the answer.
+def stands_not_falsely(seed: int) -> tuple[bool | None, Audit]:
+    """Of models trained on a known rule no program stands that gives other answers; those that
+    have not learned it are no case.
     """
-    n = int(np.random.default_rng(seed).integers(5, 9))
-    task = ThreeSum(n=n)
-    slots = Slots(token=n, position=3, first=n, second=n, half=n, answer=n)
-    weights = blank(config := config_for(task, slots, n_layers=2, n_heads=2, d_head=n, d_mlp=n * n))
-    one, basis = torch.eye(n).double(), torch.eye(3).double()
-    weights["embed.W_E"][:, slots["token"]] = one
-    weights["pos_embed.W_pos"][:, slots["position"]] = basis
-    for place, name in enumerate(("first", "second")):
-        attend(weights, slots, place, 2, place)
-        weights["blocks.0.attn.W_V"][place, slots["token"]] = one
-        weights["blocks.0.attn.W_O"][place, :, slots[name]] = one
-    for layer, (a, b, out) in enumerate((("first", "second", "half"), ("half", "token", "answer"))):
-        mlp = f"blocks.{layer}.mlp"
-        weights[f"{mlp}.W_in"][slots[a]] = one.repeat_interleave(n, 1)
-        weights[f"{mlp}.W_in"][slots[b]] = one.repeat(1, n)
-        weights[f"{mlp}.b_in"][:] = -1.5
-        total = torch.cartesian_prod(torch.arange(n), torch.arange(n)).sum(1) % n
-        weights[f"{mlp}.W_out"][:, slots[out]] = 2 * one[total]
-    weights["unembed.W_U"][slots["answer"]] = SHARP * one
-    blur = Perturbation(noise, seed, seed)
-    return assemble(config, weights, task, {"mechanism": "two sums"}, blur).subject
+    made_ = induced.trained(seed)
+    if made_ is None:
+        return None, explain(induced.untrained(seed))[0]
+    found = explain(made_.subject)[0]
+    return found.standing != "stands" or gives(found, made_) >= FOUND, found
+
+
+def gives(found: Audit, made: induced.Made) -> float:
+    """Share of the prompts on which the file of a program gives the known answers."""
+    names: dict[str, Any] = {"__name__": "program"}
+    exec(found.explanation.to_python(made.subject), names)  # noqa: S102
+    tokens = made.subject.data.tokens
+    right = made.truth(tokens).tolist()
+    return float(
+        np.mean([names["answer"](t) == a for t, a in zip(tokens.tolist(), right, strict=True)])
+    )
 
 
 def stands_by_copy(seed: int) -> tuple[bool, Audit]:
     """Heads that are planted to copy the largest, the smallest or the first token do."""
     draw, key = np.random.default_rng(seed), ("largest", "smallest", "first")[seed % 3]
     n, ctx = int(draw.integers(5, 12)), int(draw.integers(4, 8))
-    model = build(n, ctx, [0 if key == "first" else key], seed=seed)
-    subject = subject_of(model, prompts(n, ctx, 4000, seed))
+    model = induced.build(n, ctx, [0 if key == "first" else key], seed=seed)
+    subject = induced.subject_of(model, induced.prompts(n, ctx, 4000, seed))
     found = audit(subject, head(0, 0).copies(f"{key} token"))
     return found.standing == "stands", found
 
@@ -263,6 +223,11 @@ def stands_not(make: Callable[[int], Audit]) -> Callable[[int], tuple[bool, Audi
         return found.standing != "stands", found
 
     return run
+
+
+def proposed(build: Callable[[int], Subject]) -> Callable[[int], tuple[bool, Audit]]:
+    """The best program that is proposed of a model without one does not stand."""
+    return stands_not(lambda seed: explain(build(seed))[0])
 
 
 def meaningless(seed: int, n: int) -> Step:
@@ -419,6 +384,11 @@ TRIALS: tuple[Trial, ...] = (
 
 
 TRIALS += (
+    Trial("plants that prompts show: stand", stands_by_prompts),
+    Trial("trained on a known rule: none stands falsely", stands_not_falsely, 0.36),
+    Trial("without a program, answers by rote: none stands", proposed(induced.by_rote), 0.24),
+    Trial("without a program, permuted answers: none stands", proposed(induced.permuted), 0.24),
+    Trial("without a program, untrained: none stands", proposed(induced.untrained), 0.64),
     Trial("false: a refined variable", stands_not(refined), FALSE),
     Trial("false: a part that changes nothing", stands_not(vacuous), FALSE),
     Trial("false: a copy that is none", stands_not(no_copy), FALSE),

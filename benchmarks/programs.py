@@ -12,13 +12,12 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.explanations import PUBLISHED, Model
 from benchmarks.kept import in_words, made
 from mechint.decide.words import STANDINGS
 from mechint.errors import MechintError, first_line
@@ -306,6 +305,74 @@ LANGUAGES: tuple[Asked, ...] = tuple(
     for symbol, solver in answers.items()
 )  # fmt: skip
 """Models that answer with the set of symbols that a language allows next."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A file with the task that it does not name, what it does not state of the model, and the
+    answer that is explained, the last one when None.
+    """
+
+    file: str
+    task: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    answer: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The file without its ending, with the answer where one is named."""
+        short = self.file.removesuffix("/model.pt").removesuffix("/tl_model.pt")
+        short = short.removesuffix(".pt").removesuffix(".pth")
+        return short if self.answer is None else f"{short}, answer {self.answer}"
+
+
+def _group(*names: str) -> list[Model]:
+    return [Model(f"rep-theory/{name}/model.pt") for name in names]
+
+
+def _pizza(*names: str) -> list[Model]:
+    return [Model(f"pizza/model_{name}.pt") for name in names]
+
+
+ADDITION = {"task": "modular-arithmetic", "settings": {"p": 113}}
+SUM = {"task": "digit-sum", "settings": {"digits": 4}}
+PUBLISHED: tuple[Model, ...] = (
+    *_pizza("p99zdpze5l", "18c9ev5v5p", "l8k1hzciux", "q9rsl94xlv", "hpv2jgskwe", "7r4zst7evs"),
+    *_group("C113_T_seed1", "C113_T_seed2", "C113_MLP_seed1", "S5_T_seed1", "D61_T_seed1"),
+    *_group("A5_T_seed1", "A5_T_seed3"),
+    Model("progress-measures/wd_10-1_mod_addition_loss_curve.pth"),
+    Model("progress-measures/low_precision_mod_addition.pth", **ADDITION),
+    Model("progress-measures/induction_head_infinite.pth"),
+    Model("bare-progress-measures/baseline.pt", **ADDITION),
+    Model("rib/model_epoch_60000.pt"),
+    *(Model("arena/sum_model.pt", **SUM, answer=answer) for answer in (-1, -2, -3, -4)),
+    Model(
+        "arena/brackets_model_state_dict.pt",
+        "balanced-brackets",
+        model={"attention_dir": "bidirectional"},
+    ),
+    *(
+        Model(f"one-hot-addition/{name}.pth")
+        for name in (
+            "p_23_dmlp_512_ReLU_random_scale_0.1_decay_0-9800",
+            "p_23_dmlp_512_Quad_single-freq_scale_0.02_decay_0-9800",
+            "p_97_dmlp_1024_ReLU_random_scale_0.1_decay_0-4800",
+        )
+    ),
+    Model("siit/palindromes.pt", "palindromes", {"n": 6, "half_length": 2}),
+    Model(
+        "tracr-pickled/make_hist/tl_model.pt",
+        "rasp",
+        {"program": "histogram", "n": 10, "length": 9},
+    ),
+    Model(
+        "tracr-pickled/make_reverse/tl_model.pt",
+        "rasp",
+        {"program": "reverse", "n": 10, "length": 9},
+    ),
+)
+"""Published models of which mechint knows a task with a program."""
 
 NOTE = f"""
 # Programs of models

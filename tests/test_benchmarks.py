@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
@@ -13,11 +12,10 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import explanations, gpu, table, throughput
+from benchmarks import gpu, table, throughput
 from benchmarks.__main__ import check as benchmarks_check
 from benchmarks.timing import BenchSettings, bounded, missing, paired, timer, versus
 from benchmarks.workloads import STEPS
-from mechint import planted
 
 
 def test_peer_shapes_are_those_of_our_models():
@@ -153,54 +151,3 @@ def test_peer_answers_lines_with_lines(tmp_path):
     ).stdout.splitlines()
     built, ran, dropped = map(json.loads, answers)
     assert built == {"parameters": 20} and ran["seconds"] > 0 and dropped == {}
-
-
-def test_fingerprints_are_alike_where_a_unit_renames_the_residues() -> None:
-    """Of three of the five frequencies mod 11 there are ten sets, in two classes of five."""
-    sets = list(itertools.combinations(range(1, 6), 3))
-    classes: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
-    for keys in sets:
-        classes.setdefault(explanations.fingerprint(keys, 11), set()).add(keys)
-    assert sorted(map(len, classes.values())) == [5, 5]
-    for members in classes.values():
-        for keys, unit in itertools.product(members, range(1, 11)):
-            renamed = {min(unit * key % 11, -unit * key % 11) for key in keys}
-            assert tuple(sorted(renamed)) in members
-
-
-def test_what_models_run_is_measured_once_and_written(tmp_path: Path) -> None:
-    model = explanations.Model("examples/maximum.pt")
-    path, kept = explanations.EXAMPLES / "maximum.pt", tmp_path / "rows.jsonl"
-    gone = explanations.Model("examples/gone.pt")
-    asked = [(path, model), (tmp_path / "gone.pt", gone)]
-    rows = explanations.survey(asked, kept)
-    assert rows[0]["standing"] == "stands" and rows[0]["family"] == "induced"
-    assert "error" in rows[1]
-    assert explanations.survey(asked, kept) == rows and len(kept.read_text().splitlines()) == 2
-    seed = {"standing": "stands", "family": "frequencies", "accuracy": 1.0, "logits": 0.1, "p": 11}
-    seed |= {"attention": ["used"], "reason": "", "ended": "finished", "symmetricity": 0.5}
-    seed |= {"null": 0.1, "refill": 0.2, "additive": 0.9, "keys_since": 3, "learned_since": 8}
-    blocks = ([["1", "2"], ["2", "4"], ["1", "4"]] * 2)[:5]
-    seeds = [seed | {"model": str(i), "rate": 1, "blocks": b} for i, b in enumerate(blocks)]
-    seeds = [one | {"alone": 1.0} for one in seeds]
-    told = [
-        explanations.Trained(name, (plan,)) for name, plan in (("a", "1"), ("b", "1"), ("c", "2"))
-    ]
-    apart = explanations.page(rows, [(told[0], seeds[:2]), (told[2], seeds[2:])])
-    assert [f"## {n} seeds of addition mod 11" in apart for n in (2, 3, 5)] == [True, True, False]
-    text = explanations.page(rows, [(told[0], seeds[:2]), (told[1], seeds[2:])])
-    assert "# What 7 models run" in text and "| `examples/maximum` | Max of list" in text
-    assert "| learned | stands | 2 | 5 | 100.0% | 10.0% |" in text
-    verdicts = [line for line in text.splitlines() if line.startswith("One family")]
-    assert [line.split("**")[1] for line in verdicts] == ["supported", "refuted"]
-    few = explanations.family_section([one | {"alone": 0.0} for one in seeds[:2]])
-    assert "**undecided**, 0 of 2" in few[-2]
-    assert "fall into 2 classes; found more than once: 1, 2 (4 seeds)." in text
-
-
-def test_a_sum_is_all_that_a_hand_built_pizza_reads_and_not_a_clock() -> None:
-    """One head of the first adds both operands; two heads of the second keep them apart."""
-    pizza = explanations.sums(planted.modular_addition(11, (2, 5), constant_attention=True).subject)
-    clock = explanations.sums(planted.modular_addition(11, (2, 5)).subject)
-    assert pizza["refill"] == pizza["alone"] == 1 and pizza["additive"] > 0.999
-    assert pizza["null"] < 0.3 and clock["refill"] < 0.5 and clock["additive"] < 0.9

@@ -96,8 +96,8 @@ def test_models_of_different_tasks_are_not_compared() -> None:
 
 def test_heads_in_another_order_run_the_same_program() -> None:
     """A plant whose two heads bring different tokens, and the same with its heads exchanged."""
-    number = next(n for n in range(30) if plant(n)[1].subject.model_description.n_heads == 2)
-    first = plant(number)[1].subject
+    number = next(n for n in range(30) if plant(n).subject.model_description.n_heads == 2)
+    first = plant(number).subject
     own = {k: v.detach() for k, v in first.model.named_parameters()}
     turned = {k: v.flip(0) for k, v in own.items() if ".attn." in k and v.shape[0] == 2}
     second = edited(first, **turned)
@@ -115,8 +115,7 @@ def test_seeds_run_the_same_program() -> None:
     vocab, ctx, classes, truth, more = KNOWN["largest"]
     x = prompts(vocab, ctx, 4000, 0)
     config = config_of(vocab + 1, ctx + 1, classes, **{**more, "n_heads": 2})
-    models = train(config, [(x, truth(x))] * 2, 1000, [1, 2])
-    first, second = (subject_of(model, x) for model in models)
+    first, second = (subject_of(train(config, (x, truth(x)), 1000, seed), x) for seed in (1, 2))
     found = compare(first, second)
     assert (found.verdict, found.first.standing, found.second.standing) == ("same", *["stands"] * 2)
     assert "same program" in str(found)
