@@ -228,7 +228,7 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "mechint/explanation/records.py",
-        "failed necessity is not wrong",
+        "failed completeness is not wrong",
         'contradicts=bound.side == "below" or less or half,',
         "contradicts=less or half,",
     ),
@@ -241,7 +241,7 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     # exchanges
     (
         "mechint/explanation/checks/parts.py",
-        "refills into inputs of the same answer",
+        "faithfulness takes inputs of the same answer",
         "differ = (bench.targets(base) != labels).any(1).cpu()",
         "differ = torch.ones(len(base), dtype=torch.bool)",
     ),
@@ -253,31 +253,31 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "mechint/explanation/checks/parts.py",
-        "an input is resampled from itself",
+        "an input is scrubbed with itself",
         "kept = (partner != torch.arange(len(partner))).nonzero().flatten()",
         "kept = torch.arange(len(partner))",
     ),
     (
         "mechint/explanation/checks/parts.py",
-        "necessity counts where nothing changes",
+        "completeness counts where nothing changes",
         "found, skill = counted_share(right[changed])",
         "found, skill = counted_share(right)",
     ),
     (
         "mechint/explanation/checks/parts.py",
-        "a resample may pass a part",
+        "causal scrubbing may pass a part",
         "refutes=True",
         "refutes=False",
     ),
     (
         "mechint/explanation/checks/parts.py",
-        "refills are asked of what does not settle the answer",
+        "faithfulness is asked of what does not settle the answer",
         "if not parts or not settles(bench, variables_of(level)):",
         "if not parts:",
     ),
     (
         "mechint/explanation/checks/parts.py",
-        "a refill tests every part of its depth",
+        "faithfulness tests every part of its depth",
         "of = told_of(bench, exchange, parts, fits, needed)",
         "of = tuple(map(str, parts))",
     ),
@@ -291,8 +291,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/checks/attention.py",
         "a route has no null",
-        '"route", str(claim), (str(claim),), found, skill, null=null)',
-        '"route", str(claim), (str(claim),), found, skill)',
+        '"path patching", str(claim), (str(claim),), found, skill, null=null)',
+        '"path patching", str(claim), (str(claim),), found, skill)',
     ),
     # spectra
     (

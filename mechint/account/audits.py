@@ -40,28 +40,29 @@ MARKS = {"stands": "✓", "incomplete": "○", "wrong": "✗", "unclear": "–",
 LEGEND = "✓ passed   ○ not enough   ✗ wrong   – unclear   · nothing could fail"
 TOKENS = "t[0]: the first token, t[-1]: the last"
 KINDS = {
-    "route": "{}, which suffices",
-    "copied": "{} is the answer",
+    "path patching": "{}, which suffices",
     "interchange": "swap {}: the answer follows",
     "moved key": "move the key of {}: the answer follows",
-    "composed": "mix {} of inputs: the answer follows",
+    "composed inputs": "mix {} of inputs: the answer follows",
     "match": "{}: predicts the logits",
-    "refill": "right from {} alone",
-    "resample": "exchange all but {}: the answer stays",
-    "necessity": "exchange {}: the answer is lost",
-    "reads": "what {} read there suffices",
-    "most attention": "{}, most of all",
-    "raised": "{} raises the token there",
-    "irrelevant": "exchange {}, later heads held: the answer stays",
-    "coverage": "has an answer for {}",
+    "faithfulness": "enough for the answer: {}",
+    "causal scrubbing": "{} of another input with the same values: the answer stays",
+    "completeness": "exchange {}: the answer is lost",
+    "attention": "{}, most of all",
+    "minimality": "{} raises the token there",
+    "coverage": "the answer is {}",
     "beyond": "{}: read beyond the answer",
 }
 """Kind of test → what it shows where it passes, of its target; those that bear most come first."""
-TARGETS = {"all groups": "what the program reads", "all sources": "the sources"}
+TARGETS = {
+    "all groups": "what the program reads",
+    "all prompts": "the program's",
+    "all sources": "the sources",
+}
 """Target of a test → its words."""
-UNSHOWN = ("partial", "need", "attention", "resolution")
+UNSHOWN = ("partial", "resolution")
 """Kinds that have no line of their own."""
-APART = ("refill", "route", "composed")
+APART = ("faithfulness", "path patching", "composed inputs", "coverage")
 """Kinds whose tests have a line each."""
 NAMED = 8
 """Blocks that the name of a program lists, at most."""
@@ -125,7 +126,7 @@ def lines_of(audit: Mapping[str, Any]) -> list[Line]:
     """
     grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for test in audit["tests"]:
-        if test["kind"] not in UNSHOWN:
+        if test["kind"] not in UNSHOWN and test["of"] and test["form"] != "need":
             own = test["target"] if test["kind"] in APART else ""
             key = test["kind"], test["standing"], own
             grouped.setdefault(key, []).append(test)
@@ -135,15 +136,13 @@ def lines_of(audit: Mapping[str, Any]) -> list[Line]:
     ):
         tests = grouped[kind, standing, own]
         targets = [TARGETS.get(name, name) for name in (str(test["target"]) for test in tests)]
-        if kind == "refill":
-            targets = [one.replace(", ", " and ") for one in targets]
-        elif kind == "route":
+        if kind == "path patching" and not own.startswith("what "):
             one = len(tests[0]["of"]) == 1
             targets = list(tests[0]["of"]) if one else [f"attention of {own} as named"]
         of = dict.fromkeys(claim for test in tests for claim in test["of"])
         reasons = dict.fromkeys(test["reason"] for test in tests if test["reason"])
         shares = [test["value"] for test in tests if isinstance(test["value"], float)]
-        kept = kind == "necessity"  # what is left of the answers
+        kept = kind == "completeness"  # what is left of the answers
         found.append(
             Line(
                 standing,
@@ -153,7 +152,7 @@ def lines_of(audit: Mapping[str, Any]) -> list[Line]:
                 "" if standing == "stands" else next(iter(reasons), ""),
                 tuple(of),
                 max((test["null"]["value"] for test in tests if test.get("null")), default=None),
-                {"match": "R²", "necessity": "share lost"}.get(kind, "share right"),
+                {"match": "R²", "completeness": "share lost"}.get(kind, "share right"),
             )
         )
     return found
@@ -194,7 +193,7 @@ def legend(audit: Mapping[str, Any]) -> str:
 def attention_lines(audit: Mapping[str, Any]) -> Iterator[str]:
     """Dependence of attention on the input, a line for each test of it."""
     for test in audit["tests"]:
-        if test["kind"] == "attention":
+        if test["kind"] == "attention" and not test["of"]:
             fixed = f"{share_text(test['value'])} right with that of another input"
             depends = {"yes": "not needed", "no": "needed"}.get(test["verdict"], "unclear")
             yield f"attention of {test['target']}: {depends} ({fixed})"

@@ -215,7 +215,7 @@ def explain(
             print_error(f"warning: the audits are not kept in the run: {error}")
     if as_json:
         shown = None if apart is None else apart.to_dict()
-        print_json({"schema": 2, "path": str(path), "audits": audits, "rivals": shown})
+        print_json({"schema": 3, "path": str(path), "audits": audits, "rivals": shown})
     else:
         from mechint.account.audits import audits_text
         from mechint.account.terminal import command_lines
@@ -248,7 +248,7 @@ def _compare(openings: Sequence[Opening], family: str | None, n: int, as_json: b
     audits = [found.first, found.second]
     if as_json:
         shown = [one.to_dict() for one in audits]
-        print_json({"schema": 2, "paths": paths, "audits": shown, "programs": found.to_dict()})
+        print_json({"schema": 3, "paths": paths, "audits": shown, "programs": found.to_dict()})
         return 0
     from mechint.account.audits import audits_text
 

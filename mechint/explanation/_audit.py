@@ -17,7 +17,12 @@ from mechint.explanation.checks.blocks import blocks
 from mechint.explanation.checks.composed import source_tests
 from mechint.explanation.checks.finer import finer
 from mechint.explanation.checks.logits import coverage, match
-from mechint.explanation.checks.parts import interchanges, necessity, refills, resample
+from mechint.explanation.checks.parts import (
+    causal_scrubbing,
+    completeness,
+    faithfulness,
+    interchanges,
+)
 from mechint.explanation.checks.words import untold_word
 from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
@@ -104,14 +109,14 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         match(bench, fits[str(one)], nulls.get(str(one)), carried(one, moved[str(one)]))
         for one in reading
     ]
-    tests += refills(bench, explanation, fits, nulls)
+    tests += faithfulness(bench, explanation, fits, nulls)
     tests += interchanges(bench, explanation, fits, nulls)
     tests += finer(bench, explanation.parts)
     for part in explanation.parts:
         if part.features is None or part.reads:
-            tests.append(resample(bench, part))
+            tests.append(causal_scrubbing(bench, part))
         if part.reads:
-            tests.append(necessity(bench, fits[str(part)]))
+            tests.append(completeness(bench, fits[str(part)]))
             tests += moved[str(part)]
     tests += [test for one in explanation.routes for test in route(bench, one)]
     if explanation.copies:

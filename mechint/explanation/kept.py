@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 LAST = -1
-SCHEMA = 3
+SCHEMA = 4
 EXAMPLES = 3000
 """Inputs of an audit where nothing else is asked for."""
 NEEDED = {

@@ -15,7 +15,7 @@ from mechint.explanation.measure import MIN_INPUTS
 from mechint.system.jsonable import to_jsonable
 
 KEEPS = Bound(0.9, above_chance=True)
-"""Share of the model's accuracy that refills, resamples, interchanges and routes have to keep."""
+"""Share of the model's accuracy that an edit which the claim allows has to keep."""
 HALF = Bound(0.5, above_chance=True)
 """Share of it below which a claim is contradicted."""
 NULL = Bound(0.5, "below", above_chance=True)
@@ -279,7 +279,9 @@ class Need(Statistic):
             verdict = "no" if {dropped.verdict, ranked.verdict} == {"no"} else "unclear"
             reason = f"not shown to be needed: {ranked.reason}; lost without it: {dropped.reason}"
             decision = Decision(verdict, reason)
-        return cls(kind="need", target=target, of=of, decision=decision, found=lost, spare=spare)
+        return cls(
+            kind="minimality", target=target, of=of, decision=decision, found=lost, spare=spare
+        )
 
     @property
     def standing(self) -> str:

@@ -469,7 +469,7 @@ def swapped(
     return Measured.of(torch.cat(hits), torch.cat(wants), torch.cat(old))
 
 
-def resampled(
+def scrubbed(
     sources: Sources, groups: Sequence[Group], rest: Sequence[str] = (), seed: int = 0
 ) -> Measured:
     """Own answers kept when every group comes from an input with the same values of its variables,

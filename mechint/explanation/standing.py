@@ -15,9 +15,9 @@ from mechint.system.jsonable import to_jsonable
 
 ORDER = tuple(STANDINGS)
 """Standings of explanations, best first."""
-COMPUTES = ("copied", "coverage", "composed")
+COMPUTES = ("coverage", "composed inputs")
 """Tests of a program that computes the answers that are counted."""
-KEPT = ("refill", "interchange", "route", *COMPUTES)
+KEPT = ("faithfulness", "interchange", "path patching", *COMPUTES)
 """Tests whose shares say how much of the answers an explanation accounts for."""
 
 
@@ -102,9 +102,9 @@ class Audit:
         shares = shares_of_claims(self.tests)
         named = ", ".join(dict.fromkeys(n for p in self.explanation.parts for n in p.variables))
         for kinds, more, verb, brief, of in (
-            (COMPUTES, ("route",), "explains", "", ""),
+            (COMPUTES, ("path patching",), "explains", "", ""),
             (("interchange",), (), "keeps", "under interchange", f" of {named}"),
-            (("route",), (), "keeps", "with this attention alone", ""),
+            (("path patching",), (), "keeps", "with this attention alone", ""),
         ):
             if any(one.kind in kinds for one in shares):
                 asked = (one for one in shares if one.kind in (*kinds, *more))
@@ -144,7 +144,7 @@ class Audit:
     def _attention(self) -> list[str]:
         """A line for every test of whether attention depends on the input."""
         said = {"yes": "may be that of any other input", "no": "depends on the input"}
-        tests = [test for test in self.tests if test.kind == "attention"]
+        tests = [test for test in self.tests if test.kind == "attention" and not test.of]
         return [
             f"{one.target}: attention "
             f"{said.get(one.decision.verdict, 'may or may not depend on the input')}"

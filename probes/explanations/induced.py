@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mechint.decide import Evidence, Skill
 from mechint.explanation import Explanation, Family
-from mechint.explanation.checks.composed import IRRELEVANT
+from mechint.explanation.checks.composed import FAITHFUL
 from mechint.explanation.functions import (
     CELL,
     Fitting,
@@ -258,7 +258,7 @@ class Search:
         for one in sorted(names, key=lambda name: -alone[name]):
             kept = kept_without(self.sources, [*found, one])
             low = Evidence.share(kept.hits, kept.n).low
-            if self.above(low) >= IRRELEVANT.value:
+            if self.above(low) >= FAITHFUL.value:
                 found.append(one)
         return found
 

@@ -34,7 +34,9 @@ def test_prompts_of_a_file_and_the_program_that_is_written(tmp_path: Path) -> No
     best = json.loads(result.stdout)["audits"][0]
     assert (best["family"], best["standing"]) == ("induced", "stands")
     assert best["program"].splitlines()[:2] == ["v0 = max(t)  # L0H0", "return v0"]
-    assert {"coverage", "route", "interchange", "composed"} <= {t["kind"] for t in best["tests"]}
+    assert {"coverage", "path patching", "interchange", "composed inputs"} <= {
+        t["kind"] for t in best["tests"]
+    }
     assert runpy.run_path(str(program))["answer"]([3, 9, 2, 5]) == 9
 
 

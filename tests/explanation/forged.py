@@ -524,9 +524,7 @@ def query_from_before() -> list[Audit]:
 
 def stays_without_first(found: Audit) -> bool:
     """L0H0 is said not to matter, with no word of the heads that look by it."""
-    from mechint.account.audits import lines_of
-
-    lines = [one.words for one in lines_of(found.to_dict()) if one.words.endswith("stays")]
+    lines = [one.target for one in found.tests if one.kind == "faithfulness"]
     return any("L0H0" in one and "later heads held" not in one for one in lines)
 
 

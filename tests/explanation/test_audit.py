@@ -43,12 +43,15 @@ def explanation_of(*parts: Part, **more: Any) -> Explanation:
 
 
 def test_what_is_asked_of_a_part_goes_by_what_it_claims() -> None:
-    """Of one that reads the logits a match and necessity; a resample of it, and of a whole site."""
+    """Match and completeness of one that reads the logits; scrubbing of it and of a whole site."""
     asked = {kind: len(tests) for kind, tests in kinds(explanation_of(READS)).items()}
-    shared = {"refill": 1, "interchange": 1}
-    assert asked == {"match": 1, "resample": 1, "necessity": 1, **shared}
+    shared = {"faithfulness": 1, "interchange": 1}
+    assert asked == {"match": 1, "causal scrubbing": 1, "completeness": 1, **shared}
     assert kinds(explanation_of(part("sum"))).keys() == shared.keys()
-    assert kinds(explanation_of(part("sum", whole=True))).keys() == {"resample", "interchange"}
+    assert kinds(explanation_of(part("sum", whole=True))).keys() == {
+        "causal scrubbing",
+        "interchange",
+    }
 
 
 def test_a_null_of_other_features_is_asked_where_there_are_some() -> None:
@@ -60,7 +63,7 @@ def test_a_null_of_other_features_is_asked_where_there_are_some() -> None:
         (lambda sample: explanation_of(READS), True),
     ):
         found = kinds(explanation_of(READS, spare=spare))
-        for kind in ("match", "refill", "interchange"):
+        for kind in ("match", "faithfulness", "interchange"):
             assert (found[kind][0].null is not None) == beside
 
 
@@ -122,7 +125,7 @@ def test_blocks_carry_where_each_makes_the_change_that_is_predicted() -> None:
             for name, verdict in verdicts.items()
         ]
 
-    need = SimpleNamespace(kind="need", target="2", decision=Decision("no"))
+    need = SimpleNamespace(kind="minimality", target="2", decision=Decision("no"))
     assert carried(claim, [*tests(_1="yes", _2="yes"), need])
     assert not carried(claim, tests(_1="yes", _2="unclear"))
     assert not carried(claim, tests(_1="yes"))

@@ -16,7 +16,7 @@ from mechint.explanation.sources import EMBEDDING, Measured
 
 N, EXACT = 100, 10**6
 GOOD = Measured(990_000, EXACT, 100_000, EXACT, 0.1)
-MEASURES = ("kept_without", "routed", "reads", "swapped", "resampled", "moved_key")
+MEASURES = ("kept_without", "routed", "reads", "swapped", "scrubbed", "moved_key")
 WHOLE = Measured(990, 1000, 0, 1000, 0.1)
 
 
@@ -116,29 +116,29 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("kind", "name", "bound"),
     [
-        ("route", "routed", 0.9),
+        ("path patching", "routed", 0.9),
         ("interchange", "swapped", 0.9),
-        ("resample", "resampled", 0.9),
+        ("causal scrubbing", "scrubbed", 0.9),
         ("moved key", "moved_key", 0.75),
-        ("irrelevant", "kept_without", 0.96),
-        ("reads", "reads", 0.9),
+        ("faithfulness", "kept_without", 0.96),
+        ("path patching", "reads", 0.9),
     ],
 )
 def test_each_count_has_its_bound_above_chance(
     told: Any, kind: str, name: str, bound: float
 ) -> None:
     """A hundredth beside it; of its null half may be reached, but where there is none."""
-    fixed = {"L0H0": rule(fixed=True)} if kind == "reads" else None
+    fixed = {"L0H0": rule(fixed=True)} if name == "reads" else None
     given = program(heads=fixed, rest=("L0H1",))
     for more, standing in ((0.01, "stands"), (-0.01, "incomplete")):
         at = 0.1 + 0.9 * (bound + more)
-        null = [of(at), of(0.2)] if kind == "irrelevant" else of(at, 0.2)
-        (test,) = told(given, **{name: null}).tests[kind]
+        null = [of(at), of(0.2)] if kind == "faithfulness" else of(at, 0.2)
+        test = told(given, **{name: null}).tests[kind][-1]
         assert test.standing == standing
     for null, standing in ((0.54, "stands"), (0.56, "incomplete")):
-        count = [of(0.99), of(null)] if kind == "irrelevant" else of(0.99, null)
-        (test,) = told(given, **{name: count}).tests[kind]
-        assert test.standing == ("stands" if kind == "resample" else standing)
+        count = [of(0.99), of(null)] if kind == "faithfulness" else of(0.99, null)
+        test = told(given, **{name: count}).tests[kind][-1]
+        assert test.standing == ("stands" if kind == "causal scrubbing" else standing)
 
 
 def test_coverage_is_of_the_models_own_answers(told: Any) -> None:
@@ -156,7 +156,7 @@ def test_combinations_are_told_apart_where_there_are_both(told: Any) -> None:
         ((WHOLE, none, WHOLE), 1),
         ((WHOLE, WHOLE, none), 1),
     ):
-        tests = told(program(), three=three).tests["composed"]
+        tests = told(program(), three=three).tests["composed inputs"]
         assert len(tests) == n
         assert all(one.of == () and one.decision for one in tests[1:])  # decide nothing
 
@@ -166,7 +166,7 @@ def test_what_the_prompts_do_not_tell_is_not_claimed(told: Any) -> None:
     given = program(ambiguous_claims={"route L0H0"})
     found = told(given).tests
     assert found["coverage"][0].of == ("part 0",)
-    (route,) = found["route"]
+    (route,) = found["path patching"]
     assert route.of == ("route L0H0",) and route.refutes and found["interchange"][0].of
 
 
@@ -180,19 +180,19 @@ def test_a_token_that_is_the_same_everywhere_is_irrelevant_to_nothing(told: Any)
         (("L0H1",), same, False),
     ):
         found = told(program(rest=rest), tokens=tokens, kept_without=[of(0.99), of(0.2)])
-        (test,) = found.tests["irrelevant"]
+        (test,) = found.tests["faithfulness"]
         assert test.refutes == refutes and [one[0] for one in found.asked["kept_without"]] == [
             rest,
             ["L0H0"],
         ]
-    assert "irrelevant" not in told(program()).tests
+    assert "faithfulness" not in told(program()).tests
 
 
 def test_routes_without_a_null_can_only_refute(told: Any) -> None:
     for measured, refutes in ((of(0.99, 0.2), False), (of(0.99), True)):
-        (test,) = told(program(), routed=measured).tests["route"]
+        (test,) = told(program(), routed=measured).tests["path patching"]
         assert test.refutes == refutes
-    assert "route" not in told(program(heads={})).tests
+    assert "path patching" not in told(program(heads={})).tests
 
 
 def test_heads_that_read_fixed_positions_read_no_other(told: Any) -> None:
@@ -200,14 +200,14 @@ def test_heads_that_read_fixed_positions_read_no_other(told: Any) -> None:
     fixed, free = rule(fixed=True), rule()
     groups = (group("L0H0"), group("L1H0"), group("L0H0", EMBEDDING))
     every = {"L0H0": fixed, "L1H0": fixed}
-    (test,) = told(program(groups, every)).tests["reads"]
+    test = told(program(groups, every)).tests["path patching"][-1]
     assert test.of == ("route L0H0", "route L1H0", "part 0")
     assert not test.refutes and test.null is not None
-    (test,) = told(program(groups, every), reads=of(0.99)).tests["reads"]
+    test = told(program(groups, every), reads=of(0.99)).tests["path patching"][-1]
     assert test.refutes
-    (test,) = told(program(groups, {"L0H0": fixed, "L1H0": free})).tests["reads"]
-    assert test.refutes and test.null is None and test.target == "L0H0"
-    assert "reads" not in told(program()).tests
+    test = told(program(groups, {"L0H0": fixed, "L1H0": free})).tests["path patching"][-1]
+    assert test.refutes and test.null is None and test.target == "what L0H0 read there"
+    assert len(told(program()).tests["path patching"]) == 1
 
 
 def test_interchanges_are_of_groups_keys_or_halves(told: Any) -> None:

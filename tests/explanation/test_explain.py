@@ -56,9 +56,9 @@ def test_planted_frequencies_stand_and_no_others(noise: float) -> None:
     assert best.standing == "stands"
     reads = next(part for part in best.explanation.parts if part.reads)
     assert set(reads.blocks) == {str(key) for key in KEYS}
-    assert best.value("match") > 0.9 and best.value("refill") > 0.95
+    assert best.value("match") > 0.9 and best.value("faithfulness") > 0.95
     assert best.value("interchange") > 0.95 and best.unaccounted["logits"] < 0.1
-    assert all(t.null is None or t.null.value < 0.2 for t in best.tests if t.kind == "refill")
+    assert all(t.null is None or t.null.value < 0.2 for t in best.tests if t.kind == "faithfulness")
 
 
 def test_a_planted_pizza_is_completed_by_the_amplitude_of_its_waves() -> None:
@@ -74,7 +74,7 @@ def test_a_planted_pizza_is_completed_by_the_amplitude_of_its_waves() -> None:
         keys.missing == ("amplitudes |cos(w(x - y)/2)|",)
         and keys.missing[0] in best.explanation.name
     )
-    assert best.value("refill") > keys.value("refill") + 0.05
+    assert best.value("faithfulness") > keys.value("faithfulness") + 0.05
     assert best.value("match") > 0.95 > 0.85 > keys.value("match")
     assert list(best.explanation.parts[-1].blocks) == ["2", "12", "14"]
     assert written(plant.subject, best.explanation).agreement > 0.95
@@ -227,7 +227,7 @@ def test_a_carry_is_located_and_the_sum_it_is_added_to_is_not() -> None:
     subject = mechint.load(path, task="digit-sum", digits=4).with_answer(-2)
     carry = audit(subject, site("L0 resid_post @ answer").holds("carry_0"))
     assert carry.standing == "stands" and carry.value("interchange") >= 0.9
-    assert math.isnan(carry.value("refill"))
+    assert math.isnan(carry.value("faithfulness"))
     total = audit(subject, site("L0 resid_post @ answer").holds("sum_1"))
     assert total.standing in ("wrong", "incomplete") and total.value("interchange") < 0.8
 
@@ -236,7 +236,7 @@ def test_the_largest_number_may_be_the_one_that_asks() -> None:
     """The example attends to the maximum, wherever it stands; a marker at the end is no number."""
     subject = mechint.load(Path(__file__).parents[2] / "examples" / "models" / "maximum.pt")
     found = audit(subject, head(0, 0).attends("largest token"))
-    assert found.standing == "stands" and found.value("route") >= 0.99
+    assert found.standing == "stands" and found.value("path patching") >= 0.99
     key = head(0, 0).attends("largest token").key
     assert key is not None
     assert key(torch.tensor([[3, 9, 5], [7, 2, 8]]), {}).tolist() == [1, 2]
@@ -292,9 +292,9 @@ def test_the_command_prints_and_gives_json(tmp_path: Path) -> None:
     path = str(Path(__file__).parents[2] / "examples" / "models" / "clock.pt")
     ran = CliRunner().invoke(main, ["explain", path, "--family", "frequencies", "--json"])
     made = json.loads(ran.stdout)
-    assert made["schema"] == 2 and made["audits"][0]["standing"] == "stands"
+    assert made["schema"] == 3 and made["audits"][0]["standing"] == "stands"
     kinds = {test["kind"] for test in made["audits"][0]["tests"]}
-    assert {"match", "refill", "interchange", "necessity"} <= kinds
+    assert {"match", "faithfulness", "interchange", "completeness"} <= kinds
     claim = "L0 resid_post @ answer holds answer"
     ran = CliRunner().invoke(main, ["explain", path, "--claim", claim])
     assert "answer at L0 resid_post" in ran.output and max(map(len, ran.output.splitlines())) <= 160
@@ -333,7 +333,7 @@ def test_group_models_are_bilinear() -> None:
     found = explain(mechint.load(CHECKPOINTS / "rep-theory" / "S5_T_seed1" / "model.pt"))
     best, product, *_ = found
     assert best.explanation.family == "bilinear" and best.standing == "stands"
-    assert best.value("match") >= 0.99 and best.value("refill") >= 0.99
+    assert best.value("match") >= 0.99 and best.value("faithfulness") >= 0.99
     assert product.value("match") == pytest.approx(0.629, abs=0.02)
 
 
@@ -378,7 +378,7 @@ def test_a_smaller_program_is_proposed_where_frequencies_are_superfluous() -> No
     assert (best.standing, all_of_them.standing) == ("stands", "superfluous")
     kept, named = (set(one.explanation.parts[-1].blocks) for one in (best, all_of_them))
     assert kept | {*all_of_them.superfluous} == named and kept.isdisjoint(all_of_them.superfluous)
-    assert best.value("refill") >= 0.99 and best.value("interchange") >= 0.99
+    assert best.value("faithfulness") >= 0.99 and best.value("interchange") >= 0.99
 
 
 @published
@@ -391,4 +391,4 @@ def test_a_harmonic_at_the_answer_is_not_claimed_of_the_operands() -> None:
     found = explain(mechint.load(path, task="modular-arithmetic", p=113))[0]
     operands, answer = (set(found.explanation.parts[i].blocks) for i in (0, -1))
     assert "12" in answer and "12" not in operands and "6" in operands & answer
-    assert all(t.value >= 0.9 for t in found.tests if t.kind in ("refill", "interchange"))
+    assert all(t.value >= 0.9 for t in found.tests if t.kind in ("faithfulness", "interchange"))

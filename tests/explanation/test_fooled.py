@@ -47,7 +47,7 @@ def test_a_table_copies_nothing(scale: float) -> None:
     subject = table(scale)
     found = audit(subject, head(0, 0).copies("first token"), examples=625)
     assert {one.standing for one in found.claims} == {"stands", "wrong"}
-    assert found.value("copied") < 0.4 and found.value("moved key") < 0.4
+    assert found.value("coverage") < 0.4 and found.value("moved key") < 0.4
     for one in explain(subject, family="induced", examples=625):
         assert one.standing != "stands" or not one.explanation.name.startswith("answer = t")
 
@@ -55,7 +55,7 @@ def test_a_table_copies_nothing(scale: float) -> None:
 def test_the_example_brings_its_answer_from_its_key() -> None:
     subject = mechint.load(MODELS / "maximum.pt")
     best = audit(subject, head(0, 0).copies("largest token"))
-    assert best.standing == "stands" and best.value("copied") > 0.98
+    assert best.standing == "stands" and best.value("coverage") > 0.98
     (moved,) = [test for test in best.tests if test.kind == "moved key"]
     assert moved.value > 0.8 and moved.null is not None and moved.null.value == 0.0
     assert best.accounted is not None and best.accounted.verb == "explains"
@@ -132,7 +132,7 @@ def test_two_spare_frequencies_decide_nothing() -> None:
     """
     subject = planted.modular_addition(11, (1, 2, 4)).subject
     best = explain(subject, family="frequencies")[0]
-    needs = [test for test in best.tests if test.kind == "need"]
+    needs = [test for test in best.tests if test.kind == "minimality"]
     assert len(needs) == 3
     for test in needs:
         assert isinstance(test, Need) and test.spare is not None and test.spare[1].samples == 2

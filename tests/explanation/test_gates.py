@@ -29,13 +29,13 @@ from mechint.explanation.checks.finer import beyond, finer, told_apart
 from mechint.explanation.checks.logits import coverage, match, right_answer
 from mechint.explanation.checks.parts import (
     SETTLING_PAIRS,
+    causal_scrubbing,
+    completeness,
     exchanging,
+    faithfulness,
     interchanges,
-    necessity,
     partners,
     refilling,
-    refills,
-    resample,
     settles,
 )
 from mechint.explanation.measure import MIN_INPUTS, least_covered
@@ -216,7 +216,7 @@ def test_refills_are_of_other_answers() -> None:
     old, new = exchange.old["sum"], exchange.new["sum"]
     assert torch.equal(exchange.counted, old != new) and bool((old == new).any())
     whole = Explanation("e", bench.program, (part("sum"),))
-    (test,) = refills(bench, whole, {str(part("sum")): bench.fit(part("sum"))}, {})
+    (test,) = faithfulness(bench, whole, {str(part("sum")): bench.fit(part("sum"))}, {})
     assert test.value == 0.0 and test.n == int(exchange.counted.sum())
     assert test.standing == "wrong" and test.of == (str(part("sum")),)
 
@@ -244,7 +244,7 @@ def test_a_null_of_fits_is_asked_where_it_is_given() -> None:
     bench = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
     claim = Explanation("e", bench.program, (part("sum"),))
     fits = {str(part("sum")): bench.fit(part("sum"))}
-    for made in (refills, interchanges):
+    for made in (faithfulness, interchanges):
         (without,), (beside,) = made(bench, claim, fits, {}), made(bench, claim, fits, fits)
         assert (without.standing, beside.standing) == ("stands", "wrong")
 
@@ -304,13 +304,13 @@ def test_a_refill_is_asked_of_what_settles_the_answer() -> None:
     whole = bench.under(program)
     parts = (part("sum"), part("bit"))
     fits = {str(one): whole.fit(one) for one in parts}
-    (test,) = refills(whole, Explanation("e", program, parts), fits, {})
+    (test,) = faithfulness(whole, Explanation("e", program, parts), fits, {})
     assert test.of == (str(parts[0]),)
     for idle in (part("a"), part("sum", whole=True)):
-        assert refills(bench, Explanation("e", bench.program, (idle,)), {}, {}) == []
+        assert faithfulness(bench, Explanation("e", bench.program, (idle,)), {}, {}) == []
     both = (part("a"), part("b"))
     fits = {str(one): bench.fit(one) for one in both}
-    (test,) = refills(bench, Explanation("e", bench.program, both), fits, {})
+    (test,) = faithfulness(bench, Explanation("e", bench.program, both), fits, {})
     assert test.of == tuple(map(str, both))
     assert SETTLING_PAIRS == 100
 
@@ -332,7 +332,7 @@ def test_a_part_is_not_told_of_by_another_that_holds_its_variable() -> None:
             )
         )
         fits = {str(one): bench.fit(one) for one in parts}
-        for made in (refills, interchanges):
+        for made in (faithfulness, interchanges):
             (test,) = made(bench, Explanation("e", bench.program, parts), fits, {})
             assert test.value == 1.0 and test.of == tuple(map(str, parts[:told]))
 
@@ -361,22 +361,22 @@ def test_partners_share_values_and_are_others() -> None:
 
 def test_a_resample_only_refutes() -> None:
     bench = stub(lambda own, edits: (edits[0].new["sum"] + 1) % N if edits else own["sum"])
-    found = resample(bench, part("sum", whole=True))
+    found = causal_scrubbing(bench, part("sum", whole=True))
     assert found.standing == "wrong" and found.refutes
-    idle = resample(stub(), part("sum", whole=True))
+    idle = causal_scrubbing(stub(), part("sum", whole=True))
     assert idle.standing == "stands"
     claim = str(part("sum", whole=True))
     assert standing_of(claim, [idle]).standing == "untested"
     assert standing_of(claim, [found]).standing == "wrong"
-    assert resample(bench, part("a", "b", name="both", whole=True)).standing == "untested"
+    assert causal_scrubbing(bench, part("a", "b", name="both", whole=True)).standing == "untested"
 
 
 def test_necessity_counts_where_the_answer_changes() -> None:
     """A model that takes the answer from the part keeps none of its own; one that does not, all."""
     follows = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
-    found = necessity(follows, follows.fit(part("sum")))
+    found = completeness(follows, follows.fit(part("sum")))
     assert found.value == 0.0 and found.standing == "stands" and found.n < len(follows.judged)
-    idle = necessity(stub(), stub().fit(part("sum")))
+    idle = completeness(stub(), stub().fit(part("sum")))
     assert idle.value == 1.0 and idle.standing == "wrong"
 
 
@@ -452,8 +452,8 @@ def test_a_route_is_held_to_the_named_key() -> None:
     for key, standing in ((0, "stands"), (1, "wrong")):
         claim = Route("goes", 0, (0,), lambda tokens, values, key=key: tokens[:, 0] * 0 + key)
         found, most = route(bench, claim)
-        assert (most.kind, most.standing, most.refutes) == ("most attention", standing, True)
-        assert (found.kind, found.standing, found.of) == ("route", standing, (str(claim),))
+        assert (most.kind, most.standing, most.refutes) == ("attention", standing, True)
+        assert (found.kind, found.standing, found.of) == ("path patching", standing, (str(claim),))
         assert found.null is not None and found.value + found.null.value > 1
     (told,) = route(bench, Route("the same", 0, (0,)))
     assert (told.kind, told.value, told.of, told.null) == ("attention", 1.0, (), None)
@@ -608,9 +608,9 @@ def test_each_block_is_exchanged_where_it_is() -> None:
     told = [(one.kind, one.target, one.of) for one in found]
     assert told == [
         ("partial", "1", (str(reads),)),
-        ("need", "1", (str(reads),)),
-        ("need", "2", (str(reads),)),
-        ("need", "3", (str(a),)),
+        ("minimality", "1", (str(reads),)),
+        ("minimality", "2", (str(reads),)),
+        ("minimality", "3", (str(a),)),
     ]
     one = part("sum", blocks=cut("1"), reads=True)
     assert seen_blocks(one)[0] == []
@@ -732,7 +732,7 @@ def test_the_claims_of_an_explanation_are_all_that_it_says() -> None:
 def test_what_is_left_is_taken_above_chance_from_the_worst_share() -> None:
     tests = [
         Share.judged(kind, "x", ("claim",), Evidence.share(hits, 1000), SKILL)
-        for kind, hits in (("refill", 900), ("interchange", 700), ("resample", 100))
+        for kind, hits in (("faithfulness", 900), ("interchange", 700), ("causal scrubbing", 100))
     ]
     found = judge(stub(), Explanation("e", stub().program), tests)
     assert found.unaccounted == {"accuracy": pytest.approx(0.25)}
@@ -749,7 +749,7 @@ def test_the_value_of_a_kind_is_the_least_favorable() -> None:
     tests = [share(value) for value in (0.9, 0.7)]
     left = [share(value, bound=LOST) for value in (0.1, 0.3)]
     found = judge(stub(), Explanation("e", stub().program), tests)
-    assert found.value("kind") == 0.7 and math.isnan(found.value("refill"))
+    assert found.value("kind") == 0.7 and math.isnan(found.value("faithfulness"))
     assert found.value("kind", "target") == 0.7 and math.isnan(found.value("kind", "other"))
     assert judge(stub(), found.explanation, left).value("kind") == 0.3
     matches = [Determination.judged("match", "x", ("claim",), of(value)) for value in (0.8, 0.6)]
@@ -758,7 +758,8 @@ def test_the_value_of_a_kind_is_the_least_favorable() -> None:
 
 def shares(claims: tuple[str, ...] = ("claim",), **kept: float) -> list[records.Test]:
     """Shares of a kind each, by what is kept above chance."""
-    found = {kind: Evidence.share(round(8000 * one + 1000), 10_000) for kind, one in kept.items()}
+    named = {kind.replace("_", " "): one for kind, one in kept.items()}
+    found = {kind: Evidence.share(round(8000 * one + 1000), 10_000) for kind, one in named.items()}
     return [Share.judged(kind, "x", claims, one, SKILL) for kind, one in found.items()]
 
 
@@ -776,11 +777,17 @@ UNTESTED = Decision("untested", "the right answer")
         ([matched(0.8), matched(0.6), matched(0.1, UNTESTED)], ("explains logits", 0.6)),
         ([*shares(interchange=0.3), matched(0.8), matched(0.2, kind="partial")], ("explains", 0.8)),
         ([*shares(interchange=0.3), matched(0.8, UNTESTED)], ("keeps under interchange of a", 0.3)),
-        (shares(interchange=0.9, route=0.2, refill=0.1), ("keeps under interchange of a", 0.9)),
-        (shares(route=0.7, refill=0.1), ("keeps with this attention alone", 0.7)),
-        (shares(copied=0.9, route=0.5, interchange=0.2), ("explains answers", 0.5)),
-        (shares(coverage=0.9, composed=0.8, resample=0.2), ("explains answers", 0.8)),
-        ([*shares((), interchange=0.9), *shares(refill=0.1)], None),
+        (
+            shares(interchange=0.9, path_patching=0.2, faithfulness=0.1),
+            ("keeps under interchange of a", 0.9),
+        ),
+        (shares(path_patching=0.7, faithfulness=0.1), ("keeps with this attention alone", 0.7)),
+        (shares(coverage=0.9, path_patching=0.5, interchange=0.2), ("explains answers", 0.5)),
+        (
+            shares(coverage=0.9, composed_inputs=0.8, causal_scrubbing=0.2),
+            ("explains answers", 0.8),
+        ),
+        ([*shares((), interchange=0.9), *shares(faithfulness=0.1)], None),
         ([share(1.0, skill=Skill(0.11, 0.11, 5000))], None),
         ([], None),
     ],

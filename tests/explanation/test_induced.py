@@ -262,7 +262,7 @@ def test_sources_that_the_task_ties_together_are_incomplete() -> None:
 
     _, found = explained(ZOO / "sort-1l1h256d3lr01drop", draws(1200, prompt))
     assert found.standing == "incomplete"
-    assert found.value("coverage") > 0.97 > 0.9 > found.value("composed")
+    assert found.value("coverage") > 0.97 > 0.9 > found.value("composed inputs")
 
 
 def test_an_untrained_model_is_not_explained() -> None:

@@ -211,7 +211,7 @@ def test_one_answer_to_all_is_told_as_such() -> None:
     subject, found = asked(model, numbers)
     assert (found.standing, found.explanation.name) == ("stands", "answer = 5, whatever the input")
     assert agreement(found, subject, model, random_rows()) == 1.0
-    assert {one.kind for one in found.tests} == {"coverage", "composed"}
+    assert {one.kind for one in found.tests} == {"coverage", "composed inputs"}
     one = build(N, CTX, (0, 2), lambda a, b: 4 if (a, b) == (1, 1) else 5)
     _, found = asked(one, numbers)
     assert "whatever" not in found.explanation.name or found.standing != "stands"

@@ -21,9 +21,9 @@ from mechint.explanation.sources import (
     moved_key,
     order_of,
     reads,
-    resampled,
     routed,
     same_values,
+    scrubbed,
     swapped,
 )
 from mechint.models.transformer import HookedTransformer
@@ -185,7 +185,7 @@ def test_tests_of_a_planted_copy() -> None:
     assert right.share == 1.0 and right.null is not None and right.null < 0.6
     assert swapped(sources, [group], 0, lambda v: v["m"]).share == 1.0
     assert swapped(sources, [group], 0, lambda v: 5 - v["m"]).share == 0.0
-    assert resampled(sources, [group], [EMBEDDING]).share == 1.0
+    assert scrubbed(sources, [group], [EMBEDDING]).share == 1.0
     assert kept_without(sources, [EMBEDDING]).share == 1.0
     assert kept_without(sources, ["L0H0"]).share < 0.6
     true = routed(sources, {"L0H0": one_hot(largest)})

@@ -59,7 +59,7 @@ def route(bench: Bench, claim: Route) -> list[Share]:
     of, tokens = (str(claim),), bench.tokens(rows).cpu()
     most = torch.stack([is_most(own[every[:, 0], one, at].cpu(), tokens, keys) for one in heads])
     most = most[most.sum(1).argmin()]
-    asked = [Share.judged("route", str(claim), of, found, skill, null=null)]
+    asked = [Share.judged("path patching", str(claim), of, found, skill, null=null)]
     apart = apart_from_place(bench, claim, keys)
     if apart is not None:
         asked = [replace(asked[0], refutes=int(apart.sum()) < MIN_INPUTS)]
@@ -67,7 +67,7 @@ def route(bench: Bench, claim: Route) -> list[Share]:
         share = counted_share(most[some])
         certain = Skill(1.0, 0.0, share.n)
         asked.append(
-            Share.judged("most attention", str(claim), of, share, certain, bound=MOST, refutes=True)
+            Share.judged("attention", str(claim), of, share, certain, bound=MOST, refutes=True)
         )
     return asked
 
@@ -128,10 +128,10 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:
     alone = raises(sources, heads, keys) if len(heads) > 1 else []
     return [
         *(
-            Share.judged("raised", one, of, share, Skill(1.0, 0.0, share.n), bound=RAISES)
+            Share.judged("minimality", one, of, share, Skill(1.0, 0.0, share.n), bound=RAISES)
             for one, share in zip(heads, alone, strict=False)
         ),
-        Share.judged("copied", "the token at the key", of, found, skill),
+        Share.judged("coverage", "the token at the key", of, found, skill),
         Share.judged(
             "moved key",
             ", ".join(heads),

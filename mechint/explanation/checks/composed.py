@@ -28,12 +28,12 @@ from mechint.explanation.sources import (
     kept_without,
     moved_key,
     reads,
-    resampled,
     routed,
+    scrubbed,
     swapped,
 )
 
-IRRELEVANT = Bound(0.96, above_chance=True)
+FAITHFUL = Bound(0.96, above_chance=True)
 """Own answers kept when all sources that are said not to matter come from another input."""
 MOVED = Bound(0.75, above_chance=True)
 """Answers that follow a moved key, where one group brings everything."""
@@ -64,16 +64,16 @@ def source_tests(
     if whole:
         sources = sources.repeated(ENOUGH)
     if program.rest:
-        found.append(irrelevance(sources, program, seed))
+        found.append(faithfulness(sources, program, seed))
     found += attention(sources, program, seed, whole)
     found += interchanges(sources, program, seed)
     all_of, seen, unseen = composed(sources, groups, compute, program.rest, seed)
-    found.append(share("composed", "all sources", parts, all_of, refutes=program.alone))
+    found.append(share("composed inputs", "all sources", parts, all_of, refutes=program.alone))
     for part, words in ((seen, "that some input has"), (unseen, "that no input has")):
         if 0 < part.n < all_of.n:
-            found.append(share("composed", f"combinations {words}", (), part, TOLD))
-    same = resampled(sources, groups, program.rest, seed).alone
-    found.append(share("resample", "all groups", parts, same, refutes=True))
+            found.append(share("composed inputs", f"combinations {words}", (), part, TOLD))
+    same = scrubbed(sources, groups, program.rest, seed).alone
+    found.append(share("causal scrubbing", "all groups", parts, same, refutes=True))
     found += moved_keys(sources, program, seed)
     unknown = program.ambiguous_claims
     return [of_clear_claims(test, unknown) for test in found] if unknown else found
@@ -86,11 +86,11 @@ def constancy(
     all, since chance of one answer is all.
     """
     kept = kept_each(sources.repeated(ENOUGH), program.rest)
-    bound = replace(IRRELEVANT, above_chance=False)
+    bound = replace(FAITHFUL, above_chance=False)
     claims = program.part_claims()
     return [
         share("coverage", "all prompts", claims, covered.alike, bound, refutes=True, whole=whole),
-        share("composed", "all sources", claims, kept.alike, bound),
+        share("composed inputs", "all sources", claims, kept.alike, bound),
     ]
 
 
@@ -133,7 +133,7 @@ def share(
     )
 
 
-def irrelevance(sources: Sources, program: SourceProgram, seed: int) -> Share:
+def faithfulness(sources: Sources, program: SourceProgram, seed: int) -> Share:
     """All that is said not to matter comes from one other input; the null: what is said to."""
     kept = kept_without(sources, program.rest, "judged", seed)
     used = [source for group in program.groups for source in group.sources]
@@ -141,9 +141,9 @@ def irrelevance(sources: Sources, program: SourceProgram, seed: int) -> Share:
     measured = Measured(kept.hits, kept.n, null.hits, null.n, kept.chance)
     own = program.inputs.own(sources.tokens, sources.at)
     varies = program.rest != (EMBEDDING,) or len(own.unique()) > 1
-    target = ", ".join(program.rest)
+    target = f"all but {', '.join(program.rest)}, later heads held"
     return share(
-        "irrelevant", target, program.part_claims(), measured, IRRELEVANT, refutes=not varies
+        "faithfulness", target, program.part_claims(), measured, FAITHFUL, refutes=not varies
     )
 
 
@@ -160,7 +160,7 @@ def attention(
     measured = routed(sources, patterns, fixed, seed, partial(says_otherwise, sources, program))
     # without a null the prompts do not tell these rules from constant ones
     target, claims, silent = ", ".join(heads), program.route_claims(), not measured.null_n
-    found = [share("route", target, claims, measured, refutes=silent, whole=whole)]
+    found = [share("path patching", target, claims, measured, refutes=silent, whole=whole)]
     read = [head for head in fixed if heads[head].fixed]
     if read:
         masks = {head: heads[head].keys(sources.tokens, sources.at) for head in read}
@@ -172,7 +172,8 @@ def attention(
         if len(read) < len(heads):  # the others may keep the answer
             measured = measured.alone
         silent = not measured.null_n
-        found.append(share("reads", ", ".join(read), claims, measured, refutes=silent, whole=whole))
+        target = f"what {', '.join(read)} read there"
+        found.append(share("path patching", target, claims, measured, refutes=silent, whole=whole))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tests of parts: refill, interchange, necessity and resample."""
+"""Tests of parts: faithfulness, interchange, completeness and causal scrubbing."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def exchanging(bench: Bench, names: Sequence[str], rounds: int | None = None) ->
     return Exchange(base, rows, own, new, labels, changed)
 
 
-def refills(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> list[Share]:
+def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> list[Share]:
     """Accuracy when the parts of one depth come from the program and all else at their sites from
     other inputs, on those whose answer differs: of the depths whose variables settle the answer.
     """
@@ -113,8 +113,8 @@ def refills(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> 
         ]
         skill = bench.skill_at(exchange.labels[exchange.counted])
         of = told_of(bench, exchange, parts, fits, needed)
-        target = ", ".join(part.name for part in parts)
-        tests.append(Share.judged("refill", target, of, found, skill, null=null))
+        target = " and ".join(part.name for part in parts)
+        tests.append(Share.judged("faithfulness", target, of, found, skill, null=null))
     return tests
 
 
@@ -197,7 +197,7 @@ def levels(explanation: Explanation) -> list[list[Part]]:
     return list(found.values())
 
 
-def necessity(bench: Bench, fit: Fit) -> Share:
+def completeness(bench: Bench, fit: Fit) -> Share:
     """Accuracy on the own answers when the part takes the values of another input."""
     base, own = bench.judged, bench.values(bench.judged)
     other = bench.values(base[bench.order("necessity", len(base))])
@@ -205,10 +205,10 @@ def necessity(bench: Bench, fit: Fit) -> Share:
     changed = (bench.labels(other) != bench.labels(own)).any(1).cpu()
     right = bench.right(bench.logits(base, [bench.edit(fit, own, other)]), labels).cpu()
     found, skill = counted_share(right[changed]), bench.skill_at(labels[changed])
-    return Share.judged("necessity", fit.part.name, (str(fit.part),), found, skill, bound=LOST)
+    return Share.judged("completeness", fit.part.name, (str(fit.part),), found, skill, bound=LOST)
 
 
-def resample(bench: Bench, part: Part) -> Share:
+def causal_scrubbing(bench: Bench, part: Part) -> Share:
     """Accuracy when the whole site comes from another input with the same values: no fit. A site
     that does nothing passes, so that only a failure says something.
     """
@@ -218,7 +218,7 @@ def resample(bench: Bench, part: Part) -> Share:
     if len(rows):
         found = bench.kept(bench.logits(rows, [bench.exchange(part.site, source)]), labels)
     return Share.judged(
-        "resample", part.name, (str(part),), found, bench.skill_at(labels), refutes=True
+        "causal scrubbing", part.name, (str(part),), found, bench.skill_at(labels), refutes=True
     )
 
 
