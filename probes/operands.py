@@ -143,7 +143,7 @@ def embedding_rows(subject: Subject, *orders: Sequence[int]) -> Float[Tensor, "t
     its own.
     """
     parts = [subject.model.W_E.detach()[list(tokens)].double() for tokens in orders]
-    second = _second_table(subject)
+    second = second_table(subject)
     if second is not None:
         parts.append(second[list(orders[-1])].double())
     return torch.cat(parts, 1)
@@ -156,7 +156,7 @@ def operand_rows(
     `element_places`, float64; None for the second where it shares the first's.
     """
     left, right = operand_tokens(subject)
-    weights, second = subject.model.W_E.detach(), _second_table(subject)
+    weights, second = subject.model.W_E.detach(), second_table(subject)
     first = weights[left].double()
     if second is not None:
         return first, second[right].double()
@@ -165,10 +165,10 @@ def operand_rows(
 
 def has_own(subject: Subject, order: Sequence[int]) -> bool:
     """Return whether the second operand has tokens or a table of its own."""
-    return len(own_orders(subject, order)) > 1 or _second_table(subject) is not None
+    return len(own_orders(subject, order)) > 1 or second_table(subject) is not None
 
 
-def _second_table(subject: Subject) -> Tensor | None:
+def second_table(subject: Subject) -> Tensor | None:
     """The second operand's own embedding (d_vocab, d_embed), of networks that have one."""
     table = getattr(subject.model, "embed_y", None)
     return None if table is None else table.W_E.detach()

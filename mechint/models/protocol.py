@@ -131,16 +131,21 @@ def run_hooked(
 
 
 def gradients_of(
-    output: Float[Tensor, ""], inputs: Sequence[Tensor], *, all_used: bool = False
+    output: Float[Tensor, ""],
+    inputs: Sequence[Tensor],
+    *,
+    all_used: bool = False,
+    retain_graph: bool = False,
 ) -> tuple[Any, ...]:
-    """Gradients of what a forward gave, None of an input that it does not depend on.
+    """Gradients of what a forward gave, None of an input that it does not depend on; of one forward
+    several times with `retain_graph`.
 
     Raises:
         ParameterError: the forward keeps no gradients, or, with `all_used`, not those of an input.
     """
     keeps, found = output.requires_grad, tuple[Any, ...]()
     if keeps:
-        found = torch.autograd.grad(output, inputs, allow_unused=True)
+        found = torch.autograd.grad(output, inputs, allow_unused=True, retain_graph=retain_graph)
     if not keeps or (all_used and any(one is None for one in found)):
         raise ParameterError(
             "the model's forward keeps no gradients, which this probe takes: it runs under "

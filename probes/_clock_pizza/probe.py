@@ -17,15 +17,23 @@ from mechint.decide import Claim, first_of
 from mechint.decide.null import why_undecidable
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
-from mechint.interventions import activation_gradients, select_positions
+from mechint.interventions import select_positions
+from mechint.models.protocol import check_edits, gradients_of, run_hooked
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes import spectra
-from mechint.probes.operands import axis_tokens, embedding_rows, operand_positions, places_of
+from mechint.probes.operands import (
+    axis_tokens,
+    embedding_rows,
+    operand_positions,
+    places_of,
+    second_table,
+)
 from mechint.probes.removal import EmbeddingRemoval
 from mechint.probes.spectra import MOST, PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum, gained
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
+from mechint.subject.activations import slices
 from mechint.task import IGNORE, rng
 
 if TYPE_CHECKING:
@@ -37,11 +45,13 @@ Axes = tuple[list[int], list[int]]
 PUBLISHED = {"clock": (0.33, 0.85), "pizza": (0.99, 0.17)}
 """Gradient symmetricity and distance irrelevance of the paper's models A (pizza) and B (clock)."""
 NULL = "logits.largest_cosine"
+MAX_TRIPLES = 2**15
+"""Triples of two operands and a class of which all are taken, in about a second."""
 
 
 @dataclass(frozen=True)
 class ClockPizza(Probe):
-    """Does the model add its operands as a clock or as a pizza?
+    """Does the model combine its operands as a clock or as a pizza?
 
     With E_x the embedding of an operand and L_c a logit:
 
@@ -80,6 +90,8 @@ class ClockPizza(Probe):
             return "it is not a sum of two operands in a cyclic group"
         if len(order) < 5:
             return f"its cyclic group has {len(order)} elements; expected at least 5"
+        if second_table(subject) is not None:
+            return "its operands have an embedding each, whose coordinates gradients would compare"
         if operand_positions(subject) is None:
             return "its operands have no positions of their own"
         if (axes := places_of(subject, order)) is None:
@@ -133,42 +145,52 @@ class ClockPizza(Probe):
         if losses.removed:
             report.metric("loss.key_frequencies_alone", losses.alone, unit="nats")
             report.metric("loss.without_key_frequencies", losses.without, unit="nats")
-        self._decide(report, cycle, logits, losses)
+        self._decide(report, cycle, axes, logits, losses)
         report.hero("symmetricity")
         return report.result()
 
     def _add_symmetricity(self, report: Report, cycle: Cycle, axes: Axes, seed: int) -> None:
         """As published, of the logit itself; and of the logit less the mean over the classes, which
-        no softmax sees, with its 95% interval over triples (bootstrap).
+        no softmax sees: over all triples where there are at most `MAX_TRIPLES`, else over random
+        ones, with a 95% interval (bootstrap).
         """
-        subject = report.subject
+        subject, n = report.subject, cycle.n
         draw = rng("clock-pizza triples", seed)
-        x, y = draw.integers(cycle.n, size=(self.triples, 2)).T
         width = subject.task.grid[1]  # type: ignore[union-attr]
+        every = n**3 <= MAX_TRIPLES
+        x, y = (
+            np.indices((n, n)).reshape(2, -1)
+            if every
+            else draw.integers(n, size=(self.triples, 2)).T
+        )
         examples = np.array(axes[0])[x] * width + np.array(axes[1])[y]
-        classes = draw.integers(cycle.n, size=self.triples)
+        classes = np.indices((n, len(x)))[0] if every else draw.integers(n, size=(1, len(x)))
         raw, centered = gradient_cosines(subject, examples, classes, cycle.columns(subject))
-        draw = rng("clock-pizza interval", seed)
-        means = [draw.choice(centered, len(centered)).mean() for _ in range(self.permutations)]
-        low, high = np.quantile(means, [0.025, 0.975])
+        interval = None
+        if not every:
+            draw = rng("clock-pizza interval", seed)
+            means = [draw.choice(centered, len(centered)).mean() for _ in range(self.permutations)]
+            low, high = (float(end) for end in np.quantile(means, [0.025, 0.975]))
+            report.metric("gradient_symmetricity.low", low)
+            report.metric("gradient_symmetricity.high", high)
+            interval = low, high
         report.metric("gradient_symmetricity", float(raw.mean()))
         report.metric("gradient_symmetricity.centered", float(centered.mean()))
-        report.metric("gradient_symmetricity.low", float(low))
-        report.metric("gradient_symmetricity.high", float(high))
         report.array("gradient_cosines", centered)
         report.figure(
             "symmetricity",
             figures.between(
                 float(centered.mean()),
                 {f"published {name}": values[0] for name, values in PUBLISHED.items()},
-                interval=(float(low), float(high)),
-                samples=centered,
+                interval=interval,
+                samples=centered[:: max(1, len(centered) // 1024)],
                 x_range=(-1.0, 1.05),
                 title="Between clock and pizza",
                 x_title="gradient symmetricity (−1 … 1)",
                 caption="A clock multiplies the operands' Fourier components, a pizza adds them. "
-                "Mean cosine of the gradients of a logit at the two operands, with its 95% "
-                "interval, beside those of the paper's clock and pizza; gray: single triples.",
+                "Mean cosine of the gradients of a logit at the two operands"
+                + ", with its 95% interval" * (not every)
+                + ", beside those of the paper's clock and pizza; gray: single triples.",
             ),
         )
 
@@ -245,7 +267,9 @@ class ClockPizza(Probe):
             return "pizza" if all(pizza) else "clock"
         return "both" if any(pizza) and any(clock) else "neither"
 
-    def _decide(self, report: Report, cycle: Cycle, logits: Spectrum, losses: KeyLosses) -> None:
+    def _decide(
+        self, report: Report, cycle: Cycle, axes: Axes, logits: Spectrum, losses: KeyLosses
+    ) -> None:
         """The metric `mechanism` and the finding.
 
         A clock or a pizza computes with the key frequencies of its operands' embeddings: they have
@@ -253,9 +277,8 @@ class ClockPizza(Probe):
         embeddings do not suffice.
         """
         metrics, keys = report.metrics, logits.keys
-        value, low, high = (
-            metrics[f"gradient_symmetricity.{end}"] for end in ("centered", "low", "high")
-        )
+        value = metrics["gradient_symmetricity.centered"]
+        low, high = (metrics.get(f"gradient_symmetricity.{end}", value) for end in ("low", "high"))
         irrelevance, effect = (
             metrics[name] for name in ("distance_irrelevance.centered", "distance_effect")
         )
@@ -292,29 +315,30 @@ class ClockPizza(Probe):
             ),
         )
         mechanism = measured if shown and measured in PUBLISHED else "neither"
+        verb = operation(report.subject, cycle, axes)
         if doubt:
             mechanism = "both" if measured == "both" else "unclear"
         report.metric("mechanism", mechanism)
         named_one = mechanism in PUBLISHED
         report.finding(
             Claim(
-                f"The model adds as a {mechanism}.",
+                f"The model {verb} as a {mechanism}.",
                 no=first_of(
                     (
                         not keys,
-                        "The model adds neither as a clock nor as a pizza: no frequency is key.",
+                        f"The model {verb} neither as a clock nor as a pizza: no frequency is key.",
                     ),
                     (
                         not losses.necessary,
                         "Neither clock nor pizza: the loss does not need the key frequencies.",
                     ),
-                    (True, "The model adds neither as a clock nor as a pizza."),
+                    (True, f"The model {verb} neither as a clock nor as a pizza."),
                 ),
-                unclear=f"The measures speak for a {measured}; whether it adds as one is unclear."
+                unclear=f"The measures speak for a {measured}; whether it {verb} as one is unclear."
                 if doubt and measured in PUBLISHED
-                else "Whether the model adds as a clock or as a pizza is unclear.",
+                else f"Whether the model {verb} as a clock or as a pizza is unclear.",
                 doubt=doubt,
-                lead=f"It adds as a {mechanism}, with {in_words(len(keys), 'frequency')}.",
+                lead=f"It {verb} as a {mechanism}, with {in_words(len(keys), 'frequency')}.",
                 causal=named_one,
                 outputs=[cycle.output],
             ),
@@ -323,7 +347,7 @@ class ClockPizza(Probe):
                 label="gradient symmetricity",
                 baseline=PUBLISHED["pizza"][0],
                 baseline_label=f"published clock {PUBLISHED['clock'][0]}, pizza",
-                interval=(low, high),
+                interval=None if low == high == value else (low, high),
             )
             if named_one
             else None,
@@ -337,7 +361,6 @@ class ClockPizza(Probe):
                 ],
                 "distance irrelevance": metrics["distance_irrelevance"],
                 **{f"published {name}": "{}, {}".format(*one) for name, one in PUBLISHED.items()},
-                "95% interval of the symmetricity": f"{low:.3f} to {high:.3f}",
                 "key frequencies": named(keys) or "none",
                 "loss": losses.own,
                 **losses.removed,
@@ -349,6 +372,15 @@ def sum_sign(subject: Subject, cycle: Cycle, axes: Axes) -> int | None:
     """`answer_sign` of the exponents of the subject's answers."""
     exponents = subject.grid(cycle.exponents(subject)).cpu().numpy()
     return answer_sign(exponents[np.ix_(*axes)], list(range(cycle.n)))
+
+
+def operation(subject: Subject, cycle: Cycle, axes: Axes) -> str:
+    """The verb of the task; none of sums where the operands are not exponents in their order, as in
+    a product.
+    """
+    if axes[0] != sorted(axes[0]):
+        return "computes"
+    return "adds" if sum_sign(subject, cycle, axes) == 1 else "subtracts"
 
 
 @dataclass(frozen=True)
@@ -406,40 +438,43 @@ def key_losses(subject: Subject, cycle: Cycle, places: Axes, logits: Spectrum) -
 
 def gradient_cosines(
     subject: Subject,
-    examples: Int[np.ndarray, " triple"],
-    chosen: Int[np.ndarray, " triple"],
+    examples: Int[np.ndarray, " row"],
+    chosen: Int[np.ndarray, "k row"],
     columns: list[int],
 ) -> tuple[Float[np.ndarray, " triple"], Float[np.ndarray, " triple"]]:
-    """Cosines of the gradients, at the embeddings of the two operands, of the logit of class
-    `chosen[i]` on example `examples[i]`; and of that logit less the mean of all classes'.
+    """Cosines of the gradients, at the embeddings of the two operands, of the logit of each class
+    `chosen[:, i]` on example `examples[i]`; and of that logit less the mean of all classes'.
 
     columns: those of the classes' logits. The gradient is taken at ``hook_embed``: of the token's
     embedding alone, not of its position's.
     """
     positions = operand_positions(subject)
     assert positions is not None
-    rows = torch.from_numpy(examples).to(subject.device)
-    classes = torch.tensor(columns, device=subject.device)
-    picked = classes[torch.from_numpy(chosen).to(subject.device)]
+    check_edits(subject.model, ["hook_embed"])
+    rows, picked = (torch.from_numpy(one).to(subject.device) for one in (examples, chosen))
     found: list[list[Array]] = [[], []]
-    for start in range(0, len(rows), subject.chunk):
-        part = slice(start, start + subject.chunk)
-        data, where = subject.data[rows[part]], subject.answer_positions[rows[part]]
+    for part in slices(len(rows), subject.chunk):
+        leaf: list[Tensor] = []
 
-        def score(logits: Tensor, part: slice = part, where: Tensor = where) -> Tensor:
-            return select_positions(logits, where).gather(1, picked[part, None]).sum()
+        def keep(activation: Tensor, hook: Any, leaf: list[Tensor] = leaf) -> Tensor:
+            leaf.append(activation.detach().clone().requires_grad_())
+            return leaf[0]
 
-        def mean_score(logits: Tensor, where: Tensor = where) -> Tensor:
-            return select_positions(logits, where)[:, classes].mean(1).sum()
-
-        own, mean = (
-            activation_gradients(subject.model, data.tokens, ["hook_embed"], one)["hook_embed"][1]
-            for one in (score, mean_score)
-        )
-        for cosines, gradient in zip(found, (own, own - mean), strict=True):
-            first, second = (gradient[:, position].double() for position in positions)
-            norms = (first.norm(dim=-1) * second.norm(dim=-1)).clamp_min(1e-30)
-            cosines.append(((first * second).sum(-1) / norms).cpu().numpy())
+        with torch.enable_grad():
+            logits = run_hooked(
+                subject.model, subject.data[rows[part]].tokens, [("hook_embed", keep)]
+            )
+            logits = select_positions(logits, subject.answer_positions[rows[part]])[:, columns]
+            one_each = (logits.gather(1, one[:, None]) for one in picked[:, part])
+            mean, *own = (
+                gradients_of(score.sum(), leaf, all_used=True, retain_graph=True)[0]
+                for score in (logits.mean(1), *one_each)
+            )
+        for one in own:
+            for cosines, gradient in zip(found, (one, one - mean), strict=True):
+                first, second = (gradient[:, position].double() for position in positions)
+                norms = (first.norm(dim=-1) * second.norm(dim=-1)).clamp_min(1e-30)
+                cosines.append(((first * second).sum(-1) / norms).cpu().numpy())
     raw, centered = (np.concatenate(parts) for parts in found)
     return raw, centered
 

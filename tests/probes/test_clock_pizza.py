@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mechint import planted, probe
 from mechint.errors import NotApplicableError
+from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -72,7 +73,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
     subject = planted.modular_addition(11, (2, 5), noise=0.1, rotation_seed=1).subject
     subject.model.double()
     examples, classes = np.array([5, 37]), np.array([3, 8])
-    raw, centered = gradient_cosines(subject, examples, classes, list(range(11)))
+    raw, centered = gradient_cosines(subject, examples, classes[None], list(range(11)))
     width, step = subject.model.W_E.shape[1], 1e-5
     for row, (example, column) in enumerate(zip(examples, classes, strict=True)):
         found = []
@@ -129,7 +130,7 @@ def test_a_measure_at_its_cut_off_counts() -> None:
 
 
 def test_a_bar_within_the_interval_is_neither_passed_nor_missed() -> None:
-    subject = planted.modular_addition(13, (2, 5), noise=0.05, rotation_seed=1).subject
+    subject = planted.modular_addition(37, (2, 5), noise=0.02, rotation_seed=1).subject
     metrics = probe.run("clock-pizza", subject, **QUICK).metrics
     low, middle = (metrics[f"gradient_symmetricity.{name}"] for name in ("low", "centered"))
     assert low < middle
@@ -137,6 +138,50 @@ def test_a_bar_within_the_interval_is_neither_passed_nor_missed() -> None:
         (finding,) = probe.run("clock-pizza", subject, asymmetric=bar, **QUICK).findings
         assert finding.verdict == verdict
         assert ("interval" in finding.reason) == (verdict == "unclear")
+
+
+def test_all_triples_are_taken_where_they_are_few() -> None:
+    """By the whole Jacobian of every pair; there is no sample, so the seed changes nothing."""
+    p = 7
+    subject = planted.modular_addition(p, (1, 2), noise=0.1, rotation_seed=1).subject
+    subject.model.double()
+    total = []
+    for row in range(p * p):
+        data = subject.data[torch.tensor([row])]
+
+        def logits(embedded: torch.Tensor, data=data) -> torch.Tensor:
+            hooks = [("hook_embed", lambda activation, hook: embedded)]
+            with torch.enable_grad():
+                return subject.model.run_with_hooks(data.tokens, fwd_hooks=hooks)[0, -1, :p]
+
+        embedded = subject.model.W_E[data.tokens].detach()
+        slopes = torch.autograd.functional.jacobian(logits, embedded)[:, 0]
+        slopes = slopes - slopes.mean(0)
+        total += torch.cosine_similarity(slopes[:, 0], slopes[:, 1], dim=-1).tolist()
+    for seed in (0, 1):
+        result = probe.run("clock-pizza", subject, seed=seed)
+        value = result.metrics["gradient_symmetricity.centered"]
+        assert value == pytest.approx(np.mean(total), abs=1e-6)
+        assert "gradient_symmetricity.low" not in result.metrics
+
+
+@pytest.mark.parametrize(
+    ("operation", "verb"), [("add", "adds"), ("subtract", "subtracts"), ("multiply", "computes")]
+)
+def test_the_verb_is_that_of_the_task(operation: str, verb: str) -> None:
+    task = TASKS["modular-arithmetic"](p=13, operation=operation, zero=verb != "computes")
+    (finding,) = probe.run("clock-pizza", planted.lookup_table(task).subject).findings
+    assert f" {verb} " in finding.headline
+
+
+def test_gradients_of_two_embeddings_are_not_compared() -> None:
+    """The second one's coordinates may turn without a change of the function, and any cosine with
+    the first one's comes of that.
+    """
+    config = PairNetworkConfig(d_vocab=7, d_vocab_out=7, d_embed=6, widths=(16,), n_ctx=3)
+    subject = Subject(PairNetwork(config, seed=0), TASKS["modular-arithmetic"](p=7))
+    with pytest.raises(NotApplicableError, match="an embedding each"):
+        probe.run("clock-pizza", subject)
 
 
 def test_necessary_is_not_sufficient() -> None:

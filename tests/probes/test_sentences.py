@@ -79,8 +79,8 @@ def test_too_few_permutations_leave_a_planted_clock_unclear(permutations: int) -
 
 
 def test_effect_interval_and_p_of_a_row_are_of_one_statistic() -> None:
-    subject = planted.modular_addition(13, (1, 4, 6), noise=0, seed=1).subject
-    result = by(subject, "clock-pizza")
+    subject = planted.modular_addition(37, (1, 4, 6), noise=0, seed=1).subject
+    result = by(subject, "clock-pizza", triples=64)
     (finding,) = result.findings
     low, high = (result.metrics[f"gradient_symmetricity.{end}"] for end in ("low", "high"))
     assert finding.effect is not None and low <= finding.effect.value <= high
