@@ -80,8 +80,12 @@ docs: $(STAMP)  ## the documentation as a site of pages, in site/; a warning sto
 gallery: $(STAMP)  ## the five studies, examples, tasks and probes as pages, in gallery/
 	$(BIN)/python -W error docs/site/measure.py gallery --out gallery
 
-notebooks: $(STAMP)  ## the examples, as notebooks too, in notebooks/
-	$(BIN)/python -W error -m mechint examples notebooks --force
+notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/: docstring and titles of cells as text
+	mkdir -p notebooks
+	for script in $$(grep -l '^# %% ' examples/*.py); do \
+	    sed -e 's/^# %% \(.*[^]]\)$$/# %% [markdown]\n# ## \1\n\n# %%/' -e '1s/^"""/# %% [markdown]\n"""\n# /' $$script | \
+	    $(BIN)/python -m jupytext --quiet --from py:percent --to ipynb --set-kernel python3 --output notebooks/$$(basename $$script .py).ipynb; \
+	done
 
 studies: $(STAMP)  ## the five papers at size laptop (about two hours on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop --yes || true; done

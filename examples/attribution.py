@@ -6,13 +6,10 @@ is lost without it all the same.
 """
 
 # %% A trained model that continues repeated sequences
-from pathlib import Path
-
 import mechint
 import probes
 
-MODELS = Path(__file__).parent / "models"
-subject = mechint.load(MODELS / "induction.pt")
+subject = mechint.load(mechint.example("induction.pt"))
 
 # %% Component by component: direct, first order, exact
 result = probes.run("attribution", subject, examples=64)

@@ -6,13 +6,10 @@ initial weights have none.
 """
 
 # %% A trained model
-from pathlib import Path
-
 import mechint
 import probes
 
-MODELS = Path(__file__).parent / "models"
-subject = mechint.load(MODELS / "induction.pt")
+subject = mechint.load(mechint.example("induction.pt"))
 
 # %% The circuit of the answer
 result = probes.run("circuits", subject, pairs=128, held_out=64, null_samples=99)

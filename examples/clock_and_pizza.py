@@ -7,16 +7,13 @@ ordinary and one with constant attention.
 """
 
 # %% Trained models, and one with a lookup table written into its weights
-from pathlib import Path
-
 import mechint
 import tasks
 from mechint import planted
 
-MODELS = Path(__file__).parent / "models"
 subjects = {
-    "ordinary attention": mechint.load(MODELS / "clock.pt"),
-    "constant attention": mechint.load(MODELS / "pizza.pt"),
+    "ordinary attention": mechint.load(mechint.example("clock.pt")),
+    "constant attention": mechint.load(mechint.example("pizza.pt")),
     "lookup table": planted.lookup_table(tasks.make("modular-arithmetic", p=13)).subject,
 }
 

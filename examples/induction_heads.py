@@ -5,12 +5,9 @@ previous-token head and the induction heads that read it; ablation shows what ea
 """
 
 # %% A trained model
-from pathlib import Path
-
 import mechint
 
-MODELS = Path(__file__).parent / "models"
-subject = mechint.load(MODELS / "induction.pt")
+subject = mechint.load(mechint.example("induction.pt"))
 subject
 
 # %% Which heads, and what they are worth

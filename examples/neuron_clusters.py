@@ -5,13 +5,10 @@ on the classes c. Summed over the cluster that is cos w(x + y - c) where d = a +
 """
 
 # %% A trained model of addition, and the same architecture untrained
-from pathlib import Path
-
 import mechint
 import probes
 
-MODELS = Path(__file__).parent / "models"
-subject = mechint.load(MODELS / "clock.pt")
+subject = mechint.load(mechint.example("clock.pt"))
 
 # %% Clusters, phases, and what each cluster is worth
 results = {

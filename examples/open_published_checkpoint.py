@@ -9,13 +9,11 @@ TransformerLens and others. Without an argument it opens a small model of this r
 # %% Which file
 import json
 import sys
-from pathlib import Path
 
 import mechint
 
-MODELS = Path(__file__).parent / "models"
 arguments = [] if "ipykernel" in sys.modules else sys.argv[1:]  # a notebook has a kernel's
-path, task, *settings = arguments or [MODELS / "clock.pt", "modular-arithmetic", "p=29"]
+path, task, *settings = arguments or [mechint.example("clock.pt"), "modular-arithmetic", "p=29"]
 parameters = {name: json.loads(value) for name, value in (one.split("=") for one in settings)}
 
 # %% A Subject is the model with its task and all its inputs

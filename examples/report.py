@@ -9,8 +9,7 @@ from pathlib import Path
 import mechint
 from mechint.report import page_of, write_page
 
-MODELS = Path(__file__).parent / "models"
-account = mechint.analyze(mechint.load(MODELS / "clock.pt"))
+account = mechint.analyze(mechint.load(mechint.example("clock.pt")))
 account
 
 # %% Write the page

@@ -1,4 +1,4 @@
-"""Every script in examples/ runs as the notebook that is made of it, learns what it says, and its
+"""Every script in examples/ runs, learns what it says, and its
 control does not.
 
 Presets are replaced by smaller ones, so that scripts that train take seconds.
@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from mechint.registry import TASKS
-from mechint.shipped import write_notebooks
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 Run = Callable[..., dict[str, Any]]
@@ -103,22 +102,17 @@ ABOVE_CHANCE = 0.08
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run the notebook of a script in the fresh folder where it lies, with small presets; the names
-    that it leaves.
-    """
+    """Run a script in a fresh folder, with small presets; the names that it leaves."""
     for name, preset in SMALL.items():
         monkeypatch.setattr(TASKS[name], "presets", {"fast": preset})
 
     def call(name: str, *arguments: str) -> dict[str, Any]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", [name, *arguments])
-        (made,) = write_notebooks([EXAMPLES / f"{name}.py"], tmp_path)
         main = ModuleType("__main__")  # where the types of its classes are looked up
         monkeypatch.setitem(sys.modules, "__main__", main)
         names: dict[str, Any] = vars(main)
-        for cell in json.loads(made.read_text())["cells"]:
-            if cell["cell_type"] == "code":
-                exec(compile(cell["source"], made.name, "exec"), names)
+        exec(compile((EXAMPLES / f"{name}.py").read_text(), f"{name}.py", "exec"), names)
         return names
 
     return call
@@ -330,12 +324,17 @@ def test_the_transformer_lens_tutorial_finds_the_induction_head(run: Run) -> Non
 
 
 @pytest.mark.full
-def test_jupyter_runs_a_notebook_in_its_own_folder(tmp_path: Path) -> None:
-    (made,) = write_notebooks([EXAMPLES / "circuits.py"], tmp_path / "notebooks")
-    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--stdout"]
-    done = subprocess.run([*command, str(made)], capture_output=True, text=True, check=False)
+def test_jupyter_runs_the_notebook_of_a_script(tmp_path: Path) -> None:
+    pytest.importorskip("jupytext", reason="jupytext writes the notebooks")
+    made, script = tmp_path / "circuits.ipynb", EXAMPLES / "circuits.py"
+    command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--execute"]
+    asked = [*command, "--output", str(made), str(script)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "image/svg+xml" in done.stdout or "<svg" in done.stdout
+    outputs = [
+        one for cell in json.loads(made.read_text())["cells"] for one in cell.get("outputs", ())
+    ]
+    assert any("<svg" in str(one) for one in outputs)
 
 
 @pytest.mark.full

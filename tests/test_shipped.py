@@ -22,7 +22,7 @@ def test_examples_are_copied_once_and_never_over_others(tmp_path: Path) -> None:
     out = tmp_path / "examples"
     written = copy_examples(out)
     names = {path.relative_to(out).as_posix() for path in written}
-    assert {"README.md", "circuits.py", "circuits.ipynb", "models/clock.pt"} <= names
+    assert {"README.md", "circuits.py", "models/clock.pt"} <= names
     assert all(path.is_file() for path in written) and sum("models/" in one for one in names) == 5
     assert copy_examples(out) == written  # the same files: nothing to refuse
     (out / "circuits.py").write_text("mine")

@@ -42,7 +42,7 @@ from mechint.report import (
     page_of,
     section_of,
 )
-from mechint.shipped import cells_of, notebook
+from mechint.shipped import cells_of
 from mechint.system.files import make_directory, read_json, write_text
 from mechint.system.jsonable import to_jsonable
 from mechint.system.progress import counting, print_line
@@ -232,11 +232,7 @@ def example_page(name: str, runs: Path, *, folder: Path = Path("examples")) -> P
         command=f"python examples/{script.name}",
         probes=[one for one in PROBES.names() if f'"{one}"' in text or f"probes.{one}(" in text],
         task=next((one for one in TASKS.names() if f'"{one}"' in text), ""),
-        downloads={
-            script.name: text,
-            f"{script.stem}.ipynb": json.dumps(notebook(text, f"examples/{script.name}"), indent=1)
-            + "\n",
-        },
+        downloads={script.name: text},
     )
     return _dated(page, "example")
 
@@ -312,11 +308,10 @@ def answers_figure(task: Task) -> Figure | None:
 
 
 def described_example(script: Path) -> Page:
-    """The page of a script that was not run: its text and its cells, with its notebook."""
+    """The page of a script that was not run: its text and its cells."""
     text = script.read_text(encoding="utf-8")
     about, cells = cells_of(text)
     title, _, rest = about.partition("\n\n")
-    made = json.dumps(notebook(text, f"examples/{script.name}"), indent=1) + "\n"
     return Page(
         title.rstrip("."),
         [Section(cell.title, code=cell.code) for cell in cells],
@@ -324,7 +319,7 @@ def described_example(script: Path) -> Page:
         abstract=" ".join(rest.split()),
         command=f"python examples/{script.name}",
         probes=[one for one in PROBES.names() if f'"{one}"' in text or f"probes.{one}(" in text],
-        downloads={script.name: text, f"{script.stem}.ipynb": made},
+        downloads={script.name: text},
     )
 
 
