@@ -470,12 +470,12 @@ def gradient_cosines(
                 gradients_of(score.sum(), leaf, all_used=True, retain_graph=True)[0]
                 for score in (logits.mean(1), *one_each)
             )
-        for one in own:
-            for cosines, gradient in zip(found, (one, one - mean), strict=True):
-                first, second = (gradient[:, position].double() for position in positions)
-                norms = (first.norm(dim=-1) * second.norm(dim=-1)).clamp_min(1e-30)
-                cosines.append(((first * second).sum(-1) / norms).cpu().numpy())
-    raw, centered = (np.concatenate(parts) for parts in found)
+        each = torch.stack(own)
+        for cosines, gradient in zip(found, (each, each - mean), strict=True):
+            first, second = (gradient[:, :, position].double() for position in positions)
+            norms = (first.norm(dim=-1) * second.norm(dim=-1)).clamp_min(1e-30)
+            cosines.append(((first * second).sum(-1) / norms).cpu().numpy())
+    raw, centered = (np.concatenate(parts, 1).ravel() for parts in found)
     return raw, centered
 
 
