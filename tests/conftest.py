@@ -25,7 +25,7 @@ sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` wi
 jaxtyping.jaxtyped = lambda typechecker: typechecker  # pyright: ignore
 jaxtyping.install_import_hook(["mechint"], "mechint_shapes.check_shapes")
 
-PUBLISHED = "the published checkpoints are not beside the repository: ../shared"
+PUBLISHED = "MECHINT_PUBLISHED names no folder of published checkpoints"
 
 settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")
@@ -41,23 +41,20 @@ def own_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def published() -> Path:
-    """The folder of published checkpoints beside the repository, which need not be there."""
-    folder = Path(__file__).parents[2] / "shared" / "checkpoints"
-    if not folder.is_dir():
+    """The folder of published checkpoints, where the environment names one."""
+    if "MECHINT_PUBLISHED" not in os.environ:
         pytest.skip(PUBLISHED)
-    return folder
+    return Path(os.environ["MECHINT_PUBLISHED"])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests ran without a published file, in a line of their own."""
     skipped = terminalreporter.stats.get("skipped", [])
-    without = sum(
-        "beside the repository" in str(getattr(report, "longrepr", "")) for report in skipped
-    )
+    without = sum(PUBLISHED in str(getattr(report, "longrepr", "")) for report in skipped)
     if without:
         terminalreporter.write_line(
-            f"{without} tests of published models were skipped, since they are not beside the "
-            "repository; plants in the same formats ran"
+            f"{without} tests of published models were skipped, since {PUBLISHED}; plants in the "
+            "same formats ran"
         )
 
 

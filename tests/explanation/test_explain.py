@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from mechint.subject import Subject
 from mechint.subject.components import site_of
 from probes.explanations.representations import Bilinear, Frequencies, GroupProducts, Setting
 
-CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
+CHECKPOINTS = Path(os.environ.get("MECHINT_PUBLISHED", "published"))
 published = pytest.mark.usefixtures("published")
 P, KEYS = 31, (3, 8, 12)
 

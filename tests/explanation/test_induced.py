@@ -5,6 +5,7 @@ written by hand, and models that have none.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ from mechint.registry import RULES
 from mechint.subject import Subject
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "models"
-CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
+CHECKPOINTS = Path(os.environ.get("MECHINT_PUBLISHED", "published"))
 ZOO = CHECKPOINTS / "hf-zoo"
 published = pytest.mark.usefixtures("published")
 
