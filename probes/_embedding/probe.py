@@ -21,7 +21,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes._clock_pizza.probe import circularity
 from mechint.probes.operands import has_own
-from mechint.probes.spectra import Array, KeyRule, permuted, share_spectrum
+from mechint.probes.spectra import HALF, Array, KeyRule, permuted, share_spectrum
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import rng
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 ROUND = 0.8
 """Least circularity of what is called a circle: one axis a third of the other."""
-MAX_GAP = 1.2
-"""The step from the last token back to the first, over the largest other one, up to which the order
-is closed: on a circle it is a step like the others, on a line the longest of all."""
+MIN_NEAR = 0.1
+"""Similarity of neighbors below which they follow no order that could be open; where they do, it is
+closed if the last and the first tokens are at least half as similar."""
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
 FEWER = 0.75
@@ -112,8 +112,8 @@ class Embedding(Probe):
         similar = similarity(rows)
         ordered = in_order(subject)
         if ordered:
-            self._add_circles(report, rows, tokens, seed)
-            self._add_layout(report, rows, seed)
+            closed = self._add_circles(report, rows, tokens, seed)
+            self._add_layout(report, rows, closed, seed)
             self._add_parity(report, similar, seed)
         else:
             report.not_asked("circles, parity", "the tokens stand in no order")
@@ -172,9 +172,10 @@ class Embedding(Probe):
             details={"dimensions of half of the variance": report.metrics["svd.rank_50"]},
         )
 
-    def _add_circles(self, report: Report, rows: Array, tokens: Sequence[int], seed: int) -> None:
+    def _add_circles(self, report: Report, rows: Array, tokens: Sequence[int], seed: int) -> bool:
         """The frequencies over the values at which the rows' energy stands out, by the rule of the
-        probe fourier: at each the tokens lie on an ellipse, k times around.
+        probe fourier: at each the tokens lie on an ellipse, k times around. Returns whether the
+        first token follows the last, as it does around a circle.
         """
         harmonics = Harmonics(cyclic(len(rows)))
         rule = KeyRule(alpha=self.alpha, permutations=self.permutations)
@@ -187,20 +188,20 @@ class Embedding(Probe):
         report.metric("cyclic.frequency_share", shares, unit="share of the energy, 0–1")
         report.metric("cyclic.circularity", roundness, unit="1 a circle, 1/2 a line")
         report.metric(name, float(found.values.max()), null=null)
-        steps = np.linalg.norm(rows - np.roll(rows, 1, axis=0), axis=1)
-        ends = float(steps[0] / steps[1:].max())
-        report.metric("cyclic.gap", ends, unit="step from last to first ÷ the largest other step")
-        closed = ends <= MAX_GAP
+        ends, near = across_ends(rows)
+        report.metric("cyclic.ends", ends, unit="similarity across the ends, of mean length 1")
+        report.metric("cyclic.near", near, unit="similarity as near between them")
+        closed = near < MIN_NEAR or ends >= near / 2
         round_ones: list[Any] = [k for k in found.strongest if roundness[k] >= ROUND and closed]
         shown = round_ones or found.strongest
-        circles = in_words(len(round_ones), "circle")
-        lie, all_round = "The tokens lie", named(sorted(round_ones), 5)
+        circles, share = in_words(len(round_ones), "circle"), sum(shares[k] for k in shown)
+        held, all_round = f"{share:.0%} of the tokens' energy", named(sorted(round_ones), 5)
         verdict = report.finding(
             Claim(
                 first_of(
-                    (round_ones, f"{lie} on {circles}, of frequency {all_round}."),
-                    (closed, f"{lie} in order along a line, of frequency {named(shown, 3)}."),
-                    (True, f"{lie} in order along a line whose ends are far apart."),
+                    (round_ones, f"{held} lies on {circles}, of frequency {all_round}."),
+                    (closed, f"{held} varies along lines, of frequency {named(shown, 3)}."),
+                    (True, f"{held} varies along a line whose ends are far apart."),
                 ),
                 no="The tokens follow no cyclic order."
                 if null.p_value > NEAR
@@ -209,7 +210,7 @@ class Embedding(Probe):
                 at_chance=True,
             ),
             Effect(
-                sum(shares[k] for k in shown),
+                share,
                 label="share of the embedding's energy",
                 baseline=flat * len(shown),
                 baseline_label="flat spectrum",
@@ -224,13 +225,15 @@ class Embedding(Probe):
             },
         )
         if verdict == "yes" and round_ones:
-            report.lead(f"Its tokens lie on {circles}.")
+            report.lead(f"Its tokens lie on {circles}." if share >= HALF else "")
             report.findings.insert(0, report.findings.pop())
-            share = sum(shares[k] for k in shown)
             report.figure("circle", circle(rows, harmonics, round_ones[0], tokens, share))
+        return closed
 
-    def _add_layout(self, report: Report, rows: Array, seed: int) -> None:
-        """The rules that the Gram matrix follows beyond isotropy, and the one that names it."""
+    def _add_layout(self, report: Report, rows: Array, closed: bool, seed: int) -> None:
+        """The rules that the Gram matrix follows beyond isotropy, and the one that names it; a line
+        in noise has most of what a circle has, but does not close.
+        """
         residual = beyond_isotropy(rows)
         if not FEWEST <= len(rows) <= MAX_TOKENS or not residual.any():
             report.not_asked("layout", f"{len(rows)} tokens; {FEWEST} to {MAX_TOKENS} are asked")
@@ -241,6 +244,7 @@ class Embedding(Probe):
                 f"layout.{name}", effect, unit="0 permuted tokens, 1 of this layout alone"
             )
         named, metric = found.name(), "layout.standardized"
+        named = "ordered" if named == "cyclic" and not closed else named
         report.metric("layout", named or "none")
         report.metric("layout.strength", found.strength, unit="variance of the spectrum, mean 1")
         how = "the largest share of a layout, standardized, with permuted tokens"
@@ -382,6 +386,23 @@ def _count_numbers(subject: Subject) -> int:
 
 
 # --- measures -------------------------------------------------------------------------------------
+def across_ends(rows: Array) -> tuple[float, float]:
+    """Mean inner product of centered rows up to n/20 apart if the first one followed the last: of
+    those on both sides of the ends, and of as near ones between them; mean squared length 1. Equal
+    on a circle.
+
+    >>> across_ends(np.eye(4)[[0, 1, 2, 3]] + np.eye(4)[[1, 2, 3, 0]])
+    (0.0, 0.0)
+    """
+    n = len(rows)
+    centered = rows - rows.mean(0)
+    gram = centered @ centered.T * n / max(float((centered**2).sum()), 1e-300)
+    apart = np.arange(1, max(1, n // 20) + 1)
+    ends = sum(np.trace(gram, n - d) for d in apart)
+    near = sum(np.trace(gram, d) * d / (n - d) for d in apart)
+    return float(ends / apart.sum()), float(near / apart.sum())
+
+
 def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
     """Least number of singular values whose squares hold `share` of all; all of them where they are
     zero.

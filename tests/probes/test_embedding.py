@@ -80,6 +80,24 @@ def test_numbers_on_a_line_are_not_on_a_circle() -> None:
     assert result.metrics["cyclic.circularity"][1] < 0.8 and result.lead == ""
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_bent_line_is_no_circle(closed: bool) -> None:
+    """Tokens as similar as they are near, along a line or around a circle, in noise of twice their
+    energy: a line has the low frequencies of a circle, too, each of them round.
+    """
+    apart = np.abs(np.subtract.outer(np.arange(60), np.arange(60)))
+    apart = np.minimum(apart, 60 - apart) if closed else apart
+    draw = np.random.default_rng(2)
+    kernel = np.linalg.cholesky(np.exp(-apart / 10) + 1e-6 * np.eye(60))
+    rows = kernel @ draw.standard_normal((60, 64)) + 1.4 * draw.standard_normal((60, 64))
+    result = probe.run("embedding", subject_with(rows, 60))
+    said = " ".join(one.headline for one in result.findings if one.verdict == "yes")
+    assert ("circles, of frequency" in said) == ("laid out on circles" in said) == closed
+    assert ("along a line" in said) != closed and len(result.metrics["cyclic.frequencies"]) > 0
+    share = sum(result.metrics["cyclic.frequency_share"].values())
+    assert f"{share:.0%} of" in said and share < 0.5 and result.lead == ""
+
+
 def test_planted_parity_is_separated() -> None:
     draw = np.random.default_rng(0)
     parity = np.where(np.arange(20) % 2, 1.0, -1.0)
