@@ -104,7 +104,7 @@ class Subspace(Probe):
                 f"{counted(len(held), 'task')}.",
                 no="The encoder keeps no more of the signal than a random one.",
                 unclear="Whether the encoder keeps more of the signal is unclear.",
-                lead=f"Its encoder holds features of {learned} of {counted(len(held), 'task')}.",
+                lead=True,
                 at_chance=True,
             ),
             Effect.of(null, "", "signal kept", "random subspaces"),

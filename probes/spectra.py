@@ -581,7 +581,7 @@ def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutati
             f"The model computes with all {every} alike.",
             no=f"The logits hold all {every} alike, as a lookup table's do.",
             unclear=unclear,
-            lead=f"It computes with all {every} alike.",
+            lead=True,
             causal=True,
         ),
         Effect.of(

@@ -52,7 +52,8 @@ class Claim:
 
     yes: at most fifteen words, subject first. no: claims no more than that it does not hold.
     unclear: where it cannot be decided. doubt: the reason for which it cannot, known before any
-    test; "" where it can. lead: of "yes", as the verdict of an account. caveat: one clause that
+    test; "" where it can. lead: of "yes", as the verdict of an account; True for the words of "yes"
+    themselves. caveat: one clause that
     limits "yes". causal: it says what the model uses, needs or does because of something.
     at_chance: it can be true of a model that answers at chance, as one about its weights can.
     outputs: those that it names; one of all of them where None.
@@ -65,7 +66,7 @@ class Claim:
     no: str
     unclear: str = ""
     doubt: str = ""
-    lead: str = ""
+    lead: str | bool = ""
     caveat: str = ""
     causal: bool = False
     at_chance: bool = False

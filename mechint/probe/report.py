@@ -268,7 +268,7 @@ class Report:
             noted[f"{weakest.metric} against {described(weakest)}"] = weakest.p_text
         by_effect = decision.verdict == "no" and beaten and decision.reason and effect is not None
         if decision and claim.lead:
-            self.lead(claim.lead)
+            self.lead(claim.yes if claim.lead is True else claim.lead)
         self.findings.append(
             Finding(
                 claim.say(decision),

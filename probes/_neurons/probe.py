@@ -24,7 +24,7 @@ from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes import removal
 from mechint.probes._clock_pizza import probe as clock_pizza
 from mechint.probes.operands import axis_tokens, by_element
-from mechint.probes.spectra import Array, permuted
+from mechint.probes.spectra import HALF, Array, permuted
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
 
@@ -156,7 +156,7 @@ class Neurons(Probe):
                 f"{share:.0%} of the neurons that vary compute with one {noun}.",
                 no=f"The neurons do not compute with one {noun} each.",
                 unclear="What the neurons compute with is unclear.",
-                lead=f"Its neurons compute with one {noun} each.",
+                lead=share >= HALF,
             ),
             Effect.of(null, label=f"variance of a neuron in one {noun}", than="permuted elements"),
             holds=bool(clusters),

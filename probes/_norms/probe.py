@@ -55,7 +55,6 @@ class Norms(Probe):
         Need.RESIDUAL,
         Need.ATTENTION,
     )
-    lead_rank: ClassVar[int] = 5
     level: ClassVar[float] = 0.005
 
     null_models: int = setting(
@@ -117,7 +116,6 @@ class Norms(Probe):
                     f"The norm ratio of {name} differs from that of {subject.control}.",
                     no=f"The norm ratio of {name} is like that of {subject.control}.",
                     unclear=unclear,
-                    lead=f"{name} writes {own:.2g} of the norm that it reads.",
                     at_chance=True,
                 ),
                 Effect(own, "", "output over input norm", center, beside),

@@ -204,15 +204,13 @@ class ProgressMeasures(Probe):
         part = "" if share >= MOST else " part of"
         report.finding(
             Claim(
-                f"{some} {carry}{part} the loss: {min(share, 1):.0%} of its gain.",
+                f"{some} {carry}{part} the loss, {min(share, 1):.0%} of its gain: {named(keys)}.",
                 no="The logits use none of these frequencies."
                 if keys
                 else "No frequency stands out in the logits.",
                 unclear="Key frequencies of the logits are unclear.",
                 doubt="" if keys else spectrum.undecided,
-                lead=f"Its loss rests on {in_words(len(keys), 'frequency')}: {named(keys)}."
-                if share >= MOST
-                else "",
+                lead=share >= MOST,
                 caveat=f"with the mean logits kept; {bare:.2g} nats without"
                 if self.keep_bias
                 else "",

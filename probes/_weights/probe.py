@@ -293,7 +293,7 @@ def add_copying(
         Claim(
             f"{name} copies tokens" + (f", one of {above} heads that do." if above > 1 else "."),
             no="No head copies tokens.",
-            lead=f"{name} copies tokens to the answer.",
+            lead=True,
             at_chance=True,
         ),
         Effect.of(one, "", "eigenvalue share", "renamed classes"),
