@@ -19,13 +19,9 @@ from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
 from mechint.checkpoints.formats import huggingface
+from mechint.checkpoints.formats.published import FORMATS
 from mechint.checkpoints.hub import from_the_hub
-from mechint.checkpoints.mapping import (
-    Mapped,
-    builtin_mappings,
-    load_mapping,
-    mapping_beside,
-)
+from mechint.checkpoints.mapping import Mapped, load_mapping, mapping_beside
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
 from mechint.checkpoints.save import FORMAT
 from mechint.checkpoints.splits import known_split
@@ -410,7 +406,7 @@ def recognize(
     """
     mapping = mapping or (None if content is None else mapping_beside(path))
     if mapping is not None:
-        return mapping.name, mapping.forced(path, content)
+        return mapping.name, mapping.read(path, content)
     foreign = [name for name in CHECKPOINT_FORMATS if name not in CHECKPOINT_FORMATS.builtins]
     for name in [*foreign, *CHECKPOINT_FORMATS.builtins]:
         try:
@@ -453,9 +449,9 @@ def recognize(
 
 
 def format_names() -> list[str]:
-    """Every format that is recognized: those of other packages, the built-in ones, the mappings."""
-    mapped = dict.fromkeys(mapping.name for mapping in builtin_mappings())
-    return [*(name for name in CHECKPOINT_FORMATS if name != "mapping"), *mapped]
+    """Every format that is recognized: those of other packages and the built-in ones."""
+    names = (name for name in CHECKPOINT_FORMATS if name != "published")
+    return [*names, *dict.fromkeys(FORMATS.values())]
 
 
 def _beside_huggingface(path: Path) -> bool:

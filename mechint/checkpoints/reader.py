@@ -1,8 +1,8 @@
 """The contract of a checkpoint reader, and the checks that readers share.
 
 A format is one function ``read(path, content) -> ParsedCheckpoint | None``, registered by name
-(entry points of the group ``mechint.checkpoint_formats``); most formats need no code but a mapping
-file (`mechint.checkpoints.mapping`).
+(entry points of the group ``mechint.checkpoint_formats``); one file with other names needs no code
+but a table (`mechint.checkpoints.mapping`).
 
 - `path`: the file, or the directory that was named. A reader may read plain files beside it (a
   JSON or YAML configuration); it never unpickles and never evaluates what it finds.
@@ -98,11 +98,11 @@ class ParsedCheckpoint(Recorded):
     """The contents of one checkpoint in mechint's terms.
 
     config: of the architecture (ModelConfig or a student's); weights: in the names and shapes of
-    that architecture; format: name of the mapping, where the reader serves several; task,
+    that architecture; format: its name, where the reader serves several; task,
     parameters: name and fields of the task where the file tells them; reshape: the weights under
     another configuration, for a file whose tensors can be split in several ways (number of heads);
     model: a finished module in place of weights, for a model that is not one of mechint's
-    architectures; tokenizer: directory of its tokenizer, None where there is none.
+    architectures.
     """
 
     config: Any

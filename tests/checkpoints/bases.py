@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import types
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 
 from mechint.checkpoints import save_checkpoint
-from mechint.checkpoints.mapping import BUILTIN, FILE
+from mechint.checkpoints.mapping import FILE
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.registry import TASKS
@@ -164,18 +163,41 @@ def separate_heads(folder: Path) -> Path:
     return folder / "model.pt"
 
 
-def mapped_nanogpt(folder: Path) -> Path:
-    """A file of nanoGPT beside a mapping of a stranger's, which is the one for it."""
-    shutil.copy(BUILTIN / "nanogpt.yaml", folder / FILE)
-    return nanogpt(folder)
+def mapped(folder: Path) -> Path:
+    """A file of separate heads beside a mapping of a stranger's, which is the one for it."""
+    text = """format: separate-heads
+config: {act_fn: relu, attention_dir: causal}
+weights:
+  embed.W_E: tok_embed.weight
+  pos_embed.W_pos: pos_embed.weight
+  "blocks.{layer}.attn.W_Q":
+    {from: "layers.{layer}.heads.{head}.W_Q.weight", pattern: head h m -> head m h}
+  "blocks.{layer}.attn.W_K":
+    {from: "layers.{layer}.heads.{head}.W_K.weight", pattern: head h m -> head m h}
+  "blocks.{layer}.attn.W_V":
+    {from: "layers.{layer}.heads.{head}.W_V.weight", pattern: head h m -> head m h}
+  "blocks.{layer}.attn.W_O":
+    {from: "layers.{layer}.W_O.weight", pattern: m (head h) -> head h m}
+  "blocks.{layer}.attn.b_O": {zeros: 4}
+  unembed.W_U: {from: unembed.weight, pattern: v m -> m v}
+task: {name: modular-arithmetic, p: 4}
+ignore: ["*.bias"]
+"""
+    (folder / FILE).write_text(text)
+    return separate_heads(folder)
 
 
-def mapped_rep_theory(folder: Path) -> Path:
-    shutil.copy(BUILTIN / "rep-theory-mlp.yaml", folder / FILE)
+def mapped_pair(folder: Path) -> Path:
+    text = """format: rep-theory
+architecture: pair-network
+config: {join: concat}
+weights: {embed.W_E: W_x, embed_y.W_E: W_y, layers.0.W: W, unembed.W_U: W_U}
+"""
+    (folder / FILE).write_text(text)
     return rep_theory(folder)
 
 
-MAPPED = {made.__name__: made for made in (mapped_nanogpt, mapped_rep_theory)}
+MAPPED = {made.__name__: made for made in (mapped, mapped_pair)}
 BASES: dict[str, Callable[[Path], Any]] = {
     made.__name__: made
     for made in (

@@ -168,16 +168,9 @@ def edit_sibling(path: Path, chance: random.Random, marker: Path) -> None:
 
 
 CONSTRUCTED = ("!!bool x", "!!int ''", "!!float ''", "!!timestamp x", "!!python/name:os.mkdir")
-STATED = (1, True, [-1], [True], "5:2", {"zeros": [-1]}, {"ones": ["a:0"]}, {"identity": [True]})
-STATED += (
-    {"sinusoidal": [3]},
-    {"from": 1},
-    {"from": None},
-    {"try": 5},
-    {"try": []},
-    {"a": 1},
-    "9" * 400,
-)
+STATED = (1, True, [-1], {"zeros": [-1]}, {"ones": [10**9]}, {"identity": [True]}, {"zeros": 3})
+STATED += ({"from": 1}, {"from": "W_x", "pattern": "a b -> (b a"}, {"a": 1}, "9" * 400)
+STATED += ({"from": "W_x", "pattern": "a b -> b a"}, {"scale": 2}, "W_y", "{layer}" * 50)
 
 
 def edit_mapping(path: Path, chance: random.Random, marker: Path) -> None:

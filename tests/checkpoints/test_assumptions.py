@@ -155,9 +155,12 @@ def test_native_models_answer_as_transformer_lens_does(tmp_path, options):
     ("change", "text"),
     [
         ({"blocks.0.mlp.gate.weight": torch.ones(6, 4)}, "has blocks.0.mlp.gate.weight, which"),
-        ({"blocks.0.attn.k.weight": torch.ones(2, 4)}, "attn.W_K"),
+        (
+            {"blocks.0.attn.k.weight": torch.ones(2, 4)},
+            r"blocks\.0\.attn\.W_K: got shape \(1, 4, 2\)",
+        ),
         ({"blocks.0.ln1.weight": torch.ones(4)}, "normalization_type='RMS'"),
-        ({"pos_embed.weight": None}, "lacks pos_embed.weight"),
+        ({"pos_embed.weight": None}, "says how many positions"),
         ({"ln_final.weight": torch.ones(4)}, "has ln_final.w, which .* no place for"),
     ],
 )

@@ -38,7 +38,7 @@ def test_the_mapping_of_the_page_can_be_used(tmp_path):
     (text,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     (tmp_path / "own.yaml").write_text(text)
     mapping = load_mapping(tmp_path / "own.yaml")
-    assert mapping.name == "my-lab" and "embed.W_E" in mapping.given["weights"]
+    assert mapping.name == "my-lab" and "embed.W_E" in mapping.layout.table
 
 
 def test_every_format_has_a_plant_in_every_clone(tmp_path):

@@ -137,7 +137,7 @@ def test_what_a_hooked_transformer_lacks_goes_through_the_bridge(
     source = made(kind, **settings)
     source.save_pretrained(tmp_path)
     opened = load_checkpoint(tmp_path)
-    assert opened.extra["through the bridge for"] == said
+    assert said in opened.extra["through the bridge for"]
     tokens = torch.randint(40, (2, 9), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         expected = source(tokens).logits

@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import mechint
 from mechint.checkpoints import load_checkpoint
 from mechint.cli import main
 from mechint.errors import CheckpointError
@@ -20,31 +19,32 @@ D, HEADS, VOCAB, CTX = 8, 2, 7, 5
 
 OWN = """
 format: lab
-config: {act_fn: gelu, attention_dir: bidirectional, n_heads: {from: heads}}
+config: {act_fn: gelu, attention_dir: bidirectional, n_heads: 2}
 weights:
-  embed.W_E: {from: tok.weight, scale: 2.0}
-  pos_embed.W_pos: {from: pos, rearrange: 1 pos d_model -> pos d_model}
-  "blocks.{layer}.ln1.[wb]": "enc.{layer}.norm_a.[weight|bias]"
-  "blocks.{layer}.ln2.[wb]": "enc.{layer}.norm_b.[weight|bias]"
-  "blocks.{layer}.attn.W_[QKV]":
+  embed.W_E: tok.weight
+  pos_embed.W_pos: {from: pos, pattern: 1 pos d_model -> pos d_model}
+  "blocks.{layer}.ln1.w": "enc.{layer}.norm_a.weight"
+  "blocks.{layer}.ln1.b": "enc.{layer}.norm_a.bias"
+  "blocks.{layer}.ln2.w": "enc.{layer}.norm_b.weight"
+  "blocks.{layer}.ln2.b": "enc.{layer}.norm_b.bias"
+  "blocks.{layer}.attn.W_QKV":
     from: "enc.{layer}.att.in_proj_weight"
-    rearrange: (qkv head d_head) d_model -> qkv head d_model d_head
-    take: [0, 1, 2]
-  "blocks.{layer}.attn.b_[QKV]":
+    pattern: (qkv head d_head) d_model -> qkv head d_model d_head
+  "blocks.{layer}.attn.b_QKV":
     from: "enc.{layer}.att.in_proj_bias"
-    rearrange: (qkv head d_head) -> qkv head d_head
-    take: [0, 1, 2]
+    pattern: (qkv head d_head) -> qkv head d_head
   "blocks.{layer}.attn.W_O":
-    {from: "enc.{layer}.att.out_proj.weight", rearrange: d_model (head d_head) -> head d_head d_model}
+    {from: "enc.{layer}.att.out_proj.weight", pattern: d_model (head d_head) -> head d_head d_model}
   "blocks.{layer}.attn.b_O": "enc.{layer}.att.out_proj.bias"
-  "blocks.{layer}.mlp.W_in": {from: "enc.{layer}.mlp.0.weight", rearrange: d_mlp d_model -> d_model d_mlp}
+  "blocks.{layer}.mlp.W_in": {from: "enc.{layer}.mlp.0.weight", pattern: d_mlp d_model -> d_model d_mlp}
   "blocks.{layer}.mlp.b_in": "enc.{layer}.mlp.0.bias"
-  "blocks.{layer}.mlp.W_out": {from: "enc.{layer}.mlp.2.weight", rearrange: d_model d_mlp -> d_mlp d_model}
+  "blocks.{layer}.mlp.W_out": {from: "enc.{layer}.mlp.2.weight", pattern: d_model d_mlp -> d_mlp d_model}
   "blocks.{layer}.mlp.b_out": "enc.{layer}.mlp.2.bias"
-  "ln_final.[wb]": "norm.[weight|bias]"
-  unembed.W_U: {from: tok.weight, rearrange: v d_model -> d_model v}
+  ln_final.w: norm.weight
+  ln_final.b: norm.bias
+  unembed.W_U: {from: tok.weight, pattern: v d_model -> d_model v}
 ignore: ["*.running"]
-task: {name: max-of-list, n: {from: $d_vocab}, length: {from: list.length, default: null}}
+task: {name: max-of-list, n: 7}
 """  # noqa: E501
 
 
@@ -65,7 +65,7 @@ class Block(torch.nn.Module):
 
 
 class Lab(torch.nn.Module):
-    """A transformer with names that no reader knows; its unembedding is the unscaled embedding."""
+    """A transformer with names that no reader knows; its unembedding is the embedding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Lab(torch.nn.Module):
         self.norm = torch.nn.LayerNorm(D)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = 2 * self.tok(tokens) + self.pos[:, : tokens.shape[1]]
+        x = self.tok(tokens) + self.pos[:, : tokens.shape[1]]
         for block in self.enc:
             x = block(x)
         return self.norm(x) @ self.tok.weight.T
@@ -122,15 +122,19 @@ def test_a_mapping_beside_the_file_is_used(tmp_path):
     ("change", "text"),
     [
         (("weights:", "wieghts:"), "has no 'wieghts'"),
-        (("scale: 2.0", "times: 2.0"), "embed.W_E has no 'times'"),
-        (("tok.weight, scale", "token.weight, scale"), "lacks token.weight, for embed.W_E"),
+        (("E: tok.weight", "E: {from: tok.weight, times: 2}"), "W_E: got {'from'.*, 'times'"),
+        (("E: tok.weight", "E: {from: tok.weight, scale: 2}"), "before it is saved"),
+        (("from: pos, pattern", "from: pos, rearrange"), "no 'rearrange'; name it pattern"),
+        (("ln_final.w", "ln_final.[w]"), "name each tensor"),
+        (("E: tok.weight", "E: token.weight"), "lacks token.weight, for embed.W_E"),
         (("1 pos d_model ->", "2 pos d_model ->"), "cannot become pos_embed.W_pos"),
-        (('ignore: ["*.running"]', "ignore: []"), "has enc.0.running, which the mapping"),
-        (("n_heads: {from: heads}", "n_heads: {from: n_head}"), "nothing states n_heads"),
+        (('ignore: ["*.running"]', "ignore: [x]"), "has enc.0.running, which mechint"),
+        (("n_heads: 2", "n_heads: {from: n_head}"), "n_heads: .* expected the value itself"),
         (("act_fn: gelu", "act_fn: tanh"), "act_fn='tanh'"),
-        (("scale: 2.0", "scale: twice"), "embed.W_E: scale 'twice'; expected a number"),
-        (('ignore: ["*.running"]', "ignore:"), "ignore: is empty"),
-        (("task: {name: max-of-list, n: {from: $d_vocab}", "task: max # {"), "expected {name: max"),
+        (("ln_final.b: norm.bias", "ln_final.b: {zeros: [8, -1]}"), "got {'zeros': .*; expected"),
+        (('ignore: ["*.running"]', "ignore:"), "ignore: got None"),
+        (("task: {name: max-of-list, n: 7}", "task: max"), "task: got 'max'"),
+        (("task:", "split: {rule: python-shuffle}\ntask:"), "'split'; write a reader"),
     ],
 )
 def test_a_wrong_mapping_is_one_line(tmp_path, change, text):
@@ -188,19 +192,26 @@ def test_one_module_per_head_is_known(tmp_path):
     assert opened.format == "separate-heads" and not opened.config.use_bias
 
 
-def test_constants_and_sinusoids(tmp_path):
-    state = randoms({"e": (4, 6), "u": (6, 4)} | {f"h{x}": (6, 6) for x in "qkvo"})
+def test_literals_and_heads_that_share_keys(tmp_path):
+    """Of two query heads and one key head; against the formula."""
+    state = randoms({"q": (4, 4), "k": (4, 2), "v": (4, 2), "o": (4, 4), "u": (4, 4)})
     torch.save(state, tmp_path / "a.pt")
     given = {
+        "config": {"n_heads": 2, "act_fn": "relu", "attention_dir": "causal"},
         "weights": {
-            "embed.W_E": "e",
-            "pos_embed.W_pos": {"constant": {"sinusoidal": [3, "e:1"]}},
-            "blocks.0.attn.W_[QKV]": {"from": "h[qkv]", "rearrange": "a b -> 1 a b"},
-            "blocks.0.attn.W_O": {"from": "ho", "rearrange": "a b -> 1 a b"},
+            "embed.W_E": {"identity": 4},
+            "pos_embed.W_pos": {"ones": [3, 4]},
+            "blocks.0.attn.W_Q": {"from": "q", "pattern": "m (head h) -> head m h"},
+            "blocks.0.attn.W_K": {"from": "k", "pattern": "m h -> 1 m h"},
+            "blocks.0.attn.W_V": {"from": "v", "pattern": "m h -> 1 m h"},
+            "blocks.0.attn.W_O": {"from": "o", "pattern": "(head h) m -> head h m"},
             "unembed.W_U": "u",
-        }
+        },
     }
-    subject = mechint.load(tmp_path / "a.pt", mapping=given)
-    positions = torch.arange(3.0)
-    torch.testing.assert_close(subject.model.W_pos[:, 0], positions.sin())
-    torch.testing.assert_close(subject.model.W_pos[:, 3], (positions / 10_000 ** (1 / 3)).cos())
+    opened = load_checkpoint(tmp_path / "a.pt", mapping=given)
+    tokens = torch.tensor([[0, 3, 1], [2, 2, 0]])
+    x = torch.eye(4).double()[tokens] + 1
+    q, k, v = (x @ state[name] for name in "qkv")
+    mixed = [F.scaled_dot_product_attention(part, k, v, is_causal=True) for part in q.split(2, -1)]
+    expected = (x + torch.cat(mixed, -1) @ state["o"]) @ state["u"]
+    torch.testing.assert_close(opened.model(tokens).double(), expected, atol=1e-5, rtol=1e-5)

@@ -58,7 +58,7 @@ def linear_logits(kind: str, state: dict[str, torch.Tensor], tokens: torch.Tenso
 def test_linear_models_compute_what_their_code_does(tmp_path, kind, monkeypatch):
     state = linear_state(kind)
     # random weights answer nothing, so the type alone must decide
-    monkeypatch.setattr("mechint.checkpoints.mapping._accuracy", lambda *_: 0.0)
+    monkeypatch.setattr("mechint.checkpoints.formats.published._accuracy", lambda *_: 0.0)
     torch.save(state, tmp_path / "model_x.pt")
     (tmp_path / "config_x.json").write_text(
         json.dumps({"C": N, "model_type": kind, "frac": 0.8, "epoch": 20, "runid": "x"})

@@ -78,8 +78,7 @@ def test_a_norm_that_the_file_lacks_is_not_made_up(
         without = {key: one for key, one in given["weights"].items() if "ln_final" not in key}
         with pytest.raises(CheckpointError, match=r"has no final norm .* mechint\.wrap"):
             load_checkpoint(file, mapping={**given, "weights": without})
-        made_up = {"ln_final.w": {"constant": {"ones": [8]}}}
-        made_up |= {"ln_final.b": {"constant": {"zeros": [8]}}}
+        made_up = {"ln_final.w": {"ones": [8]}, "ln_final.b": {"zeros": [8]}}
         opened = load_checkpoint(file, mapping={**given, "weights": without | made_up})
         assert "ln_final.w, ln_final.b; the file has no such norm" in opened.assumed["norms"].why
     model = mechint.wrap(module, hooks_of()(2), weights={"W_E": "embed.weight"}, n_ctx=3)

@@ -15,12 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from mechint.checkpoints.formats.transformer_lens import ACTIVATIONS
-from mechint.checkpoints.mapping import transformer_config
 from mechint.checkpoints.reader import ParsedCheckpoint
+from mechint.checkpoints.renaming import (
+    BIAS,
+    HEADS,
+    OUT,
+    QKV_BIAS,
+    ROWS,
+    Table,
+    rename,
+    transformer_config,
+)
 from mechint.checkpoints.weights import check_weights
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, MechintError
@@ -34,63 +42,63 @@ MAX_HEADER = 100 << 20
 MAX_TABLES = 1 << 27
 """Numbers in tables that a model computes and its files do not hold, such as rotations."""
 
-HEADS, ROWS = "(head d_head) d_model -> head d_model d_head", "d_out d_in -> d_in d_out"
-OUT, BIAS = "d_model (head d_head) -> head d_head d_model", "(head d_head) -> head d_head"
-
-Table = Mapping[str, tuple[str, str]]
-"""Our name → name in the module and einops pattern; {} is the layer."""
-
 LLAMA: Table = {
-    "embed.W_E": ("model.embed_tokens.weight", ""),
-    "blocks.{}.ln1.w": ("model.layers.{}.input_layernorm.weight", ""),
-    "blocks.{}.ln2.w": ("model.layers.{}.post_attention_layernorm.weight", ""),
+    "embed.W_E": "model.embed_tokens.weight",
+    "blocks.{layer}.ln1.w": "model.layers.{layer}.input_layernorm.weight",
+    "blocks.{layer}.ln2.w": "model.layers.{layer}.post_attention_layernorm.weight",
     **{
-        f"blocks.{{}}.attn.W_{ours}": (f"model.layers.{{}}.self_attn.{name}_proj.weight", HEADS)
+        f"blocks.{{layer}}.attn.W_{ours}": (
+            f"model.layers.{{layer}}.self_attn.{name}_proj.weight",
+            HEADS,
+        )
         for ours, name in zip("QKV", "qkv", strict=True)
     },
     **{
-        f"blocks.{{}}.attn.b_{ours}": (f"model.layers.{{}}.self_attn.{name}_proj.bias", BIAS)
+        f"blocks.{{layer}}.attn.b_{ours}": (
+            f"model.layers.{{layer}}.self_attn.{name}_proj.bias",
+            BIAS,
+        )
         for ours, name in zip("QKV", "qkv", strict=True)
     },
-    "blocks.{}.attn.q_norm.w": ("model.layers.{}.self_attn.q_norm.weight", ""),
-    "blocks.{}.attn.k_norm.w": ("model.layers.{}.self_attn.k_norm.weight", ""),
-    "blocks.{}.attn.W_O": ("model.layers.{}.self_attn.o_proj.weight", OUT),
-    "blocks.{}.attn.b_O": ("model.layers.{}.self_attn.o_proj.bias", ""),
-    "blocks.{}.mlp.W_gate": ("model.layers.{}.mlp.gate_proj.weight", ROWS),
-    "blocks.{}.mlp.W_in": ("model.layers.{}.mlp.up_proj.weight", ROWS),
-    "blocks.{}.mlp.W_out": ("model.layers.{}.mlp.down_proj.weight", ROWS),
-    "ln_final.w": ("model.norm.weight", ""),
+    "blocks.{layer}.attn.q_norm.w": "model.layers.{layer}.self_attn.q_norm.weight",
+    "blocks.{layer}.attn.k_norm.w": "model.layers.{layer}.self_attn.k_norm.weight",
+    "blocks.{layer}.attn.W_O": ("model.layers.{layer}.self_attn.o_proj.weight", OUT),
+    "blocks.{layer}.attn.b_O": "model.layers.{layer}.self_attn.o_proj.bias",
+    "blocks.{layer}.mlp.W_gate": ("model.layers.{layer}.mlp.gate_proj.weight", ROWS),
+    "blocks.{layer}.mlp.W_in": ("model.layers.{layer}.mlp.up_proj.weight", ROWS),
+    "blocks.{layer}.mlp.W_out": ("model.layers.{layer}.mlp.down_proj.weight", ROWS),
+    "ln_final.w": "model.norm.weight",
     "unembed.W_U": ("lm_head.weight", ROWS),
 }
 """Linear layers are to the left of what they act on."""
 
 GPT2: Table = {
-    "embed.W_E": ("transformer.wte.weight", ""),
-    "pos_embed.W_pos": ("transformer.wpe.weight", ""),
+    "embed.W_E": "transformer.wte.weight",
+    "pos_embed.W_pos": "transformer.wpe.weight",
     **{
-        f"blocks.{{}}.ln{i}.{ours}": (f"transformer.h.{{}}.ln_{i}.{name}", "")
+        f"blocks.{{layer}}.ln{i}.{ours}": f"transformer.h.{{layer}}.ln_{i}.{name}"
         for i in (1, 2)
         for ours, name in (("w", "weight"), ("b", "bias"))
     },
-    "blocks.{}.attn.W_QKV": (
-        "transformer.h.{}.attn.c_attn.weight",
-        "d_model (three head d_head) -> three head d_model d_head",
+    "blocks.{layer}.attn.W_QKV": (
+        "transformer.h.{layer}.attn.c_attn.weight",
+        "d_model (qkv head d_head) -> qkv head d_model d_head",
     ),
-    "blocks.{}.attn.b_QKV": (
-        "transformer.h.{}.attn.c_attn.bias",
-        "(three head d_head) -> three head d_head",
+    "blocks.{layer}.attn.b_QKV": (
+        "transformer.h.{layer}.attn.c_attn.bias",
+        QKV_BIAS,
     ),
-    "blocks.{}.attn.W_O": (
-        "transformer.h.{}.attn.c_proj.weight",
+    "blocks.{layer}.attn.W_O": (
+        "transformer.h.{layer}.attn.c_proj.weight",
         "(head d_head) d_model -> head d_head d_model",
     ),
-    "blocks.{}.attn.b_O": ("transformer.h.{}.attn.c_proj.bias", ""),
-    "blocks.{}.mlp.W_in": ("transformer.h.{}.mlp.c_fc.weight", ""),
-    "blocks.{}.mlp.b_in": ("transformer.h.{}.mlp.c_fc.bias", ""),
-    "blocks.{}.mlp.W_out": ("transformer.h.{}.mlp.c_proj.weight", ""),
-    "blocks.{}.mlp.b_out": ("transformer.h.{}.mlp.c_proj.bias", ""),
-    "ln_final.w": ("transformer.ln_f.weight", ""),
-    "ln_final.b": ("transformer.ln_f.bias", ""),
+    "blocks.{layer}.attn.b_O": "transformer.h.{layer}.attn.c_proj.bias",
+    "blocks.{layer}.mlp.W_in": "transformer.h.{layer}.mlp.c_fc.weight",
+    "blocks.{layer}.mlp.b_in": "transformer.h.{layer}.mlp.c_fc.bias",
+    "blocks.{layer}.mlp.W_out": "transformer.h.{layer}.mlp.c_proj.weight",
+    "blocks.{layer}.mlp.b_out": "transformer.h.{layer}.mlp.c_proj.bias",
+    "ln_final.w": "transformer.ln_f.weight",
+    "ln_final.b": "transformer.ln_f.bias",
     "unembed.W_U": ("lm_head.weight", ROWS),
 }
 """Its linear layers (Conv1D) are to the right of what they act on; q, k and v are one matrix."""
@@ -194,23 +202,7 @@ def native(
     fields = _gpt2_fields(given) if table is GPT2 else _llama_fields(given)
     state = {name: value.detach() for name, value in module.named_parameters()}
     state["lm_head.weight"] = module.get_output_embeddings().weight.detach()
-    weights: dict[str, Tensor] = {}
-    for ours, (theirs, pattern) in table.items():
-        for layer in range(given.num_hidden_layers if "{}" in ours else 1):
-            value = state.pop(theirs.format(layer), None)
-            if value is None:
-                continue
-            sizes = {"three": 3, "d_head": fields["d_head"]}
-            sizes = {axis: size for axis, size in sizes.items() if axis in pattern}
-            value = rearrange(value, pattern, **sizes) if pattern else value
-            name = ours.format(layer)
-            weights |= (
-                {name[:-3] + letter: value[i] for i, letter in enumerate("QKV")}
-                if name.endswith("QKV")
-                else {name: value}
-            )
-    if state:
-        raise Unserved(next(iter(state)))
+    weights = rename(path, state, table, {"d_head": fields["d_head"]})
     extra: dict[str, Any] = {}
     layers = getattr(given, "layer_types", None) or ["sliding_attention"]
     window = getattr(given, "sliding_window", None)

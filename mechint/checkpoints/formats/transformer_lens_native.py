@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from torch import Tensor
 
 from mechint.checkpoints.configurations import model_config
 from mechint.checkpoints.formats.transformer_lens import interpret, parsed, refuse_options
-from mechint.checkpoints.mapping import Mapped, load_mapping
 from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, StateDict, find_state
+from mechint.checkpoints.renaming import BIAS, HEADS, OUT, ROWS, Table
+from mechint.checkpoints.renaming import rename as renamed
 from mechint.errors import CheckpointError
 
 NOT_FOLLOWED = (
@@ -35,11 +35,31 @@ IMPLIED = {"positional_embedding_type": "standard", "parallel_attn_mlp": False}
 """Options that its tensors decide: it has a position embedding, and its MLPs follow attention."""
 
 
-@cache
-def names() -> Mapped:
-    """The mapping of tensors."""
-    file = Path(__file__).with_name("transformer_lens_native.yaml")
-    return Mapped("transformer-lens-native", load_mapping(file).given)
+TABLE: Table = {
+    "embed.W_E": "embed.weight",
+    "pos_embed.W_pos": "pos_embed.weight",
+    **{
+        f"{norm}.{ours}": f"{norm}.{theirs}"
+        for norm in ("blocks.{layer}.ln1", "blocks.{layer}.ln2", "ln_final")
+        for ours, theirs in (("w", "weight"), ("b", "bias"))
+    },
+    **{
+        f"blocks.{{layer}}.attn.{kind}_{part}": (
+            f"blocks.{{layer}}.attn.{part.lower()}.{name}",
+            pattern,
+        )
+        for part in "QKV"
+        for kind, name, pattern in (("W", "weight", HEADS), ("b", "bias", BIAS))
+    },
+    "blocks.{layer}.attn.W_O": ("blocks.{layer}.attn.o.weight", OUT),
+    "blocks.{layer}.attn.b_O": "blocks.{layer}.attn.o.bias",
+    "blocks.{layer}.mlp.W_in": ("blocks.{layer}.mlp.in.weight", ROWS),
+    "blocks.{layer}.mlp.b_in": "blocks.{layer}.mlp.in.bias",
+    "blocks.{layer}.mlp.W_out": ("blocks.{layer}.mlp.out.weight", ROWS),
+    "blocks.{layer}.mlp.b_out": "blocks.{layer}.mlp.out.bias",
+    "unembed.W_U": ("unembed.weight", ROWS),
+    "unembed.b_U": "unembed.bias",
+}
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
@@ -59,7 +79,7 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     kept = {n: v for n, v in given.items() if n not in (*NOT_FOLLOWED, *scale)} | IMPLIED
 
     def rename(then: StateDict, n_heads: int = heads) -> StateDict:
-        return names().rename(path, _without_components(then), {"n_heads": n_heads})
+        return renamed(path, _without_components(then), TABLE, {"n_heads": n_heads})
 
     found = parsed(path, content, state, kept, rename)
     return dataclasses.replace(
