@@ -134,14 +134,14 @@ def _transition(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, Any]:
     )
     found = transition(rows, column)
     low, high = found.interval(0.5)
-    largest = max(row[column] for row in rows if isinstance(row.get(column), int | float))
     return {
         "over": column,
         "at": found.at(0.5),
         "low": low,
         "high": high,
         "slope": found.slope,
-        "largest": largest,
+        "smallest": float(found.parameters.min()),
+        "largest": float(found.parameters.max()),
     }
 
 
@@ -150,7 +150,11 @@ def _transition_text(found: Mapping[str, Any]) -> str:
     ends = [f"{found[name]:,.3g}" for name in ("low", "high")]
     interval = f"95% interval {ends[0]} to {ends[1]}".replace("to inf", "and beyond")
     if found["at"] == float("inf"):
-        return f"Test accuracy does not pass one half up to {over} {found['largest']} ({interval})."
+        end = f"{found['largest']:,.3g}"
+        return f"Test accuracy does not pass one half up to {over} {end} ({interval})."
+    if not found["at"]:
+        end = f"{found['smallest']:,.3g}"
+        return f"Test accuracy passes one half below {over} {end}, the smallest ({interval})."
     return f"Test accuracy passes one half at {over} {found['at']:,.3g} ({interval})."
 
 

@@ -48,12 +48,12 @@ class Transition:
     samples: Array
 
     def at(self, level: float = 0.5) -> float:
-        """Parameters at which the curve passes `level`; infinite beyond the largest model, the
-        smallest model where all lie above.
+        """Parameters at which the curve passes `level`; infinite beyond the largest model, 0 where
+        all lie above it.
         """
         found = self._solve(level, self.middle, self.slope)
         low, high = math.log(self.parameters.min()), math.log(self.parameters.max())
-        return math.inf if found > high else math.exp(max(found, low))
+        return math.inf if found > high else math.exp(found) if found > low else 0.0
 
     def interval(self, level: float = 0.5) -> tuple[float, float]:
         """95% bootstrap interval of the parameters at which the curve passes `level`; from 0 where
