@@ -201,7 +201,7 @@ def test_light_commands_load_no_heavy_library() -> None:
 
 NOT_NEEDED = {
     *("transformers", "tokenizers", "datasets", "pyarrow", "pandas", "pytest", "_pytest"),
-    *("plotly", "matplotlib", "jinja2", "pyvene", "wandb"),
+    *("plotly", "matplotlib", "jinja2", "pyvene", "wandb", "scipy"),
 }
 """What no command on a native model needs for its page of text."""
 HOOK_POINTS = {

@@ -100,33 +100,43 @@ def align(residuals: Float[np.ndarray, "model n n"]) -> Float[np.ndarray, "model
 # --- layouts --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Layout:
-    """A space of symmetric matrices over n tokens, spanned by the rows of `basis` (k, n²).
+    """A space of symmetric matrices over n tokens, spanned by the indicators of classes of entries.
 
-    functions: the projection (n, n) onto the functions of the tokens that stand out, where the
-    layout is about such; a deficit of them is no layout, and has a share below zero.
+    labels (part, n²): the class of each entry, once in every part of the basis; weights (n²,): the
+    entries of the indicators. functions: the projection (n, n) onto the functions of the tokens
+    that stand out, where the layout is about such; a deficit of them is no layout, and has a share
+    below zero.
     """
 
     name: str
     n: int
-    basis: Any  # a csr_array
+    labels: Int[np.ndarray, "part entry"]
+    weights: Float[np.ndarray, " entry"]
     functions: Array | None = None
+
+    def _count(self, labels: Iterable[Any], values: Array, size: int) -> Array:
+        return sum((np.bincount(one, values, size) for one in labels), np.zeros(size))
+
+    def moments(self, matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " k"]:
+        """The scalar products of a matrix with the basis."""
+        return self._count(self.labels, self.weights * matrix.ravel(), len(self))
 
     @cached_property
     def _inverse(self) -> Array:
         """(k, k) pseudo-inverse of the products of the basis, centered and without H."""
-        n, basis = self.n, self.basis
-        sums = np.array([row.reshape(n, n).sum(1) for row in map(self._dense, range(len(self)))])
+        n, k = self.n, len(self)
+        rows = np.repeat(np.arange(n), n)
+        in_rows = (label * n + rows for label in self.labels)
+        sums = self._count(in_rows, self.weights, k * n).reshape(k, n)
         total = sums.sum(1)
-        along = basis @ np.eye(n).ravel() - total / n
-        products = (basis @ basis.T).toarray() - 2 / n * sums @ sums.T
+        along = self.moments(np.eye(n)) - total / n
+        pairs = (a * k + b for a in self.labels for b in self.labels)
+        products = self._count(pairs, self.weights**2, k * k).reshape(k, k) - 2 / n * sums @ sums.T
         products += np.outer(total, total) / n**2 - np.outer(along, along) / (n - 1)
         return np.asarray(np.linalg.pinv(products, rcond=1e-9, hermitian=True))
 
-    def _dense(self, i: int) -> Array:
-        return np.asarray(self.basis[[i]].toarray()).ravel()
-
     def __len__(self) -> int:
-        return int(self.basis.shape[0])
+        return int(self.labels.max()) + 1
 
     @cached_property
     def dimensions(self) -> int:
@@ -138,35 +148,32 @@ class Layout:
         whole = float(np.square(residual).sum())
         if not whole:
             return 0.0
-        moments = self.basis @ residual.ravel()
+        moments = self.moments(residual)
         held = float(moments @ self._inverse @ moments) / whole
         lacking = self.functions is not None and float((self.functions * residual).sum()) < 0
         return -held if lacking else held
 
     def project(self, residual: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """The part of R in the space."""
-        weights = self._inverse @ (self.basis @ residual.ravel())
-        found = center((self.basis.T @ weights).reshape(self.n, self.n))
+        scales = (self._inverse @ self.moments(residual))[self.labels].sum(0)
+        found = center((scales * self.weights).reshape(self.n, self.n))
         flat = center(np.eye(self.n))
         return found - flat * (found * flat).sum() / (self.n - 1)
 
 
-def _constant_on(classes: Int[np.ndarray, "n n"]) -> Any:
-    """The indicators of each class of pairs of tokens, which together are every pair."""
-    from scipy.sparse import csr_array
-
-    _, label = np.unique(classes, return_inverse=True)
-    places = np.arange(classes.size)
-    ones = np.ones(classes.size)
-    return csr_array((ones, (label.ravel(), places)), shape=(int(label.max()) + 1, classes.size))
-
-
-def _mod(n: int, m: int) -> tuple[Any, Array]:
-    """Matrices that depend on x and y mod m alone, and the projection onto functions of x mod m."""
+def _mod(n: int, m: int) -> tuple[Array, Array]:
+    """A class for each pair of x and y mod m, and the projection onto functions of x mod m."""
     x = np.arange(n) % m
     pairs = np.minimum.outer(x, x) * m + np.maximum.outer(x, x)
     same = (x[:, None] == x).astype(float)
-    return _constant_on(pairs), center(same / same.sum(1, keepdims=True))
+    return pairs, center(same / same.sum(1, keepdims=True))
+
+
+def _constant_on(classes: Iterable[Array]) -> tuple[Array, Array]:
+    """The labels and weights of a basis: one indicator of each class of each part."""
+    labels = [np.unique(part, return_inverse=True)[1].ravel() for part in classes]
+    starts = np.cumsum([0, *(label.max() + 1 for label in labels[:-1])])
+    return np.array(labels) + starts[:, None], np.ones(labels[0].size)
 
 
 @lru_cache(maxsize=8)
@@ -176,26 +183,25 @@ def layouts(n: int) -> tuple[Layout, ...]:
     >>> [layout.name for layout in layouts(10)]
     ['cyclic', 'ordered', 'line', 'mod 2', 'mod 5', 'grid 2×5']
     """
-    from scipy.sparse import csr_array, vstack
-
     x = np.arange(n)
     apart = np.abs(np.subtract.outer(x, x))
     along = (x - x.mean()) / np.linalg.norm(x - x.mean())
     line = np.outer(along, along)
     found = [
-        Layout("cyclic", n, _constant_on(np.minimum(apart, n - apart))),
-        Layout("ordered", n, _constant_on(apart)),
-        Layout("line", n, csr_array(line.reshape(1, -1)), line),
+        Layout("cyclic", n, *_constant_on([np.minimum(apart, n - apart)])),
+        Layout("ordered", n, *_constant_on([apart])),
+        Layout("line", n, np.zeros((1, n * n), int), line.ravel(), line),
     ]
     for m in range(2, min(n - 1, MAX_CLASSES) + 1):
         if n % m == 0:
-            found.append(Layout(f"mod {m}", n, *_mod(n, m)))
+            classes, functions = _mod(n, m)
+            found.append(Layout(f"mod {m}", n, *_constant_on([classes]), functions))
     for a in range(2, math.isqrt(n) + 1):
         b = n // a
         if a * b == n and math.gcd(a, b) == 1 and b <= MAX_CLASSES:
             (first, one), (second, other) = _mod(n, a), _mod(n, b)
-            both = csr_array(vstack([first, second]))
-            found.append(Layout(f"grid {a}×{b}", n, both, one + other))
+            basis = _constant_on([first, second])
+            found.append(Layout(f"grid {a}×{b}", n, *basis, one + other))
     return tuple(found)
 
 
