@@ -68,9 +68,9 @@ def asked(
 
 
 def record(
-    model: Any, tokens: Int[Tensor, "example pos"], names: Iterable[str]
-) -> tuple[Float[Tensor, "example pos d_vocab_out"], dict[str, Tensor]]:
-    """Logits and the activations `names`, by plain hooks."""
+    model: Any, tokens: Int[Tensor, "example pos"], names: Iterable[str], **options: Any
+) -> tuple[Float[Tensor, "example pos _"], dict[str, Tensor]]:
+    """The model's output and the activations `names`, by plain hooks; options: of its forward."""
     found: dict[str, Tensor] = {}
 
     def keeper(name: str) -> Any:
@@ -81,7 +81,7 @@ def record(
 
     with torch.no_grad():
         hooks = [(name, keeper(name)) for name in names]
-        return model.run_with_hooks(tokens, fwd_hooks=hooks), found
+        return model.run_with_hooks(tokens, fwd_hooks=hooks, **options), found
 
 
 def check_adds(model: Any, tokens: Int[Tensor, "example pos"], layer: int) -> None:

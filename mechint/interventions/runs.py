@@ -952,12 +952,18 @@ def _hand_on(rest: Any) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _showing_reads(model: Any, names: Collection[str]) -> Iterator[None]:
-    """Let a bridge show what heads and MLPs read apart from the stream, where edits ask for it."""
+    """Let a bridge show what heads and MLPs read apart from the stream, where edits ask for it and
+    it does not already; afterwards it is as it was.
+    """
     switches = {
         "set_use_split_qkv_input": any(name.endswith(_APART) for name in names),
         "set_use_hook_mlp_in": any(name.endswith("hook_mlp_in") for name in names),
     }
-    on = [name for name, wanted in switches.items() if wanted and hasattr(model, name)]
+    on = [
+        name
+        for name, wanted in switches.items()
+        if wanted and hasattr(model, name) and not getattr(model.cfg, name.removeprefix("set_"))
+    ]
     try:
         for name in on:
             getattr(model, name)(True)

@@ -4,7 +4,7 @@
 # pyright: reportConstantRedefinition=false
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -68,12 +68,17 @@ class ResidSite:
         """This site in a model of `depth` blocks: the final one is before block `depth`."""
         return ResidSite(depth) if self.layer == FINAL else self
 
-    def hook(self, depth: int) -> str:
-        """The hook of the residual stream here in a model of `depth` blocks."""
-        site = self.at_depth(depth)
-        if site.layer == depth:
-            return f"blocks.{depth - 1}.hook_resid_post"
-        return f"blocks.{site.layer}.hook_resid_{'mid' if site.after_attention else 'pre'}"
+    def hook(self, depth: int, shown: Container[str]) -> str:
+        """The hook of the stream here, of those `shown`, in the earliest block that has it.
+
+        >>> ResidSite.pre(2).hook(2, ()), ResidSite.mid(1).hook(2, {"blocks.1.hook_resid_mid"})
+        ('blocks.1.hook_resid_post', 'blocks.1.hook_resid_mid')
+        """
+        layer = self.at_depth(depth).layer
+        if self.after_attention:
+            mid = f"blocks.{layer}.hook_resid_mid"
+            return mid if mid in shown else f"blocks.{layer}.hook_resid_post"  # no MLP follows
+        return f"blocks.{layer - 1}.hook_resid_post" if layer else "blocks.0.hook_resid_pre"
 
     def __str__(self) -> str:
         if self.layer == FINAL:
@@ -193,47 +198,6 @@ class Site:
             "neuron": ResidSite.pre(layer + 1),
             "resid_post": ResidSite.pre(layer + 1),
         }.get(self.kind)
-
-    def write(
-        self, change: Float[Tensor, "example ..."], weights: Mapping[str, Tensor], n_layers: int
-    ) -> Float[Tensor, "example *pos d_model"]:
-        """(example, [pos,] d_model) what a change of this part adds to the residual stream at
-        `resid`.
-
-        change: as `select` gives the part. n_layers: blocks that hold weights of their own.
-        """
-        assert self.resid is not None, f"{self.hook} does not write to the residual stream"
-        block = f"blocks.{(self.layer or 0) % n_layers}"
-        units = list(self.units) if self.units else slice(None)
-        if self.kind == "head":
-            return change.flatten(-2) @ weights[f"{block}.attn.W_O"][units].flatten(0, 1)
-        if self.kind == "neuron":
-            return change @ weights[f"{block}.mlp.W_out"][units]
-        if self.kind == "attn.hook_result":
-            return change.sum(-2)
-        if self.units:  # entries of the residual stream itself
-            full = change.new_zeros(*change.shape[:-1], weights["unembed.W_U"].shape[0])
-            full[..., units] = change
-            return full
-        return change
-
-    def part_shape(self, weights: Mapping[str, Tensor], n_layers: int) -> tuple[int, ...]:
-        """([head,] width) of this part at one position, for sites that write to the residual
-        stream; arguments as of `write`.
-
-        Raises:
-            ParameterError: a unit that the activation does not have.
-        """
-        block, d_model = f"blocks.{(self.layer or 0) % n_layers}", len(weights["unembed.W_U"])
-        if self.kind == "neuron":
-            whole = weights[f"{block}.mlp.W_out"].shape[:1]
-        elif self.per_head:  # z has its own width, result is as wide as the residual stream
-            heads, d_head, _ = weights[f"{block}.attn.W_O"].shape
-            whole = (heads, d_head if self.kind == "head" else d_model)
-        else:
-            whole = (d_model,)
-        self.check_units(whole[0])
-        return (len(self.units) or whole[0], *whole[1:])
 
     # --- its part of an activation ----------------------------------------------------------------
     @property

@@ -62,15 +62,17 @@ class SwapSite:
         source_positions = pairs.source_reads if pos is None else fixed
         self.site = Site(hook, "answer" if pos is None else pos % n_ctx)
         self.start = self.site.resid if resumes(subject.model) else None
-        names = [hook] if self.start is None else [hook, self.start.hook(subject.n_layers)]
-        if names[-1] not in subject.model.hook_dict:  # no MLP follows the attention
-            names[-1] = names[-1].replace("resid_mid", "resid_post")
+        names, options = [hook], dict[str, Any]()
+        if self.start is not None:
+            names.append(self.start.hook(subject.n_layers, subject.model.hook_dict))
+            last = max(Site(name).layer or 0 for name in names)
+            options["stop_at_layer"] = last + 1  # no later block is recorded
         base, source, stream = [], [], []
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            _, kept = record(subject.model, pairs.base[rows], dict.fromkeys(names))
+            _, kept = record(subject.model, pairs.base[rows], dict.fromkeys(names), **options)
             base.append(select_positions(kept[hook], self.positions[rows]).flatten(1))
             stream += [kept[name] for name in names[1:]]
-            _, kept = record(subject.model, pairs.source[rows], [hook])
+            _, kept = record(subject.model, pairs.source[rows], [hook], **options)
             source.append(select_positions(kept[hook], source_positions[rows]).flatten(1))
         self.base, self.source = torch.cat(base), torch.cat(source)
         if not (all_finite(self.base) and all_finite(self.source)):

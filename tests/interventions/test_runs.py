@@ -347,6 +347,15 @@ def test_paths_on_a_bridge_are_those_of_its_own_hooks(kind: str) -> None:
     assert (found - runs.logits).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("on", [False, True])
+def test_a_bridge_shows_afterwards_what_it_showed_before(on: bool) -> None:
+    model = model_of(BRIDGED[0])
+    tokens, reads, _ = inputs()
+    model.set_use_split_qkv_input(on)
+    EditedRuns(model, tokens, reads).under([Add(Site.read("q", 1, 0), torch.ones(1, WIDTH))])
+    assert model.cfg.use_split_qkv_input == on
+
+
 @pytest.mark.parametrize("kind", ["Llama", "hooked GPT-2", "gpt2"])
 def test_gradients_are_slopes_of_small_edits(kind: str) -> None:
     model = model_of(kind)
