@@ -263,7 +263,8 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     """Run what is not finished; the exit status."""
     from mechint.models import find_device
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
-    from mechint.sweeps.directory import check_executor, keep_plugins
+    from mechint.sweeps.directory import keep_plugins
+    from mechint.sweeps.executors import check_executor
     from mechint.training.loggers import forwarding
     from mechint.training.plan import check_memory
 

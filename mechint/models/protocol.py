@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -20,18 +19,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError
+from mechint.models.capability import Capability as Capability
 
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
 """(hook name, function(activation, hook)) pairs, as TransformerLens takes them."""
-
-
-class Capability(Enum):
-    """Abilities that some models have and others lack."""
-
-    REINITIALIZE = "draw new initial weights"
-    RESUME = "resume a forward from a site of the residual stream"
-    EDIT_WEIGHTS = "load edited weights"
-    HEAD_WEIGHTS = "show its heads' weights as W_Q, W_K, W_V and W_O"
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import CheckpointError
+from mechint.models.capability import Capability
 from mechint.models.foreign.local import LOCAL, has_tokenizer, one_line, opening_of, quiet
 from mechint.models.foreign.untouched import evaluating, plain_arithmetic
 from mechint.models.hook_points import import_transformer_lens
-from mechint.models.protocol import Capability
 from mechint.models.stacks import HEAD_WEIGHTS
 
 EAGER = {"attn_implementation": "eager"}
