@@ -5,7 +5,6 @@ reported.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from mechint.registry import TASKS
 from mechint.report import Section
 from mechint.run_table import Runs, runs
 from mechint.run_table.page import dynamics_figure
-from mechint.system.files import write_text
 from mechint.system.progress import Count
 
 if TYPE_CHECKING:
@@ -71,7 +69,7 @@ def report_demo(
     from mechint.account import account_of
     from mechint.checkpoints import load_checkpoint
     from mechint.probe import quick_probes, run_all
-    from mechint.report import PAGE, page_of, write_page
+    from mechint.report import page_of, write_page
 
     subject = load_checkpoint(out).subject()
     names = list(dict.fromkeys([*quick_probes(), "progress"]))
@@ -84,7 +82,6 @@ def report_demo(
         grokking = grokking_section(subject, runs(out).over_steps(), keys, progress)
         page = dataclasses.replace(page, sections=[*page.sections, grokking])
     write_page(page, report)
-    write_text(out / PAGE, json.dumps(page.to_dict()))
     return account
 
 

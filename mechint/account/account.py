@@ -241,7 +241,7 @@ class Account:
         audits: what `mechint.explanation.explain` or `audit` gives, best first, or the same as JSON
         values; where none of them is of the mechanism that leads, and stands or is incomplete, the
         verdict stays as it is. Where no probe leads, or one that only describes, an explanation
-        that stands is the verdict. Audits that somebody else kept say so in the caveat.
+        that stands is the verdict.
         """
         held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
         lead = self.mechanism
@@ -253,9 +253,7 @@ class Account:
         verdict = explained("" if lead is None else self.verdict, of_it)
         if self.verdict == NOT_ASKED and any(one["standing"] != "untested" for one in held):
             verdict = verdict or NOTHING
-        notes = [self.caveat, *dict.fromkeys(one["kept"] for one in held if "kept" in one)]
-        caveat = "; ".join(note for note in dict.fromkeys(notes) if note)
-        return replace(self, verdict=verdict or self.verdict, audits=held, caveat=caveat)
+        return replace(self, verdict=verdict or self.verdict, audits=held)
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:

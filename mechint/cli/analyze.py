@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import Opening, warnings_of
 from mechint.cli.table import show_table, wants_table
-from mechint.errors import CheckpointError, MechintError, ParameterError, RunError, UnknownNameError
+from mechint.errors import CheckpointError, ParameterError, RunError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 from mechint.system.progress import console, counting, spinner
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from mechint.checkpoints import Checkpoint
     from mechint.explanation import Audit
     from mechint.explanation.comparison import Comparison
-    from mechint.probe.results import ProbeResult
     from mechint.report import Page
     from mechint.subject import Subject
 
@@ -98,11 +96,6 @@ if TYPE_CHECKING:
 @click.option("--full", is_flag=True, help="Print every finding and every number.")
 @click.option("--over-steps", is_flag=True, help="One row per kept checkpoint of every run.")
 @click.option(
-    "--trust-kept",
-    is_flag=True,
-    help="Take audits and tables that somebody else kept in a run as they are; every view says so.",
-)
-@click.option(
     "--transition",
     metavar="NAME",
     help="Of a table: where along this setting (d_model, say) test accuracy passes one half.",
@@ -119,8 +112,7 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     Several paths, a folder of runs, a sweep, --over-steps or --csv give a table instead: one row
     per model, with every probe's numbers as columns.
 
-    A verdict says how much of the logits an explanation accounts for, where `mechint explain` kept
-    one in the run, or with --explain.
+    With --explain the verdict says how much of the logits a program accounts for.
 
     Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE, and
     what the file does not state of the model as --set model.NAME=VALUE.
@@ -160,7 +152,6 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
         which,
         click.get_current_context().meta.get(PLUGINS, ()),
         names,
-        trust_kept=given["trust_kept"],
     )
     if given["ablated"]:
         return show_ablation(opening, given["ablated"], given["as_json"])
@@ -181,11 +172,8 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     ]
     # files first: whoever reads our output may close it early
     problems = [problem for one in found for problem in one.problems]
-    first = found[0]
-    if not two and (opening.path / "config.json").is_file() and first.opened.path != opening.path:
-        keep(first)
-    programs = compared(found, opening.seed) if two else None
-    if out is not None and (two or first.account.results):
+    programs = compared(found) if two else None
+    if out is not None and (two or found[0].account.results):
         problems += write(found, out, given["light"], programs)
     show_models([one.account for one in found], given["as_json"], given["full"], programs)
     for problem in problems:
@@ -193,23 +181,16 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     return 2 if problems else 0
 
 
-def compared(found: Sequence[Analysis], seed: int) -> Comparison | None:
-    """The programs of two models held against each other; None where no audits of both are there.
-    Audits that were read from a run are made again, by the family of the best one.
-    """
-    if not all(one.account.audits for one in found):
+def compared(found: Sequence[Analysis]) -> Comparison | None:
+    """The programs of two models held against each other; None where one has no audit."""
+    if not all(one.audits for one in found):
         return None
     with spinner("comparing programs"):
-        from mechint.explanation import compare, explain
+        from mechint.explanation import compare
 
-        families = [one.account.audits[0]["family"] for one in found]
-        asked = [None if name in ("none", "claim") else name for name in families]
-        best = [
-            one.made[0] if one.made else explain(one.subject, family=name, seed=seed)[0]
-            for one, name in zip(found, asked, strict=True)
-        ]
-        first, second = (one.subject for one in found)
-        return compare(first, second, seed=seed, found=(best[0], best[1]))
+        (first, second), seed = found, found[0].opening.seed
+        best = first.audits[0], second.audits[0]
+        return compare(first.subject, second.subject, seed=seed, found=best)
 
 
 def show_models(
@@ -255,7 +236,7 @@ def show_ablation(opening: Opening, components: Sequence[str], as_json: bool) ->
 @dataclasses.dataclass(frozen=True)
 class Analysis:
     """One model with what its probes found, a line for each probe that could not run, and the
-    audits that were made now.
+    audits that were made of it.
     """
 
     opening: Opening
@@ -263,13 +244,12 @@ class Analysis:
     subject: Subject
     account: Account
     problems: list[str]
-    made: Sequence[Audit] = ()
+    audits: Sequence[Audit] = ()
 
 
 def measure(opening: Opening, *, written: bool = False, explained: bool = False) -> Analysis:
-    """Open one model and run its probes, all quick ones that apply when none is named; with the
-    audits of programs that its run keeps, or that are made now: where `explained`, and where no
-    quick probe leads.
+    """Open one model and run its probes, all quick ones that apply when none is named; with audits
+    of programs where `explained`, and where no quick probe leads.
     """
     from mechint.account import account_of
 
@@ -288,49 +268,30 @@ def measure(opening: Opening, *, written: bool = False, explained: bool = False)
         results, errors = run_all(subject, opening.probes, options, seed=opening.seed, told=update)
     account = account_of(subject, results, warnings=warnings_of(opened))
     unasked = None if named else account
-    audits, made = audits_of(opening, opened, subject, explained=explained, unasked=unasked)
+    audits = audits_of(opening, subject, explained=explained, unasked=unasked)
     commands = () if named else tuple(next_commands(opening, opened, written, bool(audits)))
     account = dataclasses.replace(account, next=commands)
     account = account.explained(audits) if audits else account
     problems = [str(error) for error in errors] if named or not results else []
-    return Analysis(opening, opened, subject, account, problems, made)
+    return Analysis(opening, opened, subject, account, problems, audits)
 
 
 def audits_of(
-    opening: Opening,
-    opened: Checkpoint,
-    subject: Subject,
-    *,
-    explained: bool,
-    unasked: Account | None = None,
-) -> tuple[tuple[Mapping[str, Any], ...], Sequence[Audit]]:
-    """Audits of programs of one model, best first: those that its run keeps, or, where `explained`,
-    new ones; where the run keeps none, those of the account `unasked`, in which nothing may lead.
-    New ones are kept, and stand a second time as they were made.
+    opening: Opening, subject: Subject, *, explained: bool, unasked: Account | None = None
+) -> Sequence[Audit]:
+    """Audits of programs of one model, best first: where `explained`, and else those of the account
+    `unasked`, in which nothing may lead.
     """
-    in_run = opened.path != opening.path
-    place = (opening.path, opened.path, subject)
-    if in_run and not explained:
-        from mechint.explanation.kept import kept_audits
-
-        if kept := kept_audits(*place, seed=opening.seed, trusted=opening.trust_kept):
-            return kept, ()
     with spinner(f"explaining {opening.path}"):
-        made: Sequence[Audit] = ()
         if explained:
             from mechint.explanation import explain
 
-            made = explain(subject, seed=opening.seed)
-        elif unasked is not None:
+            return explain(subject, seed=opening.seed)
+        if unasked is not None:
             from mechint.account.analysis import audits_where_nothing_leads
 
-            made = audits_where_nothing_leads(unasked, subject, opening.seed)
-        audits = tuple(one.to_dict() for one in made)
-    if in_run and audits:
-        from mechint.explanation.kept import keep_audits
-
-        keep_audits(*place, audits, seed=opening.seed)
-    return audits, made
+            return audits_where_nothing_leads(unasked, subject, opening.seed)
+        return ()
 
 
 def next_commands(
@@ -353,32 +314,17 @@ def next_commands(
     return commands
 
 
-def report_page(
-    found: Analysis,
-    out: Path | None = None,
-    earlier: Mapping[str, ProbeResult] | None = None,
-    results: Mapping[str, ProbeResult] | None = None,
-) -> Page:
-    """The report of what was found, made again by the command that wrote it to `out`; with
-    `earlier` results, whose commands are those of their own settings.
-
-    results: those that were found now, where they have other names than in the account.
-    """
-    from mechint.account import verdict_of
+def report_page(found: Analysis, out: Path) -> Page:
+    """The report of what was found, made again by the command that wrote it to `out`."""
     from mechint.report import page_of, training_section
 
-    opening, path = found.opening, found.opened.path
-    now = found.account.results if results is None else results
-    shown = {**(earlier or {}), **now}
-    verdict, caveat = verdict_of(shown)
-    account = dataclasses.replace(found.account, results=shown, verdict=verdict, caveat=caveat)
-    account = account.explained(account.audits)
-    plain = {name: name.partition(".")[0] for name in shown}  # without ".answer-0"
-    place, end = shlex.quote(str(path)), ["--explain"] if account.audits else []
-    commands = {name: opening.command(probes=[plain[name]], places=place) for name in now}
-    end += [] if out is None else [f"--out {shlex.quote(str(out))}"]
-    command = opening.command(*end, probes=dict.fromkeys(plain.values()), places=place)
-    page = page_of(account, command=command, commands=commands)
+    opening, account = found.opening, found.account
+    place, names = shlex.quote(str(found.opened.path)), list(account.results)
+    commands = {name: opening.command(probes=[name], places=place) for name in names}
+    end = [*["--explain"] * bool(account.audits), f"--out {shlex.quote(str(out))}"]
+    page = page_of(
+        account, command=opening.command(*end, probes=names, places=place), commands=commands
+    )
     return dataclasses.replace(page, sections=[*page.sections, *training_section(found.opened)])
 
 
@@ -405,66 +351,3 @@ def write(
         return [str(error)]
     print_error(f"report written to {out}")
     return []
-
-
-def keep(found: Analysis) -> None:
-    """Keep whole results in the run's directory, and for the gallery a page of all that are kept of
-    these weights; a run of somebody else's is not written to, and a directory that is read-only
-    only warns. Results on another answer than the last one stand beside those on the last one.
-    """
-    from mechint.report import PAGE
-    from mechint.report.page import LAST
-    from mechint.run_table import Entry
-    from mechint.run_table.cache import stamp_of
-    from mechint.system.files import digest_of, write_text
-    from mechint.system.kept import signed
-    from mechint.system.locks import is_ours
-
-    run, answer = found.opening.path, found.subject.answer
-    if not is_ours(run):
-        return
-    entry = Entry(run, run.name)
-    ending = "" if answer == LAST else f".answer-{answer}"
-    results = {f"{name}{ending}": result for name, result in found.account.results.items()}
-    weights = digest_of(found.opened.path)
-    try:
-        for name, result in results.items():
-            checkpoint = {**(result.provenance.get("checkpoint") or {}), "sha256": weights}
-            stamp = stamp_of(entry, PROBES[result.probe])
-            provenance = {**result.provenance, "checkpoint": checkpoint, "stamp": stamp}
-            said = json.loads(dataclasses.replace(result, provenance=provenance).to_json())
-            text = json.dumps(signed({**said, "file": f"{name}.json"}))
-            write_text(run / "probes" / f"{name}.json", text, within=run)
-        page = report_page(found, None, kept(run, weights, found.subject), results)
-        write_text(run / PAGE, json.dumps(page.to_dict()), within=run)
-    except RunError as error:
-        print_error(f"warning: results are not kept in the run: {error}")
-
-
-def kept(run: Path, weights: str, subject: Subject) -> dict[str, ProbeResult]:
-    """Earlier results that this user kept of the same weights, task and sources, by probe; all
-    others are left out.
-    """
-    from mechint.probe.results import ProbeResult
-    from mechint.run_table import Entry
-    from mechint.run_table.cache import stamp_of
-    from mechint.system.files import read_json, refuse_links
-    from mechint.system.kept import MARK, is_signed
-
-    found: dict[str, ProbeResult] = {}
-    entry, task = Entry(run, run.name), subject.provenance["task"]
-    for file in sorted((run / "probes").glob("*.json")):
-        try:
-            refuse_links(file, run)
-            said = read_json(file)
-            if not is_signed(said) or said["file"] != file.name:
-                continue
-            plain = {key: value for key, value in said.items() if key not in (MARK, "file")}
-            result = ProbeResult.from_json(json.dumps(plain))
-            made, stamp = result.provenance, stamp_of(entry, PROBES[result.probe])
-            same = made["checkpoint"]["sha256"] == weights and made["stamp"] == stamp is not None
-            if same and made["task"] == task:
-                found[file.stem] = result
-        except (MechintError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-    return found

@@ -23,7 +23,7 @@ from mechint.cli.common import (
     print_json,
 )
 from mechint.cli.opening import Opening
-from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError, one_line
+from mechint.errors import MechintError, ParameterError, UnknownNameError, one_line
 from mechint.registry import EXPLANATIONS
 from mechint.system.progress import console, counting, spinner
 
@@ -122,8 +122,7 @@ def explain(
 
     A program is fitted on one half of the inputs and judged on the other: do the logits follow from
     it, is the answer kept when a part comes from the program and the rest from another input, and
-    do interchanges give its counterfactual answers? In a run of yours the audits are kept, unless
-    --family or --claim is given, and `mechint analyze` puts the best one into its verdict.
+    do interchanges give its counterfactual answers?
 
     Of two models each one's best explanation is audited on the other, too: do they run the same
     program, up to the heads that run it?
@@ -206,13 +205,6 @@ def explain(
             found = propose(subject, family=family, seed=seed, examples=n)
         apart = _rivals(subject, found[0], seed, n)
     audits = [one.to_dict() for one in found]
-    if opened.path != path and not claimed and family is None and prompts is None:
-        from mechint.explanation.kept import keep_audits
-
-        try:
-            keep_audits(path, opened.path, subject, audits, seed=seed, examples=n)
-        except RunError as error:
-            print_error(f"warning: the audits are not kept in the run: {error}")
     if as_json:
         shown = None if apart is None else apart.to_dict()
         print_json({"schema": 3, "path": str(path), "audits": audits, "rivals": shown})

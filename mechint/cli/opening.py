@@ -26,7 +26,7 @@ class Opening:
 
     settings: the ``--set`` texts; data: a file of prompts; answer: which one probes ask about, the
     last when None; plugins: ``--plugin`` texts; probes: those that run, whose settings may stand
-    without their name; trust_kept: take what others kept in a run as it is.
+    without their name.
     """
 
     path: Path
@@ -39,7 +39,6 @@ class Opening:
     answer: Which | None = None
     plugins: Sequence[str] = ()
     probes: Sequence[str] = ()
-    trust_kept: bool = False
 
     @cached_property
     def sorted(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 Request = Mapping[str, Any]
 """The options of the command by name, "slurm" and "probes" as mappings."""
-SEARCH_FILE, PLAN_FILE = "search.json", "sweep.json"
+SEARCH_FILE, PLAN_FILE, TABLE = "search.json", "sweep.json", "sweep.csv"
 TRIALS = 20
 """Trials of a search where ``--trials`` is not given."""
 
@@ -105,7 +105,7 @@ TRIALS = 20
     multiple=True,
     callback=split_commas,
     metavar="NAME,…",
-    help="Comma-separated probes that measure every run as it finishes.",
+    help="Comma-separated probes whose numbers on the runs stand in DIR/sweep.csv in the end.",
     shell_complete=complete(PROBES, several=True),
 )
 @click.option(
@@ -153,9 +153,7 @@ def sweep(what: str, **given: Any) -> int:
     planned_here, searched = (place / PLAN_FILE).is_file(), (place / SEARCH_FILE).is_file()
     _check_options(what, planned_here or searched, given)
     if searched or planned_here:
-        from mechint.sweeps.directory import load_plugins
-
-        load_plugins(place)
+        _require_task(place, searched)
     if searched:
         if not given["resume"] and given["trials"] is None:
             return show_search(place, request["as_json"])
@@ -216,6 +214,17 @@ def _check_options(what: str, there: bool, given: Mapping[str, Any]) -> None:
         refuse({"loggers"}, "is for mechint sweep DIR; this command does not wait for Slurm")
 
 
+def _require_task(place: Path, searched: bool) -> None:
+    """ParameterError where the sweep or search in a directory is of a task that is not there."""
+    from mechint.sweeps import read_plan
+    from mechint.sweeps.search import read_search
+
+    for one in [read_search(place)] if searched else read_plan(place):
+        if one.task not in TASKS:
+            said = f"is of the task {one.task!r}; give its file with --plugin FILE.py:CLASS"
+            raise ParameterError(f"sweep {place}: {said}")
+
+
 def _refuse_absent(out: Path, file: str, resume: bool) -> None:
     """ParameterError where a sweep is to go on that is not there."""
     if resume and not (out / file).is_file():
@@ -263,7 +272,6 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     """Run what is not finished; the exit status."""
     from mechint.models import find_device
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
-    from mechint.sweeps.directory import keep_plugins
     from mechint.sweeps.executors import check_executor
     from mechint.training.loggers import forwarding
     from mechint.training.plan import check_memory
@@ -275,7 +283,6 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     if request["executor"] == "local":
         check_memory(specs, find_device(request["device"]))
     keep_plan(groups, out)
-    keep_plugins(out)
     keep_probes(out, request["probes"])
     rows: Rows = []
     with (
@@ -320,13 +327,13 @@ def show_sweep(groups: list[Group], out: Path, request: Request) -> int:
     text = ", ".join(f"{count} {name}" for name, count in counts.items())
     left = counts["waiting"] + counts["interrupted"] + counts["failed"]
     print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
-    if _is_whole(counts):
+    if _is_whole(counts) and (request["probes"] or not (out / TABLE).exists()):
         measure(out, request)
     return 0
 
 
 def measure(out: Path, request: Request) -> None:
-    """The table of the sweep and its probes in DIR/sweep.csv; what a kill left out is measured."""
+    """Write the runs and the numbers of the sweep's probes to DIR/sweep.csv."""
     from mechint.run_table import runs
     from mechint.sweeps.directory import probes_of
 
@@ -336,11 +343,9 @@ def measure(out: Path, request: Request) -> None:
     table = runs(out, workers=request["workers"], device=request["device"])
     table = dataclasses.replace(table, measurements=tuple(chosen))
     with counting("measuring") as report:
-        place = table.csv(out / "sweep.csv", report)
+        place = table.csv(out / TABLE, report)
     names = ", ".join(measurement.probe.name for measurement in chosen)
-    print_error(
-        f"{names} of {counted(len(table), 'run')}: {place}; mechint analyze {out} --out FILE"
-    )
+    print_error(f"{names} of {counted(len(table), 'run')}: {place}")
 
 
 def _places(groups: Sequence[Group], out: Path) -> list[Path]:
@@ -442,7 +447,6 @@ def run_search_command(
     """
     from mechint.models import find_device
     from mechint.sweeps import keep_probes
-    from mechint.sweeps.directory import keep_plugins
     from mechint.sweeps.search import keep_search, read_search, run_search, trials
     from mechint.training.loggers import forwarding
     from mechint.training.plan import check_memory
@@ -457,7 +461,6 @@ def run_search_command(
         if n_trials is not None:
             search = dataclasses.replace(search, trials=n_trials)
             keep_search(search, out)
-    keep_plugins(out)
     keep_probes(out, request["probes"], wait=False)
     wanted = max(search.trials, len(trials(out)))
 
@@ -473,6 +476,7 @@ def run_search_command(
         ):
             if not request["as_json"]:
                 print_trials(rows, search.objective)
+    measure(out, request)
     return show_search(out, request["as_json"], printed=True)
 
 

@@ -49,8 +49,7 @@ def _asked(paths: Sequence[Path], opening: Opening, over_steps: bool, workers: i
     for name in opening.probes:
         given = options.get(name, {})
         table = table.probe(name, seed=opening.seed, answer=opening.answer, **given)
-    table = table if opening.probes else table.kept()
-    return table.trusting() if opening.trust_kept else table
+    return table
 
 
 def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) -> int:
@@ -218,7 +217,6 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     from mechint.report._render import show
     from mechint.run_table.page import (
         MAX_SETTINGS,
-        kept_note,
         notes_of,
         over_steps,
         settings_of,
@@ -234,7 +232,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
         ]
     cells = {name: [one_line(show(row.get(name))) for row in rows] for name in columns}
     out = console()
-    for note in filter(None, (notes_of(rows), kept_note(rows))):
+    if note := notes_of(rows):
         out.print(f"{note}\n", markup=False, highlight=False)
     if steps and len({row.get("path") for row in rows}) == 1:
         for line in curves_text(rows, columns, out.width):

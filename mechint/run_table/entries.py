@@ -94,10 +94,10 @@ class Entry:
 
     def weights_changed(self) -> int | None:
         """The time at which the weights were written, in ns since 1970; None where there are none
-        to read.
+        to read, and of a subject.
         """
         try:
-            return self.weights.stat().st_mtime_ns
+            return None if self.path == Path() else self.weights.stat().st_mtime_ns
         except OSError:
             return None
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.errors import MechintError
 from mechint.probe import Probe
-from mechint.probe.results import ProbeResult
+from mechint.probe.results import Figure, ProbeResult
 from mechint.registry import PROBES
-from mechint.run_table import cache
 from mechint.run_table.entries import Entry
 from mechint.system.parallel import run_jobs
 
@@ -27,17 +26,14 @@ CHANGING = "its run goes on and its weights changed while they were measured; as
 class Measurement:
     """A probe with its settings and seed, as columns of the table.
 
-    answer: which one is asked about, the subject's own choice when None; kept_only: show what is
-    kept of the runs, and measure nothing; figures: keep the probe's figures too; trusted: take what
-    others kept in their runs as it is.
+    answer: which one is asked about, the subject's own choice when None; figures: give the probe's
+    figures too.
     """
 
     probe: Probe
     seed: int = 0
     answer: Which | None = None
-    kept_only: bool = False
     figures: bool = False
-    trusted: bool = False
 
     @classmethod
     def of(cls, name: str, *, seed: int = 0, answer: Any = None, **settings: Any) -> Measurement:
@@ -62,71 +58,41 @@ class Measurement:
 
 
 Job = tuple[int, Entry, Measurement]
+Measured = tuple[dict[str, Any], Mapping[str, Figure]]
+"""Columns, and the figures where the measurement asks for them."""
 
 
-def measure_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(index of the entry, its columns) of every job. What is kept is read here, and opens no
-    model; processes are for what is left.
-
-    Raises:
-        MechintError: a process was ended; what was measured is kept.
+def measure_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, Measured]]:
+    """(index of the entry, what was measured) of every job; of one whose process was ended, the
+    error that says so.
     """
-    left: list[Job] = []
-    for index, entry, measurement in jobs:
-        columns = kept_columns(entry, measurement)
-        if columns is None:
-            left.append((index, entry, measurement))
-        else:
-            yield index, columns
-    if workers == 1 or len(left) < 2 or any(entry.source is not None for _, entry, _ in left):
-        yield from ((index, measure(entry, measurement)) for index, entry, measurement in left)
+    pairs = [(entry, measurement) for _, entry, measurement in jobs]
+    if workers == 1 or len(jobs) < 2 or any(entry.source is not None for entry, _ in pairs):
+        yield from ((index, measure(entry, measurement)) for index, entry, measurement in jobs)
         return
-    pairs = [(entry, measurement) for _, entry, measurement in left]
     for place, outcome in run_jobs(measure, pairs, workers):
         if isinstance(outcome, MechintError):
-            raise MechintError(
-                f"measuring: {outcome}; what was measured is kept, and the same command goes on, "
-                "with a smaller --workers where it was memory"
-            )
-        yield left[place][0], outcome
+            told = f"{outcome}; where it was memory, a smaller --workers takes less"
+            outcome = {f"{jobs[place][2].probe.name}.error": told}, {}
+        yield jobs[place][0], outcome
 
 
-def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:
-    """Kept columns of one probe on one model; None if it must be measured, because nothing is kept
-    or something that the numbers depend on has changed.
+def measure(entry: Entry, measurement: Measurement) -> Measured:
+    """Run one probe on one model; the reason stands in the column ``NAME.error`` where it gives
+    nothing.
     """
-    kept = cache.read(entry, measurement)
-    if kept is None or (measurement.figures and kept["figures"] is None):
-        return {} if measurement.kept_only else None
-    columns = kept["columns"]
-    if measurement.kept_only and measurement.probe != type(measurement.probe)():
-        columns.pop(f"{measurement.probe.name}.verdict", None)
-    return columns
-
-
-def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
-    """The columns of one probe on one model, from the cache where they are kept. A model whose
-    weights change meanwhile, because its run goes on, has the error `CHANGING`.
-    """
-    columns = kept_columns(entry, measurement)
-    if columns is not None:
-        return columns
     name = measurement.probe.name
-    place = cache.place_of(entry, measurement.key)
     try:
         subject = entry.subject()
         result = measurement.probe.run(subject, seed=measurement.seed, answer=measurement.answer)
     except MechintError as error:
-        return {f"{name}.error": " ".join(str(error).split())}
+        return {f"{name}.error": " ".join(str(error).split())}, {}
     except Exception as error:  # of a plug-in: it does not lose the rest of the table
-        return {f"{name}.error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-    if place != cache.place_of(entry, measurement.key):
-        return {f"{name}.error": CHANGING}
+        return {f"{name}.error": f"{type(error).__name__}: {' '.join(str(error).split())}"}, {}
     columns = columns_of(name, result)
-    if not entry.is_run:  # whose evaluations nobody kept
+    if not entry.is_run:  # which nothing evaluated
         columns |= quality_columns(subject)
-    cache.keep(place, entry, measurement, columns, result.figures if measurement.figures else None)
-    return columns
+    return columns, result.figures if measurement.figures else {}
 
 
 def quality_columns(subject: Subject) -> dict[str, float]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,9 @@ from mechint.figures import Figure, Panel
 from mechint.probe.results import Table
 from mechint.registry import PROBES, TASKS
 from mechint.report.page import Page, Section
-from mechint.run_table.cache import KEPT
 from mechint.run_table.dynamics import evaluations_of
 from mechint.run_table.entries import CHANGED, Row, check_column, in_words, is_number, is_setting
 from mechint.system.files import read_json
-from mechint.system.kept import UNVERIFIED
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
@@ -69,7 +67,7 @@ def page_of_table(
             ),
         ],
         kicker="table",
-        caveat="\n".join(told for told in (notes_of(rows), kept_note(rows)) if told),
+        caveat=notes_of(rows),
         figures=drawn,
         command=command,
     )
@@ -155,21 +153,9 @@ def notes_of(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def kept_note(rows: Sequence[Row]) -> str:
-    """The probes and number of models whose numbers somebody else kept; "" where all are ours."""
-    counts = Counter(
-        name.removesuffix(f".{KEPT}")
-        for row in rows
-        for name in row
-        if name.endswith(f".{KEPT}") and row[name] == UNVERIFIED
-    )
-    told = ", ".join(f"{name} of {counted(n, 'model')}" for name, n in counts.items())
-    return f"{told}: {UNVERIFIED}" if told else ""
-
-
 def text_columns(rows: Sequence[Row], probe: str) -> list[str]:
     """The probe's columns that hold words, such as the mechanism, and differ between the rows."""
-    skipped = (f"{probe}.verdict", f"{probe}.error", f"{probe}.{KEPT}")
+    skipped = (f"{probe}.verdict", f"{probe}.error")
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(f"{probe}."))
     held = {name: {row[name] for row in rows if isinstance(row.get(name), str)} for name in names}
     return [name for name in names if name not in skipped and len(held[name]) > 1]

@@ -4,23 +4,20 @@
     table.frame()                      # one row per model: configuration, metrics, probe columns
     table.over_steps().probe("progress").csv("steps.csv")
 
-A table is lazy: models are opened when `frame`, `csv` or `figure` asks for a column that is not
-kept (`mechint.run_table.cache`), so that an interrupted table goes on where it stopped. Memory: one
-model at a time and worker.
+A table is lazy: models are opened when `rows`, `frame`, `csv` or `figure` asks first, and again
+where their weights have changed since. Memory: one model at a time and worker.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError, counted
+from mechint.errors import CheckpointError, ParameterError, UnknownNameError, counted
 from mechint.models import find_device
-from mechint.run_table import cache
 from mechint.run_table.entries import (
     Entry,
     find_entries,
@@ -51,6 +48,10 @@ class Runs:
     entries: tuple[Entry, ...]
     measurements: tuple[Measurement, ...] = ()
     workers: int = 1
+    _held: dict[tuple[int, int | None], tuple[dict[str, Any], dict[str, Mapping[str, Figure]]]] = (
+        field(default_factory=dict, init=False, repr=False, compare=False)
+    )
+    """Columns and figures by the index of an entry and the time of its weights."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -87,33 +88,6 @@ class Runs:
         made = Measurement(BestExplanation(family, examples), seed, answer)
         return replace(self, measurements=(*self.measurements, made))
 
-    def kept(self) -> Runs:
-        """The table with the probes that its runs were measured by before; nothing is measured.
-
-        Where a probe was run with several settings, those that most runs share. What another
-        version of a probe gave is left out, and so is the verdict of a probe whose settings were
-        not its own: with few permutations, say, it may be "unclear" of any model.
-        """
-        counts: Counter[str] = Counter()
-        for entry in {entry.path: entry for entry in self.entries}.values():
-            counts.update(json.dumps(key, sort_keys=True) for key in cache.keys_of(entry))
-        chosen: dict[str, Measurement] = {}
-        for text, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
-            try:
-                found = Measurement.from_key(json.loads(text))
-            except (MechintError, KeyError, TypeError, AttributeError):  # of another version
-                continue
-            chosen.setdefault(found.probe.name, replace(found, kept_only=True))
-        ordered = [chosen[name] for name in sorted(chosen)]
-        return replace(self, measurements=(*self.measurements, *ordered))
-
-    def trusting(self) -> Runs:
-        """The table that takes what others kept in their runs as it is, and says so in the column
-        ``PROBE.kept``.
-        """
-        trusted = (replace(one, trusted=True) for one in self.measurements)
-        return replace(self, measurements=tuple(trusted))
-
     def over_steps(self) -> Runs:
         """One row per kept checkpoint of every run, in place of one per run; training metrics stand
         in the rows at whose step the run was evaluated. The steps of files of one's own training
@@ -134,21 +108,21 @@ class Runs:
         return replace(self, entries=tuple(entries))
 
     def with_figures(self) -> Runs:
-        """The table that keeps the probes' figures beside the runs too, for `figures_of`."""
-        drawn = (replace(one, figures=True, kept_only=False) for one in self.measurements)
+        """The table that draws the probes' figures too, for `figures_of`."""
+        drawn = (replace(one, figures=True) for one in self.measurements)
         return replace(self, measurements=tuple(drawn))
 
-    def figures_of(self, name: str) -> list[dict[str, Figure]]:
-        """Per model, the figures of the probe `name` that `with_figures` kept; {} where none is.
+    def figures_of(self, name: str) -> list[Mapping[str, Figure]]:
+        """Per model, the figures of the probe `name` in a table made `with_figures`.
 
         Raises:
             UnknownNameError: the table has no such probe.
         """
-        known = {one.probe.name: one for one in self.measurements}  # the last one of a name
-        if name not in known:
-            raise UnknownNameError.of("measured probe", name, known)
-        kept = [cache.read(entry, known[name]) for entry in self.entries]
-        return [(one or {}).get("figures") or {} for one in kept]
+        names = {one.probe.name for one in self.measurements}
+        if name not in names:
+            raise UnknownNameError.of("measured probe", name, names)
+        self.rows()
+        return [self._held[i, one.weights_changed()][1][name] for i, one in enumerate(self.entries)]
 
     # --- what is answered -------------------------------------------------------------------------
     def rows(self, progress: Count | None = None) -> list[dict[str, Any]]:
@@ -174,19 +148,22 @@ class Runs:
         jobs = [
             (index, entry, measurement)
             for index, entry in enumerate(self.entries)
+            if (index, before[index]) not in self._held
             for measurement in self.measurements
         ]
-        missing = [len(self.measurements)] * len(rows)
-        columns: list[dict[str, Any]] = [{} for _ in rows]
+        missing = Counter(index for index, _, _ in jobs)
+        made: list[tuple[dict[str, Any], dict[str, Any]]] = [({}, {}) for _ in rows]
         shown = 0
         outcomes = measure_all(jobs, self.workers)
         for done in range(len(jobs) + 1):
             while shown < len(rows) and not missing[shown]:
-                yield rows[shown] | self._checked(shown, columns[shown], before[shown])
+                columns, _ = self._held.setdefault((shown, before[shown]), made[shown])
+                yield rows[shown] | self._checked(shown, columns, before[shown])
                 shown += 1
             if done < len(jobs):
-                index, found = next(outcomes)
-                columns[index].update(found)
+                index, (found, drawn) = next(outcomes)
+                made[index][0].update(found)
+                made[index][1][next(iter(found)).partition(".")[0]] = drawn
                 missing[index] -= 1
                 if progress is not None:
                     progress(done + 1, len(jobs), self.entries[index].name)

@@ -2,7 +2,6 @@
 
     DIR/sweep.json              the plan; another plan is refused
     DIR/probes.json             the probes that measure its runs
-    DIR/plugins.json            the user's own tasks and probes, run again for their user alone
     DIR/seed=3,d_model=16/      a run directory each
 
 Rows are read from the runs themselves, and a run has one writer, so that any number of workers and
@@ -17,18 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mechint.errors import MechintError, ParameterError, RunError, counted
+from mechint.errors import MechintError, RunError, counted
 from mechint.registry import TASKS
-from mechint.registry.plugins import given_plugins, load_plugin
-from mechint.run_table import Entry, Measurement, measure
+from mechint.run_table import Measurement
 from mechint.sweeps.planning import Group, Row
 from mechint.system.files import make_directory, parse_json, read_bytes, write_text
-from mechint.system.kept import is_signed, signed
 from mechint.system.locks import BusyError, is_locked, locked
-from mechint.system.parallel import interruptible
 from mechint.system.sources import changed_files, loaded_sources
 
-PLAN, PROBES_FILE, PLUGINS_FILE = "sweep.json", "probes.json", "plugins.json"
+PLAN, PROBES_FILE = "sweep.json", "probes.json"
 
 
 # --- its plan -------------------------------------------------------------------------------------
@@ -74,34 +70,6 @@ def _from_json(entries: Any) -> list[Group]:
         if not all(isinstance(run, dict) for run in one.runs):
             raise TypeError("a run is no mapping of settings")
     return groups
-
-
-def keep_plugins(out: Path) -> None:
-    """Keep which plug-ins this process was given, for `load_plugins` when the sweep goes on."""
-    if given := given_plugins():
-        write_text(out / PLUGINS_FILE, json.dumps(signed({"plugins": given}), indent=1))
-
-
-def load_plugins(out: Path) -> None:
-    """Register the plug-ins that this user started the sweep in `out` with, unless some were given.
-
-    Raises:
-        RunError: somebody else kept them there: their files are not run.
-    """
-    if given_plugins() or not (out / PLUGINS_FILE).is_file():
-        return
-    said = parse_json(read_bytes(out / PLUGINS_FILE), out / PLUGINS_FILE)
-    if not is_signed(said):
-        raise RunError(
-            f"{out / PLUGINS_FILE}: was not written by you, and its files are not run; give yours "
-            "with --plugin"
-        )
-    for text in said["plugins"]:
-        try:
-            load_plugin(text)
-        except ParameterError as error:
-            moved = "if it was moved, --plugin NEW.py:CLASS goes on with it"
-            raise ParameterError(f"{error}; {moved}") from error
 
 
 def refuse_other_sources(out: Path, task: str) -> None:
@@ -155,8 +123,8 @@ def is_finished(group: Group, out: Path) -> bool:
 def run_group(
     group: Group, out: Path, device: str = "cpu", progress: Callable[[Any], None] | None = None
 ) -> list[Row]:
-    """Train one group where it is not done, and measure it by the sweep's probes; a failure is a
-    row, not an exception. A group that another process trains is left to it.
+    """Train one group where it is not done; a failure is a row, not an exception. A group that
+    another process trains is left to it.
     """
     from mechint.system.jsonable import to_jsonable
     from mechint.training import train_many
@@ -181,7 +149,6 @@ def run_group(
         for row, run in zip(rows, runs, strict=True):
             row |= {"status": run.status, "metrics": to_jsonable(run.final)}
             row |= {"path": str(run.path)} | ({"error": run.error} if run.error else {})
-    _measure(rows, out, device)
     return rows
 
 
@@ -226,19 +193,5 @@ def probes_of(out: Path) -> list[Measurement]:
     try:
         return [Measurement.from_key(key) for key in parse_json(read_bytes(file), file)]
     except (MechintError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{file}: damaged: {error}; delete it, and name the probes again") from error
-
-
-def _measure(rows: Sequence[Row], out: Path, device: str) -> None:
-    """Run the sweep's probes on runs that are done, on the `device` that trained them; Ctrl-C and
-    SIGTERM end it after the probe at work, and the rest is measured when the table is made.
-    """
-    with interruptible() as interrupted:
-        for row in rows:
-            if row["status"] not in ("finished", "stopped"):
-                continue
-            entry = Entry(Path(row["path"]), row["id"], opening={"device": device})
-            for measurement in probes_of(out):
-                if interrupted.is_set():
-                    return
-                measure(entry, measurement)
+        again = "delete it and name the probes again, one of yours with --plugin too"
+        raise RunError(f"{file}: damaged: {error}; {again}") from error

@@ -278,9 +278,6 @@ def _train(
     left, measured = iter(runs), probes_of(out)
     for number, some in specs.items():
         own = list(itertools.islice(left, len(some)))
-        for run in own:
-            for measurement in measured if run.status in ("finished", "stopped") else ():
-                measure(_entry(run, device), measurement)
         value = objective_of(own, search.objective, measured, device)
         if value is None:
             study.tell(number, state=optuna.trial.TrialState.FAIL)
@@ -322,7 +319,7 @@ def _held(run: Run, name: str, measured: Sequence[Measurement], device: str) -> 
     if name in run.final or probe not in PROBES:
         return run.final
     asked = next((one for one in measured if one.probe.name == probe), None)
-    return measure(_entry(run, device), asked or Measurement.of(probe))
+    return measure(_entry(run, device), asked or Measurement.of(probe))[0]
 
 
 def _entry(run: Run, device: str) -> Entry:

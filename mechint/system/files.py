@@ -323,20 +323,6 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def cache_directory() -> Path:
-    """This user's own cache of mechint, which need not be there: ``$XDG_CACHE_HOME/mechint``."""
-    place = os.environ.get("XDG_CACHE_HOME")
-    return (Path(place) if place else home() / ".cache") / "mechint"
-
-
-def home() -> Path:
-    """This user's home; of a user without one, as in containers, a place where nothing is kept."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path(os.devnull)
-
-
 def make_directory(path: str | Path) -> Path:
     """The directory `path`, made if it is not there; RunError if it cannot be."""
     try:

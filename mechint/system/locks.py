@@ -39,20 +39,6 @@ def is_locked(directory: str | Path) -> bool:
         return False
 
 
-def is_ours(directory: str | Path) -> bool:
-    """Return whether this user's training wrote in `directory`, as its lock file says; others' runs
-    are read and not written to.
-    """
-    path = Path(directory) / ".lock"
-    try:
-        known = path.lstat()
-        ours = not hasattr(os, "getuid") or known.st_uid == os.getuid()
-        said = read_bytes(path, MAX_LOCK).decode()
-        return ours and not path.is_symlink() and f" of {_user()} on " in said
-    except (OSError, ValueError):
-        return False
-
-
 @contextlib.contextmanager
 def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[], None]]:
     """Be the one writer of `directory` (which is made) while the block runs; with `wait` as soon as

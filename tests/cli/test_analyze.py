@@ -21,7 +21,6 @@ from mechint.planted import composition, modular_addition
 from mechint.probe import quick_probes
 from mechint.probe.results import VERDICTS, ProbeResult, short
 from mechint.report.page import command_of
-from mechint.system.locks import locked
 from tests.cli.conftest import Command, one_line
 
 
@@ -209,27 +208,6 @@ def results_of(path: Path) -> ProbeResult:
     opened = load_checkpoint(path, task="modular-arithmetic", parameters=task, model=model)
     settings = {"samples": 99, "untrained": 3}
     return probes.run("attention", opened.subject(), seed=5, answer="all", **settings)
-
-
-def test_the_page_of_a_run_names_the_answer_that_each_part_asked_about(
-    mechint: Command, tmp_path: Path
-) -> None:
-    subject = composition(n=3, k=2, hops=(2,)).subject
-    saved = {"config": subject.model.config, "weights": subject.model.weights()}
-    save_checkpoint(tmp_path / "ckpt.pt", **saved, task=subject.task, step=0, metrics={})
-    task = {"name": "composition", "parameters": subject.task.to_dict()}
-    (tmp_path / "config.json").write_text(json.dumps({"task": task}))
-    with locked(tmp_path):  # a run of this user's
-        pass
-    asked = ("analyze", tmp_path, "--probe", "gradients", "--set")
-    assert mechint(*asked, "permutations=9", "--answer", "0", "--seed", "2").exit_code == 0
-    assert mechint(*asked, "permutations=29").exit_code == 0
-    page = json.loads((tmp_path / "page.json").read_text())
-    opens = f"mechint analyze {tmp_path / 'ckpt.pt'} --probe gradients"
-    assert {part["title"]: part["command"] for part in page["sections"]} == {
-        "gradients": f"{opens} --set gradients.permutations=29",
-        "gradients.answer-0": f"{opens} --set gradients.permutations=9 --seed 2 --answer 0",
-    }
 
 
 def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None:

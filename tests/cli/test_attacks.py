@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import stat
 from pathlib import Path
@@ -32,27 +31,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_a_page_holds_no_result_of_other_weights_of_the_same_step(
-    mechint: Command, runs: Path, tmp_path: Path
-) -> None:
-    first, second = sorted(runs.glob("seed-*"))
-    run = shutil.copytree(first, tmp_path / "run")
-    assert mechint("analyze", run, "--probe", "lens").exit_code == 0
-    shutil.copy(second / "ckpt.pt", run / "ckpt.pt")
-    said = mechint("analyze", run, "--probe", "embedding", "--json")
-    own = mechint("analyze", second, "--probe", "lens,embedding", "--json")
-    after, theirs = (json.loads(one.stdout)["accounts"][0] for one in (said, own))
-    assert after["quality"][0]["loss"] == theirs["quality"][0]["loss"]
-    pages = [json.loads(page.read_text()) for page in run.rglob("page.json")]
-    assert pages and all(page["probes"] == ["embedding"] for page in pages)
-
-
-@pytest.mark.full
 def test_a_file_system_that_cannot_be_written_loses_no_result(
     mechint: Command, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(next(runs.glob("seed-*")), tmp_path / "run")
-    (run / "probes").mkdir(exist_ok=True)
 
     def refuse(*arguments: object, **options: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")

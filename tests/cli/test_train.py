@@ -21,9 +21,6 @@ from mechint.account.analysis import analyze
 from mechint.checkpoints import load
 from mechint.checkpoints.content import read_plain
 from mechint.planted import truth_of
-from mechint.probe.results import ProbeResult
-from mechint.report import find_pages
-from mechint.system.kept import MARK, is_signed
 from mechint.training.trainer import Ensemble
 from tests.cli.conftest import Command, one_line
 
@@ -45,15 +42,13 @@ def test_a_run_and_its_words(mechint: Command, tmp_path: Path) -> None:
     assert (info["step"], info["task"]["parameters"]["p"], info["model"]["d_model"]) == (6, 7, 16)
 
 
-def test_a_run_keeps_what_probes_found_in_it(mechint: Command, tmp_path: Path) -> None:
+def test_a_run_holds_what_training_wrote(mechint: Command, tmp_path: Path) -> None:
     out = tmp_path / "run"
     mechint("train", "modular-arithmetic", *SMALL, "--out", out)
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
     assert mechint("analyze", out, "--probe", "lens").exit_code == 0
-    kept = json.loads((out / "probes" / "lens.json").read_text())
-    assert is_signed(kept) and kept.pop("file") == "lens.json" and kept.pop(MARK)
-    result = ProbeResult.from_dict(kept)
-    assert result.probe == "lens" and result.figures
-    assert [page.title for page in find_pages([tmp_path])] == ["Addition mod 7, one layer"]
+    assert mechint("explain", out).exit_code == 0
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
     assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
 
 
@@ -132,8 +127,6 @@ def test_the_demo_from_nothing_to_a_report(
     assert f"report: {tmp_path / 'report.html'}" in result.stdout
     assert "addition mod 59" in result.stderr
     assert "Plotly" in (tmp_path / "report.html").read_text()
-    assert mechint("gallery", "build").stdout == "gallery/index.html (1 page)\n"
-    assert (tmp_path / "gallery" / "index.html").exists()
     assert mechint("demo").exit_code == 0, "a finished tour is analyzed again"
 
 

@@ -47,7 +47,7 @@ def test_the_page_of_a_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert page.sections[0].tables["models"].columns["step"] == [0, 10, 20, 30, 40]
     assert render(page, light=True).count('"frames":') == 1 + len(section.figures)
     monkeypatch.setattr(Entry, "subject", lambda entry: pytest.fail("opened again"))
-    assert table.rows() == rows, "columns and figures are kept"
+    assert table.rows() == rows, "a table is measured once"
 
 
 @pytest.fixture(scope="module")

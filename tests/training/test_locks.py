@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 
 from mechint.errors import RunError
-from mechint.system.locks import BusyError, is_locked, is_ours, locked
+from mechint.system.locks import BusyError, is_locked, locked
 from mechint.training import Progress, train_many
 from tests.training.conftest import files_of, tiny, tiny_specs
 
@@ -112,9 +112,8 @@ def test_looking_does_not_keep_a_writer_out(
     looking.acquire()
     threading.Timer(0.02, looking.release).start()
     with locked(tmp_path):
-        assert is_ours(tmp_path)
-    (tmp_path / ".lock").write_text("process 3 of another on host")
-    assert not is_ours(tmp_path) and not is_locked(tmp_path)
+        pass
+    assert not is_locked(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -160,7 +159,7 @@ def is_refused(call, *arguments):
     except MechintError:
         return True
 
-assert not locks.is_ours(path.parent) and not locks.is_locked(path.parent)
+assert not locks.is_locked(path.parent)
 assert is_refused(files.digest_of, path) and is_refused(files.read_json, path)
 assert files.read_json_lines(path) == []
 assert path.name != ".lock" or is_refused(locks.locked(path.parent).__enter__)
