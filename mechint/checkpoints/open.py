@@ -161,6 +161,8 @@ def load(
             file's names become mechint's; a ``mapping.yaml`` beside the file when None.
         hooks: of a module in memory, as for `mechint.wrap`.
         tokenizer: of a model in memory; its own where it has one.
+        parameters: of the task or of `data`; d_vocab, the number of tokens that a model in memory
+            reads, where it does not say.
 
     Raises:
         DataError: prompts that cannot be used.
@@ -192,15 +194,17 @@ def load(
     longest = None
     if data is not None:
         longest = lambda d_vocab: Prompts.of(data, tokenizer, d_vocab, None, **parameters).n_ctx  # noqa: E731
+    given = parameters.pop("d_vocab", None) if data is not None else None
     network, own = hooked(source, hooks, tokenizer, longest)
     chosen: Task | None = TASKS[task].from_dict(parameters) if isinstance(task, str) else task
     if data is not None:
         shape = Subject(network, None).model_description
-        tokens, length = shape.d_vocab, shape.n_ctx
-        if not tokens:
+        tokens, length = shape.d_vocab or given, shape.n_ctx
+        if not isinstance(tokens, int) or tokens < 1 or given not in (None, tokens):
             raise ParameterError(
-                "data: the model does not say how many tokens it reads; "
-                "give mechint.wrap(module, hooks, d_vocab=…)"
+                f"data: the model states that it reads {shape.d_vocab or 'no number of'} tokens; "
+                f"got d_vocab={given!r}, expected mechint.load(model, data=…, "
+                f"d_vocab={shape.d_vocab or '…'})"
             )
         found = tokenizer if tokenizer is not None else own
         classes = shape.d_vocab_out

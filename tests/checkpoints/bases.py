@@ -132,8 +132,8 @@ def transformer_lens_native(folder: Path) -> Path:
     return folder / "tl4.pt"
 
 
-def pickled_module(folder: Path) -> Path:
-    """A module saved whole, of a library that is gone."""
+def pickled_module(folder: Path, other: Any = None) -> Path:
+    """A module saved whole, of a library that is gone, with an object of another kind in it."""
     gone = types.ModuleType("a_library_that_left")
     for name in ("Part", "Config"):
         kind = type(name, (torch.nn.Module,) if name == "Part" else (), {})
@@ -150,7 +150,10 @@ def pickled_module(folder: Path) -> Path:
             owner = owner._modules[place]
         owner.register_parameter(kind, torch.nn.Parameter(value))
     model.cfg = gone.Config()
-    model.cfg.d_model, model.cfg.act_fn, model.cfg.initializer_range = 4, "relu", np.float64(0.1)
+    known = {"d_model": 4, "act_fn": "gelu", "attention_dir": "bidirectional"}
+    known |= {"normalization_type": None, "initializer_range": np.float64(0.1)}
+    vars(model.cfg).update(known, device=torch.device("cpu"))
+    model.other = other
     torch.save(model, folder / "module.pt")
     sys.modules.pop(gone.__name__)
     return folder / "module.pt"

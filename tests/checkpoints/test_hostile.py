@@ -224,7 +224,7 @@ def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path, monke
     path = native(tmp_path)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(RunError, match=r"cannot be written: it needs .* bytes and the disk"):
+    with pytest.raises(RunError, match=r"new.*: cannot be written: it needs .* bytes and the disk"):
         load_checkpoint(path).subject().save_pretrained(tmp_path / "new")
     assert not [entry for entry in (tmp_path / "new").rglob("*") if entry.is_file()]
 

@@ -12,9 +12,6 @@ import torch
 
 from mechint.checkpoints import load_checkpoint
 from mechint.errors import CheckpointError
-from mechint.interventions import resumes
-from mechint.probe import Need, unmet_need
-from mechint.task import Batch
 from tests.conformance.architectures import VOCABULARY, made
 
 
@@ -32,23 +29,6 @@ def saved(folder: Path, kind: str, **settings: Any) -> Any:
     model = made(kind, **settings)
     model.save_pretrained(folder)
     return model
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral"])
-def test_a_tiny_model_saved_to_disk(tmp_path, kind, offline, capfd):
-    source = saved(tmp_path, kind)
-    capfd.readouterr()
-    opened = load_checkpoint(tmp_path)
-    assert capfd.readouterr().out == ""
-    assert (opened.format, opened.task) == ("huggingface", None)
-    tokens = torch.randint(VOCABULARY, (3, 8), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        logits = source(tokens).logits
-        torch.testing.assert_close(opened.model(tokens), logits, atol=1e-4, rtol=1e-5)
-    subject, data = opened.subject(), Batch(tokens, torch.full((3, 8, 1), -1))
-    pattern = subject.activation("blocks.1.attn.hook_pattern", data=data)
-    assert torch.allclose(pattern.sum(-1), torch.ones(3, 2, 8), atol=1e-5)
-    assert subject.n_layers == 2 and "no task" in str(unmet_need(Need.GRID, subject))
 
 
 @pytest.mark.parametrize(
@@ -74,12 +54,6 @@ def test_gpt2_of_any_configuration_equals_transformers(tmp_path, settings, offli
     assert gap < (1e-4 if bridged else 1e-9)
 
 
-def test_a_gpt2_can_be_opened_through_the_bridge(tmp_path, offline):
-    saved(tmp_path, "gpt2")
-    opened = load_checkpoint(tmp_path, model={"bridge": True})
-    assert (opened.format, type(opened.model).__name__) == ("huggingface", "TransformerBridge")
-
-
 def test_texts_of_unlike_length_where_the_tokenizer_has_no_special_tokens(tmp_path, offline):
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -93,22 +67,6 @@ def test_texts_of_unlike_length_where_the_tokenizer_has_no_special_tokens(tmp_pa
         logits = model(["1 2 3", "4"])
         assert torch.allclose(logits[0], source(torch.tensor([[1, 2, 3]])).logits, atol=1e-4)
         assert logits.shape[:2] == (2, 3)
-
-
-@pytest.mark.full
-def test_the_zoo_agrees_with_transformers_and_serves_circuits(published, offline):
-    from transformers import AutoModelForCausalLM
-
-    for folder in sorted(file.parent for file in (published / "hf-zoo").glob("*/config.json")):
-        source = AutoModelForCausalLM.from_pretrained(
-            folder, attn_implementation="eager", dtype="float64"
-        )
-        opened = load_checkpoint(folder)
-        tokens = torch.randint(opened.config.d_vocab, (4, 20))
-        with torch.no_grad():
-            gap = opened.model.double()(tokens) - source.eval()(tokens).logits
-        assert gap.abs().max() < 1e-5, folder.name
-        assert resumes(opened.model)  # what circuits ask for
 
 
 def test_rotated_positions_are_no_matrix(tmp_path, offline):
@@ -194,13 +152,6 @@ def test_one_value_that_is_not_finite(tmp_path, name, value, offline):
     bridged = refusal(folder, model={"bridge": True})
     assert bridged == f"{name} holds values that are not finite"
     assert "values that are not finite" in refusal(folder)
-
-
-def test_the_unembedding_may_be_the_embedding(tmp_path, offline):
-    """A file without the head is whole where the configuration ties the two."""
-    folder = resaved(tmp_path, without("lm_head"), tie_word_embeddings=True)
-    model = load_checkpoint(folder).model
-    torch.testing.assert_close(model.W_U, model.W_E.T)
 
 
 def test_layers_that_a_model_without_a_head_leaves_out(tmp_path, offline):

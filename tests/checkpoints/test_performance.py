@@ -88,10 +88,3 @@ def test_a_norm_folded_without_centering_is_named(tmp_path) -> None:
     trained = run.subject()
     inputs = trained.data.tokens
     torch.testing.assert_close(opened.model(inputs), trained.model(inputs), atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.full
-def test_brackets_read_as_causal_name_the_direction(published) -> None:
-    opened = load_checkpoint(published / "arena/brackets_model_state_dict.pt", "balanced-brackets")
-    (said,) = opened.warnings()
-    assert "--set model.attention_dir=bidirectional" in said

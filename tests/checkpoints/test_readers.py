@@ -59,7 +59,8 @@ def transposed_logits(
                 scores = scores + torch.full_like(scores, -1e10).triu(1)
             z.append((rate * scores.softmax(-1) + (1 - rate)) @ v)
         x = x + torch.cat(z, -1) @ p["attn.W_O"].T
-        x = x + act(x @ p["mlp.W_in"].T + p["mlp.b_in"]) @ p["mlp.W_out"].T + p["mlp.b_out"]
+        if "mlp.W_in" in p:
+            x = x + act(x @ p["mlp.W_in"].T + p["mlp.b_in"]) @ p["mlp.W_out"].T + p["mlp.b_out"]
     return x @ state["unembed.W_U"]
 
 

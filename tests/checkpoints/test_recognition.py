@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import mechint
 from mechint.checkpoints import ParsedCheckpoint, load_checkpoint
 from mechint.config import ModelConfig
-from mechint.errors import CheckpointError
+from mechint.errors import CheckpointError, ParameterError
 from mechint.models import build
 from mechint.registry import CHECKPOINT_FORMATS
 
@@ -119,6 +120,18 @@ def test_a_safetensors_file_under_another_ending(tmp_path):
     state = build(CONFIG).transformer_lens_state()
     save_file(state, tmp_path / "model.bin")
     assert torch.equal(load_checkpoint(tmp_path / "model.bin").model.W_E, state["embed.W_E"])
+
+
+def test_the_number_of_tokens_may_be_said_of_a_model_that_does_not(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Embedding(2, 4), torch.nn.Linear(4, 2))
+    data, hooks = [{"prompt": [0, 1, 0, 1]}], {"hook_embed": "0"}
+    with pytest.raises(ParameterError, match=r"mechint\.load\(model, data=…, d_vocab=…\)"):
+        mechint.load(module, hooks=hooks, data=data)
+    subject = mechint.load(module, hooks=hooks, data=data, d_vocab=2)
+    assert torch.equal(subject.logits()[0], module(torch.tensor([0, 1, 0, 1]))[-1])
+    stated = mechint.wrap(module, hooks, d_vocab=2)
+    with pytest.raises(ParameterError, match="reads 2 tokens; got d_vocab=3"):
+        mechint.load(stated, data=data, d_vocab=3)
 
 
 # --- formats of third parties ---------------------------------------------------------------------

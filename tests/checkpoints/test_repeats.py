@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mechint import probe
 from mechint.checkpoints import load_checkpoint
 from tests.checkpoints.test_readers import transposed
 
@@ -46,22 +45,3 @@ def test_the_data_configuration_names_the_task(tmp_path):
 def test_sizes_that_the_model_cannot_have_name_no_task(tmp_path, changes):
     opened = load_checkpoint(saved(tmp_path, **changes))
     assert opened.task is None and opened.assumed["task"].value is None
-
-
-@pytest.mark.full
-def test_the_published_model_answers_inside_repeats_by_its_second_attention(published):
-    opened = load_checkpoint(published / "progress-measures" / "induction_head_infinite.pth")
-    assert opened.task.name == "repeated-tokens" and {"distinct", "placement"} <= set(
-        opened.assumed
-    )
-    batch = opened.task.sample(400, 0)
-    with torch.no_grad():
-        right = opened.model(batch.tokens)[:, :-1].argmax(-1) == batch.tokens[:, 1:]
-    inside = torch.zeros_like(right).scatter(1, batch.answers.positions, True)
-    assert 0.6 < right[inside].double().mean() < 0.65
-    assert right[~inside].double().mean() < 0.012  # a guess: 1 in 128
-    options = {"examples": 256, "null_samples": 9}
-    ablation = probe.run("ablation", opened.subject(), **options)
-    assert ablation.metrics["component"] == "L1 attention" and ablation.verdict == "yes"
-    assert "L1 attention" in ablation.metrics["needed"]
-    assert ablation.metrics["accuracy_change"] < -0.45

@@ -136,40 +136,11 @@ def test_what_no_tensor_shows_is_assumed_unless_all_of_it_is_stated(tmp_path, mi
     assert ("architecture" in load_checkpoint(path).assumed) == (missing is not None)
 
 
-def logits(state, *, shortformer=False, alibi=False, parallel=False):
-    """The logits of TransformerLens's options, without layer norm, computed plainly."""
-    x = state["embed.W_E"][TOKENS]
-    added = state["pos_embed.W_pos"][:3] * (not alibi)
-    x = x if shortformer else x + added
-    distance = torch.arange(3)[None] - torch.arange(3)[:, None]
-    slopes = torch.tensor([2**-4, 2**-8]) * alibi
-    for layer in range(2):
-        p = {name: state[f"blocks.{layer}.{name}"] for name in BLOCK}
-        read, out = x + added * shortformer, p["attn.b_O"]
-        for head in range(2):
-            q, k, v = (
-                inputs @ p[f"attn.W_{one}"][head] + p[f"attn.b_{one}"][head]
-                for one, inputs in (("Q", read), ("K", read), ("V", x))
-            )
-            scores = q @ k.mT / 3**0.5 + slopes[head] * distance
-            scores = scores.masked_fill(distance > 0, -torch.inf)
-            out = out + scores.softmax(-1) @ v @ p["attn.W_O"][head]
-        inner = (x if parallel else x + out) @ p["mlp.W_in"] + p["mlp.b_in"]
-        x = x + out + inner.relu() @ p["mlp.W_out"] + p["mlp.b_out"]
-    return x @ state["unembed.W_U"] + state["unembed.b_U"]
-
-
-BLOCK = [f"attn.{kind}_{one}" for kind in "Wb" for one in "QKVO"]
-BLOCK += [f"mlp.{kind}_{one}" for kind in "Wb" for one in ("in", "out")]
-
-
 @pytest.mark.parametrize("kind", ["shortformer", "alibi", "parallel"])
 def test_another_function_of_the_same_tensors_is_assumed_away_and_said(tmp_path, kind):
-    """The tensors do not tell the two apart, so the assumption must; stated, it is refused."""
+    """The tensors do not tell them apart, so the assumption must; stated, it is refused."""
     path = written(tmp_path, STATE)
     opened = load_checkpoint(path)
-    torch.testing.assert_close(opened.model(TOKENS), logits(STATE), atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(opened.model(TOKENS), logits(STATE, **{kind: True}), atol=1e-3)
     named = "parallel_attn_mlp" if kind == "parallel" else "positional_embedding_type"
     words = {"shortformer": "shortformer", "alibi": "ALiBi", "parallel": "beside attention"}
     assert words[kind] in opened.assumed["architecture"].why
