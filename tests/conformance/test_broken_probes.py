@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from mechint.testing import calibration_checks, check_probe, probe_checks
+from mechint.testing.probes import Check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,46 +66,23 @@ class Size(Probe):
         """Break a promise."""
 
 
-class ChangesWeights(Size):
-    """Does it change the weights?"""
-
-    def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        subject.model.W_E.data.mul_(1.0 + 2**-20)
-        return super().measure(subject, seed)
+def broken(**changes: Any) -> type[Size]:
+    """The probe with other methods."""
+    return type("Broken", (Size,), {"__doc__": "Is it broken?", **changes})
 
 
-class IsRandom(Size):
-    """Is it random?"""
-
-    def misbehave(self, report: Report, subject: Subject) -> None:
-        report.metric("noise", np.random.default_rng().random())
+def changes_weights(self: Size, subject: Subject, seed: int) -> ProbeResult:
+    subject.model.W_E.data.mul_(1.0 + 2**-20)
+    return Size.measure(self, subject, seed)
 
 
-class HasNoFigure(Size):
-    """Has it a figure?"""
-
-    def misbehave(self, report: Report, subject: Subject) -> None:
-        report.figures.clear()
-
-
-class HasNoNull(Size):
-    """Has it a null?"""
-
-    def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        return dataclasses.replace(super().measure(subject, seed), null={}, findings=())
-
-
-class ClaimsACause(Size):
-    """What does it say?"""
-
-    def misbehave(self, report: Report, subject: Subject) -> None:
-        report.finding(
-            Claim(
-                "The model uses 1 embedding",
-                no="",
-                at_chance=True,
-            ),
-        )
+CLAIM = Claim("The model uses 1 embedding", no="", at_chance=True)
+LOOKS = broken(
+    misbehave=lambda self, report, subject: (
+        report.metric("chunk", float(subject.chunk)),
+        torch.zeros(subject.memory + 1, dtype=torch.uint8),
+    )
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,97 +92,110 @@ class CanNeverFind(Size):
     samples: int = setting(19, "untrained embeddings of the null", low=1)
 
 
-class Looks(Size):
-    """How much does it look at?"""
-
-    def misbehave(self, report: Report, subject: Subject) -> None:
-        report.metric("chunk", float(subject.chunk))
-        torch.zeros(subject.memory + 1, dtype=torch.uint8)
-
-
-class AsAWholeNumber(Size):
-    """Does it keep its last chunk as a whole number?"""
-
-    def misbehave(self, report: Report, subject: Subject) -> None:
-        report.metric("chunk", subject.chunk)
-
-
-class InATable(Size):
-    """Does it keep it in a table?"""
-
-    def misbehave(self, report: Report, subject: Subject) -> None:
-        report.table("chunks", {"examples": [1.0, float(subject.chunk)]}, "one row per chunk")
-
-
-class InAnArray(Size):
-    """Does it keep it in an array?"""
-
-    def misbehave(self, report: Report, subject: Subject) -> None:
-        report.array("chunks", np.array([float(subject.chunk)]))
-
-
-class InANull(Size):
-    """Does it keep it in a null?"""
-
-    def misbehave(self, report: Report, subject: Subject) -> None:
-        report.metric("one", 1.0, null=np.full(199, float(subject.chunk)), how="the chunk")
-
-
-class IsLoose(Size):
-    """At which level does it decide?"""
-
-    @property
-    def significance(self) -> float:
-        return 0.6
-
-
 @cache
 def subject() -> Subject:
     model = planted.modular_addition(5, (1, 2)).subject
     return Subject(model.model, model.task, memory=1 << 22)
 
 
-BROKEN = {
-    Size: set(),
-    ChangesWeights: {"changes neither model nor program", "changes nothing after an error"},
-    IsRandom: {"same seed, same result"},
-    HasNoFigure: {"figures say what they show"},
-    HasNoNull: {
-        "result is complete",
-        "float64 and no run directory",
-        "findings claim no more than was measured",
-    },
-    ClaimsACause: {"findings claim no more than was measured"},
-    CanNeverFind: {"null can reach the level"},
-    Looks: {"memory is bounded", "chunks change nothing"},
-    AsAWholeNumber: {"chunks change nothing"},
-    InATable: {"chunks change nothing"},
-    InAnArray: {"chunks change nothing"},
-    InANull: {"chunks change nothing"},
-    IsLoose: {"findings claim no more than was measured"},
+CHUNKS = {"chunks change nothing"}
+BROKEN: dict[str, tuple[type[Size], set[str]]] = {
+    "none": (Size, set()),
+    "changes weights": (
+        broken(measure=changes_weights),
+        {"changes neither model nor program", "changes nothing after an error"},
+    ),
+    "is random": (
+        broken(
+            misbehave=lambda self, report, _: report.metric(
+                "noise", np.random.default_rng().random()
+            )
+        ),
+        {"same seed, same result"},
+    ),
+    "has no figure": (
+        broken(misbehave=lambda self, report, _: report.figures.clear()),
+        {"figures say what they show"},
+    ),
+    "has no null": (
+        broken(
+            measure=lambda self, subject, seed: dataclasses.replace(
+                Size.measure(self, subject, seed), null={}, findings=()
+            )
+        ),
+        {
+            "result is complete",
+            "float64 and no run directory",
+            "findings claim no more than was measured",
+        },
+    ),
+    "claims a cause": (
+        broken(misbehave=lambda self, report, _: report.finding(CLAIM)),
+        {"findings claim no more than was measured"},
+    ),
+    "can never find": (CanNeverFind, {"null can reach the level"}),
+    "is loose": (
+        broken(significance=property(lambda self: 0.6)),
+        {"findings claim no more than was measured"},
+    ),
+    "looks at its chunk": (LOOKS, {"memory is bounded", *CHUNKS}),
+    "keeps it as a number": (
+        broken(misbehave=lambda self, report, subject: report.metric("chunk", subject.chunk)),
+        CHUNKS,
+    ),
+    "keeps it in a table": (
+        broken(
+            misbehave=lambda self, report, subject: report.table(
+                "chunks", {"examples": [1.0, float(subject.chunk)]}, "one row per chunk"
+            )
+        ),
+        CHUNKS,
+    ),
+    "keeps it in an array": (
+        broken(
+            misbehave=lambda self, report, subject: report.array(
+                "chunks", np.array([float(subject.chunk)])
+            )
+        ),
+        CHUNKS,
+    ),
+    "keeps it in a null": (
+        broken(
+            misbehave=lambda self, report, subject: report.metric(
+                "one", 1.0, null=np.full(199, float(subject.chunk)), how="the chunk"
+            )
+        ),
+        CHUNKS,
+    ),
 }
+"""What a probe breaks → the probe, and the checks that fail."""
 
 
-@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
-def test_a_broken_promise_is_named(kind: type[Size]) -> None:
-    broken = set()
-    for check in probe_checks(kind(), subject()):
+def failing(checks: Iterable[Check]) -> set[str]:
+    found = set()
+    for check in checks:
         try:
             check()
         except AssertionError:
-            broken.add(check.name)
-    expected = set(BROKEN[kind])
-    again = {"chunks change nothing", "torch's modes change nothing"}
-    if kind is IsRandom:  # the random draw is another with other chunks and modes as well
-        broken -= again
-    if kind is ChangesWeights:  # the weights it multiplies differ in every run
-        broken -= {"same seed, same result", *again}
-    assert broken == expected
+            found.add(check.name)
+    return found
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_promise_is_named(name: str) -> None:
+    kind, expected = BROKEN[name]
+    found = failing(probe_checks(kind(), subject()))
+    again = {*CHUNKS, "torch's modes change nothing"}
+    if name == "is random":  # the random draw is another with other chunks and modes as well
+        found -= again
+    if name == "changes weights":  # the weights it multiplies differ in every run
+        found -= {"same seed, same result", *again}
+    assert found == expected
 
 
 def test_check_probe_lists_every_broken_promise() -> None:
     with pytest.raises(AssertionError, match="breaks 2 promises") as caught:
-        check_probe(Looks(), subject())
+        check_probe(LOOKS(), subject())
     assert "memory is bounded: AssertionError: makes a tensor of" in str(caught.value)
     assert "chunks change nothing: AssertionError: chunk is 4096" in str(caught.value)
 
@@ -220,13 +212,7 @@ def test_a_default_that_suffices_is_enough() -> None:
 
 
 def test_a_refusal_without_a_reason_is_told() -> None:
-    class Silent(Size):
-        """Why not?"""
-
-        def unmet(self, subject: Subject) -> str | None:
-            return " "
-
-    (check,) = probe_checks(Silent(), subject())
+    (check,) = probe_checks(broken(unmet=lambda self, subject: " ")(), subject())
     assert check.name == "refuses with a reason"
     with pytest.raises(AssertionError, match="expected one line"):
         check()
@@ -245,13 +231,7 @@ def test_a_probe_without_its_decorator_is_told() -> None:
 def test_a_null_that_was_not_recorded_is_named() -> None:
     report = Size().report(subject(), 0)
     with pytest.raises(AssertionError, match="size: no null of 'sise'; those recorded are of size"):
-        report.finding(
-            Claim(
-                "It is 1",
-                no="It is 1",
-            ),
-            null="sise",
-        )
+        report.finding(Claim("It is 1", no="It is 1"), null="sise")
 
 
 # --- plants and controls --------------------------------------------------------------------------
@@ -267,15 +247,8 @@ def calibrated(**changes: Any) -> type[Size]:
         "detects": lambda result: result.metrics["size"] > 0.2,
     }
 
-    class Calibrated(Size):
-        """Is it calibrated?"""
-
-        @classmethod
-        def calibration(cls) -> planted.Calibration:
-            trials = (planted.Trial(**{**settings, **changes}),) if changes != {"none": 1} else ()
-            return planted.Calibration(trials)
-
-    return Calibrated
+    trials = () if changes == {"none": 1} else (planted.Trial(**{**settings, **changes}),)
+    return broken(calibration=classmethod(lambda cls: planted.Calibration(trials)))
 
 
 def refused(seed: int) -> Subject:
@@ -283,7 +256,7 @@ def refused(seed: int) -> Subject:
 
 
 @pytest.mark.parametrize(
-    ("changes", "broken"),
+    ("changes", "fails"),
     [
         ({}, set()),
         ({"none": 1}, {"has a plant and a control"}),
@@ -294,11 +267,5 @@ def refused(seed: int) -> Subject:
         ({"controls": {"another": refused}}, {"addition: silent on another"}),
     ],
 )
-def test_a_probe_that_is_not_calibrated_is_told(changes: Any, broken: set[str]) -> None:
-    found = set()
-    for check in calibration_checks(calibrated(**changes)):
-        try:
-            check()
-        except AssertionError:
-            found.add(check.name)
-    assert found == broken
+def test_a_probe_that_is_not_calibrated_is_told(changes: Any, fails: set[str]) -> None:
+    assert failing(calibration_checks(calibrated(**changes))) == fails
