@@ -157,13 +157,13 @@ class Account:
     @property
     def _tests(self) -> list[tuple[str, Finding]]:
         """The tests of the program that the verdict is from, as findings."""
-        from mechint.account.audits import lines_of
+        from mechint.account.audits import shown_tests
 
         program = self.program
         if program is None or program["standing"] not in STANDS:
             return []
-        shown = [one for one in lines_of(program) if one.standing == "stands" and one.shares]
-        return [("explanation", one.finding) for one in shown[:MAX_TESTS]]
+        shown = [one for one in shown_tests(program) if one.verdict == "yes"]
+        return [("explanation", one) for one in shown[:MAX_TESTS]]
 
     def _bears(self, name: str) -> bool:
         """Return whether the probe leads with what the model computes, as the verdict does."""

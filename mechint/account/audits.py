@@ -1,19 +1,18 @@
 """Audits of explanations as text: what was tested in words, a line each, then what else was tried.
 
-Everything is drawn from the JSON values of audits, which a run keeps.
+Everything is drawn from the JSON values of audits, which a run keeps; tests are findings.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from mechint.account.terminal import MAX_WIDTH, MIN_WIDTH, wrap_line
-from mechint.probe.results import Effect, Finding
+from mechint.explanation.records import HEADLINES, Test
 
 if TYPE_CHECKING:
     from mechint.explanation import Audit
@@ -35,78 +34,16 @@ SAYS = {
     "refused": "NONE",
 }
 """Standing of an explanation → the words before its program."""
-MARKS = {"stands": "✓", "incomplete": "○", "wrong": "✗", "unclear": "–", "untested": "·"}
-"""Standing of a test → its mark."""
 LEGEND = "✓ passed   ○ not enough   ✗ wrong   – unclear   · nothing could fail"
 TOKENS = "t[0]: the first token, t[-1]: the last"
-KINDS = {
-    "path patching": "{}, which suffices",
-    "interchange": "swap {}: the answer follows",
-    "moved key": "move the key of {}: the answer follows",
-    "composed inputs": "mix {} of inputs: the answer follows",
-    "match": "{}: predicts the logits",
-    "faithfulness": "enough for the answer: {}",
-    "causal scrubbing": "{} of another input with the same values: the answer stays",
-    "completeness": "exchange {}: the answer is lost",
-    "attention": "{}, most of all",
-    "minimality": "{} raises the token there",
-    "coverage": "the answer is {}",
-    "beyond": "{}: read beyond the answer",
-}
-"""Kind of test → what it shows where it passes, of its target; those that bear most come first."""
-TARGETS = {
-    "all groups": "what the program reads",
-    "all prompts": "the program's",
-    "all sources": "the sources",
-}
-"""Target of a test → its words."""
-UNSHOWN = ("partial", "resolution")
-"""Kinds that have no line of their own."""
 APART = ("faithfulness", "path patching", "composed inputs", "coverage")
 """Kinds whose tests have a line each."""
+UNSHOWN = ("partial", "resolution")
+"""Kinds that have no line of their own."""
 NAMED = 8
 """Blocks that the name of a program lists, at most."""
 WORDS = 46
 """Columns of what a test shows, at most."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One test in words, or several of one kind that came out alike.
-
-    mark, standing: of the test; words: what passing it shows; shares: what was measured, 0–1;
-    beside: what these stand against; reason: of one that does not pass. of: the claims it is
-    about; null: the largest; label: of the shares.
-    """
-
-    standing: str
-    words: str
-    shares: tuple[float, ...]
-    beside: str = ""
-    reason: str = ""
-    of: tuple[str, ...] = ()
-    null: float | None = None
-    label: str = "share"
-
-    @property
-    def mark(self) -> str:
-        """The mark of its standing."""
-        return MARKS.get(self.standing, "–")
-
-    @property
-    def finding(self) -> Finding:
-        """The line as a finding, with the least of the shares beside the largest null."""
-        effect = Effect(min(self.shares), "", self.label, self.null, "others")
-        return Finding(f"{self.words[0].upper()}{self.words[1:]}.", "yes", effect)
-
-    @property
-    def numbers(self) -> str:
-        """The shares as percentages.
-
-        >>> Line("stands", "swap x or y, the answer follows", (0.995, 1.0)).numbers
-        '99.5%, 100%'
-        """
-        return ", ".join(map(share_text, self.shares))
 
 
 def share_text(share: float) -> str:
@@ -120,69 +57,37 @@ def share_text(share: float) -> str:
     return {"-0%": "0%", "100.0%": "100%", "0.0%": "0%", "-0.0%": "0%"}.get(text, text)
 
 
-def lines_of(audit: Mapping[str, Any]) -> list[Line]:
-    """The tests of an audit that judge its claims, those of one kind and standing in one line, the
-    kinds that bear most first.
+def shown_tests(audit: Mapping[str, Any]) -> list[Test]:
+    """The tests of an audit that judge its claims, the kinds that bear most first. Those of one
+    kind and standing are one, the least favorable, with the targets of all.
     """
-    grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for test in audit["tests"]:
-        if test["kind"] not in UNSHOWN and test["of"] and test["form"] != "need":
-            own = test["target"] if test["kind"] in APART else ""
-            key = test["kind"], test["standing"], own
-            grouped.setdefault(key, []).append(test)
-    found, order = [], list(KINDS)
-    for kind, standing, own in sorted(
-        grouped, key=lambda one: order.index(one[0]) if one[0] in KINDS else len(order)
-    ):
-        tests = grouped[kind, standing, own]
-        targets = [TARGETS.get(name, name) for name in (str(test["target"]) for test in tests)]
-        if kind == "path patching" and not own.startswith("what "):
-            one = len(tests[0]["of"]) == 1
-            targets = list(tests[0]["of"]) if one else [f"attention of {own} as named"]
-        of = dict.fromkeys(claim for test in tests for claim in test["of"])
-        reasons = dict.fromkeys(test["reason"] for test in tests if test["reason"])
-        shares = [test["value"] for test in tests if isinstance(test["value"], float)]
-        kept = kind == "completeness"  # what is left of the answers
-        found.append(
-            Line(
-                standing,
-                spelled(audit, KINDS.get(kind, f"{kind}: {{}}").format(_listed(targets))),
-                tuple(1 - one if kept else one for one in shares if one == one),
-                _beside(tests),
-                "" if standing == "stands" else next(iter(reasons), ""),
-                tuple(of),
-                max((test["null"]["value"] for test in tests if test.get("null")), default=None),
-                {"match": "R²", "completeness": "share lost"}.get(kind, "share right"),
-            )
-        )
-    return found
+    grouped: dict[tuple[str, str, str], list[Test]] = {}
+    for one in (Test.from_dict(held) for held in audit["tests"]):
+        if one.of and not one.block and one.kind not in UNSHOWN:
+            own = one.target if one.kind in APART else ""
+            grouped.setdefault((one.kind, one.standing, own), []).append(one)
+    order = list(HEADLINES)
+    return [together(grouped[key]) for key in sorted(grouped, key=lambda one: order.index(one[0]))]
 
 
-def spelled(audit: Mapping[str, Any], text: str) -> str:
-    """A text with what variables of the audit's program are in place of v0, v1_1 …
-
-    >>> spelled({"program": "v1_1 = t[1]  # L0H0\\nreturn v1_1"}, "swap v1_1")
-    'swap t[1]'
-    """
-    found = re.findall(r"^(v[\d_]+) = (.+?)(?:  #.*)?$", audit["program"], re.MULTILINE)
-    is_ = dict(found)
-    return re.sub(r"\bv\d[\d_]*", lambda one: is_.get(one[0], one[0]), text)
-
-
-def _listed(targets: Sequence[str]) -> str:
-    """Names of what is alike in a line: "x, y, both"."""
-    names = list(dict.fromkeys(targets))
-    return ", ".join("both" if " and " in one and len(names) > 1 else one for one in names)
+def together(tests: Sequence[Test]) -> Test:
+    """Tests of one kind and standing as one, the least favorable."""
+    worst = min(tests, key=lambda one: -one.value if one.kind == "completeness" else one.value)
+    names = list(dict.fromkeys(one.target for one in tests))
+    if len(names) < 2:
+        return worst
+    listed = ", ".join("both" if " and " in name else name for name in names)
+    said = f"{HEADLINES[worst.kind].format(listed)}."
+    claims = tuple(dict.fromkeys(claim for one in tests for claim in one.of))
+    return replace(worst, headline=f"{said[0].upper()}{said[1:]}", target=listed, of=claims)
 
 
-def _beside(tests: Sequence[Mapping[str, Any]]) -> str:
-    """The nulls of tests and the right answer alone, as shares."""
-    said = []
-    for name, words in (("null", "others"), ("right_answer", "the right answer alone")):
-        held = [test[name]["value"] for test in tests if test.get(name)]
-        if held:
-            said.append(f"{words} {share_text(max(held))}")
-    return ", ".join(said)
+def beside(test: Test) -> str:
+    """The null of a test, and the right answer alone, as shares."""
+    held = dict(test.details)
+    if test.effect is not None and test.effect.baseline is not None:
+        held = {test.effect.baseline_label: test.effect.baseline, **held}
+    return ", ".join(f"{name} {share_text(value)}" for name, value in held.items())
 
 
 def legend(audit: Mapping[str, Any]) -> str:
@@ -190,13 +95,9 @@ def legend(audit: Mapping[str, Any]) -> str:
     return f"{LEGEND}   {TOKENS}" if "t[" in audit["name"] else LEGEND
 
 
-def attention_lines(audit: Mapping[str, Any]) -> Iterator[str]:
-    """Dependence of attention on the input, a line for each test of it."""
-    for test in audit["tests"]:
-        if test["kind"] == "attention" and not test["of"]:
-            fixed = f"{share_text(test['value'])} right with that of another input"
-            depends = {"yes": "not needed", "no": "needed"}.get(test["verdict"], "unclear")
-            yield f"attention of {test['target']}: {depends} ({fixed})"
+def told_tests(audit: Mapping[str, Any]) -> list[Test]:
+    """The tests that judge no claim: whether attention depends on the input."""
+    return [Test.from_dict(one) for one in audit["tests"] if not one["of"]]
 
 
 def left_text(audit: Mapping[str, Any]) -> str:
@@ -236,17 +137,16 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
     for claim in held["claims"]:
         if claim.get("known"):
             add(f"    {claim['claim']}: {claim['known']}", "", 6)
-    lines = lines_of(held)
-    wide = min(WORDS, max((len(line.words) for line in lines), default=0))
-    for line in lines:
-        look = {"wrong": "red", "stands": ""}.get(line.standing, "yellow")
-        beside = f"   ({line.beside})" if line.beside else ""
-        told = not line.reason or held["reason"].endswith(line.reason)
-        shown = f"  {line.mark} {line.words:<{wide}}  {line.numbers}{beside}"
-        shown += "" if told else f"   {line.reason}"
+    tests = shown_tests(held)
+    wide = min(WORDS, max((len(one.headline) - 1 for one in tests), default=0))
+    for one in tests:
+        look = {"wrong": "red", "stands": ""}.get(one.standing, "yellow")
+        others = f"   ({beside(one)})" if beside(one) else ""
+        shown = f"  {one.mark} {one.headline.rstrip('.'):<{wide}}  {share_text(one.value)}{others}"
+        shown += "" if not one.reason or held["reason"] == one.reason else f"   {one.reason}"
         add(shown.rstrip(), look, 6)
-    for text in attention_lines(held):
-        add(f"    {text}", "", 6)
+    for one in told_tests(held):
+        add(f"    {one.headline.rstrip('.')} ({share_text(one.value)} right with that)", "", 6)
     if held["missing"]:
         add(f"    missing: {', '.join(held['missing'])}", "yellow", 6)
     for note in held["notes"]:
@@ -268,7 +168,9 @@ def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: 
         text = f"{head}{one['name']}: {one['standing']}{why}"
         for line, _ in wrap_line(text, min(max(width, MIN_WIDTH), MAX_WIDTH), "", " " * 14):
             out.append(f"\n{line.rstrip()}", "dim")
-    told = f"{best['n']:,} inputs judged, as many fitted"
+    drawn = best["scope"]["drawn"]
+    told = f"judged on {'all ' if drawn is None else ''}{best['n']:,} inputs"
+    told += "" if drawn is None else ", as many fitted"
     for text in (legend(best), f"{told}; words: docs/explanations.md"):
         for line, _ in wrap_line(text, min(max(width, MIN_WIDTH), MAX_WIDTH), "", ""):
             out.append(f"\n{line.rstrip()}", "dim")

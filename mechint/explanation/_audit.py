@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from mechint.explanation.checks.attention import copied, route
 from mechint.explanation.checks.blocks import blocks
 from mechint.explanation.checks.composed import source_tests
 from mechint.explanation.checks.finer import finer
-from mechint.explanation.checks.logits import coverage, match
+from mechint.explanation.checks.logits import match, program_answers
 from mechint.explanation.checks.parts import (
     causal_scrubbing,
     completeness,
@@ -122,12 +122,28 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     if explanation.copies:
         sources = Sources(bench.subject, bench.judged)
         tests += [test for one in explanation.copies for test in copied(bench, one, sources)]
-    reads = reading[-1].features if reading else None
-    return dataclasses.replace(judge(bench, explanation, tests), coverage=coverage(bench, reads))
+    found = judge(bench, explanation, tests)
+    if found.standing in STANDS and (said := failing_class_by(bench, reading)):
+        return dataclasses.replace(found, standing="incomplete", reason=said)
+    return found
+
+
+def failing_class_by(bench: Bench, reading: Sequence[Part]) -> str:
+    """The class of inputs, of both halves, whose answers are not those of the logits that are read
+    off features, or of the program, in words; of one output that the program computes.
+    """
+    if len(bench.slices) > 1 or bench.answers == (None,):
+        return ""
+    rows = torch.cat([bench.fitted, bench.judged]).unique()
+    own, values = bench.own_logits[rows].argmax(1), bench.values(rows)
+    classes = {f"{name} == {{}}": one.cpu() for name, one in values.items()}
+    features = reading[-1].features if reading else None
+    right = program_answers(bench, rows, features) == own
+    return failing_class(right, {**classes, "the model's answer {}": own})
 
 
 def failing_class_of(bench: Bench, program: SourceProgram) -> str:
-    """The class of inputs, of both halves, whose answers a program does not give, in words."""
+    """The class of inputs, of both halves, whose answers a program over sources does not give."""
     sources = Sources(bench.subject, torch.cat([bench.fitted, bench.judged]).unique())
     tokens, at = sources.tokens, sources.at
     classes = {**program.classes(tokens, at), "the model's answer {}": sources.own}
@@ -138,5 +154,5 @@ def carried(part: Part, tests: Iterable[Test]) -> bool:
     """Return whether every block of a part makes the change that is predicted of it when it is
     exchanged where the inputs have it.
     """
-    partial = {one.target: one.decision.verdict for one in tests if one.kind == "partial"}
+    partial = {one.target: one.verdict for one in tests if one.kind == "partial"}
     return partial.keys() == {*part.blocks} and {*partial.values()} == {"yes"}

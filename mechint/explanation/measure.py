@@ -18,6 +18,7 @@ from mechint.decide import Evidence, Skill, best_constant
 from mechint.explanation.parts import AT, Features, Part, Values
 from mechint.explanation.sources import in_one_cycle
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
+from mechint.probe.results import Scope
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, GeneratedTask, Program, rng
 
@@ -117,6 +118,21 @@ class Bench:
             return self
         halves = [rows[kept(self.values(rows))] for rows in (self.fitted, self.judged)]
         return replace(self, fitted=halves[0], judged=halves[1])
+
+    @property
+    def scope(self) -> Scope:
+        """The inputs that are judged, where these are not all, and the answer, of several."""
+        asked, task = self.subject.answer, self.subject.task
+        words = "the last answer" if asked == -1 else f"answer {asked}"
+        several = task is not None and task.n_answers > 1
+        return Scope(None if self.whole else len(self.judged), words if several else "")
+
+    def joint(self, heads: int) -> Scope:
+        """The scope of an edit of so many heads at once."""
+        shape = self.subject.model_description
+        return Scope(
+            components=(heads, self.subject.n_layers * (shape.n_heads or 0)), together=heads > 1
+        )
 
     # --- program ----------------------------------------------------------------------------------
     def tokens(self, rows: Tensor) -> Int[Tensor, "n pos"]:
@@ -388,25 +404,6 @@ def failing_class(right: Bool[Tensor, " n"], classes: Mapping[str, Tensor]) -> s
                 named = f"{share.hits} of {share.n} inputs with {words.format(values[i])}"
                 worst = share.value, f"{named} are answered as it says"
     return worst[1]
-
-
-def least_covered(
-    right: Bool[Tensor, " n"], classes: Mapping[str, Int[Tensor, " n"]], most: int = 2
-) -> tuple[str, ...]:
-    """The classes of inputs of which the least are right, in words, where some are not: of each
-    kind of class that has several.
-    """
-    found = list[tuple[str, Evidence]]()
-    for words, held in classes.items():
-        values = held.unique().tolist()
-        parts = [(f"{words} {value}", right[held == value]) for value in values]
-        found += [(name, counted_share(part)) for name, part in parts if len(values) > 1]
-    found.sort(key=lambda one: (one[1].value, one[1].low))
-    return tuple(
-        f"coverage of {words}: {one.value:.1%} ({one.low:.1%} to {one.high:.1%}) of {one.n}"
-        for words, one in found[:most]
-        if one.value < 1
-    )
 
 
 def squares(held: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -1,17 +1,15 @@
-"""Records of single tests of an audit: shares, R² and the need of a block, a class each.
-
-A record decides by `mechint.decide` from what was counted. Its verdict is of the claims in `of`;
-`contradicts` tells a claim that is false from one that does not suffice.
-"""
+"""Tests of an audit: findings about the claims of an explanation, decided by `mechint.decide`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mechint.decide import Bound, Decision, Evidence, Null, Skill, all_of, decide
+from mechint.decide.words import CLAIM
 from mechint.explanation.measure import MIN_INPUTS
+from mechint.probe.results import Effect, Finding
 from mechint.system.jsonable import to_jsonable
 
 KEEPS = Bound(0.9, above_chance=True)
@@ -36,295 +34,215 @@ SPARE_LEVEL = 0.1
 """Level of the rank of a block among spare ones: nine of them decide."""
 DROP = Bound(0.005)
 """Share of answers that have to be lost without a block that is needed."""
-
-
-def json_of(evidence: Evidence | None) -> dict[str, Any] | None:
-    """Evidence as JSON values, where there is any."""
-    return None if evidence is None else evidence.to_dict()
+HEADLINES = {
+    "path patching": "{}, which suffices",
+    "interchange": "swap {}: the answer follows",
+    "moved key": "move the key of {}: the answer follows",
+    "composed inputs": "mix {} of inputs: the answer follows",
+    "match": "{}: predicts the logits",
+    "faithfulness": "enough for the answer: {}",
+    "causal scrubbing": "{} of another input with the same values: the answer stays",
+    "completeness": "exchange {}: answers left",
+    "attention": "{}, most of all",
+    "minimality": "{} raises the token there",
+    "coverage": "the answer is {}",
+    "beyond": "{}: read beyond the answer",
+    "partial": "exchange {}: the logits change as predicted",
+    "resolution": "{}: values that the answers tell apart",
+}
+"""Kind of test → what it shows where it passes, of its target; those that bear most come first."""
+MARKS = {"stands": "✓", "incomplete": "○", "wrong": "✗", "unclear": "–", "untested": "·"}
+"""Standing of a test → its mark."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Test:
+class Test(Finding):
     """One test of an audit.
 
     kind: its name, as in docs/explanations.md; target: what it is about, in words; where: the site
     of that, "" where there is none; of: the claims that it judges, none for what is only told.
-    refutes: it can only speak against them, so that passing it says nothing.
+    contradicts: its "no" denies them, and not only that they suffice. refutes: it can only speak
+    against them, so that passing it says nothing. block: its "no" says that a block is not needed,
+    and nothing of the claims. kept, kept_at_least: a share above chance, of the model's own, and
+    the lower end of its interval; None of no share, and of a model at chance.
     """
 
     kind: str
     target: str
-    of: tuple[str, ...]
+    of: tuple[str, ...] = ()
     where: str = ""
-    decision: Decision
     contradicts: bool = False
     refutes: bool = False
-    form: ClassVar[str]
+    block: bool = False
+    kept: float | None = None
+    kept_at_least: float | None = None
     __test__: ClassVar[bool] = False
     """Not a class of tests that pytest collects."""
+
+    @classmethod
+    def made(
+        cls,
+        kind: str,
+        target: str,
+        of: tuple[str, ...],
+        decision: Decision,
+        found: Evidence,
+        *,
+        others: Evidence | None = None,
+        label: str = "share right",
+        headline: str = "",
+        where: str = "",
+        **fields: Any,
+    ) -> Test:
+        """The test that a number decided; others: the same of what the claim does not name."""
+        said = headline or HEADLINES[kind].format(target)
+        place = f" at {where}" if where else ""
+        beside = None if others is None else others.value
+        return cls(
+            headline=f"{said[0].upper()}{said[1:]}.",
+            verdict=decision.verdict,
+            effect=Effect(found.value, "", label, beside, "others", found.interval),
+            reason="" if decision else f"{kind} of {target}{place}: {decision.reason}",
+            n=found.n,
+            causal=True,
+            kind=kind,
+            target=target,
+            of=of,
+            where=where,
+            **fields,
+        )
 
     @property
     def value(self) -> float:
         """The number that was measured; NaN where nothing was."""
-        raise NotImplementedError
-
-    @property
-    def n(self) -> int:
-        """Judged inputs behind it."""
-        raise NotImplementedError
+        return math.nan if self.effect is None else self.effect.value
 
     @property
     def standing(self) -> str:
-        """Standing of its claims: stands, incomplete, wrong, unclear or untested."""
-        if self.decision.verdict == "no":
-            return "wrong" if self.contradicts else "incomplete"
-        return "stands" if self.decision else self.decision.verdict
+        """Standing of its claims; of a block "needless" where it is not needed."""
+        if self.verdict != "no":
+            return CLAIM[self.verdict]
+        return "needless" if self.block else CLAIM["no"] if self.contradicts else "incomplete"
 
     @property
-    def reason(self) -> str:
-        """The reason for which it does not stand."""
-        where = f" at {self.where}" if self.where else ""
-        return f"{self.kind} of {self.target}{where}: {self.decision.reason}"
-
-    def numbers(self) -> Mapping[str, Any]:
-        """The fields of this form as JSON values."""
-        raise NotImplementedError
+    def mark(self) -> str:
+        """The mark of its standing."""
+        return MARKS.get(self.standing, "○")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values: what all tests have, then the fields of its form."""
-        shared: dict[str, Any] = {
-            "kind": self.kind,
-            "target": self.target,
-            "where": self.where,
-            "form": self.form,
-            "of": list(self.of),
-            "verdict": self.decision.verdict,
-            "standing": self.standing,
-            "reason": self.decision.reason,
-        }
-        return to_jsonable({**shared, "value": self.value, "n": self.n, **self.numbers()})
+        """The fields, value and standing as JSON values."""
+        told = {"value": self.value, "standing": self.standing}
+        return {**super().to_dict(), **to_jsonable(told)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statistic(Test):
-    """A test of a statistic of the judged inputs."""
-
-    found: Evidence
-
-    @property
-    def value(self) -> float:
-        return self.found.value
-
-    @property
-    def n(self) -> int:
-        return self.found.n
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share(Statistic):
-    """A share of answers, beside what the model has and chance of the same count.
-
-    null: the same by features or keys that the claim does not name.
+def judge_share(
+    kind: str,
+    target: str,
+    of: tuple[str, ...],
+    found: Evidence,
+    skill: Skill,
+    *,
+    bound: Bound = KEEPS,
+    null: Evidence | None = None,
+    null_bound: Bound = NULL,
+    least: int = MIN_INPUTS,
+    **fields: Any,
+) -> Test:
+    """The test of a share of answers; contradicted where the claim keeps less than half of what the
+    model has, or no more than its null; of a bound from below wherever it fails.
     """
-
-    form: ClassVar[str] = "share"
-    bound: Bound
-    skill: Skill
-    null: Evidence | None = None
-
-    @classmethod
-    def judged(
-        cls,
-        kind: str,
-        target: str,
-        of: tuple[str, ...],
-        found: Evidence,
-        skill: Skill,
-        *,
-        bound: Bound = KEEPS,
-        null: Evidence | None = None,
-        null_bound: Bound = NULL,
-        refutes: bool = False,
-        where: str = "",
-        least: int = MIN_INPUTS,
-    ) -> Share:
-        """The record of a share; contradicted where the claim keeps less than half of what the
-        model has, or no more than its null; of a bound from below wherever it fails.
-        """
-        own = decide(found, bound=bound, chance=skill, least=least)
-        nulls = [] if null is None else [decide(null, bound=null_bound, chance=skill)]
-        against = [Decision(one.verdict, f"null {one.reason}") for one in nulls if not one]
-        less = null is not None and found.value <= null.value
-        half = decide(found, bound=HALF, chance=skill).verdict == "no"
-        return cls(
-            kind=kind,
-            target=target,
-            of=of,
-            decision=all_of([own, *against]),
-            contradicts=bound.side == "below" or less or half,
-            refutes=refutes,
-            where=where,
-            found=found,
-            bound=bound,
-            skill=skill,
-            null=null,
-        )
-
-    @property
-    def kept(self) -> float:
-        """The share above chance, of the model's own; NaN where the model is at chance."""
-        return self.skill.above(self.value) if self.skill.beats_chance else float("nan")
-
-    @property
-    def kept_at_least(self) -> float:
-        """The lower end of the interval of `kept`."""
-        return self.skill.above(self.found.low) if self.skill.beats_chance else float("nan")
-
-    def numbers(self) -> Mapping[str, Any]:
-        return {
-            **self.found.to_dict(),
-            "above_chance": self.kept,
-            "chance": self.skill.chance,
-            "accuracy": self.skill.accuracy,
-            "bound": self.bound.to_dict(),
-            "null": json_of(self.null),
-        }
+    own = decide(found, bound=bound, chance=skill, least=least)
+    nulls = [] if null is None else [decide(null, bound=null_bound, chance=skill)]
+    against = [Decision(one.verdict, f"null {one.reason}") for one in nulls if not one]
+    less = null is not None and found.value <= null.value
+    half = decide(found, bound=HALF, chance=skill).verdict == "no"
+    told = skill.beats_chance and found.n > 0
+    return Test.made(
+        kind,
+        target,
+        of,
+        all_of([own, *against]),
+        found,
+        others=null,
+        contradicts=bound.side == "below" or less or half,
+        kept=skill.above(found.value) if told else None,
+        kept_at_least=skill.above(found.low) if told else None,
+        accuracy=skill.accuracy,
+        chance=skill.chance,
+        least=skill.at(bound.value) if bound.above_chance else bound.value,
+        **fields,
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Determination(Statistic):
-    """R² of logits, or of a change of logits, from features.
-
-    null: R² by features that the claim does not name; rival: by the right answer.
+def judge_r2(
+    kind: str,
+    target: str,
+    of: tuple[str, ...],
+    found: Evidence,
+    *,
+    bound: Bound = MATCH,
+    null: Evidence | None = None,
+    rival: Evidence | None = None,
+) -> Test:
+    """The test of an R² of logits, or of a change of logits, from features; contradicted where the
+    right answer, the rival, does as well.
     """
-
-    form: ClassVar[str] = "determination"
-    bound: Bound
-    null: Evidence | None = None
-    rival: Evidence | None = None
-
-    @classmethod
-    def judged(
-        cls,
-        kind: str,
-        target: str,
-        of: tuple[str, ...],
-        found: Evidence,
-        *,
-        bound: Bound = MATCH,
-        null: Evidence | None = None,
-        rival: Evidence | None = None,
-    ) -> Determination:
-        """The record of an R²; contradicted where the right answer does as well."""
-        decisions, contradicts = [decide(found, bound=bound, least=MIN_INPUTS)], False
-        if rival is not None:
-            beats = decide(found - rival, bound=BEATS)
-            decisions.append(Decision(beats.verdict, f"above the right answer {beats.reason}"))
-            contradicts = beats.verdict == "no"
-        if null is not None:
-            over = decide(found.times(NULL_MATCH) - null, bound=Bound(0.0))
-            decisions.append(Decision(over.verdict, f"half of it less the null {over.reason}"))
-        return cls(
-            kind=kind,
-            target=target,
-            of=of,
-            decision=all_of(decisions),
-            contradicts=contradicts,
-            found=found,
-            bound=bound,
-            null=null,
-            rival=rival,
-        )
-
-    def numbers(self) -> Mapping[str, Any]:
-        return {
-            **self.found.to_dict(),
-            "bound": self.bound.to_dict(),
-            "null": json_of(self.null),
-            "right_answer": json_of(self.rival),
-        }
+    decisions, contradicts = [decide(found, bound=bound, least=MIN_INPUTS)], False
+    if rival is not None:
+        beats = decide(found - rival, bound=BEATS)
+        decisions.append(Decision(beats.verdict, f"above the right answer {beats.reason}"))
+        contradicts = beats.verdict == "no"
+    if null is not None:
+        over = decide(found.times(NULL_MATCH) - null, bound=Bound(0.0))
+        decisions.append(Decision(over.verdict, f"half of it less the null {over.reason}"))
+    details = {} if rival is None else {"the right answer alone": rival.value}
+    return Test.made(
+        kind,
+        target,
+        of,
+        all_of(decisions),
+        found,
+        others=null,
+        label="R²",
+        contradicts=contradicts,
+        details=details,
+        least=bound.value,
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Need(Statistic):
-    """The need of a block: its rank among spare blocks, and the answers that are lost without it.
+def judge_block(
+    target: str,
+    of: tuple[str, ...],
+    lost: Evidence,
+    spare: tuple[Evidence, Null] | None = None,
+) -> Test:
+    """The test of the need of a block: shown by its rank among spare blocks or by the answers that
+    are lost without it; denied where the spare blocks could have shown it, and neither does.
 
-    found: share of answers lost without it, net of those won. spare: its effect on the logits over
-    that of the largest spare block, and the null of effects of spare blocks; None where there is no
-    spare block.
+    lost: share of answers lost without it, net of those won. spare: its effect on the logits over
+    that of the largest spare block, and the null of effects of spare blocks.
     """
-
-    form: ClassVar[str] = "need"
-    spare: tuple[Evidence, Null] | None = None
-
-    @classmethod
-    def judged(
-        cls,
-        target: str,
-        of: tuple[str, ...],
-        lost: Evidence,
-        spare: tuple[Evidence, Null] | None = None,
-    ) -> Need:
-        """The record of a need: shown by rank or by loss; denied where the spare blocks could have
-        shown it, and neither does.
-        """
-        dropped = decide(lost, bound=DROP, least=MIN_INPUTS)
-        ranked = Decision("unclear", "there is no spare block")
-        if spare is not None:
-            ratio, null = spare
-            ranked = decide(ratio, null=null, bound=LARGER, level=SPARE_LEVEL)
-        if dropped or ranked:
-            decision = Decision("yes")
-        else:
-            verdict = "no" if {dropped.verdict, ranked.verdict} == {"no"} else "unclear"
-            reason = f"not shown to be needed: {ranked.reason}; lost without it: {dropped.reason}"
-            decision = Decision(verdict, reason)
-        return cls(
-            kind="minimality", target=target, of=of, decision=decision, found=lost, spare=spare
-        )
-
-    @property
-    def standing(self) -> str:
-        """ "stands", "needless" or "unclear"."""
-        return {"yes": "stands", "no": "needless"}.get(self.decision.verdict, "unclear")
-
-    def numbers(self) -> Mapping[str, Any]:
-        made: dict[str, Any] = {"lost": self.found.to_dict()}
-        if self.spare is None:
-            return {**made, "over_spare": None, "rank_p": None, "spare": 0}
-        ratio, null = self.spare
-        made["over_spare"] = ratio.to_dict()
-        return {**made, "rank_p": null.p_value, "spare": null.samples}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resolution(Test):
-    """Resolution of a variable: how many of its values the answers tell apart.
-
-    modulus: the number modulo which the values are known, where they are known so.
-    """
-
-    form: ClassVar[str] = "resolution"
-    told: int
-    values: int
-    modulus: int | None = None
-
-    @property
-    def value(self) -> float:
-        return float(self.told)
-
-    @property
-    def n(self) -> int:
-        return self.values
-
-    @property
-    def known(self) -> str:
-        """The resolution of the variable in words; "" where all its values are."""
-        if self.told == self.values:
-            return ""
-        if self.modulus is not None:
-            return f"up to mod {self.modulus}"
-        return f"up to {self.told} classes of its {self.values} values"
-
-    def numbers(self) -> Mapping[str, Any]:
-        return {"told_apart": self.told, "values": self.values, "modulus": self.modulus}
+    dropped = decide(lost, bound=DROP, least=MIN_INPUTS)
+    ranked, beside = Decision("unclear", "there is no spare block"), dict[str, Any]()
+    if spare is not None:
+        ratio, null = spare
+        ranked = decide(ratio, null=null, bound=LARGER, level=SPARE_LEVEL)
+        beside = {"p_value": null.p_value, "null": f"{null.how}, {null.samples}"}
+        beside["details"] = {"effect over that of the largest spare block": ratio.value}
+    decision = Decision("yes")
+    if not (dropped or ranked):
+        verdict = "no" if {dropped.verdict, ranked.verdict} == {"no"} else "unclear"
+        reason = f"not shown to be needed: {ranked.reason}; lost without it: {dropped.reason}"
+        decision = Decision(verdict, reason)
+    said = f"{target} is needed"
+    return Test.made(
+        "minimality",
+        target,
+        of,
+        decision,
+        lost,
+        label="share lost",
+        headline=said,
+        block=True,
+        **beside,
+    )

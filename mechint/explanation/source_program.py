@@ -132,19 +132,20 @@ class SourceProgram:
             return [(0, Part("nothing", Site("blocks.0.hook_resid_pre", "answer"), ()))]
         for index, (group, variables) in enumerate(zip(self.groups, self.variables, strict=True)):
             names = tuple(one.name for one in variables)
+            said = {one.name: one.python for one in variables}
             by_layer: dict[int, list[int]] = {}
             for source in group.sources:
                 if source == EMBEDDING:  # it holds its own token alone
                     own = [v.name for v in variables if v.python == self.inputs.own_python]
                     held = tuple(own) or names
                     site = Site("blocks.0.hook_resid_pre", "answer")
-                    found.append((index, Part(", ".join(held), site, held)))
+                    found.append((index, Part(", ".join(said[one] for one in held), site, held)))
                 else:
                     layer, head = source[1:].split("H")
                     by_layer.setdefault(int(layer), []).append(int(head))
             for layer, heads in by_layer.items():
                 site = Site.of("head", layer, "answer", tuple(sorted(heads)))
-                found.append((index, Part(", ".join(names), site, names)))
+                found.append((index, Part(", ".join(said.values()), site, names)))
         return found
 
     def routes(self) -> list[Route]:

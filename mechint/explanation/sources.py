@@ -413,29 +413,17 @@ def composed(
     answer: Answer,
     rest: Sequence[str] = (),
     seed: int = 0,
-) -> tuple[Measured, Measured, Measured]:
+) -> Measured:
     """Answers of inputs whose every source comes from an input of its own; the null: those that the
     program gives to another composition.
-
-    Returns:
-        All; those whose combination of values some input has; those whose combination none has.
     """
     rows = {i: draw_rows(sources, one, "composed", i, seed) for i, one in enumerate(groups)}
     made = compose(sources, groups, rows, rest, "composed", seed)
     want = answer(made.values)
     got = sources.answers(sources.logits(made.taken))
     null = got == want[order_of(len(want), "composed null", seed)]
-    hit, said = got == want, want >= 0
-    natural: dict[str, Tensor] = {}
-    for group in groups:
-        natural.update(group.value(sources.tokens, sources.at))
-    known = set(map(tuple, _codes(natural).tolist()))
-    seen = torch.tensor([tuple(one) in known for one in _codes(made.values).tolist()]).bool()
-    return (
-        Measured.of(hit[said], want[said], null[said]),
-        Measured.of(hit[said & seen], want[said & seen], null[said & seen]),
-        Measured.of(hit[said & ~seen], want[said & ~seen], null[said & ~seen]),
-    )
+    said = want >= 0
+    return Measured.of((got == want)[said], want[said], null[said])
 
 
 def swapped(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mechint.decide.words import STANDINGS
 from mechint.explanation.explanation import Explanation, program_text
 from mechint.explanation.measure import Bench
-from mechint.explanation.records import Determination, Need, Resolution, Share, Test
+from mechint.explanation.records import Test
+from mechint.probe.results import EACH, Scope
 from mechint.system.jsonable import to_jsonable
 
 ORDER = tuple(STANDINGS)
@@ -55,11 +56,10 @@ class Accounted:
 class Audit:
     """An explanation with what its tests came to.
 
-    standing: one of `ORDER`. claims: the standing of each part, route and copy.
-    unaccounted: shares of the logits' variance and of the answers, above chance, that the
-    explanation leaves; at_most: the upper ends of their intervals. missing: the largest effects
-    that no part names. superfluous: blocks whose need is denied or not shown. coverage: the classes
-    of inputs of which the program gives the least of the model's answers, in words.
+    standing: one of `ORDER`. claims: the standing of each part, route and copy. unaccounted: shares
+    of the logits' variance and of the answers, above chance, that the explanation leaves. missing:
+    the largest effects that no part names. superfluous: blocks whose need is denied or not shown.
+    n, scope: the inputs that it is judged on, and how they were come by.
     """
 
     explanation: Explanation
@@ -69,21 +69,19 @@ class Audit:
     accuracy: float = math.nan
     chance: float = math.nan
     unaccounted: dict[str, float] = field(default_factory=dict[str, float])
-    at_most: dict[str, float] = field(default_factory=dict[str, float])
     missing: tuple[str, ...] = ()
     superfluous: tuple[str, ...] = ()
     reason: str = ""
-    coverage: tuple[str, ...] = ()
     n: int = 0
+    scope: Scope = EACH
     seconds: float = 0.0
     path: str = ""
 
     def value(self, kind: str, target: str | None = None) -> float:
         """The least favorable value of the tests of a kind; NaN where there is none."""
-        found = [t for t in self.tests if t.kind == kind and target in (None, t.target)]
-        values = [t.value for t in found if not math.isnan(t.value)]
-        below = any(isinstance(t, Share) and t.bound.side == "below" for t in found)
-        return (max if below else min)(values, default=math.nan)
+        found = [t.value for t in self.tests if t.kind == kind and target in (None, t.target)]
+        least = max if kind == "completeness" else min
+        return least((one for one in found if not math.isnan(one)), default=math.nan)
 
     @property
     def rank(self) -> tuple[int, bool, float]:
@@ -98,30 +96,31 @@ class Audit:
     def accounted(self) -> Accounted | None:
         """The share that a headline may name; None where nothing was measured."""
         if (match := worst_match(self.tests)) is not None:
-            return Accounted("explains", "logits", match.value, match.found.low)
-        shares = shares_of_claims(self.tests)
+            assert match.effect is not None and match.effect.interval is not None
+            return Accounted("explains", "logits", match.value, match.effect.interval[0])
+        shares = kept_shares(self.tests)
         named = ", ".join(dict.fromkeys(n for p in self.explanation.parts for n in p.variables))
         for kinds, more, verb, brief, of in (
             (COMPUTES, ("path patching",), "explains", "", ""),
             (("interchange",), (), "keeps", "under interchange", f" of {named}"),
             (("path patching",), (), "keeps", "with this attention alone", ""),
         ):
-            if any(one.kind in kinds for one in shares):
-                asked = (one for one in shares if one.kind in (*kinds, *more))
-                worst = min(asked, key=lambda one: one.kept)
-                low = max(worst.kept_at_least, 0.0)
-                return Accounted(verb, "answers", worst.kept, low, brief + of, brief)
+            if any(kind in kinds for kind, *_ in shares):
+                asked = [ends for kind, *ends in shares if kind in (*kinds, *more)]
+                share, low = min(asked, key=lambda ends: ends[0])
+                return Accounted(verb, "answers", share, max(low, 0.0), brief + of, brief)
         return None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
+        told = [one.headline.rstrip(".") for one in self.tests if not one.of]
         return {
             "family": self.explanation.family,
             "name": str(self.explanation.name),
             "short": self.explanation.short,
             "standing": self.standing,
             "reason": self.reason,
-            "program": "\n".join([program_text(self.explanation), *self._attention()]),
+            "program": "\n".join([program_text(self.explanation), *told]),
             "parts": [
                 {"name": part.name, "site": str(part.site), "blocks": list(part.blocks)}
                 for part in self.explanation.parts
@@ -131,32 +130,25 @@ class Audit:
             "accuracy": to_jsonable(self.accuracy),
             "chance": to_jsonable(self.chance),
             "n": self.n,
+            "scope": to_jsonable(vars(self.scope)),
             "unaccounted": self.unaccounted,
-            "unaccounted_at_most": self.at_most,
             "accounted": None if self.accounted is None else vars(self.accounted),
             "missing": list(self.missing),
-            "notes": [*self.explanation.notes, *self.coverage],
+            "notes": list(self.explanation.notes),
             "superfluous": list(self.superfluous),
             "tests": [test.to_dict() for test in self.tests],
             "seconds": self.seconds,
         }
-
-    def _attention(self) -> list[str]:
-        """A line for every test of whether attention depends on the input."""
-        said = {"yes": "may be that of any other input", "no": "depends on the input"}
-        tests = [test for test in self.tests if test.kind == "attention" and not test.of]
-        return [
-            f"{one.target}: attention "
-            f"{said.get(one.decision.verdict, 'may or may not depend on the input')}"
-            for one in tests
-        ]
 
 
 def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audit:
     """The audit of an explanation from its tests."""
     claims = tuple(standing_of(claim, tests) for claim in claims_of(explanation))
     standing, reason = combine(claims, tests)
-    unaccounted, at_most = left(tests)
+    tests = [
+        replace(one, scope=replace(one.scope, drawn=bench.scope.drawn, answers=bench.scope.answers))
+        for one in tests
+    ]
     return Audit(
         explanation,
         standing,
@@ -164,11 +156,11 @@ def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audi
         claims,
         bench.accuracy,
         bench.chance,
-        unaccounted,
-        at_most,
+        unaccounted(tests),
         superfluous=tuple(t.target for t in needless(tests)),
         reason=reason,
         n=len(bench.judged),
+        scope=bench.scope,
     )
 
 
@@ -181,29 +173,31 @@ def claims_of(explanation: Explanation) -> list[str]:
 def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
     """The standing of one claim: what the worst of its tests says, of those that could fail.
 
-    A block that is not needed speaks against the explanation, not against its part.
+    A block that is not needed speaks against the explanation, not against its part. Of a variable
+    that is no more than a name of the answer nothing is said.
     """
     own = [one for one in tests if claim in one.of]
-    finer = [one for one in own if isinstance(one, Resolution)]
-    known = next((one.known for one in finer), "")
-    own = [one for one in own if not isinstance(one, Resolution)]
+    resolution = next((one for one in own if one.kind == "resolution"), None)
     idle = {one.target for one in needless(own)}
-    own = [one for one in own if not isinstance(one, Need)]
-    own = [one for one in own if not one.refutes or one.decision.verdict == "no"]
-    own = [one for one in own if not (one.kind == "partial" and one.target in idle)]
-    for name, tests in (("wrong", own), ("incomplete", own), ("untested", finer), ("unclear", own)):
-        for one in tests:
-            if one.standing == name:
-                return Standing(claim, name, one.reason, known)
-    if any(one.standing == "stands" for one in own):
-        return Standing(claim, "stands", "", known)
-    reason = next((one.reason for one in own), "no test of it could fail")
-    return Standing(claim, "untested", reason)
+    first = dict[str, Test]()  # standing → the first test that has it
+    for one in own:
+        said = one.verdict == "no" or not one.refutes
+        if said and not one.block and not (one.kind == "partial" and one.target in idle):
+            first.setdefault(one.standing, one)
+    order = ["wrong", "incomplete", "unclear", "stands", "untested"]
+    if resolution is not None and resolution.verdict == "untested":
+        first["untested"] = resolution
+        order.insert(2, "untested")
+    known = "" if resolution is None else resolution.caveat
+    for name in order:
+        if name in first:
+            return Standing(claim, name, first[name].reason, known)
+    return Standing(claim, "untested", "no test of it could fail")
 
 
-def needless(tests: Iterable[Test]) -> list[Need]:
-    """The needs that are denied or not shown."""
-    return [one for one in tests if isinstance(one, Need) and one.standing != "stands"]
+def needless(tests: Iterable[Test]) -> list[Test]:
+    """The tests of blocks whose need is denied or not shown."""
+    return [one for one in tests if one.block and one.verdict != "yes"]
 
 
 def combine(claims: Sequence[Standing], tests: Sequence[Test]) -> tuple[str, str]:
@@ -225,23 +219,27 @@ def combine(claims: Sequence[Standing], tests: Sequence[Test]) -> tuple[str, str
     return ("superfluous", "; ".join(said)) if said else ("stands", "")
 
 
-def left(tests: Sequence[Test]) -> tuple[dict[str, float], dict[str, float]]:
-    """Shares of answers, above chance, and of the logits' variance that are left; at most."""
-    kept = [one for one in shares_of_claims(tests) if one.kind in KEPT]
-    found = {"accuracy": 1 - min((one.kept for one in kept), default=0.0)}
-    most = {"accuracy": 1 - min((one.kept_at_least for one in kept), default=0.0)}
+def unaccounted(tests: Sequence[Test]) -> dict[str, float]:
+    """Shares of answers, above chance, and of the logits' variance that are left."""
+    kept = [share for kind, share, _ in kept_shares(tests) if kind in KEPT]
+    found = {"accuracy": 1 - min(kept, default=0.0)}
     if (match := worst_match(tests)) is not None:
-        found["logits"], most["logits"] = 1 - match.value, 1 - match.found.low
-    return tuple({name: min(max(x, 0.0), 1.0) for name, x in one.items()} for one in (found, most))  # type: ignore[return-value]
+        found["logits"] = 1 - match.value
+    return {name: min(max(one, 0.0), 1.0) for name, one in found.items()}
 
 
-def worst_match(tests: Iterable[Test]) -> Determination | None:
+def worst_match(tests: Iterable[Test]) -> Test | None:
     """The least match of the logits, of those that could fail."""
-    matches = [one for one in tests if isinstance(one, Determination) and one.kind == "match"]
-    tested = [one for one in matches if one.decision.verdict != "untested"]
+    tested = [one for one in tests if one.kind == "match" and one.verdict != "untested"]
     return min(tested, key=lambda one: one.value, default=None)
 
 
-def shares_of_claims(tests: Iterable[Test]) -> list[Share]:
-    """The shares that judge a claim, of a model that answers better than chance."""
-    return [t for t in tests if isinstance(t, Share) and t.of and not math.isnan(t.kept)]
+def kept_shares(tests: Iterable[Test]) -> list[tuple[str, float, float]]:
+    """(kind, share, at least) of the tests that judge a claim, above chance, of a model that
+    answers better than chance.
+    """
+    return [
+        (one.kind, one.kept, one.kept_at_least)
+        for one in tests
+        if one.of and one.kept is not None and one.kept_at_least is not None
+    ]

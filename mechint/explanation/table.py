@@ -11,7 +11,7 @@ from mechint.decide.words import STANDS
 from mechint.explanation.comparison import carry
 from mechint.explanation.propose import explain
 from mechint.probe import Need, Probe
-from mechint.probe.results import Finding, ProbeResult, Scope
+from mechint.probe.results import Finding, ProbeResult
 from mechint.subject import Subject
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class BestExplanation(Probe):
             reason=best.reason,
             n=best.n,
             causal=True,
-            scope=Scope(drawn=best.n),
+            scope=best.scope,
         )
         return self.result(metrics=metrics, findings=(finding,))
 

@@ -13,10 +13,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mechint.decide import Verdict
 from mechint.decide.null import MIN_PRINTED_P, Null
 from mechint.errors import ParameterError, RunError
 from mechint.figures.figure import Figure
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 SCHEMA = 3
 """Version of the JSON form."""
 
-Verdict = Literal["yes", "no", "unclear"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+VERDICTS: tuple[Verdict, ...] = ("yes", "no", "unclear")
+"""Verdicts of a probe; a test of an audit may be "untested", too."""
 MARKS: Mapping[str, str] = {"yes": "✓", "no": "○", "unclear": "–"}
 """Verdict → its mark: there, looked for and not there, cannot be told."""
 

@@ -20,7 +20,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from mechint.account.audits import legend
+from mechint.account.audits import legend, share_text
 from mechint.errors import spell
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
@@ -160,7 +160,7 @@ def environment() -> jinja2.Environment:
         "claim_strip": claim_strip,
         "reason": reason_of,
     }
-    made.globals |= {"asset": asset, "MARKS": MARKS}
+    made.globals |= {"asset": asset, "MARKS": MARKS, "share_text": share_text}
     return made
 
 

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mechint.account.audits import Line, attention_lines, lines_of, share_text, spelled
+from mechint.account.audits import share_text, shown_tests, told_tests
+from mechint.explanation.records import Test
+from mechint.probe.results import Effect
 
 DEPTHS = ("embed", "resid_pre", "attn", "resid_mid", "mlp", "resid_post")
 """Sites of a layer in the order in which they are computed."""
 HEADS = re.compile(r"((?:L\d+H[\d,]+,? ?)*)(.*)")
 """The heads that a route begins with, and what they do."""
-MAX_LINES = 3
+MAX_TESTS = 3
 """Tests that a box shows."""
 
 
@@ -29,27 +31,25 @@ class Box:
     standing: str
     blocks: str = ""
     reason: str = ""
-    lines: Sequence[Line] = ()
+    tests: Sequence[Test] = ()
 
 
 def columns_of(audit: Mapping[str, Any]) -> list[list[Box]]:
     """The boxes of an audit, given as JSON values, in columns from the inputs to the logits."""
     claims = {one["claim"]: one for one in audit["claims"]}
-    lines = lines_of(audit)
+    tests = shown_tests(audit)
     placed: list[tuple[tuple[int, int], Box]] = []
     for part in audit["parts"]:
         name = f"{part['name']} at {part['site']}"
-        blocks, shown = ", ".join(part["blocks"]), spelled(audit, part["name"])
-        placed.append(
-            (_depth(part["site"]), _box(shown, part["site"], claims, name, lines, blocks))
-        )
+        blocks = ", ".join(part["blocks"])
+        box = _box(part["name"], part["site"], claims, name, tests, blocks)
+        placed.append((_depth(part["site"]), box))
     for route in audit["routes"]:
         if route in claims:
             heads, what = HEADS.findall(route)[0]
-            placed.append((_depth(route), _box(heads, what, claims, route, lines)))
-    for said in attention_lines(audit):
-        heads, _, what = said.removeprefix("attention of ").partition(": ")
-        placed.append((_depth(heads), Box(heads, f"attention {what}", "told")))
+            placed.append((_depth(route), _box(heads, what, claims, route, tests)))
+    for one in told_tests(audit):
+        placed.append((_depth(one.target), Box(one.target, one.headline, "told")))
     last = max((depth for depth, _ in placed), default=(0, 0))
     placed += [(last, Box("missing", said, "missing")) for said in audit["missing"]]
     columns: dict[tuple[int, int], list[Box]] = {}
@@ -60,9 +60,9 @@ def columns_of(audit: Mapping[str, Any]) -> list[list[Box]]:
         return list(columns.values())
     verb: str = found["verb"]
     word = {"explains": "explained", "keeps": "kept"}.get(verb, verb)
-    line = Line("stands", word, (found["share"],))
+    share = Test(word, "yes", Effect(found["share"]), kind="coverage", target=found["of"])
     where = found["how"] or f"{share_text(1 - found['share'])} not {word}"
-    return [*columns.values(), [Box(found["of"], where, "told", lines=[line])]]
+    return [*columns.values(), [Box(found["of"], where, "told", tests=[share])]]
 
 
 def _box(
@@ -70,15 +70,15 @@ def _box(
     where: str,
     claims: Mapping[str, Mapping[str, str]],
     claim: str,
-    lines: Sequence[Line],
+    tests: Sequence[Test],
     blocks: str = "",
 ) -> Box:
     """The box of a claim, with the tests that are about it, those that fail first."""
     own = sorted(
-        (one for one in lines if claim in one.of), key=lambda one: one.standing == "stands"
+        (one for one in tests if claim in one.of), key=lambda one: one.standing == "stands"
     )
     found = claims.get(claim, {"standing": "untested", "reason": ""})
-    return Box(title.strip(), where, found["standing"], blocks, found["reason"], own[:MAX_LINES])
+    return Box(title.strip(), where, found["standing"], blocks, found["reason"], own[:MAX_TESTS])
 
 
 def _depth(site: str) -> tuple[int, int]:

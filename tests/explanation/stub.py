@@ -90,7 +90,9 @@ def stub(
         correct=correct,
         answer=-1,
         answer_positions=torch.ones(len(tokens), dtype=torch.long),
-        task=SimpleNamespace(output_slices={"sum": slice(0, n)}),
+        task=SimpleNamespace(output_slices={"sum": slice(0, n)}, n_answers=1),
+        n_layers=1,
+        model_description=SimpleNamespace(n_heads=2),
     )
     rows = torch.arange(len(tokens))
     last = len(rows) if judged is None else 3 + judged

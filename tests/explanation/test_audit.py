@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from mechint.decide import Decision
 from mechint.explanation import Explanation, _audit
 from mechint.explanation._audit import audit_on, carried
 from mechint.explanation.measure import MIN_INPUTS
@@ -64,7 +63,7 @@ def test_a_null_of_other_features_is_asked_where_there_are_some() -> None:
     ):
         found = kinds(explanation_of(READS, spare=spare))
         for kind in ("match", "faithfulness", "interchange"):
-            assert (found[kind][0].null is not None) == beside
+            assert (found[kind][0].effect.baseline is not None) == beside
 
 
 def test_few_inputs_are_untested_and_a_model_at_chance_is_refused() -> None:
@@ -99,7 +98,9 @@ def test_what_the_prompts_do_not_tell_is_the_reason(
     monkeypatch.setattr(_audit, "untold_word", lambda *given: "")
     program: Any = SimpleNamespace(ambiguous={"L0H0": "two rules are the same"} if unknown else {})
     found = audit_on(bench_of(), explanation_of(*claims, over_sources=program))
-    assert found.standing == standing and found.tests == tuple(tests)
+    assert found.standing == standing and [one.verdict for one in found.tests] == [
+        one.verdict for one in tests
+    ]
     assert (found.reason == "two rules are the same") == told
 
 
@@ -121,11 +122,11 @@ def test_blocks_carry_where_each_makes_the_change_that_is_predicted() -> None:
 
     def tests(**verdicts: str) -> list[Any]:
         return [
-            SimpleNamespace(kind="partial", target=name[1:], decision=Decision(verdict))  # type: ignore[arg-type]
+            SimpleNamespace(kind="partial", target=name[1:], verdict=verdict)
             for name, verdict in verdicts.items()
         ]
 
-    need = SimpleNamespace(kind="minimality", target="2", decision=Decision("no"))
+    need = SimpleNamespace(kind="minimality", target="2", verdict="no")
     assert carried(claim, [*tests(_1="yes", _2="yes"), need])
     assert not carried(claim, tests(_1="yes", _2="unclear"))
     assert not carried(claim, tests(_1="yes"))

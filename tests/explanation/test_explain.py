@@ -23,7 +23,6 @@ from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explanation import Explanation, Part, audit, explain, head, site
 from mechint.explanation.code import written
 from mechint.explanation.measure import Bench
-from mechint.explanation.records import Need
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import EXPLANATIONS, TASKS
@@ -59,7 +58,7 @@ def test_planted_frequencies_stand_and_no_others(noise: float) -> None:
     assert set(reads.blocks) == {str(key) for key in KEYS}
     assert best.value("match") > 0.9 and best.value("faithfulness") > 0.95
     assert best.value("interchange") > 0.95 and best.unaccounted["logits"] < 0.1
-    assert all(t.null is None or t.null.value < 0.2 for t in best.tests if t.kind == "faithfulness")
+    assert all((t.effect.baseline or 0) < 0.2 for t in best.tests if t.kind == "faithfulness")
 
 
 def test_a_planted_pizza_is_completed_by_the_amplitude_of_its_waves() -> None:
@@ -128,8 +127,8 @@ def test_a_superfluous_sign_is_named(by: Any, last: str) -> None:
     subject = planted.group_product("S4", ("standard",), noise=0.05, rotation_seed=1, seed=1)
     claimed = forced(subject.subject, ["standard", "sign"], getattr(Setting, last), by)
     found = audit(subject.subject, claimed)
-    (need,) = (one for one in found.tests if isinstance(one, Need) and one.target == "sign")
-    assert need.spare is not None and need.spare[1].samples >= 9
+    (need,) = (one for one in found.tests if one.block and one.target == "sign")
+    assert int(need.null.rpartition(", ")[2]) >= 9
     assert found.superfluous == ("sign",) and found.standing != "stands"
 
 

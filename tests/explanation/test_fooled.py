@@ -13,12 +13,12 @@ import torch
 import mechint
 from benchmarks.far_sum import FarSum
 from mechint import planted
-from mechint.decide import Evidence
+from mechint.decide import Evidence, Null
 from mechint.explanation import Explanation, Part, audit, explain, head, site
 from mechint.explanation.checks.finer import beyond, finer, told_apart
 from mechint.explanation.claims import KEYS, one_hot, operands, structural
 from mechint.explanation.measure import Bench
-from mechint.explanation.records import Need, Resolution
+from mechint.explanation.records import judge_block
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.components import site_of
@@ -57,7 +57,7 @@ def test_the_example_brings_its_answer_from_its_key() -> None:
     best = audit(subject, head(0, 0).copies("largest token"))
     assert best.standing == "stands" and best.value("coverage") > 0.98
     (moved,) = [test for test in best.tests if test.kind == "moved key"]
-    assert moved.value > 0.8 and moved.null is not None and moved.null.value == 0.0
+    assert moved.value > 0.8 and moved.effect.baseline == 0.0
     assert best.accounted is not None and best.accounted.verb == "explains"
 
 
@@ -94,8 +94,8 @@ def test_a_variable_is_known_up_to_what_the_answers_tell_apart() -> None:
         claim = Explanation("e", under, (Part(name, last, (name,), one_hot(name, n)),))
         found = audit(subject, claim, examples=400)
         assert found.standing == "untested", name
-        (told,) = [test for test in found.tests if isinstance(test, Resolution)]
-        assert (told.told, told.values) == (10, n) and "digit_0" in told.decision.reason
+        (told,) = [test for test in found.tests if test.kind == "resolution"]
+        assert (told.value, told.n) == (10, n) and "digit_0" in told.reason
     (known,) = [one.known for one in found.claims]
     assert known == "up to mod 10"
 
@@ -135,9 +135,10 @@ def test_two_spare_frequencies_decide_nothing() -> None:
     needs = [test for test in best.tests if test.kind == "minimality"]
     assert len(needs) == 3
     for test in needs:
-        assert isinstance(test, Need) and test.spare is not None and test.spare[1].samples == 2
-        alone = Need.judged(test.target, test.of, Evidence.ratio(np.zeros(99)), test.spare)
-        assert alone.standing == "unclear" and test.found.low > 0.005
+        assert test.null == "spare blocks, 2" and test.p_value == pytest.approx(1 / 3)
+        assert test.effect.interval[0] > 0.005
+    spare = Evidence(value=9.0, n=99), Null.sampled("effect", 9.0, [1.0, 1.0], "spare blocks")
+    assert judge_block("1", (), Evidence.ratio(np.zeros(99)), spare).standing == "unclear"
     assert best.standing == "stands"
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from mechint.decide import Bound, Decision, Evidence, Null, Skill
+from mechint.decide import Decision, Evidence, Null, Skill
 from mechint.decide.words import STANDINGS
-from mechint.explanation import Explanation, records
+from mechint.explanation import Explanation
 from mechint.explanation.checks import attention
 from mechint.explanation.checks.attention import (
     FOLLOWS,
@@ -26,7 +26,7 @@ from mechint.explanation.checks.attention import (
 )
 from mechint.explanation.checks.blocks import Group, blocks
 from mechint.explanation.checks.finer import beyond, finer, told_apart
-from mechint.explanation.checks.logits import coverage, match, right_answer
+from mechint.explanation.checks.logits import match, program_answers, right_answer
 from mechint.explanation.checks.parts import (
     SETTLING_PAIRS,
     causal_scrubbing,
@@ -38,9 +38,9 @@ from mechint.explanation.checks.parts import (
     refilling,
     settles,
 )
-from mechint.explanation.measure import MIN_INPUTS, least_covered
+from mechint.explanation.measure import MIN_INPUTS
 from mechint.explanation.parts import Copy, Part, Route
-from mechint.explanation.records import LOST, PARTIAL, Determination, Need, Share
+from mechint.explanation.records import LOST, PARTIAL, Test, judge_block, judge_r2, judge_share
 from mechint.explanation.sources import Measured
 from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
 from mechint.interventions import Site
@@ -52,10 +52,10 @@ SKILL = Skill(0.9, 0.1, 5000)  # nine tenths of the way from chance: 0.82, half:
 
 def share(
     value: float, n: int = 5000, null: float | None = None, skill: Skill = SKILL, **more: Any
-) -> Share:
+) -> Test:
     other = None if null is None else Evidence.share(round(null * n), n)
     found = Evidence.share(round(value * n), n)
-    return Share.judged("kind", "target", ("claim",), found, skill, null=other, **more)
+    return judge_share("interchange", "target", ("claim",), found, skill, null=other, **more)
 
 
 # --- shares ---------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_what_a_constant_answer_keeps_is_nothing() -> None:
     assert share(0.11, skill=near).standing == "wrong"
     assert share(0.148, n=750, skill=near).standing == "unclear"
     assert share(1.0, skill=Skill(0.11, 0.11, 5000)).standing == "unclear"
-    assert math.isnan(share(1.0, skill=Skill(0.11, 0.11, 5000)).kept)
+    assert share(1.0, skill=Skill(0.11, 0.11, 5000)).kept is None
 
 
 def test_few_inputs_are_unclear_and_none_is_untested() -> None:
@@ -148,7 +148,7 @@ def test_a_match_beats_the_right_answer_and_twice_its_null(
     more = {
         name: None if one is None else of(one) for name, one in (("null", null), ("rival", rival))
     }
-    assert Determination.judged("match", "x", ("claim",), of(value), **more).standing == standing
+    assert judge_r2("match", "x", ("claim",), of(value), **more).standing == standing
 
 
 def test_a_match_asks_the_near_end() -> None:
@@ -156,21 +156,21 @@ def test_a_match_asks_the_near_end() -> None:
     errors = draw.exponential(0.42, 100)
     found = Evidence.determination(errors, np.ones(100))
     assert found.low < 0.5 < found.value
-    assert Determination.judged("match", "x", ("claim",), found).standing == "unclear"
-    few = Determination.judged("match", "x", ("claim",), of(0.9, n=20))
+    assert judge_r2("match", "x", ("claim",), found).standing == "unclear"
+    few = judge_r2("match", "x", ("claim",), of(0.9, n=20))
     assert few.standing == "unclear" and (PARTIAL.value, PARTIAL.side) == (0.5, "above")
 
 
 # --- needs ----------------------------------------------------------------------------------------
-def need(lost: float, ratio: float | None = None, spare: int = 12, reached: int = 0) -> Need:
+def need(lost: float, ratio: float | None = None, spare: int = 12, reached: int = 0) -> Test:
     n = 1000
     dropped = Evidence.ratio(np.r_[np.ones(round(lost * n)), np.zeros(n - round(lost * n))])
     if ratio is None:
-        return Need.judged("5", ("claim",), dropped)
+        return judge_block("5", ("claim",), dropped)
     draw = np.random.default_rng(1).uniform(0.9, 1.1, n)
     sizes = [2.0] * reached + [0.5] * (spare - reached)
     rank = Null.sampled("effect", 1.0, sizes, "spare blocks")
-    return Need.judged("5", ("claim",), dropped, (Evidence.ratio(ratio * draw, np.ones(n)), rank))
+    return judge_block("5", ("claim",), dropped, (Evidence.ratio(ratio * draw, np.ones(n)), rank))
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_half_of_a_percent_of_the_answers_is_a_loss() -> None:
     cases = {(0.0055, 0.007): "stands", (0.0035, 0.0045): "needless", (0.0045, 0.0055): "unclear"}
     for ends, standing in cases.items():
         lost = Evidence(value=sum(ends) / 2, n=1000, given=ends)
-        found = Need.judged("5", ("claim",), lost, ranked(0.9))
+        found = judge_block("5", ("claim",), lost, ranked(0.9))
         assert found.standing == standing
-    assert Need.judged("5", (), Evidence.share(20, 20)).standing == "unclear"
+    assert judge_block("5", (), Evidence.share(20, 20)).standing == "unclear"
 
 
 # --- exchanges ------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_a_whole_site_takes_the_rows_of_its_source() -> None:
     bench = stub(lambda own, edits: (edits[0].new["a"] + own["b"]) % N if edits else own["sum"])
     claim = Explanation("e", bench.program, (part("a", whole=True),))
     (test,) = interchanges(bench, claim, {}, {})
-    assert test.value == 1.0 and test.null is None
+    assert test.value == 1.0 and test.effect.baseline is None
 
 
 def test_few_inputs_are_paired_with_several_others() -> None:
@@ -286,7 +286,7 @@ def test_variables_are_exchanged_at_the_depths_that_hold_them() -> None:
     whole = replace(part("a", whole=True), site=Site(HERE.hook, 0))
     fits = {str(part("a")): bench.fit(part("a"))}
     (test,) = interchanges(bench, Explanation("e", bench.program, (part("a"), whole)), fits, fits)
-    assert test.null is not None
+    assert test.effect.baseline is not None
 
 
 def test_a_refill_is_asked_of_what_settles_the_answer() -> None:
@@ -389,30 +389,27 @@ def test_the_right_answer_is_a_rival_with_its_best_constant() -> None:
     values = Part("sum", part("sum").site, ("sum",), lambda v: torch.eye(7).double()[v["sum"]])
     found = match(bench, bench.fit(values), None)
     assert found.value == pytest.approx(1.0) and found.standing == "wrong"
-    assert found.null is None and found.rival is not None
+    assert found.effect.baseline is None and found.details
     fit = bench.fit(values)
     # where its blocks carry it, features that contain the right answer need not exceed it
     assert match(bench, fit, None, carried=True).standing == "stands"
     beside = match(bench, fit, fit, carried=True)
-    assert beside.standing == "incomplete" and beside.null is not None
+    assert beside.standing == "incomplete" and beside.effect.baseline is not None
     other = Part("a", values.site, ("a",), lambda v: torch.eye(7).double()[v["a"]])
-    assert match(bench, bench.fit(other), None, carried=True).rival is not None
+    assert match(bench, bench.fit(other), None, carried=True).details
 
 
-def test_the_answers_of_least_coverage_are_told_of_one_output() -> None:
-    """A model that gives 0 in place of 5; a program, and features that do not tell 3 from 4."""
-    bench = stub(lambda own, edits: torch.where(own["sum"] == 5, 0, own["sum"]), n=7, judged=40)
+def test_the_answers_of_a_program_are_its_own_or_those_of_the_logits_it_reads() -> None:
+    """Features that do not tell 3 from 4 give one of them; without features it is what it says."""
+    bench = stub(n=7, judged=40)
     object.__setattr__(bench, "fitted", torch.arange(9, 49))
-    assert coverage(bench, None)[0].startswith("coverage of answer 0: ")
-    assert len(coverage(bench, None)) == 1
-    table = torch.eye(7).double()
-    assert coverage(bench, lambda v: table[torch.where(v["sum"] == 5, 0, v["sum"])]) == ()
-    (least,) = coverage(bench, lambda v: table[torch.where(v["sum"] == 3, 4, v["sum"])])
-    assert least.startswith(("coverage of answer 3: 0.0%", "coverage of answer 4: 0.0%"))
-    none = Program("none", bench.program.steps, ((None,),))
-    assert coverage(bench.under(none), None) == ()
-    bench.__dict__["slices"] = [slice(0, 3), slice(3, 7)]
-    assert coverage(bench, None) == ()
+    rows, table = torch.arange(49), torch.eye(7).double()
+    own = bench.values(rows)["sum"]
+    assert torch.equal(program_answers(bench, rows, None), own)
+    assert torch.equal(program_answers(bench, rows, lambda v: table[v["sum"]]), own)
+    found = program_answers(bench, rows, lambda v: table[torch.where(v["sum"] == 3, 4, v["sum"])])
+    wrong = (found != own).nonzero().flatten()
+    assert len(set(own[wrong].tolist())) == 1 and set(own[wrong].tolist()) <= {3, 4}
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -454,9 +451,10 @@ def test_a_route_is_held_to_the_named_key() -> None:
         found, most = route(bench, claim)
         assert (most.kind, most.standing, most.refutes) == ("attention", standing, True)
         assert (found.kind, found.standing, found.of) == ("path patching", standing, (str(claim),))
-        assert found.null is not None and found.value + found.null.value > 1
+        assert found.value + found.effect.baseline > 1
     (told,) = route(bench, Route("the same", 0, (0,)))
-    assert (told.kind, told.value, told.of, told.null) == ("attention", 1.0, (), None)
+    assert (told.kind, told.value, told.of) == ("attention", 1.0, ())
+    assert told.headline == "Attention of L0H0 may be that of any other input."
 
 
 def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,9 +494,8 @@ def reading(compute: Any) -> Program:
 )
 def test_a_variable_is_known_up_to_what_answers_tell(compute: Any, told: int, known: str) -> None:
     (found,) = finer(stub(program=reading(compute)), [part("a", whole=True)])
-    assert isinstance(found, records.Resolution) and found.standing == "stands"
-    assert (found.told, found.values, found.known) == (told, N, known)
-    assert found.modulus == (3 if "mod" in known else None)
+    assert (found.kind, found.standing) == ("resolution", "stands")
+    assert (found.value, found.n, found.caveat) == (told, N, known)
 
 
 def test_a_name_of_the_answer_is_untested_and_the_answer_itself_is_not_asked() -> None:
@@ -527,7 +524,7 @@ def test_a_site_holds_a_variable_beyond_the_answer() -> None:
         object.__setattr__(bench, "activation", activation)
         found = beyond(bench, part("a"), told_apart(bench, "a"), ["a"])
         assert found.value == pytest.approx(value, abs=0.05) and found.standing == standing
-        assert found.refutes and found.skill.chance == pytest.approx(1 / N, abs=0.01)
+        assert found.refutes and found.chance == pytest.approx(1 / N, abs=0.01)
 
 
 def test_beyond_the_answer_is_beyond_the_sum_of_what_is_claimed_beside_it() -> None:
@@ -545,7 +542,7 @@ def test_beyond_the_answer_is_beyond_the_sum_of_what_is_claimed_beside_it() -> N
         ([part("a", "b", name="both")], []),
     ):
         held, found = list(finer(bench, [part("a"), *beside]))[:2]
-        assert isinstance(held, records.Resolution) and isinstance(found, Share)
+        assert (held.kind, found.kind) == ("resolution", "beyond")
         sums = zip(*(values[name] for name in ("a", *named)), strict=True)
         keys = list(zip(values["sum"], map(sum, sums) if named else [0] * 99, strict=False))
         classes = {
@@ -553,7 +550,7 @@ def test_beyond_the_answer_is_beyond_the_sum_of_what_is_claimed_beside_it() -> N
         }
         several = [key for key in keys if len(classes[key]) > 1]
         assert found.n == len(several)
-        assert found.skill.chance == pytest.approx(len({*several}) / max(len(several), 1))
+        assert found.chance == pytest.approx(len({*several}) / max(len(several), 1))
 
 
 # --- blocks ---------------------------------------------------------------------------------------
@@ -645,23 +642,18 @@ def test_spare_blocks_are_fitted_once_for_a_width() -> None:
 
     claim = part("sum", blocks=cut("1", "2", "3"), reads=True)
     found, _ = seen_blocks(claim, spare=spare)
-    assert asked == ["1"] and [one.to_dict()["spare"] for one in found] == [9, 9, 9]
-    assert {one.spare[0].value for one in found} == {1.0}
+    assert asked == ["1"] and [one.null for one in found] == ["spare blocks, 9"] * 3
+    assert [list(one.details.values()) for one in found] == [[1.0]] * 3
     without, _ = seen_blocks(claim)
-    assert [one.spare for one in without] == [None] * 3
+    assert [one.null for one in without] == [None] * 3
 
 
 # --- standings ------------------------------------------------------------------------------------
-def record(standing: str, *claims: str, kind: str = "kind", refutes: bool = False) -> records.Test:
+def record(standing: str, *claims: str, kind: str = "interchange", refutes: bool = False) -> Test:
     verdict: Any = {"stands": "yes", "incomplete": "no", "wrong": "no"}.get(standing, standing)
-    return records.Test(
-        kind=kind,
-        target="target",
-        of=claims,
-        decision=Decision(verdict, standing),
-        contradicts=standing == "wrong",
-        refutes=refutes,
-    )
+    false = standing == "wrong"
+    found, said = Evidence.share(5, 10), Decision(verdict, standing)
+    return Test.made(kind, "target", claims, said, found, contradicts=false, refutes=refutes)
 
 
 def test_a_claim_is_what_its_worst_test_says() -> None:
@@ -671,17 +663,17 @@ def test_a_claim_is_what_its_worst_test_says() -> None:
         assert standing_of("claim", tests).standing == min(names, key=order.index)
         assert standing_of("a third", tests).standing == "untested"
     found = standing_of("claim", [record("stands", "claim"), record("wrong", "claim")])
-    assert found.reason == "kind of target: wrong"
+    assert found.reason == "interchange of target: wrong"
 
 
 def test_a_block_that_is_not_needed_speaks_against_the_whole() -> None:
-    changed = Determination.judged("partial", "5", ("claim",), of(0.1), bound=PARTIAL)
-    idle = Need.judged("5", ("claim",), Evidence.ratio(np.zeros(900)), ranked(0.5))
+    changed = judge_r2("partial", "5", ("claim",), of(0.1), bound=PARTIAL)
+    idle = judge_block("5", ("claim",), Evidence.ratio(np.zeros(900)), ranked(0.5))
     assert (changed.standing, idle.standing) == ("incomplete", "needless")
     good = record("stands", "claim")
     assert standing_of("claim", [good, changed, idle]).standing == "stands"
     assert standing_of("claim", [good, changed]).standing == "incomplete"
-    used = Need.judged("5", ("claim",), Evidence.share(90, 900))
+    used = judge_block("5", ("claim",), Evidence.share(90, 900))
     assert standing_of("claim", [good, changed, used]).standing == "incomplete"
     alike = replace(record("wrong", "claim"), target="5")
     assert standing_of("claim", [good, alike, idle]).standing == "wrong"
@@ -731,15 +723,12 @@ def test_the_claims_of_an_explanation_are_all_that_it_says() -> None:
 
 def test_what_is_left_is_taken_above_chance_from_the_worst_share() -> None:
     tests = [
-        Share.judged(kind, "x", ("claim",), Evidence.share(hits, 1000), SKILL)
+        judge_share(kind, "x", ("claim",), Evidence.share(hits, 1000), SKILL)
         for kind, hits in (("faithfulness", 900), ("interchange", 700), ("causal scrubbing", 100))
     ]
     found = judge(stub(), Explanation("e", stub().program), tests)
     assert found.unaccounted == {"accuracy": pytest.approx(0.25)}
-    assert found.at_most["accuracy"] == pytest.approx(
-        1 - (Evidence.share(700, 1000).low - 0.1) / 0.8
-    )
-    matched = [*tests, Determination.judged("match", "x", ("claim",), of(0.8))]
+    matched = [*tests, judge_r2("match", "x", ("claim",), of(0.8))]
     assert judge(stub(), found.explanation, matched).unaccounted["logits"] == pytest.approx(0.2)
     nothing = judge(stub(), found.explanation, [])
     assert nothing.unaccounted == {"accuracy": 1.0}
@@ -747,25 +736,26 @@ def test_what_is_left_is_taken_above_chance_from_the_worst_share() -> None:
 
 def test_the_value_of_a_kind_is_the_least_favorable() -> None:
     tests = [share(value) for value in (0.9, 0.7)]
-    left = [share(value, bound=LOST) for value in (0.1, 0.3)]
+    left = [replace(share(value, bound=LOST), kind="completeness") for value in (0.1, 0.3)]
     found = judge(stub(), Explanation("e", stub().program), tests)
-    assert found.value("kind") == 0.7 and math.isnan(found.value("faithfulness"))
-    assert found.value("kind", "target") == 0.7 and math.isnan(found.value("kind", "other"))
-    assert judge(stub(), found.explanation, left).value("kind") == 0.3
-    matches = [Determination.judged("match", "x", ("claim",), of(value)) for value in (0.8, 0.6)]
+    assert found.value("interchange") == 0.7 and math.isnan(found.value("faithfulness"))
+    assert found.value("interchange", "target") == 0.7
+    assert math.isnan(found.value("interchange", "other"))
+    assert judge(stub(), found.explanation, left).value("completeness") == 0.3
+    matches = [judge_r2("match", "x", ("claim",), of(value)) for value in (0.8, 0.6)]
     assert judge(stub(), found.explanation, matches).value("match") == pytest.approx(0.6)
 
 
-def shares(claims: tuple[str, ...] = ("claim",), **kept: float) -> list[records.Test]:
+def shares(claims: tuple[str, ...] = ("claim",), **kept: float) -> list[Test]:
     """Shares of a kind each, by what is kept above chance."""
     named = {kind.replace("_", " "): one for kind, one in kept.items()}
     found = {kind: Evidence.share(round(8000 * one + 1000), 10_000) for kind, one in named.items()}
-    return [Share.judged(kind, "x", claims, one, SKILL) for kind, one in found.items()]
+    return [judge_share(kind, "x", claims, one, SKILL) for kind, one in found.items()]
 
 
-def matched(value: float, decision: Decision | None = None, kind: str = "match") -> Determination:
-    found = Determination.judged(kind, "x", ("claim",), of(value))
-    return found if decision is None else replace(found, decision=decision)
+def matched(value: float, decision: Decision | None = None, kind: str = "match") -> Test:
+    found = judge_r2(kind, "x", ("claim",), of(value))
+    return found if decision is None else replace(found, verdict=decision.verdict)
 
 
 UNTESTED = Decision("untested", "the right answer")
@@ -814,17 +804,6 @@ def test_a_headline_names_the_least_of_what_was_counted(
     assert found.rank == (place, not computes, pytest.approx(left))
 
 
-def test_of_attention_that_was_exchanged_a_line_is_told() -> None:
-    tests = [
-        Share.judged(kind, "L0H1", (), Evidence.share(round(value * 5000), 5000), SKILL)
-        for kind, value in (("attention", 0.9), ("attention", 0.2), ("attention", 0.82), ("x", 0.9))
-    ]
-    told = judge(stub(), Explanation("e", stub().program), tests).to_dict()["program"]
-    said = ("may be that of any other input", "depends on the input", "may or may not depend")
-    lines = told.splitlines()[1:]
-    assert len(lines) == 3 and all(one in line for one, line in zip(said, lines, strict=True))
-
-
 def test_a_model_that_answers_as_its_commonest_answer_is_at_chance() -> None:
     """Counted on the same inputs as its accuracy, all outputs together."""
     bench = stub(lambda own, edits: torch.zeros_like(own["sum"]))
@@ -832,41 +811,26 @@ def test_a_model_that_answers_as_its_commonest_answer_is_at_chance() -> None:
     assert stub().skill.beats_chance
 
 
-def test_records_are_json_with_a_field_per_meaning() -> None:
-    kinds: list[records.Test] = [
+def test_a_test_is_a_finding_with_its_numbers() -> None:
+    """As JSON and back; the null and the right answer stand beside, and what decided a block."""
+    kinds = [
         share(0.9, null=0.2),
-        Determination.judged("match", "x", ("claim",), of(0.8), rival=of(0.2)),
+        judge_r2("match", "x", ("claim",), of(0.8), rival=of(0.2)),
         need(0.0, 5.0),
     ]
     for one in kinds:
-        made = one.to_dict()
-        assert made["form"] == one.form and made["standing"] == "stands" and made["of"] == ["claim"]
-    assert kinds[0].to_dict()["bound"] == {**vars(Bound(0.9)), "above_chance": True}
-    assert kinds[0].to_dict()["null"]["value"] == 0.2
-    assert kinds[1].to_dict()["right_answer"]["value"] == pytest.approx(0.2)
-    assert kinds[2].to_dict()["rank_p"] == pytest.approx(1 / 13)
-    assert kinds[2].to_dict()["over_spare"]["value"] == pytest.approx(5.0, abs=0.1)
-    alone = Determination.judged("match", "x", ("claim",), of(0.8)).to_dict()
-    assert alone["right_answer"] is None and alone["null"] is None
-    without = need(0.5).to_dict()
-    assert (without["rank_p"], without["over_spare"], without["spare"]) == (None, None, 0)
+        assert Test.from_dict(one.to_dict()) == one and one.to_dict()["standing"] == "stands"
+    assert kinds[0].effect.baseline == 0.2 and kinds[0].least == pytest.approx(0.82)
+    assert kinds[0].effect.interval == Evidence.share(4500, 5000).interval
+    assert list(kinds[1].details.values()) == [pytest.approx(0.2)]
+    assert kinds[2].p_value == pytest.approx(1 / 13)
+    assert list(kinds[2].details.values()) == [pytest.approx(5.0, abs=0.1)]
+    assert (need(0.5).p_value, need(0.5).details) == (None, {})
+    claim = judge(stub(), Explanation("e", stub().program), kinds).tests[0]
+    assert str(claim.scope) == f"on {len(stub().judged)} inputs drawn"
 
 
 def test_a_name_of_the_answer_is_untested_whatever_else_stands() -> None:
-    same = Decision("untested", "these are the answer")
-    finer = records.Resolution(
-        kind="resolution", target="x", of=("claim",), decision=same, told=2, values=4
-    )
+    finer = record("untested", "claim", kind="resolution", refutes=True)
     assert standing_of("claim", [share(0.85), finer]).standing == "untested"
-
-
-def test_the_classes_of_least_coverage_are_told() -> None:
-    """Of the answers 0, 1 and 2 three of four, all and one of two are right; of one length all."""
-    right = torch.tensor([1, 1, 1, 0, 1, 1, 0, 1]).bool()
-    answers = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
-    found = least_covered(right, {"answer": answers, "length": torch.full((8,), 5)})
-    assert [one.partition(" (")[0] for one in found] == [
-        "coverage of answer 2: 50.0%",
-        "coverage of answer 0: 75.0%",
-    ]
-    assert least_covered(torch.ones(8).bool(), {"answer": answers}) == ()
+    assert standing_of("claim", [share(0.1), finer]).standing == "wrong"

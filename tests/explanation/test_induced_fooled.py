@@ -226,7 +226,11 @@ def test_a_population_is_counted_whole(wrong: int) -> None:
     if not wrong:
         assert found.standing == "stands" and found.n == N * N
         (covered,) = (one for one in found.tests if one.kind == "coverage")
-        assert covered.found.interval == (1.0, 1.0) and covered.n == N * N
+        assert (
+            covered.effect.interval == (1.0, 1.0)
+            and covered.scope.drawn is None
+            and covered.n == N * N
+        )
     assert wrong == (found.standing != "stands")
     sample = explain(mechint.load(model, data=rows[1:]))[0]
     assert sample.n == (N * N - 1) - min((N * N - 1) // 2, N * N - 1 - 24)

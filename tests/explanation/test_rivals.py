@@ -135,7 +135,7 @@ def test_the_command_shows_rivals_under_the_audits() -> None:
     assert "(the same answers on all" in ran.output
     command_as_typed = ran.output.split("next: mechint ")[1].replace("\\\n", "")
     named = CliRunner().invoke(main, shlex.split(command_as_typed))
-    assert named.exit_code == 0 and "swap max_2" in named.output
+    assert named.exit_code == 0 and "Swap max_2" in named.output
     made = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)["rivals"]
     assert made["verdict"] == "undecided" and len(made["next"]) == 3
 

@@ -18,7 +18,7 @@ from mechint.cli import main
 from mechint.decide import Evidence
 from mechint.explanation import Audit, Explanation, Part, explain
 from mechint.explanation.explanation import program_text
-from mechint.explanation.records import Determination
+from mechint.explanation.records import judge_r2
 from mechint.explanation.table import steps_lines
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
@@ -35,7 +35,7 @@ def addition() -> Subject:
 def audited(standing: str, logits: float | None) -> Audit:
     errors = np.full(400, logits or 0.0)
     found = Evidence.determination(errors, np.ones(400))
-    match = Determination.judged("match", "answer", ("answer",), found)
+    match = judge_r2("match", "answer", ("answer",), found)
     tests = () if logits is None else (match,)
     return Audit(Explanation("e", addition().task.own_program), standing, tests)  # type: ignore[union-attr, arg-type]
 

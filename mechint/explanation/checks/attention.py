@@ -13,7 +13,7 @@ from mechint.decide import Bound, Evidence, Skill
 from mechint.explanation.claims import operands
 from mechint.explanation.measure import MIN_INPUTS, Bench, constant, counted_share
 from mechint.explanation.parts import AT, Copy, Route
-from mechint.explanation.records import Share
+from mechint.explanation.records import Test, judge_share
 from mechint.explanation.sources import Sources, moved_key
 from mechint.interventions import Replace, Site
 from mechint.task import rng
@@ -28,7 +28,7 @@ IDLE = 4
 """How many times less than its part of what all heads do one of them may raise a token."""
 
 
-def route(bench: Bench, claim: Route) -> list[Share]:
+def route(bench: Bench, claim: Route) -> list[Test]:
     """Accuracy when the heads attend as the route says: to one key from the answer, beside the keys
     of other inputs, and whether each of them has its most attention there; or accuracy with the
     patterns of other inputs, which only tells what attention does.
@@ -48,7 +48,10 @@ def route(bench: Bench, claim: Route) -> list[Share]:
         other = own.clone()
         other[:, heads] = own[bench.order("route", len(rows))][:, heads]
         found = bench.kept(kept(other), labels)
-        return [Share.judged("attention", claim.where, (), found, skill)]
+        told = judge_share("attention", claim.where, (), found, skill)
+        said = {"yes": "may be that of any other input", "no": "depends on the input"}
+        depends = said.get(told.verdict, "may or may not depend on the input")
+        return [replace(told, headline=f"Attention of {claim.where} {depends}.")]
     keys = claim.key(bench.tokens(rows), bench.at_answer(rows)).cpu()
     reached = []
     for chosen in (keys, other_keys(bench, keys, at)):
@@ -59,7 +62,8 @@ def route(bench: Bench, claim: Route) -> list[Share]:
     of, tokens = (str(claim),), bench.tokens(rows).cpu()
     most = torch.stack([is_most(own[every[:, 0], one, at].cpu(), tokens, keys) for one in heads])
     most = most[most.sum(1).argmin()]
-    asked = [Share.judged("path patching", str(claim), of, found, skill, null=null)]
+    joint = bench.joint(len(heads))
+    asked = [judge_share("path patching", str(claim), of, found, skill, null=null, scope=joint)]
     apart = apart_from_place(bench, claim, keys)
     if apart is not None:
         asked = [replace(asked[0], refutes=int(apart.sum()) < MIN_INPUTS)]
@@ -67,7 +71,7 @@ def route(bench: Bench, claim: Route) -> list[Share]:
         share = counted_share(most[some])
         certain = Skill(1.0, 0.0, share.n)
         asked.append(
-            Share.judged("attention", str(claim), of, share, certain, bound=MOST, refutes=True)
+            judge_share("attention", str(claim), of, share, certain, bound=MOST, refutes=True)
         )
     return asked
 
@@ -110,7 +114,7 @@ def apart_from_place(
     return None if by_place and n == len(at) else apart
 
 
-def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:
+def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Test]:
     """The share of the model's answers that are the token at the key; and where the heads are made
     to attend to another operand, of those that become its token, beside those that stay.
     """
@@ -128,11 +132,11 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:
     alone = raises(sources, heads, keys) if len(heads) > 1 else []
     return [
         *(
-            Share.judged("minimality", one, of, share, Skill(1.0, 0.0, share.n), bound=RAISES)
+            judge_share("minimality", one, of, share, Skill(1.0, 0.0, share.n), bound=RAISES)
             for one, share in zip(heads, alone, strict=False)
         ),
-        Share.judged("coverage", "the token at the key", of, found, skill),
-        Share.judged(
+        judge_share("coverage", "the token at the key", of, found, skill),
+        judge_share(
             "moved key",
             ", ".join(heads),
             of,
@@ -141,6 +145,7 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Share]:
             bound=FOLLOWS,
             null=Evidence.share(moved.null_hits or 0, moved.null_n),
             null_bound=STAYS,
+            scope=bench.joint(len(heads)),
         ),
     ]
 

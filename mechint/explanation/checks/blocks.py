@@ -12,12 +12,12 @@ from mechint.decide import Evidence, Null
 from mechint.explanation.checks.parts import Exchange, exchanging, refilling
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import Bench, Columns, Fit, partial, squares
-from mechint.explanation.records import PARTIAL, Determination, Need
+from mechint.explanation.records import PARTIAL, Test, judge_block, judge_r2
 
 
 def blocks(
     bench: Bench, explanation: Explanation, reads: Fit, fits: Sequence[Fit]
-) -> Iterator[Determination | Need]:
+) -> Iterator[Test]:
     """Each block alone, of the part that reads the logits and of the inputs.
 
     A block at the answer that the inputs have, too, is exchanged there, and the change of the
@@ -30,7 +30,7 @@ def blocks(
     for name in names if len(names) > 1 else ():
         if first := [one for one in entering if name in one.part.blocks]:
             found = partial(bench, reads, first, name)
-            yield Determination.judged("partial", name, (str(reads.part),), found, bound=PARTIAL)
+            yield judge_r2("partial", name, (str(reads.part),), found, bound=PARTIAL)
         yield end.need(name)
     added = [name for name in dict.fromkeys(n for one in entering for n in one.part.blocks)]
     if len(added) > 1 and (alone := [name for name in added if name not in names]):
@@ -55,7 +55,7 @@ class Group:
     )
     """Width of a block in each part → the effects of its spare ones."""
 
-    def need(self, name: str) -> Need:
+    def need(self, name: str) -> Test:
         """The need of one block."""
         size = self.effect(self.fits, [one.part.blocks.get(name) for one in self.fits])
         cuts = [one.part.blocks.get(name, slice(0, 0)) for one in self.fits]
@@ -71,7 +71,7 @@ class Group:
         whole, without = (self.right([one.without(cut) for one in self.fits]) for cut in ("", name))
         lost = Evidence.ratio(whole - without)
         claims = tuple(str(one.part) for one in self.fits)
-        return Need.judged(name, claims, lost, beside)
+        return judge_block(name, claims, lost, beside)
 
     def effect(
         self, fits: Sequence[Fit], columns: Sequence[Columns | None]

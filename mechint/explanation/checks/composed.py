@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from mechint.decide import Bound, Evidence, Skill
 from mechint.explanation.measure import MIN_INPUTS
-from mechint.explanation.records import KEEPS, Share
+from mechint.explanation.records import KEEPS, Test, judge_share
 from mechint.explanation.rules import count_tokens
 from mechint.explanation.source_program import SourceProgram, pattern_of
 from mechint.explanation.sources import (
@@ -32,13 +33,12 @@ from mechint.explanation.sources import (
     scrubbed,
     swapped,
 )
+from mechint.probe.results import Scope
 
 FAITHFUL = Bound(0.96, above_chance=True)
 """Own answers kept when all sources that are said not to matter come from another input."""
 MOVED = Bound(0.75, above_chance=True)
 """Answers that follow a moved key, where one group brings everything."""
-TOLD = Bound(-1.0)
-"""The bound of a number that decides nothing."""
 CHANGED = 0.02
 """Share of inputs whose answer an interchange has to change; of fewer the variable is untested."""
 ENOUGH = 400
@@ -49,7 +49,7 @@ SHOWN = 3
 
 def source_tests(
     sources: Sources, program: SourceProgram, seed: int = 0, whole: bool = False
-) -> list[Share]:
+) -> list[Test]:
     """Every test of a program, on inputs that nothing was fitted to; or on the whole population of
     inputs, each of which has to be answered as it says, and is paired with several others.
     """
@@ -60,28 +60,25 @@ def source_tests(
     if not groups:
         return constancy(sources, program, covered, whole)
     bound = Bound(1 - 0.5 / len(sources)) if whole else KEEPS
-    found = [share("coverage", "all prompts", every, covered, bound, refutes=True, whole=whole)]
+    found = [share("coverage", "the program's", every, covered, bound, refutes=True, whole=whole)]
     if whole:
         sources = sources.repeated(ENOUGH)
     if program.rest:
         found.append(faithfulness(sources, program, seed))
     found += attention(sources, program, seed, whole)
     found += interchanges(sources, program, seed)
-    all_of, seen, unseen = composed(sources, groups, compute, program.rest, seed)
-    found.append(share("composed inputs", "all sources", parts, all_of, refutes=program.alone))
-    for part, words in ((seen, "that some input has"), (unseen, "that no input has")):
-        if 0 < part.n < all_of.n:
-            found.append(share("composed inputs", f"combinations {words}", (), part, TOLD))
+    mixed = composed(sources, groups, compute, program.rest, seed)
+    found.append(share("composed inputs", "the sources", parts, mixed, refutes=program.alone))
     same = scrubbed(sources, groups, program.rest, seed).alone
-    found.append(share("causal scrubbing", "all groups", parts, same, refutes=True))
-    found += moved_keys(sources, program, seed)
+    found.append(share("causal scrubbing", "what the program reads", parts, same, refutes=True))
+    found += moved_key_of(sources, program, seed)
     unknown = program.ambiguous_claims
     return [of_clear_claims(test, unknown) for test in found] if unknown else found
 
 
 def constancy(
     sources: Sources, program: SourceProgram, covered: Measured, whole: bool
-) -> list[Share]:
+) -> list[Test]:
     """The one answer on all inputs, and when every source comes from an input of its own; shares of
     all, since chance of one answer is all.
     """
@@ -89,12 +86,12 @@ def constancy(
     bound = replace(FAITHFUL, above_chance=False)
     claims = program.part_claims()
     return [
-        share("coverage", "all prompts", claims, covered.alike, bound, refutes=True, whole=whole),
-        share("composed inputs", "all sources", claims, kept.alike, bound),
+        share("coverage", "the program's", claims, covered.alike, bound, refutes=True, whole=whole),
+        share("composed inputs", "the sources", claims, kept.alike, bound),
     ]
 
 
-def of_clear_claims(test: Share, unknown: Collection[str]) -> Share:
+def of_clear_claims(test: Test, unknown: Collection[str]) -> Test:
     """The test of the claims that are not among those of which the prompts tell nothing; where no
     other is left it can only refute.
     """
@@ -109,10 +106,10 @@ def share(
     measured: Measured,
     bound: Bound = KEEPS,
     *,
-    refutes: bool = False,
     whole: bool = False,
-) -> Share:
-    """The record of a count; of the whole population it has no interval."""
+    **fields: Any,
+) -> Test:
+    """The test of a count; of the whole population it has no interval."""
     found = Evidence.share(measured.hits, measured.n)
     if whole:
         found = replace(found, given=(found.value, found.value))
@@ -120,20 +117,19 @@ def share(
     if measured.null_n:
         assert measured.null_hits is not None
         null = Evidence.share(measured.null_hits, measured.null_n)
-    return Share.judged(
-        kind,
-        target,
-        tuple(of),
-        found,
-        Skill(1.0, measured.chance, measured.n, 0.0 if whole else -1.0),
-        bound=bound,
-        least=1 if whole else MIN_INPUTS,
-        null=null,
-        refutes=refutes,
+    skill = Skill(1.0, measured.chance, measured.n, 0.0 if whole else -1.0)
+    least = 1 if whole else MIN_INPUTS
+    return judge_share(
+        kind, target, tuple(of), found, skill, bound=bound, null=null, least=least, **fields
     )
 
 
-def faithfulness(sources: Sources, program: SourceProgram, seed: int) -> Share:
+def together(sources: Sources, names: Collection[str]) -> Scope:
+    """The scope of an edit of several sources at once."""
+    return Scope(components=(len(names), len(sources.names)), together=len(names) > 1)
+
+
+def faithfulness(sources: Sources, program: SourceProgram, seed: int) -> Test:
     """All that is said not to matter comes from one other input; the null: what is said to."""
     kept = kept_without(sources, program.rest, "judged", seed)
     used = [source for group in program.groups for source in group.sources]
@@ -143,13 +139,19 @@ def faithfulness(sources: Sources, program: SourceProgram, seed: int) -> Share:
     varies = program.rest != (EMBEDDING,) or len(own.unique()) > 1
     target = f"all but {', '.join(program.rest)}, later heads held"
     return share(
-        "faithfulness", target, program.part_claims(), measured, FAITHFUL, refutes=not varies
+        "faithfulness",
+        target,
+        program.part_claims(),
+        measured,
+        FAITHFUL,
+        refutes=not varies,
+        scope=together(sources, program.rest),
     )
 
 
 def attention(
     sources: Sources, program: SourceProgram, seed: int, whole: bool = False
-) -> list[Share]:
+) -> list[Test]:
     """All heads attend, jointly, as their rules say; and those that read fixed positions read these
     and no others.
     """
@@ -159,8 +161,14 @@ def attention(
     patterns = {head: pattern_of(sources, head, rule) for head, rule in heads.items()}
     measured = routed(sources, patterns, fixed, seed, partial(says_otherwise, sources, program))
     # without a null the prompts do not tell these rules from constant ones
-    target, claims, silent = ", ".join(heads), program.route_claims(), not measured.null_n
-    found = [share("path patching", target, claims, measured, refutes=silent, whole=whole)]
+    target, claims = f"attention of {', '.join(heads)} as named", program.route_claims()
+    silent = not measured.null_n
+    if len(claims) == 1:
+        target = claims[0]
+    joint = together(sources, heads)
+    found = [
+        share("path patching", target, claims, measured, refutes=silent, whole=whole, scope=joint)
+    ]
     read = [head for head in fixed if heads[head].fixed]
     if read:
         masks = {head: heads[head].keys(sources.tokens, sources.at) for head in read}
@@ -173,7 +181,12 @@ def attention(
             measured = measured.alone
         silent = not measured.null_n
         target = f"what {', '.join(read)} read there"
-        found.append(share("path patching", target, claims, measured, refutes=silent, whole=whole))
+        joint = together(sources, read)
+        found.append(
+            share(
+                "path patching", target, claims, measured, refutes=silent, whole=whole, scope=joint
+            )
+        )
     return found
 
 
@@ -205,13 +218,13 @@ def says_otherwise(
     return (after != before) & (after >= 0) & (before >= 0)
 
 
-def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Share]:
+def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Test]:
     """Each group, or each of its keys, from another input."""
     found = []
     for index, (group, variables) in enumerate(zip(program.groups, program.variables, strict=True)):
-        names = [one.name for one in variables]
-        whole: list[tuple[int | None, str]] = [(None, ", ".join(names))]
-        keys = list(zip(group.keys, names, strict=True)) if group.keys else whole
+        said = [one.python for one in variables]
+        whole: list[tuple[int | None, str]] = [(None, ", ".join(said))]
+        keys = list(zip(group.keys, said, strict=True)) if group.keys else whole
         for key, target in keys:
             compute = program.function.strict
             measured = swapped(sources, program.groups, index, compute, key, seed, ENOUGH)
@@ -224,35 +237,32 @@ def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Sh
     return found
 
 
-def moved_keys(sources: Sources, program: SourceProgram, seed: int) -> list[Share]:
-    """Heads of a group by one token rule are made to attend to another operand; decides where one
-    group brings everything.
+def moved_key_of(sources: Sources, program: SourceProgram, seed: int) -> list[Test]:
+    """The heads of the one group that brings everything, by one token rule, are made to attend to
+    another operand.
     """
-    found = []
+    if not program.alone:
+        return []
+    (group,), (variables,) = program.groups, program.variables
+    heads = [source for source in group.sources if source in program.heads]
+    rules = [program.heads[head] for head in heads]
+    if not rules or any(one.kind != "token" or one.fixed for one in rules):
+        return []
+    (variable,), shift = variables, rules[0].shift
     own = program.values(sources.tokens, sources.at)
-    operands = program.inputs.is_operand(sources.tokens, sources.at)
-    for index, (group, variables) in enumerate(zip(program.groups, program.variables, strict=True)):
-        heads = [source for source in group.sources if source in program.heads]
-        rules = [program.heads[head] for head in heads]
-        if not rules or any(one.kind != "token" or one.fixed for one in rules):
-            continue
-        (variable,), shift = variables, rules[0].shift
 
-        def answer(key: Tensor, name: str = variable.name, shift: int = shift) -> Tensor:
-            place = (key + shift).clamp(0, sources.tokens.shape[1] - 1)
-            moved = sources.tokens.gather(1, place[:, None])[:, 0]
-            return program.function.compute({**own, name: moved})
+    def answer(key: Tensor) -> Tensor:
+        place = (key + shift).clamp(0, sources.tokens.shape[1] - 1)
+        moved = sources.tokens.gather(1, place[:, None])[:, 0]
+        return program.function.compute({**own, variable.name: moved})
 
-        key = rules[0].key(sources.tokens, sources.at)
-        token, number = own[variable.name].unique(return_counts=True)
-        brought = sources.tokens.roll(-shift, 1)
-        free = operands & torch.isin(brought, token[number >= SHOWN])
-        if shift:  # a token stands beside its key only where keys are
-            used = torch.zeros(operands.shape[1], dtype=torch.bool)
-            used[key[key >= 0]] = True
-            free &= used
-        measured = moved_key(sources, heads, key, free, answer, seed)
-        claims = program.part_claims(index) if program.alone else ()
-        bound = MOVED if program.alone else TOLD
-        found.append(share("moved key", ", ".join(heads), claims, measured, bound))
-    return found
+    key = rules[0].key(sources.tokens, sources.at)
+    token, number = own[variable.name].unique(return_counts=True)
+    free = program.inputs.is_operand(sources.tokens, sources.at)
+    free &= torch.isin(sources.tokens.roll(-shift, 1), token[number >= SHOWN])
+    if shift:  # a token stands beside its key only where keys are
+        used = torch.zeros(free.shape[1], dtype=torch.bool)
+        used[key[key >= 0]] = True
+        free &= used
+    measured = moved_key(sources, heads, key, free, answer, seed)
+    return [share("moved key", ", ".join(heads), program.part_claims(), measured, MOVED)]

@@ -10,17 +10,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mechint.decide import YES, Decision, Skill
+from mechint.decide import YES, Decision, Evidence, Skill
 from mechint.explanation.checks.attention import route
 from mechint.explanation.measure import Bench, counted_share, ridge
 from mechint.explanation.parts import Part, Route
-from mechint.explanation.records import HALF, Resolution, Share
+from mechint.explanation.records import HALF, Test, judge_share
 
 PENALTY = 1e-3
 """Of the reading of a variable, as a share of the mean variance of the activations."""
 
 
-def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Resolution | Share]:
+def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Test]:
     """For each part that holds one variable other than an answer: how many of its values the
     answers tell apart; and whether the site holds it beyond the answer, and beyond the sum of the
     variables that are claimed at the same site, where it is to be read linearly.
@@ -31,7 +31,7 @@ def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Resolution | Share]:
         classes = told_apart(bench, part.variables[0])
         found = resolution(bench, part, classes)
         yield found
-        if found.decision.verdict == "untested" or not is_linear(bench, part):
+        if found.verdict == "untested" or not is_linear(bench, part):
             continue
         beside = [one for one in parts if one.site == part.site and len(one.variables) == 1]
         yield beyond(bench, part, classes, [one.variables[0] for one in beside])
@@ -45,7 +45,7 @@ def is_linear(bench: Bench, part: Part) -> bool:
     if part.features is not None or site.kind != "head" or site.layer is None:
         return part.features is not None
     (attention,) = route(bench, Route("", site.layer, site.units))
-    return bool(attention.decision)
+    return attention.verdict == "yes"
 
 
 def told_apart(bench: Bench, name: str) -> Int[Tensor, " value"]:
@@ -60,7 +60,7 @@ def told_apart(bench: Bench, name: str) -> Int[Tensor, " value"]:
     return torch.unique(torch.stack(answers), dim=0, return_inverse=True)[1]
 
 
-def resolution(bench: Bench, part: Part, classes: Int[Tensor, " value"]) -> Resolution:
+def resolution(bench: Bench, part: Part, classes: Int[Tensor, " value"]) -> Test:
     """The values that are told apart, of those that occur; untested where they are the answers, so
     that the variable is no more than a name of the answer.
     """
@@ -73,15 +73,19 @@ def resolution(bench: Bench, part: Part, classes: Int[Tensor, " value"]) -> Reso
     asked = ", ".join(filter(None, bench.answers))
     words = f"the answers distinguish {len(told)} of its {len(occurring)} values"
     same = Decision("untested", f"{words}, and these are {asked}")
-    return Resolution(
-        kind="resolution",
-        target=part.name,
+    known = f"up to {len(told)} classes of its {len(occurring)} values"
+    if is_modulus(classes, len(told)):
+        known = f"up to mod {len(told)}"
+    return Test.made(
+        "resolution",
+        part.name,
+        (str(part),),
+        same if alike else YES,
+        Evidence(value=float(len(told)), n=len(occurring)),
+        label="values told apart",
         where=str(part.site),
-        of=(str(part),),
-        decision=same if alike else YES,
-        told=len(told),
-        values=len(occurring),
-        modulus=len(told) if is_modulus(classes, len(told)) else None,
+        caveat="" if len(told) == len(occurring) else known,
+        refutes=True,
     )
 
 
@@ -95,9 +99,7 @@ def is_modulus(classes: Int[Tensor, " value"], n: int) -> bool:
     return 1 < n < len(classes) and torch.equal(classes, classes[places % n])
 
 
-def beyond(
-    bench: Bench, part: Part, classes: Int[Tensor, " value"], beside: Sequence[str]
-) -> Share:
+def beyond(bench: Bench, part: Part, classes: Int[Tensor, " value"], beside: Sequence[str]) -> Test:
     """The share of judged inputs whose class a linear reading of the site finds among those that
     occur with the same answer, and the same sum of the variables `beside` it; it can only refute.
     """
@@ -120,7 +122,7 @@ def beyond(
     chance = float(counts[several].amax(1).sum()) / max(n, 1)
     skill = Skill(1.0, chance, n)
     found, where = counted_share((read == labels[1])[asked]), str(part.site)
-    return Share.judged(
+    return judge_share(
         "beyond", part.name, (str(part),), found, skill, bound=HALF, refutes=True, where=where
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.decide import Evidence
@@ -12,15 +12,14 @@ from mechint.explanation.measure import (
     Fit,
     centered,
     determination,
-    least_covered,
     r2,
     ridge,
 )
 from mechint.explanation.parts import Features
-from mechint.explanation.records import BEATS, Determination
+from mechint.explanation.records import BEATS, Test, judge_r2
 
 
-def match(bench: Bench, fit: Fit, null: Fit | None, carried: bool = False) -> Determination:
+def match(bench: Bench, fit: Fit, null: Fit | None, carried: bool = False) -> Test:
     """R² of the logits from the features, fitted on one half; the rival is the right answer.
 
     carried: whether each block of the features makes the change that is predicted of it when it is
@@ -42,22 +41,18 @@ def match(bench: Bench, fit: Fit, null: Fit | None, carried: bool = False) -> De
     if carried and of_answer(bench, fit.part.features):
         rival = None
     claims = (str(fit.part),)
-    return Determination.judged("match", fit.part.name, claims, found, null=other, rival=rival)
+    return judge_r2("match", fit.part.name, claims, found, null=other, rival=rival)
 
 
-def coverage(bench: Bench, features: Features | None) -> tuple[str, ...]:
-    """The answers of which the program gives least, in words: by the logits that are read off
-    features, or its own. Of one output.
+def program_answers(bench: Bench, rows: Tensor, features: Features | None) -> Int[Tensor, " n"]:
+    """The answers of the program, of one output: by the logits that are read off features, or its
+    own where there are none.
     """
-    if len(bench.slices) > 1 or bench.answers == (None,):
-        return ()
-    own, values = bench.own_logits[bench.judged].argmax(1), bench.values(bench.judged)
+    values = bench.values(rows)
     if features is None:
-        said = bench.labels(values)[:, 0].cpu()
-    else:
-        weights, bias = bench.read(features)
-        said = (features(values).double().cpu() @ weights + bias).argmax(1)
-    return least_covered(said == own, {"answer": own})
+        return bench.labels(values)[:, 0].cpu()
+    weights, bias = bench.read(features)
+    return (features(values).double().cpu() @ weights + bias).argmax(1)
 
 
 def template(bench: Bench, rows: Tensor) -> Float[Tensor, "n d_vocab_out"]:

@@ -14,7 +14,7 @@ from mechint.decide import Evidence, decide
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MIN_INPUTS, Bench, Fit, counted_share
 from mechint.explanation.parts import Part, Values
-from mechint.explanation.records import KEEPS, LOST, Share
+from mechint.explanation.records import KEEPS, LOST, Test, judge_share
 from mechint.explanation.sources import same_values
 from mechint.interventions import Intervention
 
@@ -93,11 +93,11 @@ def exchanging(bench: Bench, names: Sequence[str], rounds: int | None = None) ->
     return Exchange(base, rows, own, new, labels, changed)
 
 
-def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> list[Share]:
+def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> list[Test]:
     """Accuracy when the parts of one depth come from the program and all else at their sites from
     other inputs, on those whose answer differs: of the depths whose variables settle the answer.
     """
-    exchange, tests = refilling(bench), list[Share]()
+    exchange, tests = refilling(bench), list[Test]()
     for level in levels(explanation):
         parts = [part for part in level if part.features is not None]
         if not parts or not settles(bench, variables_of(level)):
@@ -114,7 +114,7 @@ def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
         skill = bench.skill_at(exchange.labels[exchange.counted])
         of = told_of(bench, exchange, parts, fits, needed)
         target = " and ".join(part.name for part in parts)
-        tests.append(Share.judged("faithfulness", target, of, found, skill, null=null))
+        tests.append(judge_share("faithfulness", target, of, found, skill, null=null))
     return tests
 
 
@@ -137,14 +137,14 @@ def settles(bench: Bench, held: set[str]) -> bool:
     return True
 
 
-def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> list[Share]:
+def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits) -> list[Test]:
     """Accuracy on the program's counterfactual answers, where these differ from the own: for every
     variable at every depth that holds it, given the others, and for all inputs of a depth jointly.
 
     A variable is never changed at two depths at once: what reaches the second from the first would
     be counted twice.
     """
-    tests = list[Share]()
+    tests = list[Test]()
     for level in levels(explanation):
         held = variables_of(level)
         swaps = [[name] for name in explanation.held if name in held]
@@ -156,7 +156,7 @@ def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
             fitted = [str(part) for part in parts if part.features is not None]
             known = fitted and all(name in nulls for name in fitted)
             tests.append(
-                Share.judged(
+                judge_share(
                     "interchange",
                     " and ".join(names),
                     told_of(bench, exchange, parts, fits, parts),
@@ -197,7 +197,7 @@ def levels(explanation: Explanation) -> list[list[Part]]:
     return list(found.values())
 
 
-def completeness(bench: Bench, fit: Fit) -> Share:
+def completeness(bench: Bench, fit: Fit) -> Test:
     """Accuracy on the own answers when the part takes the values of another input."""
     base, own = bench.judged, bench.values(bench.judged)
     other = bench.values(base[bench.order("necessity", len(base))])
@@ -205,10 +205,13 @@ def completeness(bench: Bench, fit: Fit) -> Share:
     changed = (bench.labels(other) != bench.labels(own)).any(1).cpu()
     right = bench.right(bench.logits(base, [bench.edit(fit, own, other)]), labels).cpu()
     found, skill = counted_share(right[changed]), bench.skill_at(labels[changed])
-    return Share.judged("completeness", fit.part.name, (str(fit.part),), found, skill, bound=LOST)
+    of = (str(fit.part),)
+    return judge_share(
+        "completeness", fit.part.name, of, found, skill, bound=LOST, label="share left"
+    )
 
 
-def causal_scrubbing(bench: Bench, part: Part) -> Share:
+def causal_scrubbing(bench: Bench, part: Part) -> Test:
     """Accuracy when the whole site comes from another input with the same values: no fit. A site
     that does nothing passes, so that only a failure says something.
     """
@@ -217,7 +220,7 @@ def causal_scrubbing(bench: Bench, part: Part) -> Share:
     found = Evidence.share(0, 0)
     if len(rows):
         found = bench.kept(bench.logits(rows, [bench.exchange(part.site, source)]), labels)
-    return Share.judged(
+    return judge_share(
         "causal scrubbing", part.name, (str(part),), found, bench.skill_at(labels), refutes=True
     )
 
