@@ -18,8 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.checkpoints.reader import Assumption
+from mechint.decide.chance import why_too_few
 from mechint.decide.intervals import at_least
-from mechint.errors import counted
 from mechint.subject import Subject
 from mechint.subject.cache import model_version
 from mechint.task import IGNORE
@@ -118,15 +118,14 @@ class SplitPerformance:
         assumed: about the file; better: the setting under which the model answers well.
         """
         said = [
-            f"{counted(self.n[name], 'answer')} are too few to tell an accuracy of "
-            f"{self.accuracy[name]:.3g} on {name!r} from chance "
-            f"({self.chance[name]['accuracy']:.3g})"
+            why_too_few(self.accuracy[name], self.chance[name]["accuracy"], self.n[name], name)
             for name in self.too_few
         ]
         if self.misread:
             name = self.misread[0]
             blamed = [name for name in assumed or {} if name in CAN_MISREAD]
-            hint = better or (f"assumed are {', '.join(blamed)}" if blamed else "")
+            why = f"the file may be read wrongly: assumed are {', '.join(blamed)}"
+            why = better or (why if blamed else "it is trained too little, or on another task")
             if self.accuracy[name] >= LEARNED and not better:
                 return [
                     *said,
@@ -138,8 +137,7 @@ class SplitPerformance:
             return [
                 *said,
                 f"the loss of {self.loss[name]:.3g} nats on {name!r} is above that of a constant "
-                f"answer ({self.chance[name]['loss']:.3g}), so the file is read wrongly or asked "
-                f"about another task{f': {hint}' if hint else ''}",
+                f"answer ({self.chance[name]['loss']:.3g}): {why}",
             ]
         for name in self.at_chance:
             rival = "the best constant answer" if self.top_1 is None else "a coin"
@@ -164,11 +162,8 @@ class SplitPerformance:
                 "about the file may be wrong"
             ]
         if worst < LEARNED:
-            return [
-                f"the model answers only {worst:.3g} of its inputs right: it may have learned only "
-                "part of a mechanism, or not all answers follow from the inputs, as in a text"
-                + (f"; {better}" if better else "")
-            ]
+            only = f"the model answers only {worst:.3g} of its inputs right"
+            return [only + (f"; {better}" if better else "")]
         return []
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from mechint.decide.intervals import at_least
+from mechint.errors import counted
 
 CHANCE_LEVEL = 1e-3
 """One-sided binomial level at which a model counts as better than the best constant answer."""
@@ -41,6 +42,19 @@ def best_constant(answers: Int[np.ndarray, "row output"], ignore: int = -1) -> f
     tried = np.unique(np.where(tried == ignore, fill, tried), axis=0)
     right = [((answers == one) | ~asked)[asked.any(1)].all(1).mean() for one in tried]
     return float(max(right))
+
+
+def why_too_few(accuracy: float, chance: float, n: int, output: str = "") -> str:
+    """The reason for which n answers cannot tell an accuracy from chance.
+
+    >>> why_too_few(1.0, 1.0, 50, "sign")
+    "all 50 answers on 'sign' are the same, which a constant answers"
+    """
+    of = f" on {output!r}" if output else ""
+    if chance >= 1:
+        return f"all {n:,} answers{of} are the same, which a constant answers"
+    few = f"{counted(n, 'answer')}{of} are too few to tell an accuracy of {accuracy:.3g}"
+    return f"{few} from chance ({chance:.3g})"
 
 
 @dataclass(frozen=True)
@@ -88,10 +102,7 @@ class Skill:
         if self.beats_chance:
             return ""
         if self.too_few:
-            return (
-                f"{self.n} answers are too few to tell its accuracy of {self.accuracy:.3g} "
-                f"from chance ({self.chance:.3g})"
-            )
+            return why_too_few(self.accuracy, self.chance, self.n)
         return f"{AT_CHANCE} ({self.accuracy:.3g} of {self.n} answers, chance {self.chance:.3g})"
 
     def above(self, accuracy: float) -> float:

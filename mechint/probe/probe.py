@@ -87,7 +87,7 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
     ),
     Need.ATTENTION: (
         lambda subject: _has_hook(subject, "attn.hook_pattern"),
-        "the model has no attention",
+        "the model shows no attention pattern",
     ),
     Need.MLP: (lambda subject: _has_hook(subject, "mlp.hook_post"), "the model has no MLP"),
     Need.EMBEDDING: (

@@ -48,12 +48,7 @@ class Weights(Probe):
     name: ClassVar[str] = "weights"
     topic: ClassVar[str] = "layers and components"
     source: ClassVar[str] = "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits"
-    needs: ClassVar[tuple[Need, ...]] = (
-        Need.ATTENTION,
-        Need.EMBEDDING,
-        Need.RESIDUAL,
-        Need.HEAD_WEIGHTS,
-    )
+    needs: ClassVar[tuple[Need, ...]] = (Need.EMBEDDING, Need.RESIDUAL, Need.HEAD_WEIGHTS)
     lead_rank: ClassVar[int] = 15
 
     draws: int = setting(199, "samples of the nulls of copying and composition", low=1)

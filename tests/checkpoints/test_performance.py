@@ -10,6 +10,7 @@ import torch
 import mechint
 from mechint.checkpoints import Assumption, load_checkpoint
 from mechint.checkpoints.performance import CHANCE_LEVEL, SplitPerformance, measure
+from mechint.decide import Skill
 from mechint.planted.trained import small_transformer
 from mechint.subject import Subject
 from tests.conformance.three_operands import ThreeOperands
@@ -48,12 +49,15 @@ def test_few_prompts_answered_right_are_not_at_chance() -> None:
     """One clean and one corrupted prompt are an experiment (users 1.1)."""
     (said,) = of(1.0, 2).warnings({})
     assert "too few to tell an accuracy of 1" in said and "no mechanism" not in said
+    assert "are the same" in Skill(1.0, 1.0, 1500).reason  # no number of answers would tell
 
 
 def test_a_loss_above_a_constant_answers_names_the_assumption() -> None:
     assumed = {"attention_dir": Assumption("causal", "default"), "zero": Assumption([], "")}
     (said,) = of(0.875, 500, loss=1.3).warnings({}, assumed)
     assert "assumed are attention_dir" in said and "zero" not in said
+    (said,) = of(0.4, 500, loss=1.3).warnings({}, {})
+    assert "read wrongly" not in said and "trained too little" in said
     overfit = of(0.4, 500, loss=1.3, splits={"train": {"loss": {"y": 0.1}, "accuracy": {"y": 1}}})
     assert overfit.misread == []
 

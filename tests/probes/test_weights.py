@@ -220,7 +220,7 @@ def test_pointer_doubling_is_composition_of_queries_and_values() -> None:
 
 
 def test_what_has_no_heads_by_name_is_refused_in_one_line() -> None:
-    with pytest.raises(NotApplicableError, match="no attention"):
+    with pytest.raises(NotApplicableError, match="no token embedding"):
         probe.run("weights", planted.bottleneck(width=3, n=6, n_tasks=2, rank=2).subject)
     with pytest.raises(NotApplicableError, match="most allows 4"):
         probe.run("weights", subject_of(), most=4)
