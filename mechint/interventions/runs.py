@@ -32,6 +32,7 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -110,6 +111,16 @@ class At:
         parts = (one[cases] for one in (self.variants, self.rows, self.inputs, self.reads))
         return At(*parts, self.first, self.last, self.n, self.answers, self.state)
 
+    def grid(self) -> tuple[Tensor, Tensor] | None:
+        """The variants and the rows of which the cases are every combination, in this order; None
+        where they are no such product.
+        """
+        variants = self.variants.unique_consecutive()
+        rows = self.rows[: len(self.rows) // len(variants)]
+        products = variants.repeat_interleave(len(rows)), rows.repeat(len(variants))
+        whole = torch.equal(products[0], self.variants) and torch.equal(products[1], self.rows)
+        return (variants, rows) if whole else None
+
     def window(self, recorded: Float[Tensor, "input pos ..."]) -> Float[Tensor, "case n ..."]:
         """What was recorded of the cases' inputs at the positions computed."""
         if self.answers:
@@ -152,6 +163,7 @@ class EditedRuns:
             self.causal = self.engine == "blocks"  # what is no causal model is no bridge
         self._kept: dict[str, Tensor] = {}
         self._outputs: dict[int, Any] = {}
+        self._gains: dict[int, Tensor] = {}
         self._record(set(names))
 
     def __len__(self) -> int:
@@ -215,7 +227,8 @@ class EditedRuns:
         answers: list[Tensor] = []
         try:
             for rows in torch.arange(len(self), device=self.tokens.device).split(self._at_once()):
-                logits, found = record(self.model, self.tokens[rows], wanted)
+                with _showing_reads(self.model, wanted):
+                    logits, found = record(self.model, self.tokens[rows], wanted)
                 answers.append(select_positions(logits, self.reads[rows]))
                 parts.append(found)
         finally:
@@ -262,6 +275,69 @@ class EditedRuns:
         with torch.no_grad():
             return self._read_out(self.end[rows], classes)
 
+    def written(
+        self,
+        layer: int,
+        z: Float[Tensor, "*row head d_head"],
+        scale: Tensor | None = None,
+        units: Sequence[int] = (),
+    ) -> Float[Tensor, "*row head d_model"]:
+        """What each head of block `layer`, or of its heads `units`, adds to the residual stream
+        when they give z.
+
+        scale: (*row, 1) that of the norm behind attention, at `behind(layer)`, where there is one.
+
+        Raises:
+            ParameterError: what attention adds to the stream is not the sum of its heads.
+        """
+        block = self.model.blocks[layer % getattr(self.model.cfg, "n_layers", layer + 1)]
+        each = torch.einsum(
+            "...hd,hdm->...hm", z, block.attn.W_O.detach()[list(units) or slice(None)].to(z)
+        )
+        if self.engine == "native":
+            return each
+        if layer not in self._gains:
+            self._gains[layer] = z.new_ones(())
+            self._gains[layer] = self._gain(layer)
+        gain = self._gains[layer]
+        return each if scale is None else each * (gain / scale)[..., None, :]
+
+    def _gain(self, layer: int) -> Float[Tensor, " d_model"]:
+        """The weight of the norm behind attention of block `layer`, by least squares."""
+        behind, some = self.behind(layer), slice(0, 8)
+        z, out = (
+            self.recorded(f"blocks.{layer}.{n}")[some] for n in ("attn.hook_z", "hook_attn_out")
+        )
+        scale = self.recorded(behind)[some] if behind else None
+        total = self.written(layer, z, scale).sum(-2)
+        gain = torch.ones_like(total[0, 0])
+        if behind:
+            gain = (total * out).sum((0, 1)) / total.square().sum((0, 1))
+        rest = out - gain * total
+        if not (rest - rest[0, 0]).abs().max() <= 1e-4 * out.abs().max():  # without a bias
+            kind = type(getattr(self.model, "original_model", self.model)).__name__
+            raise ParameterError(
+                f"heads of block {layer}: what attention adds to the residual stream is not the "
+                f"sum of what its heads write in a {kind}; edit hook_attn_out of the block"
+            )
+        return gain
+
+    def written_by(
+        self, layer: int, units: Sequence[int] = (), *, answers: bool = False
+    ) -> Float[Tensor, "input *pos head d_model"]:
+        """What each head, or each of `units`, of block `layer` adds to the stream of the unedited
+        runs, at all positions or at the answers.
+        """
+        behind, z = self.behind(layer), self.recorded(f"blocks.{layer}.attn.hook_z")
+        both = [z[:, :, list(units) or slice(None)], *([self.recorded(behind)] if behind else [])]
+        both = [select_positions(one, self.reads) for one in both] if answers else both
+        return self.written(layer, both[0], both[1] if behind else None, units)
+
+    def behind(self, layer: int) -> str | None:
+        """The hook at the scale of a norm between what heads write and the residual stream."""
+        name = f"blocks.{layer}.ln1_post.hook_scale"
+        return name if name in self.model.hook_dict else None
+
     # --- edited runs ------------------------------------------------------------------------------
     def under(
         self,
@@ -290,7 +366,8 @@ class EditedRuns:
         rows = every if rows is None else rows
         read = _logits if read is None else read
         sets = [[one] if isinstance(one, Intervention) else [*one] for one in variants]
-        sets = [[self._prepared(one, rows) for one in edits] for edits in sets]
+        prepared = {id(one): self._prepared(one, rows) for edits in sets for one in edits}
+        sets = [[prepared[id(one)] for one in edits] for edits in sets]
         self._prepare({edit.site.hook for edits in sets for edit in edits}, sets)
         with torch.set_grad_enabled(gradient):
             base = read(self.base(rows, classes), torch.arange(len(rows), device=rows.device))
@@ -389,19 +466,23 @@ class EditedRuns:
         left out.
         """
         n, n_ctx, reads = len(rows), self.tokens.shape[1], self.reads[rows]
+        used = {id(edit): edit for edits in sets for edit in edits}
+        firsts = {number: self._first_changed(edit, rows) for number, edit in used.items()}
+        places = {number: self._place(edit.site.hook) for number, edit in used.items()}
         by_start: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
         for variant, edits in enumerate(sets):
             if not edits:
                 continue
-            firsts = [self._first_changed(edit, rows) for edit in edits]
-            first = torch.stack(firsts).amin(0)
+            numbers = {id(edit) for edit in edits}
+            first = torch.stack([firsts[number] for number in numbers]).amin(0)
             changed = (first < n_ctx).nonzero().flatten()
             if len(changed):
                 number = torch.full_like(changed, variant)
                 case = torch.stack([first[changed], reads[changed], number, changed], 1)
-                start = min(self._place(edit.site.hook) for edit in edits)
-                by_start[start].append(case)
+                by_start[min(places[number] for number in numbers)].append(case)
         native = self.engine == "native"
+        reading = (one.site for one in used.values() if one.site.hook.endswith(_APART))
+        apart = max((len(site.units) or self.shape.n_heads or 0 for site in reading), default=0)
         for start, parts in by_start.items():
             cases = torch.cat(parts)
             if native and self.causal:
@@ -409,44 +490,50 @@ class EditedRuns:
                 cases = cases[order]
             else:
                 cases[:, :2] = torch.tensor([0, n_ctx - 1], device=cases.device)
-            keys = cases[:, :2].tolist()
-            begin = 0
-            while begin < len(cases):
-                first, last = keys[begin]
-                most = self._at_once(start, last + 1 - first, every_logit)
-                stop = begin
-                while stop < min(len(cases), begin + most) and (
-                    keys[stop] == keys[begin] or stop - begin < FEW
-                ):
-                    stop += 1
-                some = cases[begin:stop]
-                last = max(key[1] for key in keys[begin:stop])
-                case_rows, begin = some[:, 3], stop
-                inputs = rows[case_rows]
-                yield start, At(some[:, 2], case_rows, inputs, self.reads[inputs], first, last, n)
+            table = cases.cpu().numpy()
+            alike, variants = (_changes(table[:, columns]) for columns in ([0, 1], [2]))
+            begin, n_cases = 0, len(cases)
+            while begin < n_cases:
+                first, last = table[begin, :2].tolist()
+                most = self._at_once(start, last + 1 - first, every_logit, apart)
+                end = alike[np.searchsorted(alike, begin, "right")]
+                stop = min(begin + most, max(end, min(begin + FEW, n_cases)))
+                # all rows of a variant, where so many fit
+                whole = variants[np.searchsorted(variants, stop, "right") - 1]
+                stop = int(whole if begin < whole < stop else stop)
+                some, last = cases[begin:stop], int(table[begin:stop, 1].max())
+                inputs, begin = rows[some[:, 3]], stop
+                yield start, At(some[:, 2], some[:, 3], inputs, self.reads[inputs], first, last, n)
 
     def _at_once(
-        self, start: tuple[int, int] = (0, 0), positions: int | None = None, logits: bool = True
+        self,
+        start: tuple[int, int] = (0, 0),
+        positions: int | None = None,
+        logits: bool = True,
+        apart: int = 0,
     ) -> int:
-        """Number of cases in one stacked forward."""
+        """Number of cases in one stacked forward, where `apart` heads read streams of their own."""
         n_ctx, shape = self.tokens.shape[1], self.shape
         vocabulary = (shape.d_vocab_out or 0) * logits
         if self.engine == "native":
-            n = 1 if start >= (self.depth - 1, HEADS) else positions or n_ctx
-            each = n * shape.width(n_ctx, 1) + 2 * n_ctx * (shape.d_model or 0) + vocabulary
+            n = 1 if start >= (self.depth - 1, HEADS) and not apart else positions or n_ctx
+            width, d_model = shape.width(n_ctx, 1), shape.d_model or 0
+            each = n * (width + 4 * apart * d_model) + 2 * n_ctx * d_model + vocabulary
         else:  # the logits of every position
             each = n_ctx * (shape.width(n_ctx) + (shape.d_vocab_out or 0)) // 8
         return max(1, self.stack // (4 * each + 1))
 
     def _by_hook(self, sets: Sequence[Sequence[Intervention]], at: At) -> Edits:
+        """Edits by hook; one that several variants share is made once on the cases of all."""
         order = at.variants.argsort(stable=True)
         numbers, counts = at.variants.unique(return_counts=True)
-        hooks: dict[str, list[tuple[slice | Tensor, Intervention]]] = defaultdict(list)
+        found: dict[tuple[int, int], tuple[Intervention, list[Tensor]]] = {}
         for variant, cases in zip(numbers.tolist(), order.split(counts.tolist()), strict=True):
-            low, high = int(cases[0]), int(cases[-1])
-            where = slice(low, high + 1) if high - low + 1 == len(cases) else cases
-            for edit in sets[variant]:
-                hooks[edit.site.hook].append((where, edit))
+            for place, edit in enumerate(sets[variant]):
+                found.setdefault((place, id(edit)), (edit, []))[1].append(cases)
+        hooks: dict[str, list[tuple[slice | Tensor, Intervention]]] = defaultdict(list)
+        for (_, _), (edit, parts) in sorted(found.items(), key=lambda one: one[0][0]):
+            hooks[edit.site.hook].append((_as_slice(torch.cat(parts)), edit))
         return hooks
 
     def _run(
@@ -462,18 +549,29 @@ class EditedRuns:
         """A copy of the activation x (case, pos, …) with all edits at `hook` made."""
         if hook not in edits:
             return x
+        new = x.clone()
         turned = hook.endswith(("hook_pattern", "hook_attn_scores"))
-        x = x.clone()
-        view = x.transpose(1, 2) if turned else x
-        for where, edit in edits[hook]:
-            part = view[where]  # a view of a slice, a copy of scattered cases
-            self._edit(part, at.of(where), edit, turned)
-            if isinstance(where, Tensor):
-                view[where] = part
-        return x
+        view = new.transpose(1, 2) if turned else new
+        return new if self._edit_all(view, at, edits[hook], turned) else x
 
-    def _edit(self, part: Tensor, at: At, edit: Intervention, turned: bool) -> None:
-        """Edit the activation `part` (case, pos, …) of one variant in place."""
+    def _edit_all(
+        self,
+        x: Tensor,
+        at: At,
+        edits: Sequence[tuple[slice | Tensor, Intervention]],
+        turned: bool = False,
+    ) -> bool:
+        """Edit the activation x (case, pos, …) in place; return whether any edit changed it."""
+        changed = False
+        for where, edit in edits:
+            part = x[where]  # a view of a slice, a copy of scattered cases
+            changed |= self._edit(part, at.of(where), edit, turned)
+            if isinstance(where, Tensor):
+                x[where] = part
+        return changed
+
+    def _edit(self, part: Tensor, at: At, edit: Intervention, turned: bool) -> bool:
+        """Edit the activation `part` (case, pos, …) in place; return whether it was changed."""
         site, pos = edit.site, edit.site.pos
         if pos is None:
             index: tuple[Any, ...] = (slice(None), slice(None))
@@ -482,7 +580,7 @@ class EditedRuns:
             low, high = (at.reads, at.reads) if at.answers else (at.first, at.last)
             (there,) = ((column >= low) & (column <= high)).nonzero(as_tuple=True)
             if not len(there):
-                return
+                return False
             at, column = at.of(there), column[there]
             index = there, column * 0 if at.answers else column - at.first
         old = part[index]
@@ -498,8 +596,8 @@ class EditedRuns:
             old = old.index_select(axis, torch.tensor(units, device=old.device))
         edit = self._local(edit, at, old, tuple(whole), turned)
         new = edit.function(old, at) if isinstance(edit, Compute) else edit.replacement(old)
-        if new is None:
-            return
+        if new is None or (new is old and pos is None and not units):  # edited in place
+            return new is not None
         new = new.to(part.dtype).expand_as(old)
         if not units:
             part[index] = new
@@ -508,6 +606,7 @@ class EditedRuns:
         else:
             full = part[index].index_copy(axis, torch.tensor(units, device=old.device), new)
             part[index] = full
+        return True
 
     def _column(self, pos: Any, at: At) -> Int[Tensor, " case"]:
         if pos == "answer":
@@ -621,9 +720,11 @@ class EditedRuns:
         rows = dataclasses.replace(at, answers=at.answers or ends)  # of what attention computes
         if begin == HEADS:
             z = rows.window(self.recorded(f"{name}.attn.hook_z"))
+        elif _of_all_heads(name, edits, len(x)):
+            z = x.new_empty(*rows.positions.shape, self.config.n_heads, self.config.d_head or 0)
         else:
             z = self._mix_heads(layer, x, at, rows, forward)
-        z = self._read_apart(layer, x, z, at, rows, edits)
+        z = self._read_apart(layer, x, z, at, rows, edits, begin == HEADS)
         z = self._edited(f"{name}.attn.hook_z", z, rows, edits)
         if f"{name}.attn.hook_result" not in edits:
             return forward.write_heads(layer, z)
@@ -641,16 +742,11 @@ class EditedRuns:
         normed = norm(self.weights, f"{weights}.ln1", f"{name}.ln1", self.config, x, forward.hook)
         q, k, v = forward._project(f"{name}.attn", f"{weights}.attn", normed, None, at.first)
         if at.first:
-            past = self._keys(layer)
+            past = self._projected(layer)[1:]
             k, v = (
                 torch.cat([old[at.inputs, : at.first], new], 1)
                 for old, new in zip(past, (k, v), strict=True)
             )
-        return self._mix(forward, name, q, k, v, at, rows)
-
-    def _mix(
-        self, forward: Forward, name: str, q: Tensor, k: Tensor, v: Tensor, at: At, rows: At
-    ) -> Tensor:
         if rows.answers and not at.answers:
             q = select_positions(q, at.reads - at.first)[:, None]
         answers, at.answers = at.answers, rows.answers  # as the edits of the pattern see them
@@ -658,75 +754,78 @@ class EditedRuns:
         at.answers = answers
         return z
 
-    def _keys(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values (input, pos, head, d_head) of the unedited runs."""
-        kept = self.__dict__.setdefault("_projected", {})
+    def _projected(self, layer: int) -> tuple[Tensor, ...]:
+        """Queries, keys and values (input, pos, head, d_head) of the unedited runs."""
+        kept = self.__dict__.setdefault("_kept_projected", {})
         if layer not in kept:
             weights = f"blocks.{layer % self.config.n_layers}"
             with torch.no_grad():
                 x = self._stream(layer, 0)
                 normed = norm(self.weights, f"{weights}.ln1", "", self.config, x, no_hook)
                 forward = Forward(self.weights, self.config)
-                kept[layer] = forward._project("", f"{weights}.attn", normed, None)[1:]
+                kept[layer] = forward._project("", f"{weights}.attn", normed, None)
         return kept[layer]
 
     def _read_apart(
-        self, layer: int, x: Tensor, z: Tensor, at: At, rows: At, edits: Edits
+        self, layer: int, x: Tensor, z: Tensor, at: At, rows: At, edits: Edits, recorded: bool
     ) -> Tensor:
         """z with those heads computed anew whose queries, keys or values read something else than
-        the stream x; variants with the same heads together.
+        the stream x, which is `recorded` or not; cases with the same heads together.
         """
         name, weights = f"blocks.{layer}", f"blocks.{layer % self.config.n_layers}.attn"
-        if not any(f"{name}.{one}" in edits for one in _APART):
+        asked = [
+            (letter, where, edit)
+            for letter in "QKV"
+            for where, edit in edits.get(f"{name}.hook_{letter.lower()}_input", ())
+        ]
+        if not asked:
             return z
-        inner = [one for one in edits if one.startswith(f"{name}.attn.") and one[-6:] != "hook_z"]
-        if any(not one.endswith("hook_result") for one in inner):
-            raise ParameterError(
-                f"{inner[0]}: what heads of a block read and how they attend are edited one at a "
-                "time"
-            )
-        n_heads, forward = self.config.n_heads, Forward(self.weights, self.config)
-        asked: dict[int, dict[str, list[Intervention]]] = defaultdict(lambda: defaultdict(list))
-        cases: dict[int, Tensor] = {}
-        every = torch.arange(len(x), device=x.device)
-        for letter in "QKV":
-            for where, edit in edits.get(f"{name}.hook_{letter.lower()}_input", ()):
-                some = every[where]
-                variant = int(at.variants[some[0]])
-                asked[variant][letter].append(edit)
-                cases[variant] = some
-        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for variant, letters in asked.items():
-            units = {
-                unit
-                for some in letters.values()
-                for edit in some
-                for unit in edit.site.units or range(n_heads)
-            }
-            groups[tuple(sorted(units))].append(variant)
+        for one in edits:
+            if one.startswith(f"{name}.attn.") and not one.endswith(("hook_z", "hook_result")):
+                raise ParameterError(
+                    f"{one}: what heads of a block read and how they attend are edited one at a "
+                    "time"
+                )
+        forward, every = Forward(self.weights, self.config), torch.arange(len(x), device=x.device)
+        apart = torch.zeros(len(x), self.config.n_heads, dtype=torch.bool, device=x.device)
+        for _, where, edit in asked:
+            edit.site.check_units(self.config.n_heads)
+            apart[every[where][:, None], list(edit.site.units) or slice(None)] = True
         z = z.clone()
-        for units, variants in groups.items():
-            for unit in units:
-                if unit >= n_heads:
-                    raise ParameterError(f"{name}: head {unit} is not among the {n_heads} there")
-            where = torch.cat([cases[variant] for variant in variants])
-            here, index = at.of(where), torch.tensor(units, device=x.device)
+        if bool((apart == apart[0]).all()):
+            groups, group_of = apart[:1], torch.zeros_like(every)
+        else:
+            groups, group_of = apart.unique(dim=0, return_inverse=True)
+        for number, group in enumerate(groups):
+            if not group.any():
+                continue
+            index, cases = group.nonzero()[:, 0], (group_of == number).nonzero()[:, 0]
+            units, some = index.tolist(), _as_slice(cases)
+            place = torch.full_like(every, -1).index_put((cases,), every[: len(cases)])
+            here, queries = at.of(some), rows.of(some)
             projected: list[Tensor] = []
             for letter in "QKV":
+                local = []
+                for one, where, edit in asked:
+                    inside = place[every[where]]
+                    if one == letter and len(inside := inside[inside >= 0]):
+                        numbers = tuple(units.index(unit) for unit in edit.site.units)
+                        site = dataclasses.replace(edit.site, units=numbers)
+                        local.append((_as_slice(inside), dataclasses.replace(edit, site=site)))
+                if recorded and not local:
+                    there = queries if letter == "Q" else dataclasses.replace(here, first=0)
+                    known = self._projected(layer)["QKV".index(letter)][:, :, index]
+                    projected.append(there.window(known))
+                    continue
                 weight = self.weights[f"{weights}.W_{letter}"][index]
                 bias = self.weights.get(f"{weights}.b_{letter}")
                 bias = None if bias is None else bias[index]
-                read, begin = x[where], 0
-                if any(letter in asked[variant] for variant in variants):
-                    read = read[:, :, None].expand(-1, -1, len(units), -1).contiguous()
-                    for variant in variants:
-                        stop = begin + len(cases[variant])
-                        for edit in asked[variant].get(letter, ()):
-                            numbers = tuple(units.index(u) for u in edit.site.units)
-                            local = dataclasses.replace(edit.site, units=numbers)
-                            one = dataclasses.replace(edit, site=local)
-                            self._edit(read[begin:stop], here.of(slice(begin, stop)), one, False)
-                        begin = stop
+                stands, read = here, x[some]
+                if letter == "Q" and queries.answers and not here.answers:
+                    stands, read = queries, select_positions(read, here.reads - here.first)[:, None]
+                if local:
+                    read = read[:, :, None].repeat(1, 1, len(units), 1)  # never a view of x
+                    self._edit_all(read, stands, local)
                 normed = norm(self.weights, f"{weights[:-5]}.ln1", "", self.config, read, no_hook)
                 if normed.dim() == 4:  # a stream of its own for each head
                     y = torch.bmm(normed.movedim(2, 0).flatten(1, 2), weight)
@@ -734,15 +833,13 @@ class EditedRuns:
                     y = y if bias is None else y + bias
                 else:
                     y = heads(normed, weight, bias)
-                places = torch.arange(at.first, at.first + y.shape[1], device=y.device)
-                turned = rotation(self.config, places)
-                y = forward.place(letter, weights, y, turned)
+                y = forward.place(letter, weights, y, rotation(self.config, stands.positions))
                 if letter != "Q" and at.first:
-                    past = self._keys(layer)[letter == "V"]
+                    past = self._projected(layer)["QKV".index(letter)]
                     y = torch.cat([past[here.inputs, : at.first][:, :, index], y], 1)
                 projected.append(y)
-            found = self._mix(forward, "", *projected, here, rows.of(where))
-            z[where[:, None], :, index[None]] = found.transpose(1, 2)
+            found = forward.mix("", *projected, queries.positions)
+            z[cases[:, None], :, index[None]] = found.transpose(1, 2)
         return z
 
     def _feed_forward(
@@ -851,14 +948,17 @@ class EditedRuns:
         *,
         classes: Int[Tensor, "row k"] | None = None,
         first: int = 0,
+        under: Sequence[Intervention] = (),
     ) -> Iterator[tuple[Tensor, dict[str, tuple[Tensor, Tensor, Tensor]]]]:
         """Some rows at a time, one forward and backward each: their numbers, and hook → activation,
         gradient of ``score(logits, numbers)`` (row,) there, and positions (row, pos) of either.
 
         first: the position from which gradients are wanted. Where no later position reads an
-        activation, as behind the last attention, only that of the answer may be given.
+        activation, as behind the last attention, only that of the answer may be given. under: edits
+        in whose runs they are taken.
         """
-        self._prepare(hooks)
+        under = [self._prepared(edit, rows) for edit in under]
+        self._prepare({*hooks, *(edit.site.hook for edit in under)})
         n_ctx, depth = self.tokens.shape[1], max(1, self.depth)
         size = max(1, 16 * self._at_once(logits=classes is None) // depth)
         for part in torch.arange(len(rows), device=rows.device).split(size):
@@ -877,7 +977,8 @@ class EditedRuns:
 
                 return add_zero
 
-            edits = {name: [(slice(None), Compute(Site(name), watch(name)))] for name in hooks}
+            watched = [Compute(Site(name), watch(name)) for name in hooks]
+            edits = self._by_hook([[*under, *watched]], at)
             with torch.enable_grad():
                 logits = self._run((0, 0), at, edits, None if classes is None else classes[part])
                 zeros = [zero for _, zero, _ in found.values()]
@@ -914,14 +1015,12 @@ def path(
     layer = sender.layer
     if layer is None or sender.kind not in ("head", "attention", "mlp"):
         raise ParameterError(f"path from {sender}: expected heads, attention or an MLP")
-    recorded = runs.recorded(sender.hook)
-    change = recorded[source] - recorded[rows]
     if sender.kind == "head":
         check_adds(runs.model, runs.tokens, layer)
-        index = list(sender.units) or slice(None)
-        block = runs.model.blocks[layer % getattr(runs.model.cfg, "n_layers", layer + 1)]
-        weight = block.attn.W_O.detach()[index].to(change)
-        change = torch.einsum("rphd,hdm->rpm", change[:, :, index], weight)
+        written = runs.written_by(layer, sender.units).sum(-2)
+    else:
+        written = runs.recorded(sender.hook)
+    change = written[source] - written[rows]
     order = 2 * layer + (sender.kind == "mlp")
     found = []
     for one in receivers:
@@ -971,6 +1070,27 @@ def _showing_reads(model: Any, names: Collection[str]) -> Iterator[None]:
     finally:
         for name in on:
             getattr(model, name)(False)
+
+
+def _of_all_heads(block: str, edits: Edits, n: int) -> bool:
+    """Return whether all heads of all `n` cases read something else than the stream."""
+    return any(
+        not edit.site.units and where == slice(0, n)
+        for name in _APART
+        for where, edit in edits.get(f"{block}.{name}", ())
+    )
+
+
+def _changes(table: np.ndarray) -> np.ndarray:
+    """Rows that differ from the one before, the first, and the number of rows."""
+    return np.append(np.flatnonzero(np.append(True, (table[1:] != table[:-1]).any(1))), len(table))
+
+
+def _as_slice(cases: Int[Tensor, " case"]) -> slice | Tensor:
+    """A slice where the numbers follow each other, which makes views."""
+    low = int(cases[0])
+    following = torch.arange(low, low + len(cases), device=cases.device)
+    return slice(low, low + len(cases)) if torch.equal(cases, following) else cases
 
 
 def _pick(logits: Tensor, classes: Tensor | None) -> Tensor:

@@ -194,7 +194,8 @@ class Take(Intervention):
 @dataclass(frozen=True)
 class Compute(Intervention):
     """Set to ``function(part, at)``, or left as it is where that is None; `at`
-    (`mechint.interventions.runs.At`) says which cases and positions the part has.
+    (`mechint.interventions.runs.At`) says which cases and positions the part has. The function may
+    change the part in place and return it.
     """
 
     function: Callable[[Tensor, Any], Tensor | None]

@@ -258,41 +258,6 @@ class Forward:
         pattern = rate * pattern + (1 - rate) if rate < 1 else pattern
         return self.hook(f"{name}.hook_pattern", pattern)
 
-    def attend_per_head(
-        self,
-        index: int,
-        queries: Float[Tensor, "*#model head B Q d_model"],
-        keys: Float[Tensor, "*#model head B T d_model"],
-        values: Float[Tensor, "*#model head B T d_model"],
-        mask: Float[Tensor, "#B Q T"] | None,
-        positions: Int[Tensor, "#B Q"] | None = None,
-    ) -> Float[Tensor, "*#model head B Q d_model"]:
-        """Output of each head of block `index`, without b_O, when its q, k and v read streams of
-        their own, as in path patching (Wang et al. 2023); with the parameters of one model.
-
-        positions: of the queries; 0, 1, … where None.
-        """
-        name = f"blocks.{index % self.config.n_layers}"
-
-        def project(x: Tensor, letter: str) -> Tensor:
-            x = norm(self.p, f"{name}.ln1", "", self.config, x, no_hook)
-            y = torch.matmul(x.flatten(-3, -2), self.p[f"{name}.attn.W_{letter}"])
-            bias = self.p.get(f"{name}.attn.b_{letter}")
-            y = y if bias is None else y + bias.unsqueeze(-2)
-            y = y.unflatten(-2, x.shape[-3:-1])  # (..., head, B, *, d_head)
-            if not self._places_heads:
-                return y
-            where = torch.arange(x.shape[-2], device=x.device)
-            if letter == "Q" and positions is not None:
-                where = positions
-            by, y = rotation(self.config, where), y.movedim(-4, -2)  # (..., B, *, head, d_head)
-            return self._placed(letter, "", f"{name}.attn", y, by).movedim(-2, -4)
-
-        scores = torch.matmul(project(queries, "Q"), project(keys, "K").transpose(-2, -1))
-        z = torch.matmul(self._pattern("", scores, mask), project(values, "V"))
-        out = torch.matmul(z.flatten(-3, -2), self.p[f"{name}.attn.W_O"])
-        return out.unflatten(-2, z.shape[-3:-1])
-
     # --- MLP --------------------------------------------------------------------------------------
     def feed_forward(
         self, index: int, x: Float[Tensor, "*rows d_model"]

@@ -1,6 +1,6 @@
 """Path patching, edge attribution and the circuit that they find."""
 
-from mechint.probes._circuits.forward import PatchedForward, sender_outputs
+from mechint.probes._circuits.forward import Cut, sender_outputs
 from mechint.probes._circuits.graph import Edge, Graph, Node, from_mib, random_circuits, to_mib
 from mechint.probes._circuits.probe import Circuits
 from mechint.probes._circuits.scoring import Scorer
@@ -8,10 +8,10 @@ from mechint.probes._circuits.search import edge_attribution, find_circuit, path
 
 __all__ = [
     "Circuits",
+    "Cut",
     "Edge",
     "Graph",
     "Node",
-    "PatchedForward",
     "Scorer",
     "edge_attribution",
     "find_circuit",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from mechint.config import setting
-from mechint.errors import DataError, counted
-from mechint.probes._circuits.graph import Graph
+from mechint.config import ModelConfig, setting
+from mechint.errors import DataError, ParameterError, counted
+from mechint.interventions import EditedRuns, resumes
+from mechint.models.protocol import describe
+from mechint.probes._circuits.graph import Graph, Shape
 from mechint.probes._circuits.scoring import ABLATIONS, Ablation
 from mechint.subject.counterfactuals import (
     answered,
@@ -215,13 +218,55 @@ def _stratified(pairs: Pairs, n: int) -> Bool[Tensor, " pair"]:
     return chosen[examples]
 
 
+_shapes: WeakKeyDictionary[Any, ModelConfig | Shape | str] = WeakKeyDictionary()
+
+
+def shape_of(model: Any) -> ModelConfig | Shape | str:
+    """What the graph of `model` is made from, or why none can be; found once, by runs of a bridge
+    on a few tokens in which what heads and MLPs write has to add up to its stream.
+    """
+    if resumes(model):
+        return model.config
+    if model not in _shapes:
+        try:
+            _shapes[model] = _shape_of(model)
+        except ParameterError as error:
+            _shapes[model] = f"edges between its components cannot be cut: {error}"
+    return _shapes[model]
+
+
+def _shape_of(model: Any) -> Shape:
+    device = next(model.parameters()).device
+    tokens = torch.arange(4, device=device)[None] % (describe(model).d_vocab or 4)
+    runs = EditedRuns(model, tokens, tokens[:, -1] * 0)
+    first = "blocks.0."
+    attn_only = f"{first}hook_mlp_out" not in model.hook_dict
+    parallel = False
+    for layer in range(runs.depth):
+        block = f"blocks.{layer}."
+        before, after = (runs.recorded(f"{block}hook_resid_{end}") for end in ("pre", "post"))
+        heads, rest = runs.written_by(layer), after - before
+        keys = runs.recorded(f"{block}hook_k_input").shape[2]
+        rest = rest - heads.sum(-2)
+        if not attn_only:
+            read = runs.recorded(f"{block}hook_mlp_in")
+            parallel = torch.equal(read, before)
+            rest = rest - runs.recorded(f"{block}hook_mlp_out")
+        if not (rest - rest[:, :1]).abs().max() <= 1e-4 * after.abs().max():
+            raise ParameterError(
+                f"block {layer} adds more to the residual stream than its heads and MLP write"
+            )
+    return Shape(runs.depth, before.shape[-1], heads.shape[2], keys, attn_only, parallel)
+
+
 def graph_of(subject: Subject, pairs: Pairs, by_position: bool | None) -> Graph:
     """The graph of the subject's model, with an edge per position where `by_position` says so; when
     it is None, where positions have roles: a variable of the task stands at some, and all examples
     are read at the same one.
     """
     assert subject.task is not None
-    reads, config = tuple(pairs.reads.unique().tolist()), subject.model.config
+    reads, config = tuple(pairs.reads.unique().tolist()), shape_of(subject.model)
+    assert not isinstance(config, str)
     if by_position is None:
         variables = subject.task.variables.values()
         by_position = len(reads) == 1 and any(one.positions for one in variables)

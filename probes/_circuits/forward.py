@@ -1,258 +1,223 @@
-"""A forward in which every edge of the graph carries one of two runs.
+"""Runs of a model in which every edge of the graph carries one of two runs.
 
-    patched = PatchedForward(model, graph, base, reads, sender_outputs(model, graph, source))
-    patched.logits(kept)                       # (circuit, example, d_vocab_out)
+    cut = Cut(EditedRuns(model, base, reads), graph, sender_outputs(other_runs, graph))
+    cut.logits(kept)                       # (circuit, example, d_vocab_out)
 
 A receiver is given the residual stream of the source run, with what each sender writes in *this*
-forward in place of what it wrote there, along the edges that are kept: with all edges kept the
-forward is that of the base, with none that of the source, and with all but one it is path patching
+run in place of what it wrote there, along the edges that are kept: with all edges kept the run is
+that of the base, with none that of the source, and with all but one it is path patching
 (Goldowsky-Dill et al. 2023): that edge alone carries the source. Exact: every head's q, k and v and
-every MLP has an input of its own, norms included. Circuits are stacked along a leading axis, start
-at the first block in which one of them leaves an edge out, and after the last attention's keys
-compute only the rows that are read.
-
-Cost: one recorded forward per run; then the blocks from the first edge that is left out on. Memory:
-`memory` bytes per stacked forward.
+every MLP has an input of its own, norms included. Circuits are stacked and start at the first
+receiver into which one of them leaves an edge out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property, partial
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mechint.interventions import Add, EditedRuns, Site, detached_weights, select_positions
-from mechint.models.forward import Forward
-from mechint.models.rows import RowLayout
-from mechint.probes._circuits.graph import LOGITS, Graph
-
-Tap = Callable[[int, Tensor], Tensor]
-"""tap(index of the first receiver, inputs (receiver, example, pos, d_model)) -> inputs."""
+from mechint.interventions import Add, Compute, EditedRuns, Site
+from mechint.interventions.runs import At
+from mechint.probes._circuits.graph import LOGITS, Graph, Node
 
 
-def sender_outputs(
-    model: Any, graph: Graph, tokens: Int[Tensor, "example pos"]
-) -> Float[Tensor, "sender example pos d_model"]:
-    """Outputs that every sender of the graph adds to the residual stream."""
-    kept: dict[str, Tensor] = {}
-
-    def keep(name: str, tensor: Tensor) -> Tensor:
-        if name.endswith(("_embed", "hook_z", "hook_mlp_out")):
-            kept[name] = tensor
-        return tensor
-
-    weights, config = detached_weights(model), model.config
-    with torch.no_grad():
-        forward = Forward(weights, config, keep)
-        forward.blocks(forward.embed(RowLayout.dense(tokens)), RowLayout.dense(tokens))
-    parts = [kept["hook_embed"][None]]
-    if config.embeds_positions:
-        parts.append(kept["hook_pos_embed"].expand_as(parts[0][0])[None])
-    for layer in range(config.depth):
-        z = kept[f"blocks.{layer}.attn.hook_z"].permute(2, 0, 1, 3).flatten(1, 2)
-        written = z @ weights[f"blocks.{layer % config.n_layers}.attn.W_O"]  # (head, rows, d_model)
-        parts.append(written.unflatten(1, tokens.shape))
-        if not config.attn_only:
-            parts.append(kept[f"blocks.{layer}.hook_mlp_out"][None])
+def sender_outputs(runs: EditedRuns, graph: Graph) -> Float[Tensor, "sender example pos d_model"]:
+    """Outputs that every sender of the graph adds to the residual stream of the unedited runs."""
+    positions = graph.config.embeds_positions
+    names = ["hook_embed", "hook_pos_embed"] if positions else ["blocks.0.hook_resid_pre"]
+    parts = [runs.recorded(name)[None] for name in names]
+    for layer in range(graph.config.depth):
+        parts.append(runs.written_by(layer).movedim(2, 0))
+        if not graph.config.attn_only:
+            parts.append(runs.recorded(f"blocks.{layer}.hook_mlp_out")[None])
     return torch.cat(parts)
 
 
-class PatchedForward:
-    """Forwards on `base` tokens whose edges carry either this forward or the source's.
+class Cut:
+    """Runs on base inputs whose edges carry either what their senders write there or the source.
 
     Args:
-        model: a model that resumes (`mechint.interventions.resumes`).
-        base: the inputs; reads: the position of each one's answer.
-        source: what the senders wrote in the source run, of `sender_outputs`; or their means.
-        memory: bytes that one stacked forward may take.
+        runs: those of the base inputs.
+        source: what the senders wrote in the source runs, of `sender_outputs`; or their means.
     """
 
     def __init__(
-        self,
-        model: Any,
-        graph: Graph,
-        base: Int[Tensor, "example pos"],
-        reads: Int[Tensor, " example"],
-        source: Float[Tensor, "sender example pos d_model"],
-        memory: int = 1 << 27,
+        self, runs: EditedRuns, graph: Graph, source: Float[Tensor, "sender example pos d_model"]
     ) -> None:
-        self.model, self.graph, self.base, self.reads = model, graph, base, reads
-        self.memory = memory
-        self.weights, self.config = detached_weights(model), model.config
-        self.source = source
-        self.change = sender_outputs(model, graph, base) - source
-        mlps = 0 if self.config.attn_only else 1
-        self.per_layer = self.config.n_heads + mlps  # senders
-        self.per_block = 3 * self.config.n_heads + mlps  # receivers
+        self.runs, self.graph, self.source = runs, graph, source
+        with torch.no_grad():
+            self.change = sender_outputs(runs, graph) - source
 
     def logits(
-        self,
-        kept: Float[Tensor, "circuit edge"] | Bool[Tensor, "circuit edge"],
-        tap: Tap | None = None,
+        self, kept: Float[Tensor, "circuit edge"] | Bool[Tensor, "circuit edge"]
     ) -> Float[Tensor, "circuit example d_vocab_out"]:
-        """Logits at the answers when each edge carries `kept` of this forward, the rest of the
-        source: 1 (or True) where it belongs to the circuit, 0 where it does not.
-
-        tap: called with the inputs of each group of receivers, of one circuit, and differentiable;
-        all positions are computed then.
+        """Logits at the answers when each edge carries `kept` of this run, the rest of the source:
+        1 (or True) where it belongs to the circuit, 0 where it does not.
         """
-        if tap is not None:
-            return self._run(kept, 0, tap)
-        with torch.no_grad():
-            parts = [self._run(part, self._start(part)) for part in kept.split(self._stack())]
-        return torch.cat(parts)
+        without = kept != 1
+        edits = self._edits(self.graph.mask(1 - kept.to(self.source)))
+        depths = torch.from_numpy(self.graph.depths).to(kept.device)
+        first = torch.where(without, depths, 1 << 30).amin(1).tolist()
+        return self.runs.under([[one for at, one in edits if at >= depth] for depth in first])
 
     def path_logits(self) -> Float[Tensor, "edge example d_vocab_out"]:
         """Logits at the answers when each edge alone carries the source: its receiver reads the
         residual stream less what the sender changed, and every other one the stream as it is.
         """
         receivers, senders, groups = self.graph.index
-        runs = EditedRuns(self.model, self.base, self.reads)
-        order, parts = [], []
+        reads, order, parts = self.runs.reads, [], []
         for i, receiver in enumerate(self.graph.receivers):
             # of the last block nothing but the answers is read, keys and values apart
-            last = receiver.kind == LOGITS or receiver.layer == self.config.depth - 1
+            last = receiver.kind == LOGITS or receiver.layer == self.graph.config.depth - 1
             at = "answer" if last and receiver.kind not in "kv" else None
             site = Site.read(receiver.kind, receiver.layer, receiver.head, at)
             members = np.flatnonzero(receivers == i)
-            for edges in np.array_split(members, -(-len(members) // self._stack()) or 1):
+            size = max(1, (1 << 24) // self.change[0].nbytes)
+            for edges in np.array_split(members, -(-len(members) // size) or 1):
                 change = self.change[senders[edges]]  # (edge, example, pos, d_model)
                 if self.graph.groups > 1:
                     there = np.arange(self.graph.groups) == groups[edges][:, None]
                     change = change * torch.from_numpy(there).to(change)[:, None, :, None]
                 if at:
-                    change = change[:, torch.arange(len(self.reads)), self.reads]
+                    change = change[:, torch.arange(len(reads)), reads]
                 change = change if receiver.head is None else change[..., None, :]  # a head's axis
-                parts.append(runs.under([Add(site, -one) for one in change]))
+                parts.append(self.runs.under([Add(site, -one) for one in change]))
                 order.append(edges)
-        found = torch.from_numpy(np.concatenate(order)).to(self.reads.device)
+        found = torch.from_numpy(np.concatenate(order)).to(reads.device)
         return torch.cat(parts)[found.argsort()]
 
-    def _stack(self) -> int:
-        """Number of circuits that fit one forward."""
-        _, examples, positions, d_model = self.source.shape
-        config = self.config
-        width = (2 * self.per_block + len(self.graph.senders)) * d_model
-        width += 3 * config.n_heads * (positions + (config.d_head or 0)) + 2 * (config.d_mlp or 0)
-        each = self.source.element_size() * examples * (positions * width + config.d_vocab_out)
-        return max(1, int(self.memory // each))
+    def attributed(self, point: float, score: Callable[[Tensor, Tensor], Tensor]) -> np.ndarray:
+        """(edge,) what each sender changed · the gradient of the score at the receiver's input,
+        summed over examples and the edge's positions, in the runs whose embeddings lie at `point`
+        between the source (0) and the base (1).
 
-    def _start(self, kept: Tensor) -> int:
-        """The first block in which an edge is left out."""
-        out = (kept != 1).any(0).cpu().numpy()
-        depth = int(self.graph.depths[out].min()) if out.any() else 2 * self.config.depth
-        return min(depth // 2, self.config.depth - 1)
-
-    def _run(self, kept: Tensor, start: int, tap: Tap | None = None) -> Tensor:
-        run = _Run(self, self.graph.mask(kept.to(self.source)), start)
-        for layer in range(start, self.config.depth):
-            if layer == self.config.depth - 1 and tap is None:
-                run.attend(layer, at_reads=True)
-            else:
-                run.attend(layer, tap=tap)
-            if not self.config.attn_only:
-                run.feed_forward(layer, tap=tap)
-        x = run.inputs(len(self.graph.receivers) - 1, 1, tap)[:, 0]  # (circuit, example, rows, d)
-        if tap is not None:
-            x = torch.stack([select_positions(one, self.reads) for one in x])[:, :, None]
-        return Forward(self.weights, self.config).unembed(x[:, :, 0])
-
-
-class _Run:
-    """One stacked forward on its way: the source's stream so far, and how senders differ from it.
-
-    Changes that all circuits share (senders before the first block that is computed) are kept once.
-    """
-
-    def __init__(self, forward: PatchedForward, mask: Tensor, start: int) -> None:
-        self.f, self.mask = forward, mask
-        done = len(forward.graph.embeddings) + start * forward.per_layer
-        self.stream = forward.source[:done].sum(0)  # (example, pos, d_model)
-        for layer in range(start):
-            self._add_bias(layer)
-        self.shared = forward.change[:done]
-        self.own: list[Tensor] = []  # (sender, circuit, example, pos, d_model)
-        self.done, self.at_reads = done, False
-
-    def _add_bias(self, layer: int) -> None:
-        bias = self.f.weights.get(f"blocks.{layer % self.f.config.n_layers}.attn.b_O")
-        self.stream = self.stream if bias is None else self.stream + bias
-
-    def inputs(self, first: int, count: int, tap: Tap | None = None) -> Tensor:
-        """(circuit, receiver, example, pos, d_model) the residual stream that `count` receivers
-        from the `first` on are given.
+        score: (logits, examples) → (example,).
         """
-        mask = self.mask[:, first : first + count, : self.done]  # (circuit, receiver, sender, …)
-        x = self.stream + self._mixed(mask[:, :, : len(self.shared)], self.shared, "snpd")
-        if self.own:
-            own = torch.cat(self.own)
-            x = x + self._mixed(mask[:, :, len(self.shared) :], own, "smnpd")
-        if tap is not None:
-            x = tap(first, x[0])[None]
-        return x
+        graph, change = self.graph, self.change
+        embedded = change[: len(graph.embeddings)].sum(0)
+        nearer = [Add(Site.resid_pre(0), (point - 1) * embedded)] if point < 1 else []
+        sites = {site.hook: receivers for site, receivers in self._sites.items()}
+        by_place = change.new_zeros(len(graph.receivers), *change[..., 0].shape[::2])
+        every = torch.arange(len(self.runs), device=change.device)
+        for rows, parts in self.runs.gradients(sites, score, every, under=nearer):
+            for hook, (_, slope, places) in parts.items():
+                slope = slope if slope.dim() == 4 else slope[:, :, None]
+                there = change[:, rows[:, None], places]  # (sender, example, place, d_model)
+                product = torch.einsum("nprd,snpd->rsnp", slope, there)
+                index = places.expand(*product.shape)
+                whole = product.new_zeros(*product.shape[:3], change.shape[2])
+                by_place[sites[hook]] += whole.scatter(-1, index, product).sum(2)
+        receiver, sender, group = (torch.from_numpy(one) for one in graph.index)
+        if graph.groups == 1:
+            by_place, group = by_place.sum(-1, keepdim=True), group * 0
+        return by_place[receiver, sender, group].double().cpu().numpy()
 
-    def _mixed(self, mask: Tensor, change: Tensor, axes: str) -> Tensor:
-        """Σ over senders of mask · change, (circuit, receiver, example, pos, d_model)."""
-        if self.f.graph.groups == 1:
-            return torch.einsum(f"mrs,{axes}->mrnpd", mask[..., 0], change)
-        if self.at_reads:
-            return torch.einsum(f"mrsn,{axes}->mrnpd", mask[..., self.f.reads], change)
-        return torch.einsum(f"mrsp,{axes}->mrnpd", mask, change)
+    # --- edits ------------------------------------------------------------------------------------
+    def _edits(
+        self, cut: Float[Tensor, "circuit receiver sender group"]
+    ) -> list[tuple[int, Compute]]:
+        """Depth and edit of the receivers, and of what looks at the senders, in order: a receiver
+        reads the stream less what the senders of its edges in `cut` changed in this run.
+        """
+        graph, found = self.graph, list[tuple[int, Compute]]()
+        senders = {(one.kind, one.layer): i for i, one in reversed([*enumerate(graph.senders)])}
+        sites = self._sites
 
-    def attend(self, layer: int, at_reads: bool = False, tap: Tap | None = None) -> None:
-        """The heads of a block; `at_reads`: from here on only what is read is computed."""
-        f, heads = self.f, self.f.config.n_heads
-        at = layer * f.per_block
-        if at_reads:
-            keys, values = self.inputs(at + heads, 2 * heads).split(heads, 1)
-            self._keep_reads()
-            queries = self.inputs(at, heads)
+        def read(site: Site, depth: int) -> None:
+            edit = partial(self._read, cut[:, sites[site]], depth)
+            found.append((depth, Compute(site, edit)))
+
+        for layer in range(graph.config.depth):
+            for letter in "qkv":
+                read(Site.read(letter, layer), 2 * layer)
+            look = partial(self._look_at_heads, layer, senders["head", layer])
+            behind = self.runs.behind(layer)
+            hooks = [f"blocks.{layer}.attn.hook_z", *([behind] if behind else [])]
+            found += [(2 * layer, Compute(Site(hook), look)) for hook in hooks]
+            if not graph.config.attn_only:
+                read(Site.read("mlp", layer), 2 * layer + 1)
+                look = partial(self._look, senders["mlp", layer])
+                found.append((2 * layer + 1, Compute(Site.mlp(layer), look)))
+        read(self._site(graph.receivers[-1]), 2 * graph.config.depth)
+        return found
+
+    @cached_property
+    def _sites(self) -> dict[Site, slice]:
+        """Site of reading → the receivers there."""
+        found: dict[Site, slice] = {}
+        for i, one in enumerate(self.graph.receivers):
+            site = self._site(one)
+            found[site] = slice(found[site].start if site in found else i, i + 1)
+        return found
+
+    def _site(self, receiver: Node) -> Site:
+        if receiver.kind == LOGITS:
+            return Site.of("resid_post", self.graph.config.depth - 1)
+        return Site.read(receiver.kind, receiver.layer)
+
+    def _look_at_heads(self, layer: int, first: int, part: Tensor, at: At) -> None:
+        """Keep what the heads write, once both z and the scale of a norm behind it are known."""
+        is_scale = part.shape[-1] == 1 and part.dim() == 3
+        z, scale = (at.state.pop("z"), part) if is_scale else (part, None)
+        if scale is None and self.runs.behind(layer):
+            at.state["z"] = z
+            return
+        written = self.runs.written(layer, z, scale)
+        self._keep(first, written.movedim(2, 0), at)
+
+    def _look(self, first: int, part: Tensor, at: At) -> None:
+        self._keep(first, part[None], at)
+
+    def _keep(self, first: int, written: Float[Tensor, "sender case n d_model"], at: At) -> None:
+        """Keep the change of the senders from the `first` on against the source."""
+        source = self._window(self.source[first : first + len(written)], at.inputs, at)
+        at.state.setdefault("own", []).append((first, written - source, at.answers))
+
+    def _window(self, x: Tensor, inputs: Tensor, at: At) -> Float[Tensor, "sender input n d_model"]:
+        """x (sender, example, pos, d_model) of the inputs at the positions computed."""
+        if at.answers:
+            return x[:, inputs, self.runs.reads[inputs]][:, :, None]
+        x = x[:, :, at.first : at.last + 1]
+        return x[:, inputs]
+
+    def _read(self, cut: Tensor, depth: int, part: Tensor, at: At) -> Tensor:
+        """`part` (case, pos, [head,] d_model) less what the cut senders changed, in place."""
+        state = at.state
+        if "grid" not in state:
+            state["grid"] = at.grid()
+            state["done"] = sum(one.depth < depth for one in self.graph.senders)
+        variants, rows = state["grid"] or (at.variants, at.rows)
+        done, n = state["done"], "vn" if state["grid"] else "n"
+        if ("shared", at.answers) not in state:
+            state["shared", at.answers] = self._window(self.change[:done], rows, at)
+        mask, axes = cut[variants], n[0] + "rs"
+        if self.graph.groups == 1:
+            mask = mask[..., 0]
+        elif not at.answers:
+            mask, axes = mask[..., at.first : at.last + 1], axes + "p"
+        elif n == "vn":
+            mask, axes = mask[..., self.runs.reads[rows]], axes + "n"
         else:
-            queries, keys, values = self.inputs(at, 3 * heads, tap).split(heads, 1)
-        mask = self._causal(keys.shape[-2])
-        positions = f.reads[:, None] if self.at_reads else None
-        written = Forward(f.weights, f.config).attend_per_head(
-            layer, queries, keys, values, mask, positions
-        )  # (circuit, head, example, pos, d_model)
-        self._add(written.movedim(1, 0))
-        self._add_bias(layer)
+            mask = mask[torch.arange(len(mask)), ..., at.reads]
+        missing = torch.einsum(
+            f"{axes},snpd->{n}prd", mask[:, :, :done], state["shared", at.answers]
+        )
+        if own := state.get("own"):
+            index = [first + i for first, one, _ in own for i in range(len(one))]
+            changes = torch.cat([self._at(one, answers, at) for _, one, answers in own])
+            changes = changes.unflatten(1, (-1, len(rows))) if n == "vn" else changes
+            missing = missing + torch.einsum(f"{axes},s{n}pd->{n}prd", mask[:, :, index], changes)
+        missing = missing if part.dim() == 4 else missing[..., 0, :]
+        (part.unflatten(0, (-1, len(rows))) if n == "vn" else part).sub_(missing)
+        return part
 
-    def feed_forward(self, layer: int, tap: Tap | None = None) -> None:
-        """The MLP of a block."""
-        at = layer * self.f.per_block + 3 * self.f.config.n_heads
-        x = self.inputs(at, 1, tap)[:, 0]
-        self._add(Forward(self.f.weights, self.f.config).mlp(layer, x)[None])
-
-    def _add(self, written: Tensor) -> None:
-        """Take in the next senders: written (sender, circuit, example, pos, d_model)."""
-        source = self._at(self.f.source[self.done : self.done + len(written)])
-        self.own.append(written - source[:, None])
-        self.stream = self.stream + source.sum(0)
-        self.done += len(written)
-
-    def _at(self, x: Tensor) -> Tensor:
-        """x (sender, example, pos, d_model) at the rows that are computed."""
-        if not self.at_reads:
+    def _at(self, x: Tensor, answers: bool, at: At) -> Tensor:
+        """x (sender, case, n, d_model) at the positions that are computed now."""
+        if answers or not at.answers:
             return x
-        return x[:, torch.arange(x.shape[1], device=x.device), self.f.reads][:, :, None]
-
-    def _keep_reads(self) -> None:
-        """Leave all but the rows that are read."""
-        self.at_reads = True
-        examples = torch.arange(len(self.f.reads), device=self.f.reads.device)
-        self.stream = self.stream[examples, self.f.reads][:, None]
-        self.shared = self._at(self.shared)
-        self.own = [one[:, :, examples, self.f.reads][:, :, :, None] for one in self.own]
-
-    def _causal(self, positions: int) -> Tensor | None:
-        """(example | 1, query, key) added to the scores: -inf where a query may not look."""
-        if self.f.config.attention_dir != "causal":
-            return None
-        key = torch.arange(positions, device=self.stream.device)
-        query = self.f.reads[:, None] if self.at_reads else key[None]
-        mask = self.stream.new_zeros(*query.shape, positions)
-        return mask.masked_fill(key > query[..., None], -torch.inf)
+        return x[:, torch.arange(x.shape[1]), at.reads - at.first][:, :, None]

@@ -74,6 +74,24 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What a graph is made from, of a bridge; a ModelConfig says it of a HookedTransformer.
+
+    key_heads: heads that have keys and values of their own. parallel: the MLP of a block reads what
+    its attention reads. The token embedding stands for all that the first block reads.
+    """
+
+    depth: int
+    d_model: int
+    n_heads: int
+    key_heads: int
+    attn_only: bool
+    parallel: bool
+    embeds_positions: bool = False
+    reads_back_only: bool = True
+
+
+@dataclass(frozen=True)
 class Graph:
     """All edges of a model in the order of their receivers' depth.
 
@@ -81,7 +99,7 @@ class Graph:
     answers are read, beyond which no edge can lead to one.
     """
 
-    config: ModelConfig
+    config: ModelConfig | Shape
     groups: int = 1
     reads: tuple[int, ...] = ()
     constant: tuple[str, ...] = ()
@@ -100,12 +118,24 @@ class Graph:
             nodes += [] if self.config.attn_only else [Node("mlp", layer)]
         return tuple(nodes)
 
+    @property
+    def key_heads(self) -> int:
+        """Heads of a block that have keys and values of their own."""
+        return getattr(self.config, "key_heads", self.config.n_heads)
+
+    def joins(self, sender: Node, receiver: Node) -> bool:
+        """Return whether what `sender` writes is in the stream that `receiver` is given."""
+        if receiver.kind == "mlp" and getattr(self.config, "parallel", False):
+            return sender.depth < 2 * receiver.layer
+        return sender.depth < receiver.depth
+
     @cached_property
     def receivers(self) -> tuple[Node, ...]:
         nodes: list[Node] = []
         for layer in range(self.config.depth):
             for letter in "qkv":
-                nodes += [Node(letter, layer, head) for head in range(self.config.n_heads)]
+                heads = self.config.n_heads if letter == "q" else self.key_heads
+                nodes += [Node(letter, layer, head) for head in range(heads)]
             nodes += [] if self.config.attn_only else [Node("mlp", layer)]
         return (*nodes, Node(LOGITS, self.config.depth))
 
@@ -115,7 +145,7 @@ class Graph:
             Edge(sender, receiver, None if self.groups == 1 else group)
             for receiver in self.receivers
             for sender in self.senders
-            if sender.depth < receiver.depth and sender.kind not in self.constant
+            if self.joins(sender, receiver) and sender.kind not in self.constant
             for group in self._groups_of(receiver)
         )
 
@@ -124,10 +154,10 @@ class Graph:
         """The number of edges of one group of positions, without listing them."""
         config, before, total = self.config, len(self.embeddings), 0
         for _ in range(config.depth):
-            total += 3 * config.n_heads * before
-            before += config.n_heads
+            total += (config.n_heads + 2 * self.key_heads) * before
             if not config.attn_only:
-                total, before = total + before, before + 1
+                total += before + config.n_heads * (not getattr(config, "parallel", False))
+            before += config.n_heads + (not config.attn_only)
         return total + before
 
     def _groups_of(self, receiver: Node) -> Sequence[int]:
@@ -214,7 +244,8 @@ class Graph:
         if sender.kind == "mlp":
             return (str(sender), group)
         letter = "qkv"[generator.integers(3)]
-        name = str(Node(letter, sender.layer, sender.head))
+        shared = 1 if letter == "q" else self.config.n_heads // self.key_heads
+        name = str(Node(letter, sender.layer, (sender.head or 0) // shared))
         if letter == "q":
             return (name, group)
         seen = group + 1 if self.config.reads_back_only else self.groups
@@ -263,7 +294,7 @@ def to_mib(
             "n_layers": config.depth,
             "n_heads": config.n_heads,
             "d_model": config.d_model,
-            "parallel_attn_mlp": False,
+            "parallel_attn_mlp": getattr(config, "parallel", False),
         },
         "nodes": {name: {"in_graph": name in within} for name in nodes if name != "pos"},
         "edges": edges,

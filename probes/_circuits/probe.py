@@ -20,6 +20,7 @@ from mechint.probes._circuits.choosing import (
     ablation_setting,
     graph_of,
     paired,
+    shape_of,
     split,
     stand_in,
     variable_setting,
@@ -118,11 +119,12 @@ class Circuits(Probe):
         config = getattr(subject.model, "config", None)
         if getattr(config, "read_layers", None) is not None:
             return "its output groups leave after different layers, so no one node is its logits"
-        if not resumes(subject.model):
-            if Capability.RESUME in subject.capabilities:
-                return "hooks are on its model, past which edges are not cut; take them off"
-            return "edges between its components cannot be cut; ask patching, attribution or heads"
-        edges = Graph(subject.model.config).n_edges
+        if Capability.RESUME in subject.capabilities and not resumes(subject.model):
+            return "hooks are on its model, past which edges are not cut; take them off"
+        shape = shape_of(subject.model)
+        if isinstance(shape, str):
+            return f"{shape}; ask patching, attribution or heads"
+        edges = Graph(shape).n_edges
         if edges > MOST_EDGES:
             return (
                 f"its graph has {edges:,} edges, where at most {MOST_EDGES:,} are searched; the "

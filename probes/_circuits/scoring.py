@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.errors import DataError
-from mechint.interventions import ExampleMean
-from mechint.probes._circuits.forward import PatchedForward, sender_outputs
+from mechint.interventions import EditedRuns, ExampleMean
+from mechint.probes._circuits.forward import Cut, sender_outputs
 from mechint.probes._circuits.graph import Graph
 from mechint.probes._patching import logit_difference
 from mechint.subject.pairs import Pairs
@@ -85,8 +85,7 @@ class Scorer:
         own = pairs.own_positions
         mean = ExampleMean(len(pairs), None if own is None else own[:, : self.positions])
         for rows in self._chunks(len(pairs)):
-            tokens = pairs.base[rows, : self.positions]
-            written = sender_outputs(self.subject.model, self.graph, tokens)
+            written = sender_outputs(self._runs(pairs.base[rows], pairs.reads[rows]), self.graph)
             part = mean.sum(written.permute(1, 2, 0, 3), rows)  # (pos, sender, d_model)
             total = part if total is None else total + part
         assert total is not None
@@ -105,31 +104,31 @@ class Scorer:
         return max(self.subject.memory // 4, 1 << 24)
 
     @cached_property
-    def _kept(self) -> list[PatchedForward]:
+    def _kept(self) -> list[Cut]:
         return []
 
-    def parts(self) -> Iterator[tuple[Pairs, PatchedForward]]:
-        """The pairs in chunks, each with its patched forward; kept where they are few."""
+    def parts(self) -> Iterator[tuple[Pairs, Cut]]:
+        """The pairs in chunks, each with its runs; kept where they are few."""
         chunks = self._chunks(len(self.pairs))
         if len(self._kept) == len(chunks):
             yield from zip((self.pairs[rows] for rows in chunks), self._kept, strict=True)
             return
         for rows in chunks:
             pairs = self.pairs[rows]
-            patched = self._patched(pairs)
+            patched = self._cut(pairs)
             if len(chunks) == 1:
                 self._kept.append(patched)
             yield pairs, patched
 
-    def _patched(self, pairs: Pairs) -> PatchedForward:
-        model, n = self.subject.model, self.positions
+    def _cut(self, pairs: Pairs) -> Cut:
         if self.ablation == "mean":
             source = self.means.expand(-1, len(pairs), -1, -1)
         else:
-            source = sender_outputs(model, self.graph, pairs.source[:, :n])
-        return PatchedForward(
-            model, self.graph, pairs.base[:, :n], pairs.reads, source, self._memory
-        )
+            source = sender_outputs(self._runs(pairs.source, pairs.source_reads), self.graph)
+        return Cut(self._runs(pairs.base, pairs.reads), self.graph, source)
+
+    def _runs(self, tokens: Tensor, reads: Tensor) -> EditedRuns:
+        return EditedRuns(self.subject.model, tokens[:, : self.positions], reads)
 
     def scores(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, "circuit pair"]:
         """The score of every circuit on every pair."""

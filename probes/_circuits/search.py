@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.probes._circuits.forward import PatchedForward
 from mechint.probes._circuits.graph import random_circuits
 from mechint.probes._circuits.scoring import Scorer, score
 from mechint.subject.pairs import Pairs
@@ -125,43 +122,14 @@ def edge_attribution(scorer: Scorer, steps: int = 1) -> Float[np.ndarray, " edge
     assert task is not None
     points = [1.0] if steps == 1 else [(k + 0.5) / steps for k in range(steps)]
     total = np.zeros(len(scorer.graph.edges))
-    for pairs, patched in scorer.parts():
+    for pairs, cut in scorer.parts():
+
+        def scored(logits: Tensor, rows: Tensor, pairs: Pairs = pairs) -> Tensor:
+            return score(task, logits, pairs[rows], scorer.ablation)
+
         for point in points:
-
-            def summed(logits: Tensor, pairs: Pairs = pairs) -> Tensor:
-                return score(task, logits, pairs, scorer.ablation).sum()
-
-            total += _attributed(patched, point, summed) / len(points)
+            total += cut.attributed(point, scored) / len(points)
     return total / len(scorer.pairs) / (high - low)
-
-
-def _attributed(
-    patched: PatchedForward, point: float, summed: Callable[[Tensor], Tensor]
-) -> np.ndarray:
-    """(edge,) change of sender · gradient at receiver, summed over pairs and the edge's positions,
-    in the run whose embeddings lie at `point` between source (0) and base (1).
-    """
-    graph, taps = patched.graph, dict[int, Tensor]()
-
-    def tap(first: int, x: Tensor) -> Tensor:
-        taps[first] = x if x.requires_grad else x.detach().requires_grad_()
-        return taps[first]
-
-    embeds = torch.tensor([point if edge.sender.depth < 0 else 1.0 for edge in graph.edges])
-    with torch.enable_grad():
-        total = summed(patched.logits(embeds[None], tap))
-        gradients = torch.autograd.grad(total, list(taps.values()), allow_unused=True)
-    by_place = patched.source.new_zeros(
-        len(graph.receivers), len(graph.senders), patched.source.shape[2]
-    )
-    for (first, x), gradient in zip(taps.items(), gradients, strict=True):
-        if gradient is not None:
-            product = torch.einsum("rnpd,snpd->rsp", gradient, patched.change)
-            by_place[first : first + len(x)] = product
-    receiver, sender, group = (torch.from_numpy(one) for one in graph.index)
-    if graph.groups == 1:
-        by_place, group = by_place.sum(-1, keepdim=True), group * 0
-    return by_place[receiver, sender, group].double().cpu().numpy()
 
 
 SHARES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

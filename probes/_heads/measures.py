@@ -175,7 +175,8 @@ class PairRuns:
         try:
             for layer in {layer for layer, _ in self.heads}:
                 check_adds(self.subject.model, self.runs.tokens, layer)
-        except ParameterError:  # as where a norm follows the layer
+                self.runs.written_by(layer, answers=True)
+        except ParameterError:
             return False
         return True
 
@@ -187,15 +188,14 @@ class PairRuns:
         found = torch.full((len(self), *self.shape), torch.nan, dtype=torch.float64)
         if not self.shows_writing:
             return found.numpy()
-        readout, model = Readout(self.subject), self.subject.model
+        readout = Readout(self.subject)
         columns = readout.matrix.T[self.classes]  # (pair, 2, d_model)
         directions = columns[:, 1] - columns[:, 0]
         directions = directions / readout.scale(self.runs.end[self.own].double())
         for layer in {layer for layer, _ in self.heads}:
-            z, reads = self.runs.recorded(Site.of("head", layer).hook), self.runs.reads
-            change = (z[self.other, reads[self.other]] - z[self.own, reads[self.own]]).double()
-            weight = model.blocks[layer % model.cfg.n_layers].attn.W_O.detach().double()
-            found[:, layer] = torch.einsum("bhd,hdm,bm->bh", change, weight, directions).cpu()
+            written = self.runs.written_by(layer, answers=True)
+            change = (written[self.other] - written[self.own]).double()
+            found[:, layer] = torch.einsum("bhm,bm->bh", change, directions).cpu()
         return found.numpy() / self.span
 
     @cached_property

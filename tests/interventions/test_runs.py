@@ -345,6 +345,11 @@ def test_paths_on_a_bridge_are_those_of_its_own_hooks(kind: str) -> None:
         model.set_use_split_qkv_input(False)
     torch.testing.assert_close(found, logits[torch.arange(N), reads], atol=1e-9, rtol=1e-9)
     assert (found - runs.logits).abs().max() > 1e-3
+    for layer in range(LAYERS):  # past a norm behind attention, too
+        bias = model.blocks[layer].attn.b_O
+        written = runs.written_by(layer).sum(2) + (0 if bias is None else bias)
+        expected = runs.recorded(f"blocks.{layer}.hook_attn_out")
+        torch.testing.assert_close(written, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("on", [False, True])

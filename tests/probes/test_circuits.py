@@ -21,6 +21,8 @@ import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import DataError, NotApplicableError, ParameterError
+from mechint.interventions import EditedRuns
+from mechint.models.foreign.bridge import bridge_of
 from mechint.models.transformer import HookedTransformer
 from mechint.planted import library
 from mechint.probe.results import ProbeResult
@@ -28,10 +30,10 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import pair_all, unpaired
 from probes._circuits import (
+    Cut,
     Edge,
     Graph,
     Node,
-    PatchedForward,
     Scorer,
     edge_attribution,
     find_circuit,
@@ -41,8 +43,10 @@ from probes._circuits import (
     sender_outputs,
     to_mib,
 )
-from probes._circuits.choosing import paired, split
+from probes._circuits.choosing import paired, shape_of, split
+from probes._circuits.graph import Shape
 from probes._circuits.search import curve_of, needed_components, without_each, without_others
+from tests.conformance import architectures
 
 N, POS = 4, 5
 
@@ -74,10 +78,11 @@ def inputs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return base, source, torch.full((N,), POS - 1)
 
 
-def patched_forward(kind: str, groups: int) -> tuple[Graph, PatchedForward]:
+def cut_of(kind: str, groups: int, stack: int = 1 << 24) -> tuple[Graph, Cut]:
     model, (base, source, reads) = made(kind), inputs()
     graph = Graph(model.config, groups, (POS - 1,))
-    return graph, PatchedForward(model, graph, base, reads, sender_outputs(model, graph, source))
+    written = sender_outputs(EditedRuns(model, source, reads), graph)
+    return graph, Cut(EditedRuns(model, base, reads, stack=stack), graph, written)
 
 
 # --- the forward ----------------------------------------------------------------------------------
@@ -137,7 +142,7 @@ def by_hooks(model: HookedTransformer, edge: Edge, base: Tensor, source: Tensor)
 @every
 @pytest.mark.parametrize("groups", [1, POS])
 def test_path_patching_is_that_of_plain_hooks(kind: str, groups: int) -> None:
-    graph, patched = patched_forward(kind, groups)
+    graph, patched = cut_of(kind, groups)
     base, source, reads = inputs()
     found = patched.path_logits()
     for i in range(0, len(graph.edges), 1 if groups == 1 else 7):
@@ -198,7 +203,7 @@ def node_by_node(kind: str, graph: Graph, kept: np.ndarray, group: bool) -> Tens
 @every
 @pytest.mark.parametrize("groups", [1, POS])
 def test_circuits_are_those_of_a_forward_node_by_node(kind: str, groups: int) -> None:
-    graph, patched = patched_forward(kind, groups)
+    graph, patched = cut_of(kind, groups)
     kept = np.random.default_rng(0).random((3, len(graph.edges))) < 0.6
     kept[0], kept[1] = True, False
     found = patched.logits(torch.from_numpy(kept))
@@ -207,8 +212,100 @@ def test_circuits_are_those_of_a_forward_node_by_node(kind: str, groups: int) ->
     assert torch.allclose(found[1], made(kind)(source)[:, reads[0]], atol=1e-10)
     expected = node_by_node(kind, graph, kept[2], groups > 1)
     assert torch.allclose(found[2], expected, atol=1e-10)
-    patched.memory = 0  # one circuit at a time
-    assert torch.allclose(patched.logits(torch.from_numpy(kept)), found, atol=1e-12)
+    _, alone = cut_of(kind, groups, stack=0)  # one case at a time
+    assert torch.allclose(alone.logits(torch.from_numpy(kept)), found, atol=1e-12)
+
+
+# --- bridges --------------------------------------------------------------------------------------
+@cache
+def bridge(kind: str) -> Any:
+    return bridge_of(architectures.made(kind)).double()
+
+
+def by_repeated_runs(model: Any, graph: Graph, kept: np.ndarray) -> Tensor:
+    """The circuit's logits by plain hooks: every receiver is given the source's stream and what the
+    kept senders changed in the run before, until a change has passed through all nodes.
+    """
+    (base, other, reads), depth = inputs(), graph.config.depth
+    chosen = [edge for edge, k in zip(graph.edges, kept, strict=True) if k]
+    points = ("hook_resid_pre", "attn.hook_z", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
+
+    def run(tokens: Tensor, hooks: Any = ()) -> tuple[Tensor, Any]:
+        seen: dict[tuple[int, str], Tensor] = {}
+        for place in itertools.product(range(depth), points):
+            name = "blocks.{}.{}".format(*place)
+            hooks = [*hooks, (name, lambda x, hook, at=place: seen.__setitem__(at, x.clone()))]
+        return model.run_with_hooks(tokens, fwd_hooks=hooks), seen
+
+    def written(seen: Any, node: Node) -> Tensor:
+        if node.kind == "embed":
+            return seen[0, "hook_resid_pre"]
+        if node.kind == "mlp":
+            return seen[node.layer, "hook_mlp_out"]
+        attn, z = model.blocks[node.layer].attn, seen[node.layer, "attn.hook_z"]
+        each = torch.einsum("bphd,hdm->hbpm", z, attn.W_O)
+        out = seen[node.layer, "hook_attn_out"] - (0 if attn.b_O is None else attn.b_O)
+        return each[node.head] * out / each.sum(0)  # as a norm behind attention scales it
+
+    def change(edge: Edge) -> Tensor:
+        return written(now, edge.sender) - written(source, edge.sender)
+
+    (logits, now), (_, source) = run(base), run(other)
+    for _ in range(2 * depth + 1):
+        hooks = []
+        for (kind, layer), nodes in itertools.groupby(
+            graph.receivers, lambda one: (one.kind, min(one.layer, depth - 1))
+        ):
+            given = source[layer, "hook_resid_post" if kind == "logits" else "hook_resid_pre"]
+            if kind == "mlp" and not graph.config.parallel:
+                given = given + source[layer, "hook_attn_out"]
+            streams = [
+                given + sum(change(edge) for edge in chosen if edge.receiver == node)
+                for node in nodes
+            ]
+            value = torch.stack(streams, 2) if kind in "qkv" else streams[0]
+            name = {"mlp": "hook_mlp_in", "logits": "hook_resid_post"}.get(
+                kind, f"hook_{kind}_input"
+            )
+            hooks.append((f"blocks.{layer}.{name}", lambda x, hook, v=value: v))
+        logits, now = run(base, hooks)
+    return logits[torch.arange(N), reads]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neox", "gemma3_text", "olmo2"])
+def test_circuits_of_a_bridge_are_those_of_its_hooks(kind: str) -> None:
+    model = bridge(kind)
+    base, source, reads = inputs()
+    shape = shape_of(model)
+    assert isinstance(shape, Shape) and shape.parallel == (kind == "gpt_neox")
+    graph = Graph(shape, 1, (POS - 1,))
+    assert graph.n_edges == len(graph.edges)
+    written = sender_outputs(EditedRuns(model, source, reads), graph)
+    cut = Cut(EditedRuns(model, base, reads), graph, written)
+    kept = np.random.default_rng(0).random((3, len(graph.edges))) < 0.6
+    kept[0], kept[1] = True, False
+    found = cut.logits(torch.from_numpy(kept))
+    with torch.no_grad():
+        assert torch.allclose(found[0], model(base)[torch.arange(N), reads], atol=1e-5)
+        assert torch.allclose(found[1], model(source)[torch.arange(N), reads], atol=1e-5)
+        for turn in (model.set_use_split_qkv_input, model.set_use_hook_mlp_in):
+            turn(True)
+        expected = by_repeated_runs(model, graph, kept[2])
+        for turn in (model.set_use_split_qkv_input, model.set_use_hook_mlp_in):
+            turn(False)
+    assert torch.allclose(found[2], expected, atol=1e-5)
+    assert (found[2] - found[:2]).abs().amax((1, 2)).min() > 0.05
+    # the gradient along an edge, by a small step
+    slopes = cut.attributed(1.0, lambda logits, rows: logits[:, 3])
+    nearly = np.ones((2, len(graph.edges)))
+    nearly[[0, 1], [0, -1]] -= 1e-3
+    step = (found[0] - cut.logits(torch.from_numpy(nearly)))[..., 3].sum(1) / 1e-3
+    assert step.numpy() == pytest.approx(slopes[[0, -1]], abs=1e-2 * np.abs(slopes).max())
+
+
+def test_an_mlp_that_reads_what_attention_reads_is_refused() -> None:
+    assert "hook_mlp_in: it does not run" in str(shape_of(bridge("phi")))
 
 
 # --- effects --------------------------------------------------------------------------------------
