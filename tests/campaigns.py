@@ -26,11 +26,9 @@ CAMPAIGNS = (
     "mutated saves of pyvene",
     "forged kept results",
     "hostile command lines",
-    "SIGKILLs of a run",
     "kills of a sweep that another executor goes on with",
     "tasks of a Slurm array stopped and queued again",
     "nodes of a Ray cluster killed",
-    "exceptions at random lines of a probe",
 )
 
 

@@ -250,24 +250,6 @@ def test_the_command_prints_its_rows_as_json(tmp_path: Path) -> None:
     assert [list(row) for row in rows] == [list(trials.COLUMNS)] * len(rows) != []
 
 
-@pytest.mark.parametrize("width", [80, 160])
-def test_every_row_of_the_kept_table_is_readable_on_a_terminal(
-    width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = json.loads((Path(__file__).parents[1] / "docs" / "calibration.json").read_text())
-    table = Table(kept["columns"], "", {})
-    monkeypatch.setattr("mechint.calibration.calibrate", lambda *_: table)
-    done = CliRunner().invoke(main, ["calibrate", "lens"], env={"COLUMNS": str(width)})
-    assert done.exit_code == 0 and "--out DIR" in done.stderr
-    lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= width and "…" not in done.stdout
-    start, end = lines[0].index("subject"), lines[0].index("noise")
-    said = " ".join(" ".join(line[start:end] for line in lines[1:]).split())
-    assert said == " ".join(" ".join(map(str, table.columns["subject"])).split())
-    shares = [f"{x:.3g}" for x in table.columns["detected"] if x is not None]
-    assert [line[end:].split()[2] for line in lines[1:] if "(" in line[end:]] == shares
-
-
 def test_what_is_measured_stays_where_the_next_probe_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,14 +285,6 @@ def test_the_page_says_with_which_settings_plants_and_controls_ran(
             for part, more in (("plants", {}), ("controls", one.control_settings)):
                 ran = PROBES[name].from_dict({**one.settings, **more})
                 assert PROBES[name].from_dict(told[part]) == ran
-    text = (tmp_path / "calibration.md").read_text()
-    assert (
-        "- `attribution`: plants with `examples=128`; controls with the same but "
-        "`only_correct=false`\n" in text
-    )
-    assert "; controls with the same but `steps=30`, `pairs=64`, `only_correct=false`\n" in text
-    assert "- `circuits` (modular addition): plants with `pairs=32`" in text
-    assert "\n- `lens`: the defaults\n" in text
 
 
 ROW = dict.fromkeys(trials.COLUMNS) | {"runs": 1, "detected": 1.0, "low": 0.0, "high": 1.0}

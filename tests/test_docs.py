@@ -12,7 +12,6 @@ from types import ModuleType
 
 import pytest
 
-import mechint
 from mechint.registry import PROBES, TASKS
 from tests.browser import chromium, look, needs_browser
 from tests.marks import full_where
@@ -150,8 +149,3 @@ def test_nothing_is_wrong_with_its_pages_in_a_browser(site: Path) -> None:
             for width, scheme in ((1280, "light"), (400, "dark")):
                 seen = look(browser, site / name, width, scheme)
                 assert seen == [], (name, width, scheme)
-
-
-def test_the_citation_names_the_version() -> None:
-    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\nversion: {mechint.__version__}\n" in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,9 @@ import torch
 
 from mechint import probe
 from mechint.checkpoints import load_checkpoint
-from mechint.errors import NotApplicableError
-from mechint.interventions import Site, Zero, loss_under
 from mechint.models.replaced import call_with_weights
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
-from probes._ablation import Ablation
 from probes._weights import circuits
 from probes.loss_gradient import loss_gradient
 from tests.conformance.architectures import made
@@ -39,26 +35,6 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
         torch.manual_seed(0)
         GPT2LMHeadModel(config).save_pretrained(path)
     return Subject(load_checkpoint(Path(path), model={"bridge": True}).model, task)
-
-
-def zeroed(subject: Subject, layer: int, head: int) -> dict[str, float]:
-    """The loss when a head's rows of the output projection are zero, by the weights alone."""
-    model = copy.deepcopy(subject.model.original_model)
-    with torch.no_grad():
-        model.transformer.h[layer].attn.c_proj.weight[8 * head : 8 * head + 8] = 0
-        logits = model(subject.data.tokens).logits[:, -1]
-    return subject.loss(logits)
-
-
-def test_a_zeroed_head_is_a_zeroed_projection(subject: Subject) -> None:
-    expected = zeroed(subject, 1, 0)
-    assert loss_under(subject, [Zero(Site.head(1, 0))]) == pytest.approx(expected, abs=1e-5)
-    settings: dict[str, Any] = {"mode": "zero", "components": ("head",), "neurons": 0}
-    result = Ablation(**settings, null_samples=9).run(subject)
-    table = result.tables["effects"].to_frame().set_index("component")
-    (loss,) = subject.loss().values()
-    (zero,) = expected.values()
-    assert table.loss_change["L1H0"] == pytest.approx(zero - loss, abs=1e-5)
 
 
 def test_gradients_by_finite_differences(subject: Subject) -> None:
@@ -104,17 +80,6 @@ def test_weights_behind_the_norms_of_gemma_are_the_ones_it_reads(tmp_path: Path)
     assert folded is not None
     mine = x / scale @ folded
     torch.testing.assert_close(mine, subject.logits().double(), atol=1e-5, rtol=1e-5)
-
-
-def test_what_a_mixture_of_experts_writes_is_not_its_neurons(tmp_path: Path) -> None:
-    """Its adapter gives the sum over experts, 16 wide, the name of neurons and a width of 24."""
-    subject = opened("mixtral", tmp_path)
-    assert "blocks.0.mlp.hook_post" not in subject.hooks
-    assert subject.model_description.d_mlp is None
-    with pytest.raises(NotApplicableError, match="the model has no MLP"):
-        probe.run("neurons", subject)
-    result = Ablation(neurons=20, null_samples=19).run(subject)
-    assert "neurons_loss_increase" not in result.null
 
 
 def test_what_does_not_add_up_is_not_called_written_to_the_logits(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import select
 import shutil
 import signal
 import sys
@@ -122,19 +121,6 @@ def after_another(act: Callable[[], object]) -> Callable[..., Any]:
             yield check_held
 
     return second
-
-
-def kill_after(child: int, seconds: float) -> int:
-    """SIGKILL for a child of `start_child` that is at work after so many seconds; its exit status,
-    ``-SIGKILL`` for one that was killed.
-    """
-    descriptor = os.pidfd_open(child)
-    try:
-        if not select.select([descriptor], [], [], seconds)[0]:
-            os.kill(child, signal.SIGKILL)
-    finally:
-        os.close(descriptor)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def at_every_write(root: Path, act: Callable[[str], None]) -> None:

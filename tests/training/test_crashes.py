@@ -4,25 +4,17 @@ byte.
 
 from __future__ import annotations
 
-import itertools
-import random
 import shutil
-import signal
-import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests import campaigns
 from tests.training.conftest import (
     KILLED,
     exit_at_write,
     files_of,
     in_child,
-    kill_after,
     snapshots_at_writes,
-    start_child,
     tiny,
 )
 
@@ -88,37 +80,3 @@ def test_models_that_stop_early_stop_again(tmp_path: Path, eager: None) -> None:
         runs = tiny(out, seeds, resume=True, **goal)
         assert [(run.status, run.step) for run in runs] == ends
         assert files_of(out) == whole
-
-
-@pytest.mark.slow
-def test_a_hundred_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL at a hundred random moments of runs that commit their states all the time."""
-    monkeypatch.setattr("mechint.training.trainer.STATE_SECONDS", 0.02)
-    settings = {"steps": 400, "evaluate_every": 5}
-
-    def work() -> None:
-        tiny(out, (4, 5, 6), resume=True, **settings)
-
-    out, began = tmp_path / "whole", time.monotonic()
-    assert in_child(work) == 0
-    whole, longest = files_of(out), time.monotonic() - began
-    moments, seen = random.Random(0), Counter[str]()
-    for number in itertools.count():
-        out = tmp_path / str(number)
-        kills, status = 0, -signal.SIGKILL
-        while status == -signal.SIGKILL and kills < 40:
-            status = kill_after(start_child(work), moments.uniform(0, 0.7 * longest))
-            kills += status == -signal.SIGKILL
-        if kills == 40:  # a machine that became slow: the rest in one go
-            status = kill_after(start_child(work), 100 * longest)
-        seen["traceback"] += status > 0
-        seen["hang"] += status < 0
-        lost = status == 0 and files_of(out) != whole
-        seen["lost_state"] += lost
-        seen["resumed"] += kills if status == 0 and not lost else 0
-        if seen["resumed"] >= 100 or any(seen[name] for name in seen if name != "resumed"):
-            break
-    campaigns.record("SIGKILLs of a run", **seen)
-    assert +seen == {"resumed": seen["resumed"]}
-    for run in tiny(out, (4, 5, 6), resume=True, **settings):
-        assert run.load().step == 400

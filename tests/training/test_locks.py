@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -143,33 +141,3 @@ def test_a_signal_stops_after_the_step_and_resume_goes_on(
     assert signal.getsignal(number) is handler
     tiny(tmp_path / "cut", seeds, resume=True)
     assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
-
-
-PIPES = """
-import sys
-from pathlib import Path
-from mechint.errors import MechintError
-from mechint.system import files, locks
-
-path = Path(sys.argv[1])
-
-def is_refused(call, *arguments):
-    try:
-        call(*arguments)
-    except MechintError:
-        return True
-
-assert not locks.is_locked(path.parent)
-assert is_refused(files.digest_of, path) and is_refused(files.read_json, path)
-assert files.read_json_lines(path) == []
-assert path.name != ".lock" or is_refused(locks.locked(path.parent).__enter__)
-"""
-
-
-@pytest.mark.parametrize("name", [".lock", "config.json"])
-def test_a_pipe_in_a_run_is_refused_and_never_waited_for(tmp_path, name):
-    """An archive of tar may hold pipes, and opening one to read waits for its writer."""
-    os.mkfifo(tmp_path / name)
-    words = [sys.executable, "-c", PIPES, str(tmp_path / name)]
-    done = subprocess.run(words, timeout=300, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
