@@ -4,7 +4,6 @@ plain hooks and plain arithmetic.
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,10 @@ import pytest
 import torch
 
 import mechint
-from benchmarks import zoo
 from mechint.config import ModelConfig
 from mechint.errors import MechintError
-from mechint.planted import random_alignment, save_enforced, truth_of
-from mechint.planted.enforced import check_alignment
+from mechint.planted import save_enforced, truth_of
 from mechint.registry import TASKS
-from mechint.subject.components import site_of
 from mechint.training import enforce, enforce_each
 
 P = 3
@@ -133,89 +129,3 @@ def test_what_cannot_be_is_refused_in_one_line(alignment: dict[str, str], messag
     with pytest.raises(MechintError) as caught:
         enforce(TASK, alignment, CONFIG)
     assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_alignments_are_drawn_among_what_can_be() -> None:
-    """Every one drawn is accepted, they differ, and the same seed gives the same."""
-    drawn = [random_alignment(TASK, CONFIG, seed) for seed in range(12)]
-    assert drawn[3] == random_alignment(TASK, CONFIG, 3)
-    assert len({str(sorted(one.items())) for one in drawn}) > 6
-    for one in drawn:
-        assert set(one) == {"x", "y"}
-        assert len({(site.hook, site.units) for site in one.values()}) == 2
-        assert check_alignment(TASK, CONFIG, one) == one
-    whole = random_alignment(TASK, CONFIG, 0, ("x", "y", "answer"))
-    assert whole["answer"].pos == 2 and max(whole[v].layer for v in "xy") <= whole["answer"].layer
-
-
-@pytest.mark.full
-def test_the_zoo_is_made_and_the_probes_are_held_against_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One model of one family and its twin: a table of what holds, and one of what was said."""
-    monkeypatch.setattr(zoo, "FAMILIES", {"sums": zoo.Family("modular-arithmetic", {"p": 3})})
-    monkeypatch.setattr(zoo, "ASKED", {"patching": {"pairs": 24}})
-    zoo.main(
-        ["--out", str(tmp_path), "--models", "1", "--families", "sums", "--workers", "1", "--judge"]
-    )
-    made = {path.name: truth_of(mechint.load(path)) for path in tmp_path.glob("*.pt")}
-    assert {name: truth["verified"] for name, truth in made.items()} == {
-        "sums-0.pt": True,
-        "sums-0-natural.pt": False,
-    }
-    listed = (tmp_path / "zoo.md").read_text()
-    assert str(made["sums-0.pt"]["alignment"]["x"]) in listed and "| naturally | no |" in listed
-    kinds = [
-        line.split("|")[2].strip()
-        for line in (tmp_path / "probes.md").read_text().split("\n")[2:-3]
-    ]
-    assert kinds == ["enforced", "natural twin", "untrained"]
-    rows = zoo.judge([tmp_path / "sums-0.pt"])
-    assert sum(rows[0][name] for name in zoo.SAID) == rows[0]["asked"] == 2
-    written = json.loads((tmp_path / "probes.json").read_text())["rows"]
-    assert [(row["about"], row["models"]) for row in written] == [(kind, 1) for kind in kinds]
-    kept = tmp_path / "answers" / "sums-0.patching.json"
-    kept.write_text('[["patching", "enforced", "wrong", 0.0]]')
-    assert zoo.judge([tmp_path / "sums-0.pt"])[0]["wrong"] == 1
-
-
-def test_what_does_not_hold_a_variable_is_no_input_of_its_site() -> None:
-    """Sites of other variables, and all others but those that its own may read."""
-    held = {"x": "L0 MLP @ 1", "y": "L0H0 @ 2"}
-    outside = ["L0H0 @ 1", "L0 MLP @ 2", "L0H1 @ 2", "L1H0 @ 1"]
-    found = zoo.elsewhere({"alignment": held, "outside": dict.fromkeys(outside, 0.0)}, "x")
-    assert {name: list(map(str, sites)) for name, sites in found.items()} == {
-        "permuted": ["L0H0 @ 2"],
-        "other site": ["L0 MLP @ 2", "L0H1 @ 2", "L1H0 @ 1"],
-    }
-
-
-def test_a_place_is_right_behind_its_site_alone() -> None:
-    """By the order of computation: L0H1 at 1 writes before L0's MLP, and L1's heads carry it on."""
-    truth = {"alignment": {"x": "L0H1 @ 1", "y": "L0H0 @ 2"}}
-    site = site_of("L0H1 @ 1")
-    cases = {
-        ("resid_mid", 0, 1): "right",
-        ("resid_pre", 1, 1): "right",
-        ("resid_pre", 0, 1): "before",
-        ("resid_pre", 1, "answer"): "wrong",
-        ("resid_mid", 1, "answer"): "behind",
-    }
-    for (kind, layer, pos), said in cases.items():
-        metrics = {"hook": f"blocks.{layer}.hook_{kind}", "pos": pos}
-        assert zoo._named("das", metrics, truth, site, answer=2) == said
-    for place, said in (
-        ("L0H1 @ 1", "right"),
-        ("L0H0 @ 1", "wrong"),
-        ("L0 MLP @ answer", "wrong"),
-        ("L1 resid_mid @ answer", "behind"),
-        ("L1H1 @ answer", "behind"),
-    ):
-        assert zoo._held(site_of(place), site, answer=2, last=(0, 2)) == said
-    assert zoo._held(site, site_of("L0 MLP @ 1"), answer=2, last=(0, 2)) == "before"
-    for components, said in (
-        (["L0H1", "L1H0", "L1 MLP"], "right"),
-        (["L0H1", "L0H0"], "right"),
-        (["L0H0", "L1 MLP"], "wrong"),
-    ):
-        assert zoo._named("circuits", {"components": components}, truth, site, 2) == said

@@ -102,7 +102,7 @@ def _beside(table: Table, kept: Mapping[str, list[Any]]) -> Table:
 
 def trained_truth(out: Path) -> list[dict[str, Any]]:
     """Rows of the probes on models that training made hold their variables, as
-    `benchmarks.zoo --judge` writes them, in the directory `out`; [] where there are none.
+    ``docs/trained-truth.json`` keeps them, in the directory `out`; [] where there are none.
     """
     path = out / "trained-truth.json"
     return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
@@ -189,7 +189,7 @@ def _kinds_of_truth(table: Table, trained: Sequence[Mapping[str, Any]]) -> list[
         ]
         return f"{min(found):.3g} to {max(found):.3g}" if found else "–"
 
-    def of_zoo(probe: str, about: Sequence[str]) -> str:
+    def told(probe: str, about: Sequence[str]) -> str:
         rows = [one for one in trained if one["probe"] == probe and one["about"] in about]
         hits, n = (sum(row[name] for row in rows) for name in ("named", "judged"))
         return f"{hits / n:.3g} of {n}" if n else "–"
@@ -199,9 +199,9 @@ def _kinds_of_truth(table: Table, trained: Sequence[Mapping[str, Any]]) -> list[
         "probe": probes,
         "planted by hand": [by_hand(one, "planted") for one in probes],
         "their controls": [by_hand(one, "control") for one in probes],
-        "trained to hold it": [of_zoo(one, ["enforced"]) for one in probes],
-        "their controls ": [of_zoo(one, ["other site", "permuted", "untrained"]) for one in probes],
-        "natural twins": [of_zoo(one, ["natural twin"]) for one in probes],
+        "trained to hold it": [told(one, ["enforced"]) for one in probes],
+        "their controls ": [told(one, ["other site", "permuted", "untrained"]) for one in probes],
+        "natural twins": [told(one, ["natural twin"]) for one in probes],
     }
     text = (
         "Shares that probes detect: the range over mechanisms and noises that were planted by "

@@ -15,7 +15,7 @@ from mechint.planted._composition import composition
 from mechint.planted._linear_network import linear_network
 from mechint.planted.assembly import Planted
 from mechint.planted.calibration import Calibration, Trial
-from mechint.planted.enforced import random_alignment, save_enforced, truth_of
+from mechint.planted.enforced import save_enforced, truth_of
 from mechint.planted.groups import group_product
 from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
@@ -35,7 +35,6 @@ __all__ = [
     "linear_network",
     "lookup_table",
     "modular_addition",
-    "random_alignment",
     "rasp_program",
     "save_enforced",
     "truth_of",

@@ -243,47 +243,6 @@ def check_alignment(
     return sites
 
 
-def random_alignment(
-    task: Task, config: ModelConfig, seed: int, variables: Sequence[str] | None = None
-) -> dict[str, Site]:
-    """Draw sites among the heads and MLPs that can hold the variables, no two in one component.
-
-    variables: parents before children; when None, some drawn that together determine the answers,
-    none of which can be left out, answers only where there are no others.
-
-    Raises:
-        ParameterError: the model has no such sites.
-
-    >>> import tasks
-    >>> config = ModelConfig(d_model=16, n_heads=2, n_ctx=6, d_vocab=8, d_vocab_out=2, n_layers=2)
-    >>> drawn = random_alignment(tasks.palindromes(n=6, half_length=2), config, seed=1)
-    >>> sorted(drawn)
-    ['pair_0', 'pair_1']
-    """
-    draw = rng("alignment", task.name, seed)
-    names = list(task.variables) if variables is None else list(variables)
-    if variables is None:
-        shuffled = draw.permutation(names).tolist()
-        for name in sorted(shuffled, key=lambda name: name not in _final(task)):
-            fewer = [one for one in names if one != name]
-            names = fewer if _determine(task, tuple(fewer)) else names
-    everywhere = outside(config, {"": Site.mlp(config.n_layers - 1, config.n_ctx)})
-    sites, missing = dict[str, Site](), ""
-    for _ in range(100):  # sites drawn first may leave none for the last variables
-        sites.clear()
-        for name in names:
-            taken = {(site.hook, site.units) for site in sites.values()}
-            free = [site for site in everywhere if (site.hook, site.units) not in taken]
-            fit = [site for site in free if not _unfit(task, config, name, site, sites)]
-            if not fit:
-                missing = name
-                break
-            sites[name] = fit[int(draw.integers(len(fit)))]
-        if len(sites) == len(names) and not (missing := _stranded(task, config, sites)):
-            return sites
-    raise ParameterError(f"alignment of {task.name}: no head or MLP is left for {missing}")
-
-
 def _stranded(task: Task, config: ModelConfig, sites: Sites) -> str:
     """A variable that the answer needs and only a head of the last layer could carry there, where
     every one is resampled or is the site of another; "" where there is none.
