@@ -31,7 +31,7 @@ from mechint.explanation.parts import Part, Route
 from mechint.explanation.records import Test
 from mechint.explanation.source_program import SourceProgram
 from mechint.explanation.sources import Sources
-from mechint.explanation.standing import Audit, judge
+from mechint.explanation.standing import ORDER, Audit, judge
 from mechint.subject import Subject
 from mechint.task import Program
 
@@ -84,8 +84,10 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     if (reason := bench.skill.reason) and not (bench.constant or bench.whole):
         accuracy, chance = bench.accuracy, bench.chance
         return Audit(explanation, "refused", accuracy=accuracy, chance=chance, reason=reason, n=n)
-    if explanation.over_sources is not None:
-        program = explanation.over_sources
+    program = explanation.over_sources
+    if program is not None and program.otherwise is not None:
+        return audit_of_branches(bench, explanation, program)
+    if program is not None:
         sources = Sources(bench.subject, bench.judged)
         tests = source_tests(sources, program, bench.seed, bench.whole)
         found = judge(bench, explanation, tests)
@@ -140,6 +142,38 @@ def failing_class_by(bench: Bench, reading: Sequence[Part]) -> str:
     features = reading[-1].features if reading else None
     right = program_answers(bench, rows, features) == own
     return failing_class(right, {**classes, "the model's answer {}": own})
+
+
+def audit_of_branches(bench: Bench, explanation: Explanation, program: SourceProgram) -> Audit:
+    """The audit of a program with branches: each on its own inputs; it stands as the worst does."""
+    audits, rest = list[Audit](), bench
+    for one in program.branches:
+        condition, inner = one.where, rest
+        if condition is not None:
+            inner = rest.where(condition.holds)
+            rest = rest.where(lambda tokens, at, one=condition: ~one.holds(tokens, at))
+        alone = dataclasses.replace(
+            explanation,
+            parts=tuple(part for _, part in one.parts()),
+            routes=tuple(one.routes()),
+            over_sources=dataclasses.replace(one, where=None, otherwise=None),
+        )
+        where = f"where {condition}" if condition is not None else "elsewhere"
+        found = audit_on(inner, alone)
+        tests = tuple(
+            dataclasses.replace(
+                test, target=f"{test.target} {where}", headline=f"{test.headline[:-1]} {where}."
+            )
+            for test in found.tests
+        )
+        reason = f"{where}: {found.reason}" if found.reason else ""
+        audits.append(dataclasses.replace(found, tests=tests, reason=reason))
+    worst = max(audits, key=lambda one: ORDER.index(one.standing))
+    found = judge(bench, explanation, [test for one in audits for test in one.tests])
+    found = dataclasses.replace(found, standing=worst.standing, reason=worst.reason)
+    if found.standing in STANDS and (said := failing_class_of(bench, program)):
+        return dataclasses.replace(found, standing="incomplete", reason=said)
+    return found
 
 
 def failing_class_of(bench: Bench, program: SourceProgram) -> str:

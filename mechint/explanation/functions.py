@@ -42,6 +42,8 @@ LEAST_GROUP, MAX_GROUP, MAX_ROUNDS = 3, 128, 8
 """Elements of a group, at least and at most; rounds of completing its table, at most."""
 GOOD_CELLS = 0.9
 """Share of the answers on which a completed table agrees, at least."""
+MAX_AHEAD = 6
+"""Difference of the counts of two of few operands that a function may ask for, at most."""
 MAX_COUNTED = 24
 """Operands that are counted one by one."""
 
@@ -378,13 +380,14 @@ def counted(fitting: Fitting) -> Iterator[Function]:
                     )
         for i, j in itertools.combinations(range(min(len(operands), 8)), 2):
             a, b = f"{bag}[{operands[i]}]", f"{bag}[{operands[j]}]"
-            for sign, compare in (("==", torch.eq), (">", torch.gt), ("<", torch.lt)):
-                yield from _decided(
-                    f"{a} {sign} {b}",
-                    lambda v, of=of, i=i, j=j, f=compare: f(of(v)[:, i], of(v)[:, j]),
-                    (),
-                    fitting,
-                )
+
+            def ahead(values: Values, of: Any = of, i: int = i, j: int = j) -> Tensor:
+                return of(values)[:, i] - of(values)[:, j]
+
+            yield from _decided(f"{a} == {b}", lambda v, f=ahead: f(v) == 0, (), fitting)
+            for bound in range(-MAX_AHEAD, MAX_AHEAD + 1) if len(operands) < 4 else (0, 1):
+                said = {0: f"{a} >= {b}", 1: f"{a} > {b}"}.get(bound, f"{a} - {b} >= {bound}")
+                yield from _decided(said, lambda v, f=ahead, k=bound: f(v) >= k, (), fitting)
 
 
 def _numbered(

@@ -28,6 +28,8 @@ def handed(found: Audit, subject: Subject) -> Subject | None:
     program, task = found.explanation.over_sources, subject.task
     if program is None or not isinstance(task, Prompts) or program.inputs.aligned is None:
         return None
+    if program.otherwise is not None:
+        return None
     tokens, at = program.inputs.tokens, program.inputs.at
     if not found.value("coverage") >= KEEPS.value:
         return None

@@ -134,6 +134,14 @@ class Bench:
             components=(heads, self.subject.n_layers * (shape.n_heads or 0)), together=heads > 1
         )
 
+    def where(self, holds: Callable[[Tensor, Tensor], Bool[Tensor, " n"]]) -> Bench:
+        """The inputs of both halves of whose tokens and answer positions a condition holds."""
+        halves = list[Tensor]()
+        for rows in (self.fitted, self.judged):
+            at = self.subject.answer_positions.cpu()[rows]
+            halves.append(rows[holds(self.tokens(rows).cpu(), at)])
+        return replace(self, fitted=halves[0], judged=halves[1])
+
     # --- program ----------------------------------------------------------------------------------
     def tokens(self, rows: Tensor) -> Int[Tensor, "n pos"]:
         """Tokens of the rows."""

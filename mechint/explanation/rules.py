@@ -166,7 +166,8 @@ class Rule:
         words = "after" if by > 0 else "before"
         name = f"{self.name}, of which the token {words} is brought"
         beside = f"t[i {'+' if by > 0 else '-'} {abs(by)}]"
-        python = self.python.replace("t[i]", beside, 1)
+        own = self.python == "t[-1]"
+        python = f"t[{by - 1}]" if own else self.python.replace("t[i]", beside, 1)
         return dataclasses.replace(self, name=name, python=python, shift=by)
 
     def __str__(self) -> str:
@@ -224,11 +225,18 @@ def by_match(inputs: Inputs) -> Iterator[Rule]:
     """Keys that stand at or after an earlier token equal to the answer's own."""
     if not inputs.causal:
         return
-    yield Rule("the last earlier equal token", _last("t[i] == t[-1]", 0, 1), _equal)
-    yield Rule("the token after an earlier equal one", _last("t[i - 1] == t[-1]", 1, 0), _after)
-    after = _last("t[i - 1] == t[-1]", 1, 0)
-    pair = f"either({_last('t[i - 2 : i] == t[-2:]', 2, 0)}, {after})"
-    yield Rule("the token after an earlier equal pair", pair, _after_pair)
+    after = "t[i - 1] == t[-1]"
+    if bool((_equals(inputs.tokens, inputs.at).sum(1) < 2).all()):  # they tell nothing of several
+        equal = _last("t[i] == t[-1]", 0, 1, "only")
+        yield Rule("the only earlier equal token", equal, partial(_only, 0))
+        words = "the token after the only earlier equal one"
+        yield Rule(words, _last(after, 1, 0, "only"), partial(_only, 1))
+    else:
+        yield Rule("the last earlier equal token", _last("t[i] == t[-1]", 0, 1), _equal)
+        last = _last(after, 1, 0)
+        yield Rule("the token after an earlier equal one", last, _after)
+        pair = f"either({_last('t[i - 2 : i] == t[-2:]', 2, 0)}, {last})"
+        yield Rule("the token after an earlier equal pair", pair, _after_pair)
     own, ops = inputs.own_python, inputs.operands_python
     for plus in (0, 1):
         more = f" + {plus}" if plus else ""
@@ -319,10 +327,12 @@ def _next(inputs: Inputs, sign: int, tokens: Tensor, at: Tensor) -> Tensor:
     return shown & (sign * tokens == nearest)
 
 
-def _last(condition: str, low: int, less: int) -> str:
-    """The last token t[i] of which a condition holds, in Python; None where there is none."""
+def _last(condition: str, low: int, less: int, one: str = "last") -> str:
+    """The last token t[i] of which a condition holds, in Python, or the only one; None where there
+    is none.
+    """
     stop = "len(t)" if not less else f"len(t) - {less}"
-    return f"last(t[i] for i in range({low}, {stop}) if {condition})"
+    return f"{one}(t[i] for i in range({low}, {stop}) if {condition})"
 
 
 def _latest_of(mask: Tensor) -> Tensor:
@@ -341,13 +351,16 @@ def _equal(tokens: Tensor, at: Tensor) -> Tensor:
     return _latest_of(_equals(tokens, at))
 
 
+def _only(by: int, tokens: Tensor, at: Tensor) -> Tensor:
+    """The place `by` after the earlier token equal to the answer's own, where it is one."""
+    mask = _equals(tokens, at)
+    return _behind(mask & (mask.sum(1) == 1)[:, None], by)
+
+
 def _behind(mask: Tensor, by: int = 1) -> Tensor:
     """Flags `by` places further; what leaves the sequence is lost."""
     moved = mask.roll(by, 1)
-    if by > 0:
-        moved[:, :by] = False
-    else:
-        moved[:, by:] = False
+    moved[:, slice(by) if by >= 0 else slice(by, None)] = False
     return moved
 
 

@@ -9,7 +9,7 @@ no task: what is explained is the model's own answer. Its tests are in
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,7 +18,14 @@ from torch import Tensor
 from mechint.explanation.code import MAIN_OF_ROWS, run_rows
 from mechint.explanation.functions import Function, Variable, named
 from mechint.explanation.parts import AT, Part, Route
-from mechint.explanation.rules import MAX_POSITIONS, Equal, Inputs, Rule, count_tokens, is_constant
+from mechint.explanation.rules import (
+    MAX_POSITIONS,
+    Equal,
+    Inputs,
+    Rule,
+    count_tokens,
+    is_constant,
+)
 from mechint.explanation.sources import EMBEDDING, Group, Sources, Values
 from mechint.interventions import Site
 from mechint.task import Program, Step
@@ -27,8 +34,40 @@ SURE, ABOVE_UNIFORM = 0.50, 0.5
 """Mean probability of the model's own answer, and nats above a uniform one, at least."""
 MAX_TITLE = 60
 """Letters of an answer up to which variables are written out in a title."""
+WHATEVER = ", whatever the input"
+"""The end of the title of a constant."""
 MAX_GROUPS, MAX_VARIABLES = 4, 6
 """Groups of sources and variables of a program, at most."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on the token at a place, counted as in Python up to the answer.
+
+    >>> rows, at = torch.tensor([[3, 1, 2], [3, 4, 0]]), torch.tensor([2, 1])
+    >>> str(Condition(-1, (2,))), Condition(-1, (2,)).holds(rows, at).tolist()
+    ('t[-1] == 2', [True, False])
+    """
+
+    place: int
+    tokens: tuple[int, ...]
+
+    def __str__(self) -> str:
+        (first, *more) = self.tokens
+        return f"t[{self.place}] {f'in {set(self.tokens)}' if more else f'== {first}'}"
+
+    def holds(
+        self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
+    ) -> Bool[Tensor, " example"]:
+        """Flags of the inputs on which it holds."""
+        return torch.isin(token_at(self.place, tokens, at), torch.tensor(self.tokens))
+
+
+def token_at(
+    place: int, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
+) -> Int[Tensor, " example"]:
+    """The token at a place, counted back from the answer where it is negative."""
+    return tokens[:, place] if place >= 0 else tokens.gather(1, at[:, None] + place + 1)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -37,7 +76,8 @@ class SourceProgram:
 
     heads: head that matters → its rule. groups: sources that bring the same variables; variables:
     of each group. function: of all variables. rest: sources that are said not to matter. inputs:
-    what the rules were made for. equal: rule → rules that have the same keys on all prompts.
+    what the rules were made for. equal: rule → rules that have the same keys on all prompts. where,
+    otherwise: the inputs that it is of, and the program of all others; None where it is of all.
     """
 
     inputs: Inputs
@@ -48,6 +88,13 @@ class SourceProgram:
     rest: tuple[str, ...]
     n_answers: int = 0
     equal: Mapping[str, tuple[Equal, ...]] = field(default_factory=dict[str, tuple[Equal, ...]])
+    where: Condition | None = None
+    otherwise: SourceProgram | None = None
+
+    @property
+    def branches(self) -> tuple[SourceProgram, ...]:
+        """The program and those of the inputs on which its condition does not hold, in order."""
+        return (self, *(self.otherwise.branches if self.otherwise is not None else ()))
 
     def values(self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]) -> Values:
         """Every variable of inputs whose answers are at these positions."""
@@ -60,15 +107,20 @@ class SourceProgram:
         self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
     ) -> Int[Tensor, " example"]:
         """The answers of the program; -1 where it says nothing."""
-        return self.function.compute(self.values(tokens, at)).expand(len(at))
+        found = self.function.compute(self.values(tokens, at)).expand(len(at))
+        if self.where is None or self.otherwise is None:
+            return found
+        return torch.where(self.where.holds(tokens, at), found, self.otherwise.answer(tokens, at))
 
     def right(
         self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"], own: Tensor
     ) -> Bool[Tensor, " example"]:
         """Flags of the answers that are those of the program, or one of several that are tied."""
-        if self.function.tops is None:
-            return self.answer(tokens, at) == own
-        return self.function.gives(self.values(tokens, at), own)
+        found = self.function.gives(self.values(tokens, at), own)
+        if self.where is None or self.otherwise is None:
+            return found
+        other = self.otherwise.right(tokens, at, own)
+        return torch.where(self.where.holds(tokens, at), found, other)
 
     def classes(
         self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
@@ -83,9 +135,10 @@ class SourceProgram:
             "{} among the tokens": count_tokens(tokens, shown, self.inputs.d_vocab) > 0,
         }
         for place in range(min(int(at.min()) + 1, MAX_POSITIONS)):
-            found[f"t[{-1 - place}] == {{}}"] = tokens.gather(1, at[:, None] - place)[:, 0]
-            found[f"t[{place}] == {{}}"] = tokens[:, place]
-        for name, value in self.values(tokens, at).items():
+            for one in (-1 - place, place):
+                found[f"t[{one}] == {{}}"] = token_at(one, tokens, at)
+        values = self.values(tokens, at) if self.otherwise is None else {}
+        for name, value in values.items():
             if value.dim() == 1:
                 found[f"{name} == {{}}"] = value
             else:
@@ -166,8 +219,16 @@ class SourceProgram:
         ]
 
     def steps(self) -> Program:
-        """The same as a causal program: a step for each variable, and one for the answer."""
-        made, inputs = list[Step](), self.inputs
+        """The same as a causal program: a step for each variable, and one for the answer; that
+        alone where there are branches.
+        """
+        made, inputs, n_answers = list[Step](), self.inputs, int(self.n_answers)
+        if self.otherwise is not None:
+
+            def whole(tokens: Tensor) -> Tensor:
+                return self.answer(tokens, self._at(tokens))
+
+            return Program(self.title, (Step("answer", n_answers, whole),), (("answer",),))
         for group, variables in zip(self.groups, self.variables, strict=True):
             for one in variables:
 
@@ -180,7 +241,6 @@ class SourceProgram:
         def answer(tokens: Tensor, *values: Tensor) -> Tensor:
             return self.function.compute(dict(zip(names, values, strict=True)))
 
-        n_answers = int(self.n_answers)
         made.append(Step("answer", n_answers, answer, names, self.function.python))
         return Program(self.title, tuple(made), (("answer",),))
 
@@ -200,12 +260,14 @@ class SourceProgram:
         """The program in one line: the answer, with a variable's expression where it is one."""
         text, several = self.function.python, [v for vs in self.variables for v in vs]
         used = [one for one in several if self.function.uses(one)]
-        if not used:
-            return f"answer = {text}, whatever the input"
         short = text
         for one in used:
             short = named(one.name).sub(lambda _, one=one: one.python, short)
-        return f"answer = {short if len(short) <= MAX_TITLE else text}"
+        short = short if len(short) <= MAX_TITLE else text
+        if self.otherwise is not None:
+            other = self.otherwise.title.removeprefix("answer = ").removesuffix(WHATEVER)
+            return f"answer = {short} if {self.where} else {other}"
+        return f"answer = {short}{'' if used else WHATEVER}"
 
     @property
     def alone(self) -> bool:
@@ -226,9 +288,9 @@ class SourceProgram:
         ]
 
     # --- text -------------------------------------------------------------------------------------
-    def lines(self) -> list[str]:
+    def lines(self, number: int = 0) -> list[str]:
         """The body of the program in Python: one line a variable that is not read in place, with
-        the sources that bring it, and the answer.
+        the sources that bring it, and the answer; of its branches, whose constants are numbered.
         """
         found, silent = list[str](), list[str]()
         for group, variables in zip(self.groups, self.variables, strict=True):
@@ -237,16 +299,28 @@ class SourceProgram:
                     continue
                 if one.name != one.python:
                     found.append(f"{one.name} = {one.python}  # {', '.join(group.sources)}")
-                if "None" in one.python or "last(" in one.python:
+                if any(some in one.python for some in ("None", "last(", "only(")):
                     silent.append(one.name)
         if silent and not self.function.takes_none:
             listed = " is None" if len(silent) == 1 else f", {', '.join(silent[1:])})"
             test = f"{silent[0]} is None" if len(silent) == 1 else f"None in ({silent[0]}{listed}"
             found += [f"if {test}:", "    return None"]
-        return [*found, f"return {self.function.python}"]
+        found.append(f"return {self.function.python}")
+        for name in self.function.tables if number else ():
+            found = [named(name).sub(f"{name}_{number}", line) for line in found]
+        if number:
+            marks = f"operands(t, STRUCTURAL_{number})"
+            found = [line.replace("operands(t)", marks) for line in found]
+        if self.otherwise is None:
+            return found
+        inside = [f"    {line}" for line in found]
+        return [f"if {self.where}:", *inside, *self.otherwise.lines(number + 1)]
 
     def said_of_heads(self) -> list[str]:
-        """One line a rule: the heads and the keys that they attend to."""
+        """One line a rule: the heads and the keys that they attend to, and in which branch."""
+        if self.otherwise is not None:
+            own = replace(self, where=None, otherwise=None).said_of_heads()
+            return [f"where {self.where}: {one}" for one in own] + self.otherwise.said_of_heads()
         by_rule: dict[str, list[str]] = {}
         for head, rule in self.heads.items():
             by_rule.setdefault(rule.name, []).append(head)
@@ -275,12 +349,14 @@ class SourceProgram:
         """The program as a Python file that needs nothing: `answer(t)` of the tokens up to the
         position that answers; None where it says nothing.
         """
-        body = "\n    ".join(self.lines())
-        constants = "".join(f"{name} = {table!r}\n" for name, table in self.function.tables.items())
-        used = body
-        if "operands(" in body:
-            constants += f"STRUCTURAL = {set(self.inputs.structural.tolist())!r}\n"
-        helpers = "".join(text for name, text in HELPERS.items() if f"{name}(" in used)
+        body, constants = "\n    ".join(self.lines()), ""
+        for number, one in enumerate(self.branches):
+            made = dict(one.function.tables)
+            if "operands(" in body:
+                made["STRUCTURAL"] = set(one.inputs.structural.tolist())
+            for name, value in made.items():
+                constants += f"{name}{f'_{number}' if number else ''} = {value!r}\n"
+        helpers = "".join(text for name, text in HELPERS.items() if f"{name}(" in body)
         imports = "import sys\n" + (
             "from collections import Counter\n" if "Counter(" in body + helpers else ""
         )
@@ -301,8 +377,14 @@ class SourceProgram:
 
 HELPERS = {
     "operands": """
-def operands(t):
-    return [x for x in t if x not in STRUCTURAL]
+def operands(t, marks=STRUCTURAL):
+    return [x for x in t if x not in marks]
+
+""",
+    "only": """
+def only(found):
+    found = list(found)
+    return found[0] if len(found) == 1 else None
 
 """,
     "last": """

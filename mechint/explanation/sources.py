@@ -12,7 +12,7 @@ are functions of `Sources` that give a `Measured`; they know neither bounds nor 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -96,9 +96,17 @@ class Sources:
         """The sources of the first n inputs."""
         return Sources(self.subject, self.rows[:n], self._decode)
 
+    def among(self, kept: Bool[Tensor, " example"]) -> Sources:
+        """The sources of some of the inputs."""
+        return Sources(self.subject, self.rows[kept], self._decode)
+
     def repeated(self, n: int) -> Sources:
         """The inputs several times, at least n in all, so that each is paired with several."""
-        return Sources(self.subject, self.rows.repeat(-(-n // len(self))), self._decode)
+        return (
+            self
+            if len(self) >= n
+            else Sources(self.subject, self.rows.repeat(-(-n // len(self))), self._decode)
+        )
 
     @cached_property
     def tokens(self) -> Int[Tensor, "example pos"]:
@@ -168,12 +176,21 @@ class Sources:
         factor = own.sum(1, keepdim=True) / share.clamp(min=1e-12)
         return torch.where(share > 1e-6, kept * factor, torch.nan)
 
-    def mixed(self, head: str, rows: Int[Tensor, "example pos"]) -> Float[Tensor, "example d_head"]:
+    def mixed(
+        self,
+        head: str,
+        rows: Int[Tensor, "example pos"],
+        weights: Float[Tensor, " d_vocab"] | None = None,
+    ) -> Float[Tensor, "example d_head"]:
         """The output of a head by its own attention with each key's value from the input that
-        `rows` gives for it. Of a head of layer 0 the keys are then tokens of different inputs.
+        `rows` gives for it. Of a head of layer 0 the keys are then tokens of different inputs, and
+        a key has the attention of its new token where log-weights of tokens are given.
         """
-        values = self._values(head)[rows, torch.arange(rows.shape[1])]
-        return torch.einsum("nt,ntd->nd", self.pattern(head), values)
+        places, pattern = torch.arange(rows.shape[1]), self.pattern(head)
+        if weights is not None:
+            moved = pattern * (weights[self.tokens[rows, places]] - weights[self.tokens]).exp()
+            pattern = moved * pattern.sum(1, keepdim=True) / moved.sum(1, keepdim=True)
+        return torch.einsum("nt,ntd->nd", pattern, self._values(head)[rows, places])
 
     def _values(self, head: str) -> Float[Tensor, "example pos d_head"]:
         layer, index = self._place(head)
@@ -272,7 +289,8 @@ class Measured:
 
     hits of n: inputs on which the model does what the program says. null_hits of null_n: the same
     of a program that says something else; None where nothing else could be said. chance: share of
-    the inputs for which the program says what it says most often.
+    the inputs for which the program says what it says most often. left: compositions that are not
+    counted, as no input has such tokens together.
     """
 
     hits: int
@@ -280,6 +298,7 @@ class Measured:
     null_hits: int | None = None
     null_n: int = 0
     chance: float = 0.0
+    left: int = 0
 
     @classmethod
     def of(cls, hits: Tensor, said: Tensor, null: Tensor | None = None) -> Measured:
@@ -316,13 +335,15 @@ class Group:
     value: (tokens (example, pos), answer positions) → variable → its values. keys: positions
     whose tokens heads of layer 0 bring each for itself, so that every one may come from another
     input; () where the group is taken whole. mask: tokens and positions → keys (example, pos), a
-    random half of which may come from another input, where they are brought alike.
+    random half of which may come from another input, where they are brought alike, or by the
+    log-weights of their tokens.
     """
 
     sources: tuple[str, ...]
     value: Callable[[Tensor, Tensor], Values]
     keys: tuple[int, ...] = ()
     mask: Callable[[Tensor, Tensor], Tensor] | None = None
+    weights: Float[Tensor, " d_vocab"] | None = None
 
 
 Answer = Callable[[Values], Int[Tensor, " example"]]
@@ -371,11 +392,13 @@ def draw_rows(
 @dataclass
 class Composition:
     """An input composed for each example: `taken` goes to `Sources.logits`; values: of the
-    program's variables.
+    program's variables. possible: examples whose bags hold no two tokens together, nor one without
+    another, that no input has so; of others the form of the inputs says nothing.
     """
 
-    taken: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-    values: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    taken: dict[str, Tensor]
+    values: dict[str, Tensor]
+    possible: Bool[Tensor, " example"]
 
 
 def compose(
@@ -388,7 +411,8 @@ def compose(
     """Take group i from the inputs rows[i], which are its own where i is not named, and every
     source of `rest`, which is said not to matter, from an input of its own.
     """
-    made, places = Composition(), torch.arange(sources.tokens.shape[1])
+    made = Composition({}, {}, torch.ones(len(sources), dtype=torch.bool))
+    places = torch.arange(sources.tokens.shape[1])
     for index, group in enumerate(groups):
         drawn = rows.get(index)
         if drawn is None:
@@ -396,15 +420,34 @@ def compose(
             continue
         by_key = bool(group.keys) or group.mask is not None
         at = sources.at if by_key else sources.at[drawn[:, 0]]
-        made.values.update(group.value(sources.tokens[drawn, places], at))
+        values = group.value(sources.tokens[drawn, places], at)
+        made.values.update(values)
+        for name, own in group.value(sources.tokens, sources.at).items():
+            if own.dim() > 1:
+                made.possible &= pairs_are_shown(values[name] > 0, own > 0)
         for source in group.sources:
             if source == EMBEDDING:  # its token is that of the answer's own position
                 made.taken[source] = drawn.gather(1, sources.at[:, None])[:, 0]
             else:
-                made.taken[source] = sources.mixed(source, drawn) if by_key else drawn[:, 0]
+                mixed = sources.mixed(source, drawn, group.weights) if by_key else drawn[:, 0]
+                made.taken[source] = mixed
     for source in rest:
         made.taken[source] = order_of(len(sources), "rest", source, *name)
     return made
+
+
+def pairs_are_shown(
+    found: Bool[Tensor, "example token"], shown: Bool[Tensor, "input token"]
+) -> Bool[Tensor, " example"]:
+    """Flags of examples each pair of whose tokens is there, or is not, as in some input.
+
+    >>> inputs = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 1, 1]]).bool()
+    >>> pairs_are_shown(torch.tensor([[1, 0, 0], [1, 0, 1], [0, 1, 1]]).bool(), inputs).tolist()
+    [True, False, False]
+    """
+    found, shown = (torch.cat([one, ~one], 1).double() for one in (found, shown))
+    never = (shown.T @ shown == 0).double()
+    return ((found @ never) * found).sum(1) == 0
 
 
 def composed(
@@ -414,16 +457,17 @@ def composed(
     rest: Sequence[str] = (),
     seed: int = 0,
 ) -> Measured:
-    """Answers of inputs whose every source comes from an input of its own; the null: those that the
-    program gives to another composition.
+    """Answers of inputs whose every source comes from an input of its own, where that is possible;
+    the null: those that the program gives to another composition.
     """
     rows = {i: draw_rows(sources, one, "composed", i, seed) for i, one in enumerate(groups)}
     made = compose(sources, groups, rows, rest, "composed", seed)
     want = answer(made.values)
     got = sources.answers(sources.logits(made.taken))
     null = got == want[order_of(len(want), "composed null", seed)]
-    said = want >= 0
-    return Measured.of((got == want)[said], want[said], null[said])
+    said = (want >= 0) & made.possible
+    found = Measured.of((got == want)[said], want[said], null[said])
+    return replace(found, left=int((~made.possible).sum()))
 
 
 def swapped(
@@ -447,7 +491,7 @@ def swapped(
             sources, groups, {index: draw_rows(sources, groups[index], *name, only=only)}
         )
         want = answer(made.values)
-        changed = (want != before) & (want >= 0)
+        changed = (want != before) & (want >= 0) & made.possible
         got = sources.answers(sources.logits(made.taken))
         hits.append((got == want)[changed])
         wants.append(want[changed])

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from mechint.decide import Evidence, Skill
-from mechint.explanation import Explanation, Family
-from mechint.explanation.checks.composed import FAITHFUL
+from mechint.explanation import Audit, Explanation, Family
+from mechint.explanation.checks.composed import FAITHFUL, PAIRS
 from mechint.explanation.functions import (
     CELL,
     Fitting,
@@ -22,7 +22,7 @@ from mechint.explanation.functions import (
     Variable,
     best_function,
 )
-from mechint.explanation.measure import Bench
+from mechint.explanation.measure import MIN_INPUTS, Bench
 from mechint.explanation.propose import NoProgramError
 from mechint.explanation.rules import (
     MIN_MASS,
@@ -40,9 +40,11 @@ from mechint.explanation.rules import (
 from mechint.explanation.source_program import (
     MAX_GROUPS,
     MAX_VARIABLES,
+    Condition,
     SourceProgram,
     always,
     pattern_of,
+    token_at,
     unsure,
 )
 from mechint.explanation.sources import (
@@ -73,6 +75,10 @@ BROUGHT = 0.15
 """Mean attention from which a position before a key brings its token there."""
 SHIFT_GAIN, SHIFT_BELOW = 0.1, 0.9
 """Gain from a token beside the key, tried where a function fits fewer answers than the second."""
+MAX_BRANCHES, MAX_LISTED = 4, 4
+"""Branches of a program, and tokens of the condition of one, at most."""
+OWN = "its own token"
+"""The rule of a head that attends to the answer's own position."""
 OTHER = "other tokens"
 """Changed inputs that tell tokens apart which are tied in the prompts."""
 COMPOSED_SETS = 2
@@ -104,10 +110,18 @@ class Induced(Family):
         )
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
-        found = induce(Sources(bench.subject, bench.fitted))
+        found = branched(Sources(bench.subject, bench.fitted))
         if isinstance(found, Refusal):
             raise NoProgramError(found.reason)
         yield explanation_of(found, bench)
+
+    def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
+        """Branches by the token at the answer, where no class of inputs asks for them."""
+        program = found.explanation.over_sources
+        if program is None or program.otherwise is not None:
+            return None, ()
+        made = split(Sources(bench.subject, bench.fitted), program)
+        return (None, ()) if made is None else (explanation_of(made, bench), ("branches",))
 
     def carried(self, bench: Bench, found: Explanation) -> Explanation:
         assert found.over_sources is not None
@@ -120,10 +134,10 @@ def explanation_of(program: SourceProgram, bench: Bench) -> Explanation:
     return Explanation(
         program.title,
         dataclasses.replace(program.steps(), answers=_rows(bench.subject)),
-        tuple(part for _, part in program.parts()),
-        tuple(program.routes()),
+        tuple({str(part): part for one in program.branches for _, part in one.parts()}.values()),
+        tuple({str(one): one for b in program.branches for one in b.routes()}.values()),
         Induced.name,
-        notes=tuple(program.notes()),
+        notes=tuple(dict.fromkeys(note for one in program.branches for note in one.notes())),
         over_sources=program,
     )
 
@@ -154,6 +168,73 @@ def induce(sources: Sources, forced: Mapping[str, Rule] | None = None) -> Source
     if reason := unsure(sources):
         return Refusal(reason)
     return Search(sources).program(forced or {})
+
+
+def branched(sources: Sources, most: int = MAX_BRANCHES) -> SourceProgram | Refusal:
+    """A program of all inputs, or where none gives nearly all answers, programs of classes of them,
+    at most so many.
+    """
+    made = induce(sources)
+    if most < 2 or fits(made, sources):
+        return made
+    return split(sources, made, most) or made
+
+
+def fits(program: SourceProgram | Refusal, sources: Sources) -> bool:
+    """Return whether a program gives nearly all of the model's own answers."""
+    if isinstance(program, Refusal):
+        return False
+    right = program.right(sources.tokens, sources.at, sources.own)
+    return float(right.double().mean()) >= GOOD
+
+
+def split(
+    sources: Sources, program: SourceProgram | Refusal, most: int = MAX_BRANCHES
+) -> SourceProgram | None:
+    """Programs of two classes of inputs, the second of which may be split again: by the condition
+    that tells best where a program is wrong, or else by the token at the answer.
+    """
+    tokens, at = sources.tokens, sources.at
+    for condition in conditions(sources, program):
+        holds = condition.holds(tokens, at)
+        if not MIN_INPUTS <= int(holds.sum()) <= len(holds) - MIN_INPUTS:
+            continue
+        one, others = (sources.among(flags) for flags in (holds, ~holds))
+        first = induce(one)
+        if not fits(first, one):
+            continue
+        second = branched(others, most - 1)
+        if isinstance(first, Refusal) or isinstance(second, Refusal) or not fits(second, others):
+            continue
+        return dataclasses.replace(first, where=condition, otherwise=second)
+    return None
+
+
+def conditions(sources: Sources, program: SourceProgram | Refusal) -> Iterator[Condition]:
+    """Conditions on the token at a place: that of which a program is wrong, where that tells it
+    best; then each mark at the answer, or each token where there are few.
+    """
+    tokens, at = sources.tokens, sources.at
+    found = list[tuple[float, Condition]]()
+    if isinstance(program, SourceProgram):
+        right = program.right(tokens, at, sources.own)
+        for place in (-1, 0, 1, -2):
+            if not -1 - int(at.min()) <= place <= int(at.min()):
+                continue
+            values, index = token_at(place, tokens, at).unique(return_inverse=True)
+            hits = torch.zeros(len(values)).index_add_(0, index, right.float())
+            wrong = hits < torch.bincount(index) / 2
+            some = tuple(values[wrong if wrong.sum() <= len(wrong) / 2 else ~wrong].tolist())
+            if 0 < len(some) <= MAX_LISTED:
+                told = float((right != wrong[index]).double().mean())
+                found.append((told, Condition(place, some)))
+        found.sort(key=lambda one: -one[0])
+        yield from (one for _, one in found[:1])
+    own, counts = token_at(-1, tokens, at).unique(return_counts=True)
+    marks = torch.isin(own, Search(sources).inputs.structural)
+    asked = (counts >= MIN_INPUTS) & (marks | (len(own) <= MAX_LISTED))
+    for token in own[asked][counts[asked].argsort()].tolist():
+        yield Condition(-1, (token,))
 
 
 def carried(program: SourceProgram, sources: Sources) -> SourceProgram:
@@ -231,14 +312,14 @@ class Search:
         rules = self.rules([name for name in relevant if name != EMBEDDING])
         rules = {head: forced.get(head, rule) for head, rule in rules.items()}
         made = self._with(rules, relevant, rest)
-        if isinstance(made, Refusal):
-            return made
-        best, fit = made
+        best, fit = (made, 0.0) if isinstance(made, Refusal) else made
         if self.above(fit) < SHIFT_BELOW and not forced:
             for head in rules:
+                rule = rules[head]
+                placed = rule.fixed and (rule.name != OWN or self.inputs.aligned is not None)
+                if not self._layer(head) or placed or rule.kind != "token":
+                    continue
                 for by in (-1, 1):
-                    if not self._layer(head) or rules[head].fixed or rules[head].kind != "token":
-                        continue
                     same = {h: r for h, r in rules.items() if r.name == rules[head].name}
                     other = rules | {h: r.shifted(by) for h, r in same.items()}
                     again = self._with(other, relevant, rest)
@@ -252,11 +333,11 @@ class Search:
         """Sources that may all come from one other input, added one by one, the one that matters
         least first.
         """
-        names = list(self.sources.names)
-        alone = {one: kept_without(self.sources, [one]).share for one in names}
+        names, several = list(self.sources.names), self.sources.repeated(PAIRS)
+        alone = {one: kept_without(several, [one]).share for one in names}
         found: list[str] = []
         for one in sorted(names, key=lambda name: -alone[name]):
-            kept = kept_without(self.sources, [*found, one])
+            kept = kept_without(several, [*found, one])
             low = Evidence.share(kept.hits, kept.n).low
             if self.above(low) >= FAITHFUL.value:
                 found.append(one)
@@ -430,7 +511,7 @@ class Search:
             if among(*values) or among(values[1], values[0]):
                 continue
             names = [
-                rules[one.sources[0]].name if one.sources[0] in rules else "its own token"
+                rules[one.sources[0]].name if one.sources[0] in rules else OWN
                 for one in (first, second)
             ]
             example = tuple(tokens[0, : int(at[0]) + 1].tolist())
@@ -491,7 +572,7 @@ class Search:
             keys = tuple(places) if first and rule is not None and rule.weights == "own" else ()
             return Group(sources, tokens_at, keys), variables
         name = f"v{number}"
-        if rule is None or rule.name == "its own token":
+        if rule is None or rule.name == OWN:
             own = inputs.own_python
             one = Variable(f"v{number}" if own in taken else own, own)
             return Group(sources, lambda t, at: {one.name: inputs.own(t, at)}), (one,)
@@ -505,7 +586,8 @@ class Search:
 
         by_half = first and rule.name in BY_HALF
         mask = inputs.is_operand if by_half else None
-        return Group(sources, bag, mask=mask), (one,)
+        weights = rule.weights if isinstance(rule.weights, Tensor) else None
+        return Group(sources, bag, mask=mask, weights=weights), (one,)
 
     def _places(self, rule: Rule | None) -> list[int] | None:
         """The positions that a rule reads, where they are the same in all inputs."""
@@ -558,9 +640,10 @@ class Search:
             }
             made.append(compose(self.sources, groups, rows, rest, "fitted", number))
             logits.append(self.sources.logits(made[-1].taken))
-        values = {name: torch.cat([one.values[name] for one in made]) for name in made[0].values}
+        kept = torch.cat([one.possible for one in made])
+        values = {n: torch.cat([one.values[n] for one in made])[kept] for n in made[0].values}
         flat = tuple(one for several in variables for one in several)
-        answers = self.sources.answers(torch.cat(logits))
+        answers = self.sources.answers(torch.cat(logits)[kept])
         return Fitting(flat, values, answers, self.inputs, len(self.sources))
 
 
@@ -581,7 +664,8 @@ def together(first: Group, second: Group, larger: bool) -> Group:
     # the token of the answer's own position is a key of heads that bring it, too
     alike |= bool(first.keys) and second.sources == (EMBEDDING,)
     value = second.value if larger else first.value
-    return Group(sources, value, first.keys if alike else (), first.mask if alike else None)
+    mask = first.mask if alike else None
+    return Group(sources, value, first.keys if alike else (), mask, first.weights)
 
 
 BY_HALF = ("all tokens", "all operands", "all earlier tokens", "all tokens, weighted by token")

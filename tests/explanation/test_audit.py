@@ -96,7 +96,8 @@ def test_what_the_prompts_do_not_tell_is_the_reason(
     monkeypatch.setattr(_audit, "Sources", lambda *given: None)
     monkeypatch.setattr(_audit, "failing_class_of", lambda *given: "")
     monkeypatch.setattr(_audit, "untold_word", lambda *given: "")
-    program: Any = SimpleNamespace(ambiguous={"L0H0": "two rules are the same"} if unknown else {})
+    ambiguous = {"L0H0": "two rules are the same"} if unknown else {}
+    program: Any = SimpleNamespace(ambiguous=ambiguous, otherwise=None)
     found = audit_on(bench_of(), explanation_of(*claims, over_sources=program))
     assert found.standing == standing and [one.verdict for one in found.tests] == [
         one.verdict for one in tests
@@ -111,7 +112,7 @@ def test_a_program_that_fails_a_class_is_incomplete(monkeypatch: pytest.MonkeyPa
     for said, standing in (("stands", "incomplete"), ("wrong", "wrong")):
         tests = [record(said, str(READS))]
         monkeypatch.setattr(_audit, "source_tests", lambda *given, tests=tests: tests)
-        program: Any = SimpleNamespace(ambiguous={})
+        program: Any = SimpleNamespace(ambiguous={}, otherwise=None)
         found = audit_on(bench_of(), explanation_of(READS, over_sources=program))
         assert found.standing == standing
         assert ("30 inputs" in found.reason) == (said == "stands")

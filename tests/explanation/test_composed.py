@@ -105,6 +105,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
             def __len__(self) -> int:
                 return N
 
+            def repeated(self, n: int) -> Any:
+                return self
+
         sources: Any = Given(
             tokens=tokens, at=torch.full((len(tokens),), 4), own=own, names=range(3)
         )

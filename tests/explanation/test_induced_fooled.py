@@ -206,6 +206,31 @@ def test_a_class_that_is_answered_otherwise_is_named() -> None:
     assert failing_class(right & (large | (torch.arange(600) % 5 > 0)), {"{}": large}) != ""
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_classes_with_rules_of_their_own_are_branches(first: bool) -> None:
+    """The sum, but for one of the symbols at a place, where another rule holds."""
+    n = 29
+
+    def answer(a: int, b: int) -> int:
+        switch, other = (a, b) if first else (b, a)
+        return (3 * other) % n if switch == 5 else (a + b) % n
+
+    model = build(n, 2, (0, 1), answer, noise=0.0)
+    rows = [{"prompt": [a, b, n]} for a in range(n) for b in range(n)]
+    subject = mechint.load(model, data=rows)
+    found = explain(subject)[0]
+    program = found.explanation.over_sources
+    assert found.standing == "stands" and program is not None and len(program.branches) == 2
+    assert f"t[{int(not first)}] == 5" in found.explanation.name
+    tokens, at = subject.data.tokens, subject.answer_positions
+    names: dict[str, Any] = {"__name__": "found"}
+    exec(found.explanation.to_python(subject), names)
+    said = torch.tensor([names["answer"](row) for row in tokens.tolist()])
+    own = torch.tensor([answer(a, b) for a, b in tokens[:, :2].tolist()])
+    assert torch.equal(said, own) and torch.equal(program.answer(tokens, at), own)
+    assert {one.target.rpartition(" ")[2] for one in found.tests} == {"5", "elsewhere"}
+
+
 def test_one_answer_to_all_is_told_as_such() -> None:
     model = build(N, CTX, (0, 2), lambda a, b: 5)
     subject, found = asked(model, numbers)

@@ -4,6 +4,7 @@ from others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, UnknownNameError
+from mechint.explanation.rules import Inputs, weighted_tokens
 from mechint.explanation.sources import (
     EMBEDDING,
     Group,
     Sources,
     composed,
+    draw_rows,
     kept_without,
     moved_key,
     order_of,
@@ -205,3 +208,43 @@ def test_tests_of_a_planted_copy() -> None:
     assert seen.share == 1.0 and seen.null is not None and seen.null < 0.6
     first = reads(sources, {"L0H0": (torch.arange(5) == 0).expand(300, 5)})
     assert first.share < 0.6
+
+
+def test_a_key_has_the_attention_of_the_token_that_comes_to_it() -> None:
+    """Where attention is by token alone, a half-exchanged prompt is what its forward gives."""
+    subject = copier(0.7)
+    sources = Sources(subject)
+    inputs = Inputs(sources.tokens, sources.at, True, 7)
+    weights = weighted_tokens(inputs, sources.pattern("L0H0")).weights
+    assert isinstance(weights, Tensor)
+    rows = torch.arange(300)[:, None].repeat(1, 5)
+    rows[:, 1], rows[:, 3] = order_of(300, "one"), order_of(300, "other")
+    mixed = sources.tokens[rows, torch.arange(5)]
+    exact = Sources(subject.with_data(Batch(mixed, mixed[..., None]))).written("L0H0")
+    torch.testing.assert_close(sources.mixed("L0H0", rows, weights), exact, atol=1e-4, rtol=1e-4)
+    assert (sources.mixed("L0H0", rows) - exact).abs().max() > 0.1
+
+
+def test_compositions_of_tokens_that_no_input_has_together_are_counted_apart() -> None:
+    """The answer is the head's bag; tokens 3 and 4 are never together."""
+    subject = copier()
+    tokens = subject.data.tokens.clone()
+    tokens[:150][tokens[:150] == 4] = 3
+    tokens[150:][tokens[150:] == 3] = 4
+    sources = Sources(subject.with_data(Batch(tokens, tokens[..., None])))
+    group = Group(
+        ("L0H0",),
+        lambda tokens, at: {"bag": torch.stack([(tokens == x).sum(1) for x in range(5)], 1)},
+        mask=lambda tokens, at: torch.ones_like(tokens).bool() & (torch.arange(5) < 4),
+    )
+
+    def largest(values: Mapping[str, Tensor]) -> Tensor:
+        return 4 - (values["bag"] > 0).flip(1).int().argmax(1)
+
+    found = composed(sources, [group], largest)
+    rows = draw_rows(sources, group, "composed", 0, 0)
+    mixed = [set(one) for one in tokens[rows, torch.arange(5)].tolist()]
+    apart = sum({3, 4} <= one for one in mixed)
+    assert 0 < apart <= found.left and found.n + found.left == 300
+    moved = swapped(sources, [group], 0, largest)
+    assert 0 < moved.n < 300

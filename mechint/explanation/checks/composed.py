@@ -43,6 +43,8 @@ CHANGED = 0.02
 """Share of inputs whose answer an interchange has to change; of fewer the variable is untested."""
 ENOUGH = 400
 """Inputs whose answer an interchange has to change, before no more others are taken for each."""
+PAIRS = 120
+"""Pairs of inputs, at least, that are made of fewer inputs, each with several others."""
 SHOWN = 3
 """Inputs on which a token is brought, before a key may be moved to it: others were never asked."""
 
@@ -61,14 +63,22 @@ def source_tests(
         return constancy(sources, program, covered, whole)
     bound = Bound(1 - 0.5 / len(sources)) if whole else KEEPS
     found = [share("coverage", "the program's", every, covered, bound, refutes=True, whole=whole)]
-    if whole:
-        sources = sources.repeated(ENOUGH)
+    judged, sources = sources, sources.repeated(ENOUGH if whole else PAIRS)
     if program.rest:
         found.append(faithfulness(sources, program, seed))
-    found += attention(sources, program, seed, whole)
+    found += attention(sources if whole else judged, program, seed, whole)
     found += interchanges(sources, program, seed)
     mixed = composed(sources, groups, compute, program.rest, seed)
-    found.append(share("composed inputs", "the sources", parts, mixed, refutes=program.alone))
+    said = f"mix the sources of inputs: the answer follows, {mixed.left} impossible ones left out"
+    claim = share(
+        "composed inputs",
+        "the sources",
+        parts,
+        mixed,
+        refutes=program.alone,
+        headline=said if mixed.left else "",
+    )
+    found.append(claim)
     same = scrubbed(sources, groups, program.rest, seed).alone
     found.append(share("causal scrubbing", "what the program reads", parts, same, refutes=True))
     found += moved_key_of(sources, program, seed)
