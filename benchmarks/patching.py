@@ -25,8 +25,8 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.subject.pairs import Pairs
+from probes._effects import Cases
 from probes._patching import logit_difference
-from probes._patching.measures import runs_of
 
 PAIRS, TARGET = 512, 4.0
 
@@ -50,7 +50,9 @@ def ours(subject: Subject, pairs: Pairs) -> Tensor:
         for pos in range(pairs.base.shape[1])
         for head in range(config.n_heads)
     ]
-    runs, (base, source) = runs_of(subject, pairs, [pairs.source], components)
+    cases = Cases(subject, pairs.base, pairs.reads, {"own": pairs.source})
+    _, runs, base, sources = next(cases.parts())
+    source = sources["own"]
     logits = runs.under([Take(one, source) for one in components], base)
     return logit_difference(subject.task, logits, pairs).mean(-1)
 

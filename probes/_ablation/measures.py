@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,10 @@ from torch import Tensor
 
 from mechint.errors import DataError, MechintError
 from mechint.interventions import (
-    EditedRuns,
     Intervention,
     Mean,
-    Replace,
     Site,
+    Take,
     Zero,
     activation_gradients,
     asked,
@@ -28,6 +27,7 @@ from mechint.interventions import (
 )
 from mechint.models.foreign.untouched import all_finite
 from mechint.probe.results import Null
+from mechint.probes._effects import Cases
 from mechint.subject.counterfactuals import partners
 from mechint.task import IGNORE, LOSS, Batch, Task, answer_scores, rng
 
@@ -76,64 +76,34 @@ def neuron_importance(
     sums: dict[str, Tensor] = {}
     toward: dict[str, Any] = dict.fromkeys(names, 0.0)
     if mode == "mean":
-        toward = _means(subject, names, data)
-    sources = (data.tokens if others is None else others).split(subject.chunk)
-    for (part, positions, targets), source in zip(chunks(subject, data), sources, strict=True):
+        filled = fill_means(subject, [Mean(Site(name)) for name in names], data)
+        toward = {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
+    positions, targets = asked(subject, data)
+    others = others if mode == "resample" else None
+    for rows, runs, _, source in _cases(subject, data, others).parts(names):
 
-        def score(logits: Tensor, positions: Any = positions, targets: Any = targets) -> Tensor:
-            return answer_scores(task, select_positions(logits, positions), targets)[
-                ..., LOSS
-            ].nansum()
+        def score(logits: Tensor, rows: Tensor = rows) -> Tensor:
+            logits = select_positions(logits, positions[rows])
+            return answer_scores(task, logits, targets[rows])[..., LOSS].nansum()
 
-        found = activation_gradients(subject.model, part.tokens, names, score)
-        if mode == "resample":
-            runs = EditedRuns(subject.model, source, positions, names)
-            toward = {name: runs.recorded(name) for name in names}
+        found = activation_gradients(subject.model, data.tokens[rows], names, score)
         for name, (value, gradient) in found.items():
+            if source:
+                toward[name] = runs.recorded(name)[source["other"]]
             product = (gradient * (value - toward[name])).abs().sum((0, 1)).double()
             sums[name] = sums[name] + product if name in sums else product
     return torch.stack([sums[name] for name in names]) / len(data)
 
 
-def _means(subject: Subject, hooks: Sequence[str], data: Batch) -> dict[str, Tensor]:
-    """Hook → the mean of its activation over the examples, position by position."""
-    filled = fill_means(subject, [Mean(Site(hook)) for hook in hooks], data)
-    return {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
+def _cases(subject: Subject, data: Batch, others: Tensor | None) -> Cases:
+    sources = {} if others is None else {"other": others}
+    return Cases(subject, data.tokens, asked(subject, data)[0], sources)
 
 
 def most_important(importance: Float[Tensor, "layer neuron"], n: int) -> tuple[int, list[int]]:
     """The layer whose neurons' importance is largest in sum, and its `n` most important neurons."""
     layer = int(importance.sum(1).argmax())
     return layer, importance[layer].topk(min(n, importance.shape[1])).indices.tolist()
-
-
-def ablations(
-    subject: Subject, examples: Examples, ablated: Sequence[Site], mode: str
-) -> Iterator[tuple[Int[Tensor, "_example output"], EditedRuns, list[Intervention]]]:
-    """Chunk by chunk: the targets, the recorded forward, and the interventions that ablate each
-    component.
-    """
-    data, hooks = examples.data, list(dict.fromkeys(site.hook for site in ablated))
-    means = _means(subject, hooks, data) if mode == "mean" else {}
-    other: dict[str, Tensor] = {}
-    sources = (data.tokens if examples.others is None else examples.others).split(subject.chunk)
-    for (part, positions, targets), source in zip(chunks(subject, data), sources, strict=True):
-        recorded = EditedRuns(subject.model, part.tokens, positions, hooks)
-        if mode == "resample":
-            runs = EditedRuns(subject.model, source, positions, hooks)
-            other = {hook: runs.recorded(hook) for hook in hooks}
-        if not all(all_finite(recorded.recorded(hook)) for hook in hooks):
-            raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
-        if mode == "mean":
-            other = {hook: mean[None] for hook, mean in means.items()}
-        yield (
-            targets,
-            recorded,
-            [
-                Replace(site, site.select(other[site.hook], positions)) if other else Zero(site)
-                for site in ablated
-            ],
-        )
 
 
 def scores(
@@ -144,10 +114,18 @@ def scores(
     """
     assert subject.task is not None
     plain, changed = [], []
-    for targets, recorded, chosen in ablations(subject, examples, ablated, mode):
-        plain.append(answer_scores(subject.task, recorded.logits, targets))
-        read = partial(_answer_scores, subject.task, targets)
-        changed.append(recorded.under(chosen, read=read))
+    hooks, targets = {site.hook for site in ablated}, asked(subject, examples.data)[1]
+    edits: Sequence[Intervention] = [Zero(site) for site in ablated]
+    if mode == "mean":
+        edits = fill_means(subject, [Mean(site) for site in ablated], examples.data)
+    for rows, runs, own, other in _cases(subject, examples.data, examples.others).parts(hooks):
+        if not all(all_finite(runs.recorded(hook)) for hook in hooks):
+            raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
+        if mode == "resample":
+            edits = [Take(site, other["other"]) for site in ablated]
+        read = partial(_answer_scores, subject.task, targets[rows])
+        plain.append(answer_scores(subject.task, runs.base(own), targets[rows]))
+        changed.append(runs.under(edits, own, read=read))
     return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()
 
 
@@ -209,16 +187,6 @@ def compare_neurons(
         f"random sets of {len(neurons)} neurons of layer {layer}",
         float(min(math.comb(width, len(neurons)), 10**300)),
     )
-
-
-def chunks(
-    subject: Subject, data: Batch
-) -> Iterator[tuple[Batch, Int[Tensor, " _example"], Int[Tensor, "_example output"]]]:
-    """The examples in pieces of the subject's chunk, with the positions and targets of `asked`."""
-    positions, targets = asked(subject, data)
-    for start in range(0, len(data), subject.chunk):
-        rows = slice(start, start + subject.chunk)
-        yield data[rows], positions[rows], targets[rows]
 
 
 def with_answer(subject: Subject, data: Batch) -> Batch:

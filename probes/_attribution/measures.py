@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from mechint.interventions import (
-    EditedRuns,
     ExampleMean,
     Replace,
     Site,
@@ -19,12 +18,15 @@ from mechint.interventions import (
     select_positions,
 )
 from mechint.probes._circuits.scoring import Ablation, score
+from mechint.probes._effects import Cases, Part, means_by, written_by
 from mechint.probes._lens.readout import Readout
 from mechint.subject.pairs import Pairs
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
+MOST_ROWS = 256
+"""Pairs that are run together."""
 MOST_SUM_ERROR = 1e-3
 """Of the sum of what components write directly, as a share of the largest score; above it these are
 not the parts of the score."""
@@ -59,33 +61,27 @@ def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> AttributionE
     """Parts that every component writes, and losses of the score without it, in three ways."""
     sites = components(subject)
     names = sorted({site.hook for site in sites})
-    index = torch.arange(len(pairs), device=subject.device)
-    chunks = index.split(min(subject.chunk, 256))
+    sources = {} if ablation == "mean" else {"other": pairs.source}
+    cases = Cases(subject, pairs.base, pairs.reads, sources)
     means: dict[str, Tensor] = {}
     if ablation == "mean":
         mean = ExampleMean(len(pairs), pairs.own_positions)
-        for rows in chunks:
-            runs = EditedRuns(subject.model, pairs.base[rows], pairs.reads[rows], names)
+        for rows, runs, *_ in cases.parts(names, MOST_ROWS):
             for name in names:
                 part = mean.of(mean.sum(runs.recorded(name), rows))[None]
                 means[name] = means[name] + part if name in means else part
-    parts = [_of_chunk(subject, pairs[rows], ablation, sites, means) for rows in chunks]
+    parts = [
+        _of_part(subject, pairs[part.rows], ablation, sites, means, part)
+        for part in cases.parts(names, MOST_ROWS)
+    ]
     examples = pairs.examples.cpu().numpy()
     direct, effect, first, exact, own = (
-        _by_example(np.concatenate(column, -1), examples)
+        means_by(examples, np.concatenate(column, -1))
         for column in zip(*(one for one, _ in parts), strict=True)
     )
     return AttributionEffects(
         sites, direct, effect, first, exact, own, max(error for _, error in parts)
     )
-
-
-def _by_example(values: np.ndarray, examples: np.ndarray) -> np.ndarray:
-    """(..., example) means of `values` (..., pair) over the pairs of each example."""
-    counts = np.bincount(examples)
-    totals = np.zeros((len(counts), *values.shape[:-1]))
-    np.add.at(totals, examples, values.T)
-    return totals.T / counts
 
 
 def components(subject: Subject) -> list[Site]:
@@ -100,24 +96,23 @@ def components(subject: Subject) -> list[Site]:
     return sites
 
 
-def _of_chunk(
+def _of_part(
     subject: Subject,
     pairs: Pairs,
     ablation: Ablation,
     sites: Sequence[Site],
     means: dict[str, Tensor],
+    part: Part,
 ) -> tuple[list[np.ndarray], float]:
-    """direct, direct effect, first order, exact and score of a chunk, and the error of the sum."""
-    task = subject.task
+    """direct, direct effect, first order, exact and score of a part, and the error of the sum."""
+    task, (_, runs, own_inputs, sources) = subject.task, part
     assert task is not None
     names = sorted({site.hook for site in sites})
-    base = EditedRuns(subject.model, pairs.base, pairs.reads, names)
-    own_values = {name: base.recorded(name) for name in names}
+    own_values = {name: runs.recorded(name)[own_inputs] for name in names}
     if ablation == "mean":
         other = {name: means[name].expand_as(value) for name, value in own_values.items()}
     else:
-        source = EditedRuns(subject.model, pairs.source, pairs.reads, names)
-        other = {name: source.recorded(name) for name in names}
+        other = {name: runs.recorded(name)[sources["other"]] for name in names}
 
     def scored(logits: Tensor) -> Tensor:
         return score(task, logits, pairs, ablation)
@@ -127,7 +122,7 @@ def _of_chunk(
 
     readout = Readout(subject)
     written, replaced = (
-        torch.stack([_written(subject, found[one.hook], one, pairs.reads) for one in sites])
+        torch.stack([written_by(subject, found[one.hook], one, pairs.reads) for one in sites])
         for found in (own_values, other)
     )  # (component, example, d_model)
     biases = _biases(subject, written)
@@ -138,7 +133,7 @@ def _of_chunk(
         for part in (written, replaced)
     )
     constant = scored(biases @ readout.matrix / scale + readout.bias)
-    own = scored(base.logits.double())
+    own = scored(runs.base(own_inputs).double())
     error = float((direct.sum(0) + constant - own).abs().max())
     gradients = activation_gradients(
         subject.model,
@@ -152,18 +147,9 @@ def _of_chunk(
         product = (value - other[site.hook]) * gradient
         first.append(site.select(product, pairs.reads).flatten(1).sum(1))
     patches = [Replace(site, site.select(other[site.hook], pairs.reads)) for site in sites]
-    exact = own - base.under(patches, read=scored_rows)
+    exact = own - runs.under(patches, own_inputs, read=scored_rows)
     columns = (direct, direct - without, torch.stack(first), exact, own)
     return [column.double().cpu().numpy() for column in columns], error
-
-
-def _written(subject: Subject, activation: Tensor, site: Site, reads: Tensor) -> Tensor:
-    """(example, d_model) what a component adds to the residual stream at the answer, float64."""
-    at_answer = select_positions(activation, reads).double()
-    if site.kind != "head":
-        return at_answer
-    block = subject.model.blocks[(site.layer or 0) % subject.model.cfg.n_layers]
-    return at_answer[:, site.units[0]] @ block.attn.W_O[site.units[0]].detach().double()
 
 
 def _biases(subject: Subject, like: Tensor) -> Tensor:

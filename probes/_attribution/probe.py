@@ -20,6 +20,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._attribution.measures import AttributionEffects, measured
 from mechint.probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
+from mechint.probes._effects import Effects
 from mechint.probes._lens.readout import Readout
 from mechint.probes.ties import tied
 from mechint.probes.words import in_words, listed, mostly_wrong
@@ -128,10 +129,13 @@ class Attribution(Probe):
         how = "the sign of every example's loss drawn at random"
         null = test.null("largest_loss", inner.index(top), how)
         report.metric("largest_loss", null.observed, null=null, unit=UNIT)
+        score, units = effects.score, np.arange(len(effects.score))
+        carried = Effects(score, 0 * score, score - effects.exact[[top]], units).shares(seed=seed)
         report.update(
             {
                 "score": float(effects.score.mean()),
                 "component": names[top],
+                "interval": [float(end[0]) for end in carried[1:]],
                 "tied": [names[i] for i in ties],
                 "sum_error": effects.sum_error,
                 "correlation": _correlation(exact, first),
@@ -208,6 +212,7 @@ class Attribution(Probe):
             return
         details: dict[str, Any] = {
             "score": metrics["score"],
+            "95% interval": "{:.2f} to {:.2f}".format(*metrics["interval"]),
             "replaced by": INSTEAD.get(metrics["ablation"], "its mean"),
             "first-order estimates, correlation": metrics["correlation"],
             "farthest off": f"{metrics['worst']}: {metrics['worst_first_order']:.3g} for "

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.interventions import EditedRuns, Mean, Site, Take, hooks_of, select_positions
-from mechint.interventions.runs import Read
-from mechint.models.protocol import run_hooked
+from mechint.interventions import EditedRuns, Mean, Site, Take
+from mechint.probes._effects import MOST, Cases, Effects
 from mechint.probes.ties import tied
 from mechint.subject.counterfactuals import partners
 from mechint.subject.pairs import Pairs
@@ -25,25 +24,6 @@ if TYPE_CHECKING:
 
 KINDS = ("resid_pre", "attention", "head", "mlp")
 """Kinds of components that may be patched."""
-MOST = 0.5
-"""The share that a component has to recover, to flip, and to take away at its mean, to carry most
-of a variable.
-"""
-LEAST_SPAN = 1e-3
-"""Of the logit differences of base and source, their difference from which it has shares."""
-
-
-def runs_of(
-    subject: Subject,
-    pairs: Pairs,
-    sources: Sequence[Int[Tensor, "pair pos"]],
-    sites: Sequence[Site],
-) -> tuple[EditedRuns, list[Int[Tensor, " pair"]]]:
-    """Runs on the bases and on each kind of source, and their inputs."""
-    tokens = torch.cat([pairs.base, *sources])
-    every = torch.arange(len(tokens), device=tokens.device)
-    reads, names = pairs.reads.repeat(1 + len(sources)), {site.hook for site in sites}
-    return EditedRuns(subject.model, tokens, reads, names), list(every.split(len(pairs)))
 
 
 def logit_difference(
@@ -78,115 +58,50 @@ def flipped(
     return ((answers == pairs.labels) & pairs.changed).sum(-1) / pairs.changed.sum(-1).clamp_min(1)
 
 
-@dataclass(frozen=True)
-class Effects:
-    """(component, pair) numbers of every patch, `null` those of a wrong source, NaN where a pair
-    does not have the component's position; base and source (pair,) logit differences without a
-    patch.
-    """
-
-    difference: np.ndarray
-    flips: np.ndarray
-    null: np.ndarray
-    base: np.ndarray
-    source: np.ndarray
-
-    def recovered(
-        self, difference: Float[np.ndarray, "component pair"]
-    ) -> Float[np.ndarray, " component"]:
-        """(component,) 0: as the base; 1: as the source. A ratio of means over pairs."""
-        return self.mean(difference - self.base) / self.span
-
-    @property
-    def there(self) -> Bool[np.ndarray, "component pair"]:
-        """(component, pair) whether the pair has the component's position."""
-        return ~np.isnan(self.difference)
-
-    def mean(self, numbers: Float[np.ndarray, "component pair"]) -> Float[np.ndarray, " component"]:
-        """(component,) over the pairs that have the component's position."""
-        return np.where(self.there, numbers, 0.0).sum(-1) / self.there.sum(-1)
-
-    @property
-    def span(self) -> Float[np.ndarray, " component"]:
-        """(component,) mean difference of the source less that of the base, over the pairs that
-        have the component's position; NaN where they are nearly the same.
-        """
-        shape = self.difference.shape
-        source, base = (self.mean(np.broadcast_to(one, shape)) for one in (self.source, self.base))
-        either = np.broadcast_to(np.abs(self.source) + np.abs(self.base), shape)
-        size = LEAST_SPAN * self.mean(either)
-        return np.where(np.abs(source - base) > size, source - base, np.nan)
-
-    @property
-    def gains(self) -> Float[np.ndarray, "component pair"]:
-        """(component, pair) what the pair's own source recovers beyond a wrong one."""
-        return (self.difference - self.null) / self.span[:, None]
-
-
 def effects_of(
     subject: Subject, pairs: Pairs, components: Sequence[Site], *, from_answer: bool = False
-) -> Effects:
-    """Effects of each component alone, taken from the pair's source, pair by pair.
+) -> tuple[Effects, Effects, Float[np.ndarray, "component pair"]]:
+    """Effects of each component alone, taken from the pair's source and from a wrong one, and where
+    the former flips the answer.
 
     from_answer: the positions of the components are counted from that of each pair's answer: 0 it
     itself, -1 the one before it.
     """
-    wrong, shape = wrong_sources(pairs), (len(components), len(pairs))
-    numbers = [np.full(size, np.nan) for size in [shape] * 3 + [shape[1:]] * 2]
-    for rows, sites in chunks(subject, pairs, components, from_answer=from_answer):
-        part = _effects(subject, pairs[rows], wrong[rows], list(sites.values()))
-        for whole, found in zip(numbers, part, strict=True):
-            at = rows.cpu().numpy()
-            whole[at if whole.ndim == 1 else (np.array(list(sites))[:, None], at)] = found
-    return Effects(*numbers)
-
-
-def chunks(
-    subject: Subject, pairs: Pairs, components: Sequence[Site], *, from_answer: bool
-) -> Iterator[tuple[Int[Tensor, " _row"], dict[int, Site]]]:
-    """The pairs in pieces of the subject's chunk, with the components that they have, by index, at
-    positions of the input.
-    """
-    every = torch.arange(len(pairs), device=subject.device)
-    reads = pairs.reads.unique().tolist() if from_answer else [0]
-    for read in reads:
-        group, sites = every, {index: one for index, one in enumerate(components)}
-        if from_answer:
-            group = (pairs.reads == read).nonzero().flatten()
-            sites = {
-                index: replace(one, pos=one.pos + read)
-                for index, one in sites.items()
-                if isinstance(one.pos, int) and one.pos + read >= 0
-            }
-        for rows in group.split(subject.chunk):
-            yield rows, sites
-
-
-def _effects(
-    subject: Subject, pairs: Pairs, wrong: Int[Tensor, "pair pos"], components: Sequence[Site]
-) -> list[np.ndarray]:
-    """The numbers of `Effects` for some pairs, read at any position, and sites at fixed ones."""
-    assert subject.task is not None
-    runs, (base, source, other) = runs_of(subject, pairs, [pairs.source, wrong], components)
     task = subject.task
+    assert task is not None
+    sources = {"own": pairs.source, "wrong": wrong_sources(pairs)}
+    parts: list[list[Tensor]] = []
+    for rows, runs, own, other in Cases(subject, pairs.base, pairs.reads, sources).parts():
+        some = pairs[rows]
+        sites = placed(components, some.reads) if from_answer else components
 
-    def difference(logits: Tensor, rows: Tensor) -> Tensor:
-        return logit_difference(task, logits, pairs[rows])
+        def difference(logits: Tensor, rows: Tensor, some: Pairs = some) -> Tensor:
+            return logit_difference(task, logits, some[rows])
 
-    def both(logits: Tensor, rows: Tensor) -> Tensor:
-        each = flipped(task, logits, pairs[rows])
-        return torch.stack([difference(logits, rows), each], -1)
+        def both(logits: Tensor, rows: Tensor, some: Pairs = some) -> Tensor:
+            each = flipped(task, logits, some[rows])
+            return torch.stack([logit_difference(task, logits, some[rows]), each], -1)
 
-    def patched(source: Tensor, read: Read) -> Tensor:
-        return runs.under([Take(site, source) for site in components], base, read=read)
-
-    numbers = (
-        *patched(source, both).unbind(-1),
-        patched(other, difference),
-        difference(runs.base(base), base),
-        difference(runs.base(source), base),
+        found = runs.under([Take(site, other["own"]) for site in sites], own, read=both)
+        wrong = runs.under([Take(site, other["wrong"]) for site in sites], own, read=difference)
+        ends = (difference(runs.base(one), own) for one in (own, other["own"]))
+        parts.append([*found.unbind(-1), wrong, *ends])
+    changed, flips, wrong, base, end = (
+        torch.cat(column, -1).double().cpu().numpy() for column in zip(*parts, strict=True)
     )
-    return [number.double().cpu().numpy() for number in numbers]
+    if from_answer:
+        places = np.array([one.pos for one in components])
+        absent = places[:, None] + pairs.reads.cpu().numpy() < 0
+        changed, flips, wrong = (np.where(absent, np.nan, one) for one in (changed, flips, wrong))
+    units = np.arange(len(pairs))
+    return Effects(base, end, changed, units), Effects(base, end, wrong, units), flips
+
+
+def placed(components: Sequence[Site], reads: Int[Tensor, " pair"]) -> list[Site]:
+    """The components at positions counted from that of each pair's answer; a pair without the
+    position is left as it is.
+    """
+    return [replace(one, pos=tuple((reads + one.pos).tolist())) for one in components]
 
 
 def with_wrong_source(pairs: Pairs) -> Pairs:
@@ -282,27 +197,30 @@ def left_without(
     In a patched run a component disagrees with all others, as it may never do on any input; here it
     says the same on every input.
     """
-    task, names = subject.task, {one.hook for one in components}
+    task, hooks = subject.task, {one.hook for one in components}
     assert task is not None
-    parts = [
-        (pairs[rows], list(sites.values()))
-        for rows, sites in chunks(subject, pairs, components, from_answer=from_answer)
-        if len(sites) == len(components)
-    ]
-    totals, n = [torch.zeros(())] * len(components), 2 * sum(len(part) for part, _ in parts)
-    for part, sites in parts:
-        for tokens in (part.base, part.source):
-            runs = EditedRuns(subject.model, tokens, part.reads, names)
-            values = [one.select(runs.recorded(one.hook), part.reads) for one in sites]
-            totals = [a.to(b) + b.sum(0) for a, b in zip(totals, values, strict=True)]
-    spans = np.zeros(2)
-    for part, sites in parts:
-        held = [Mean(one, total / n) for one, total in zip(sites, totals, strict=True)]
-        for row, interventions in enumerate(([], held)):
-            for sign, tokens in ((-1, part.base), (1, part.source)):
-                hooks = hooks_of(interventions, part.reads)
-                with torch.no_grad():
-                    logits = run_hooked(subject.model, tokens, hooks)
-                logits = select_positions(logits, part.reads)
-                spans[row] += sign * float(logit_difference(task, logits, part).double().sum())
+    if from_answer:
+        pairs = pairs[pairs.reads + min(one.pos for one in components) >= 0]
+    if not len(pairs):
+        return math.nan
+    cases = Cases(subject, pairs.base, pairs.reads, {"own": pairs.source})
+    means, spans = [torch.zeros(())] * len(components), np.zeros(2)
+
+    def sites_of(runs: EditedRuns) -> Sequence[Site]:
+        return placed(components, runs.reads) if from_answer else components
+
+    for _, runs, *_ in cases.parts(hooks):
+        values = [one.select(runs.recorded(one.hook), runs.reads) for one in sites_of(runs)]
+        means = [a.to(b) + b.sum(0) / (2 * len(pairs)) for a, b in zip(means, values, strict=True)]
+    for rows, runs, *_ in cases.parts(hooks):
+        both = pairs[rows.repeat(2)]
+        signs = torch.tensor([-1.0, 1.0], device=rows.device).repeat_interleave(len(rows))
+
+        def apart(
+            logits: Tensor, rows: Tensor, both: Pairs = both, signs: Tensor = signs
+        ) -> Tensor:
+            return logit_difference(task, logits, both[rows]).double() * signs[rows]
+
+        held = [Mean(one, mean) for one, mean in zip(sites_of(runs), means, strict=True)]
+        spans += runs.under([[], held], read=apart).sum(1).cpu().numpy()
     return float(spans[1] / spans[0]) if abs(spans[0]) > 1e-9 else math.nan

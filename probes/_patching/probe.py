@@ -8,19 +8,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim, first_of
 from mechint.decide.null import least_signs, sign_flips
 from mechint.errors import DataError
 from mechint.interventions import ResidSite, Site
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, ProbeResult, Table
+from mechint.probe.results import Effect, ProbeResult
+from mechint.probes._effects import MOST, grid
 from mechint.probes._patching.measures import (
     KINDS,
-    MOST,
     Left,
     effects_of,
     first_needed,
@@ -118,13 +117,14 @@ class Patching(Probe):
         from_answer = places is not None
         listed = self._listed(subject)
         components = at_positions(subject, listed.sites, places)
-        effects = effects_of(subject, pairs, components, from_answer=from_answer)
-        recovered = effects.recovered(effects.difference)
-        flips = effects.mean(effects.flips)
+        effects, wrong, flipped = effects_of(subject, pairs, components, from_answer=from_answer)
+        shares, flips = effects.shares(seed=seed), effects.mean(flipped)
+        recovered = shares.value
         among = leading(components)
         left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
         (top, *ties), tried = first_needed(among, recovered, flips, left)
-        test = sign_flips(effects.gains[among], self.null_samples, seed)
+        gains = (effects.by_unit - wrong.by_unit)[among]
+        test = sign_flips(gains, self.null_samples, seed)
         names = [named(one, from_answer) for one in components]
         report = Report(self, subject)
         share = "share of the logit difference"
@@ -136,6 +136,7 @@ class Patching(Probe):
             {
                 "flips": float(flips[top]),
                 "component": names[top],
+                "interval": [float(shares.low[top]), float(shares.high[top])],
                 "tied": [names[index] for index in ties],
                 **_left(tried, top, names),
                 "components": len(components),
@@ -144,10 +145,27 @@ class Patching(Probe):
                 "answered": right,
             }
         )
-        wrong = effects.recovered(effects.null)
-        counts = effects.there.sum(-1) if from_answer else None
-        table = components_table(components, recovered, flips, wrong, counts)
-        report.table("components", table)
+        columns: dict[str, Any] = {
+            "kind": [one.kind for one in components],
+            "layer": [one.layer for one in components],
+            "pos": [_place(one.pos) if from_answer else one.pos for one in components],
+            "head": [one.units[0] if one.units else None for one in components],
+        }
+        numbers = {"recovered": recovered, "low": shares.low, "high": shares.high}
+        numbers |= {"flips": flips, "wrong_source": wrong.share}
+        columns |= {name: one.tolist() for name, one in numbers.items()}
+        caption = (
+            "One row per patched component, recovered with its 95% interval; wrong_source patches "
+            "in the activation of another pair's source."
+        )
+        if from_answer:
+            columns["pairs"] = effects.there.sum(-1).tolist()
+            caption += (
+                " Positions are counted from that of each pair's answer, and shares are over the "
+                "pairs that have the position."
+            )
+        units = dict.fromkeys(numbers, share) | {"flips": "share of pairs"}
+        report.table("components", columns, caption, units)
         report.by_head(zip(names, recovered, strict=True), f"recovered, {share}")
         report.array("recovered", recovered)
         report.array("flips", flips)
@@ -155,7 +173,7 @@ class Patching(Probe):
         drawn = patching_figures(components, recovered, carried(variable), tokens)
         report.figures |= drawn
         report.hero("recovered" if "recovered" in drawn else components[top].kind)
-        self._say(report, carried(variable), float(wrong[top]), listed.caveat)
+        self._say(report, carried(variable), float(wrong.share[top]), listed.caveat)
         return report.result()
 
     def _say(self, report: Report, name: str, wrong: float, caveat: str) -> None:
@@ -173,6 +191,7 @@ class Patching(Probe):
         needed = metrics["left"] <= 1 - MOST
         both = f"recovers {metrics['recovered']:.0%}, flips {flips:.0%}"
         details: dict[str, Any] = {
+            "95% interval": "{:.2f} to {:.2f}".format(*metrics["interval"]),
             "answers flipped": flips,
             "left with it at its mean": metrics["left"],
             "pairs" + ", all there are" * (metrics["pairs"] < self.pairs): metrics["pairs"],
@@ -307,42 +326,6 @@ def _place(pos: object) -> str:
     return f"answer{pos or ''}"
 
 
-def components_table(
-    components: Sequence[Site],
-    recovered: Float[np.ndarray, " component"],
-    flips: Float[np.ndarray, " component"],
-    wrong: Float[np.ndarray, " component"],
-    pairs: Int[np.ndarray, " component"] | None = None,
-) -> Table:
-    """A row per component: recovery, flips, and recovery from a wrong source; pairs:
-    where positions are counted from the answer, how many pairs have each.
-    """
-    places = [one.pos if pairs is None else _place(one.pos) for one in components]
-    columns: dict[str, Sequence[Any]] = {
-        "kind": [component.kind for component in components],
-        "layer": [component.layer for component in components],
-        "pos": places,
-        "head": [component.units[0] if component.units else None for component in components],
-        "recovered": recovered.tolist(),
-        "flips": flips.tolist(),
-        "wrong_source": wrong.tolist(),
-    }
-    units = {name: "share of the logit difference" for name in ("recovered", "wrong_source")} | {
-        "flips": "share of pairs"
-    }
-    caption = (
-        "One row per patched component; wrong_source patches in the activation of another "
-        "pair's source."
-    )
-    if pairs is not None:
-        columns["pairs"] = pairs.tolist()
-        caption += (
-            " Positions are counted from that of each pair's answer, and shares are over the pairs "
-            "that have the position."
-        )
-    return Table(columns, caption, units)
-
-
 def patching_figures(
     components: Sequence[Site],
     recovered: Float[np.ndarray, " component"],
@@ -352,57 +335,25 @@ def patching_figures(
     """Recovery by patching every component, under one scale; `names` of the positions, None
     where they are counted from the answer.
     """
-    kinds = list(dict.fromkeys(component.kind for component in components))
-    rows = list(dict.fromkeys(_row(component) for component in components))
-    parts = {"recovered": kinds} if len(rows) <= MOST_ROWS else {kind: [kind] for kind in kinds}
+    kinds = list(dict.fromkeys(one.kind for one in components))
+    every = [str(replace(one, pos=None)) for one in components]
+    parts = {"recovered": kinds}
+    if len(set(every)) > MOST_ROWS:
+        parts = {kind: [kind] for kind in kinds}
+    columns = [_place(one.pos) if names is None else names[one.pos] for one in components]
     most = max(1.0, float(np.nanmax(np.abs(recovered), initial=0.0)))
     result = {}
     for name, shown in parts.items():
-        members = [i for i, component in enumerate(components) if component.kind in shown]
-        result[name] = _matrix(components, recovered, members, variable, names, most)
+        members = [i for i, one in enumerate(components) if one.kind in shown]
+        result[name] = grid(
+            [(every[i], columns[i]) for i in members],
+            [recovered[i] for i in members],
+            limits=(-most, most),
+            title=f"Patching {variable}: what each activation carries",
+            x_title="position (token)" if names else "position, counted from the answer",
+            y_title="component",
+            z_title="logit difference recovered (0 base, 1 source)",
+            caption="How much of the source's answer each activation carries into the base run: 1 "
+            "all of it, 0 none.",
+        )
     return result
-
-
-def _row(component: Site) -> str:
-    return str(replace(component, pos=None))
-
-
-def _matrix(
-    components: Sequence[Site],
-    recovered: np.ndarray,
-    members: Sequence[int],
-    variable: str,
-    names: Sequence[str] | None,
-    most: float,
-) -> Any:
-    """Components as rows, positions as columns."""
-    rows = list(dict.fromkeys(_row(components[i]) for i in members))
-    positions = sorted(
-        {components[i].pos for i in members},
-        key=lambda pos: pos if isinstance(pos, int) else -1,  # every position has no index
-    )
-    z = np.full((len(rows), len(positions)), np.nan)
-    for i in members:
-        z[rows.index(_row(components[i])), positions.index(components[i].pos)] = recovered[i]
-    if names is None:
-        columns = [_place(pos) for pos in positions]
-    else:
-        columns = [
-            names[pos] if isinstance(pos, int) and 0 <= pos < len(names) else str(pos)
-            for pos in positions
-        ]
-    return figures.heatmap(
-        z,
-        x=columns,
-        y=rows,
-        title=f"Patching {variable}: what each activation carries",
-        x_title="position (token)" if names is not None else "position, counted from the answer",
-        y_title="component",
-        z_title="logit difference recovered (0 base, 1 source)",
-        diverging=True,
-        limits=(-most, most),
-        caption=(
-            "How much of the source's answer each activation carries into the base run: 1 all of "
-            "it, 0 none."
-        ),
-    )

@@ -21,7 +21,8 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.components import list_components
 from mechint.subject.counterfactuals import choose_variable, draw
-from probes._patching import KINDS, Patching, at_positions, flipped, runs_of
+from probes._effects import Cases
+from probes._patching import KINDS, Patching, at_positions, flipped
 from probes._patching.measures import left_without
 
 
@@ -79,7 +80,9 @@ def test_stacked_patches_equal_a_hook_loop(
     )
     components = sites(subject, KINDS)
     assert len(components) == layers * 3 * (3 + 2)
-    runs, (base, source) = runs_of(subject, pairs, [pairs.source], components)
+    cases = Cases(subject, pairs.base, pairs.reads, {"own": pairs.source})
+    _, runs, base, sources = next(cases.parts())
+    source = sources["own"]
     found = runs.under([Take(one, source) for one in components], base)
     for component, logits in zip(components, found, strict=True):
         assert torch.allclose(
@@ -113,7 +116,9 @@ def test_ends_of_the_scale_and_flips() -> None:
     assert torch.equal(pairs.base[:, 1:], pairs.source[:, 1:])
     assert torch.equal(pairs.labels, pairs.source_answers)
     everything = [Site.resid_pre(0, 0), Site.resid_pre(0, 1)]
-    runs, (base, source) = runs_of(subject, pairs, [pairs.source], everything)
+    cases = Cases(subject, pairs.base, pairs.reads, {"own": pairs.source})
+    _, runs, base, sources = next(cases.parts())
+    source = sources["own"]
     logits = runs.under([Take(one, source) for one in everything], base)
     assert torch.allclose(logits[0], runs.base(source))
     assert torch.allclose(logits[1], runs.base(base))
