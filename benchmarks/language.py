@@ -26,13 +26,14 @@ import mechint
 from benchmarks import table
 from benchmarks.timing import BenchSettings, Row, bounded, missing, paired, versus
 from mechint.errors import MechintError
+from mechint.interventions import Site
 from mechint.models.foreign.bridge import bridge_of, load_directory
 from mechint.registry import PROBES
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.subject.pairs import Pairs
 from probes._attention import scores
-from probes._heads.measures import Head, PairRuns
+from probes._heads.measures import PairRuns
 
 VARIABLE = "MECHINT_SMOLLM2"
 PAIRS = Path(__file__).parents[1] / "examples" / "language-model" / "names.jsonl"
@@ -81,8 +82,8 @@ def against_transformers(folder: Path, pairs: Path) -> Iterator[Row]:
     took = processor(lambda: result.append(PROBES["heads"]().run(subject)))
     theirs = processor(lambda: forwards(model, subject))
     runs, moved = PairRuns.of(subject, drawn(subject)), result[0].arrays["by_head"]
-    heads = [(int(layer), int(head)) for layer, head in np.argwhere(np.isfinite(moved))]
-    patches = processor(lambda: runs.each(heads))
+    heads = [Site.head(*place) for place in np.argwhere(np.isfinite(moved)).tolist()]
+    patches = processor(lambda: runs.measure([[one] for one in heads]))
     note = (
         f"{took:.0f} s of processor time; the forwards in transformers {theirs:.1f} s, the exact "
         f"patches of {len(heads)} heads {patches:.0f} s; {len(runs.units)} pairs both ways"
@@ -116,7 +117,7 @@ class Bridged:
             )
         return {name: cache[name] for name in cache}
 
-    def exact(self, heads: Sequence[Head]) -> np.ndarray:
+    def exact(self, heads: Sequence[Site]) -> np.ndarray:
         """(head,) mean change of the difference when each is taken from the source."""
         kept, found = self.kept(), []
 
@@ -127,9 +128,8 @@ class Bridged:
 
         with torch.no_grad():
             base = self.difference(self.model(self.base))
-            for layer, head in heads:
-                name = f"blocks.{layer}.attn.hook_z"
-                edit = (name, partial(put, head=head, name=name))
+            for one in heads:
+                edit = (one.hook, partial(put, head=one.units[0], name=one.hook))
                 logits = self.model.run_with_hooks(self.base, fwd_hooks=[edit])
                 found.append(float((self.difference(logits) - base).mean()))
         return np.array(found)
@@ -160,7 +160,9 @@ def against_bridge(bench: BenchSettings, folder: Path, data: Path) -> Iterator[R
     """Attribution of all heads, and exact patches of each tenth, on the same pairs."""
     subject = mechint.load(folder, data=data)
     pairs = drawn(subject)
-    group = max(PairRuns.of(subject, pairs).groups, key=len)
+    shapes = torch.stack([pairs.reads, PairRuns.of(subject, pairs).first], 1)
+    shape = shapes.unique(dim=0, return_inverse=True)[1]
+    group = (shape == shape.mode().values).nonzero().flatten()
 
     def again() -> PairRuns:
         return PairRuns.of(subject, pairs[group[: 2 * FEW]])
@@ -171,12 +173,11 @@ def against_bridge(bench: BenchSettings, folder: Path, data: Path) -> Iterator[R
     heads = every[::EVERY]
 
     def exact() -> np.ndarray:
-        fresh = again()
-        return np.array([float(one.mean()) for one in fresh.each(heads).values()]) * fresh.span
+        return again().measure([[one] for one in heads]).moved.mean(1)
 
     def attributed() -> np.ndarray:
-        fresh = again()
-        return fresh.first_order * fresh.span
+        found = np.array([*again().first_order().values()])
+        return found.reshape(subject.n_layers, -1) / theirs.n
 
     if not np.allclose(exact(), theirs.exact(heads), atol=1e-3):
         raise MechintError("language: ours and the bridge's exact patches differ")

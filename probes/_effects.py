@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mechint import figures
-from mechint.interventions import EditedRuns, Site, select_positions
+from mechint.interventions import EditedRuns, Site
 from mechint.task import rng
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class Effects:
 
     def mean(self, values: Float[np.ndarray, "... row"]) -> Float[np.ndarray, " component"]:
         """Over the rows that have the component's position."""
-        return np.where(self.there, values, 0.0).sum(-1) / self.there.sum(-1)
+        n, total = self.there.sum(-1), np.where(self.there, values, 0.0).sum(-1)
+        return np.divide(total, n, out=np.full(n.shape, np.nan), where=n > 0)
 
     @property
     def span(self) -> Float[np.ndarray, " component"]:
@@ -168,15 +169,6 @@ def units_of(base: Int[Tensor, " row"], source: Int[Tensor, " row"]) -> Int[np.n
     """A number of the two inputs of each row, alike both ways."""
     both = torch.stack([base, source]).sort(0).values
     return both.unique(dim=1, return_inverse=True)[1].cpu().numpy()
-
-
-def written_by(subject: Subject, activation: Tensor, site: Site, reads: Tensor) -> Tensor:
-    """(example, d_model) what a component adds to the residual stream at the answer, float64."""
-    at_answer = select_positions(activation, reads).double()
-    if site.kind != "head":
-        return at_answer
-    block = subject.model.blocks[(site.layer or 0) % subject.model.cfg.n_layers]
-    return at_answer[:, site.units[0]] @ block.attn.W_O[site.units[0]].detach().double()
 
 
 # --- sets of components ---------------------------------------------------------------------------

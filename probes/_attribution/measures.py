@@ -18,7 +18,7 @@ from mechint.interventions import (
     select_positions,
 )
 from mechint.probes._circuits.scoring import Ablation, score
-from mechint.probes._effects import Cases, Part, means_by, written_by
+from mechint.probes._effects import Cases, Part, means_by
 from mechint.probes._lens.readout import Readout
 from mechint.subject.pairs import Pairs
 
@@ -122,7 +122,7 @@ def _of_part(
 
     readout = Readout(subject)
     written, replaced = (
-        torch.stack([written_by(subject, found[one.hook], one, pairs.reads) for one in sites])
+        torch.stack([_written(subject, found[one.hook], one, pairs.reads) for one in sites])
         for found in (own_values, other)
     )  # (component, example, d_model)
     biases = _biases(subject, written)
@@ -150,6 +150,15 @@ def _of_part(
     exact = own - runs.under(patches, own_inputs, read=scored_rows)
     columns = (direct, direct - without, torch.stack(first), exact, own)
     return [column.double().cpu().numpy() for column in columns], error
+
+
+def _written(subject: Subject, activation: Tensor, site: Site, reads: Tensor) -> Tensor:
+    """(example, d_model) what a component adds to the residual stream at the answer, float64."""
+    at_answer = select_positions(activation, reads).double()
+    if site.kind != "head":
+        return at_answer
+    block = subject.model.blocks[(site.layer or 0) % subject.model.cfg.n_layers]
+    return at_answer[:, site.units[0]] @ block.attn.W_O[site.units[0]].detach().double()
 
 
 def _biases(subject: Subject, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The heads probe: which heads move the answer of pairs of prompts, and by what way."""
+"""The heads probe: which heads and MLPs move the answer of pairs of prompts, and by what way."""
 
 from __future__ import annotations
 
@@ -17,108 +17,118 @@ from mechint.errors import percent
 from mechint.interventions import Site
 from mechint.models.protocol import read_only_hooks
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, Figure, ProbeResult, Table
-from mechint.probes._heads.measures import (
-    MARKS,
-    Head,
-    PairRuns,
-    induction_scores,
-    random_heads,
+from mechint.probe.results import Effect, ProbeResult
+from mechint.probes._effects import (
+    ALONE,
+    Curve,
+    Effects,
+    curve,
+    find_sufficient,
+    grid,
+    judge,
+    means_by,
 )
+from mechint.probes._heads.measures import MARKS, PairRuns, induction_scores
 from mechint.probes.words import listed, mostly_wrong, token_texts
 from mechint.subject.counterfactuals import answered, choose_variable, draw
+from mechint.task import rng
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
-CANDIDATES, LEADING = 10, 6
-"""Heads that are held against a wrong source, and at most so many that lead together."""
-MOST, ALONE, WITHOUT = 0.5, 0.8, 0.2
-"""Shares of the difference: what a set that moves most of it moves; what heads by which the model
-answers keep alone, and what is left without them."""
+CANDIDATES, MLPS = 10, 4
+"""Heads and MLPs of largest effect that are held against a wrong source."""
+AFFORDABLE, BEST, CHECKED = 1 << 14, 100, 0.05
+"""Edited runs up to which all heads are patched exactly; else so many, and a share of the rest."""
 LOOKS, INDUCTION = 0.3, 0.4
 """Mean attention to a mark from which a head attends to it, and score of an induction head."""
 WAY = 0.5
-"""Share of a head's own effect from which a way, straight or through queries, is its way."""
-RANDOM_SETS = 19
+"""Share of a component's own effect from which a way, straight or through queries, is its way."""
+RANDOM_SETS, LAYERS = 5, 12
+"""Random sets of heads beside one that suffices; and layers of the picture of the stream."""
+SIZES = (1, 2, 3, 4, 6, 10, 20, 50, 100)
+"""Numbers of heads on the curve."""
+SHARE = "share of the logit difference"
 
 
 @dataclass
-class HeadNumbers:
-    """Measurements of one head, as shares of the difference: moved, with half its 95%
-    interval; moved by a wrong source; p-values of either test; direct; through the queries of
-    direct ones; marks (mark, attention) from the answer and from the token that differs; score for
-    induction. words: part of a role → the p-value of its reaching the share or the attention that
-    the word takes, family-wise over the parts of all heads; readers: heads through whose queries it
-    moves the answer, and the p-value of each.
+class Component:
+    """Measurements of a head or an MLP, as shares of the difference: moved, with its 95% interval;
+    moved by a wrong source; p-values of either test; moved, by unit; straight to the logits;
+    through the queries of heads that write there; score for induction; attention by query and mark.
+    words: part of a role → the p-value of its reaching the share or the attention that the word
+    takes, family-wise over the parts of all; readers: heads through whose queries it moves the
+    answer, and p-values.
     """
 
-    head: Head
+    site: Site
     moved: float
-    half: float
+    low: float
+    high: float
     wrong: float = np.nan
     p_values: tuple[float, float] = (1.0, 1.0)
-    direct: float = 0.0
+    by_unit: Float[np.ndarray, " unit"] = field(default_factory=lambda: np.zeros(0))
+    direct: float = np.nan
     through: float = 0.0
-    marks: dict[str, tuple[str, float]] = field(default_factory=dict)
     induction: float = 0.0
+    marks: dict[str, dict[str, float]] = field(default_factory=dict)
     words: dict[str, float] = field(default_factory=dict)
     readers: dict[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """L0H1."""
-        return "L{}H{}".format(*self.head)
-
-    @property
-    def at(self) -> tuple[slice, int, int]:
-        """Its place in numbers by pair or example, layer and head."""
-        return (slice(None), *self.head)
+        """L0H1, L0 MLP."""
+        return str(self.site)
 
     @property
     def is_direct(self) -> bool:
         """True where it writes at least half of what it moves straight to the logits."""
         return self.direct * np.sign(self.moved) >= WAY * abs(self.moved)
 
-    def role(self, level: float) -> tuple[str, float]:
-        """Its role in the field's words, as far as the numbers carry at this level, and the
-        p-value of the words; "" where they carry none.
+    def roles(self, level: float) -> dict[str, float]:
+        """Every role in the field's words that the numbers carry at this level → the p-value; none
+        that is part of another.
         """
-        for said, parts in self._roles(level):
-            p_value = max(self.words.get(part, 1.0) for part in parts)
-            if p_value <= level:
-                return said, p_value
-        return "", 1.0
+        found, parts_said = dict[str, float](), list[set[str]]()
+        for said, *parts in self._roles(level):
+            p_value = max(
+                min(self.words.get(one, 1.0) for one in part.split("|")) for part in parts
+            )
+            if p_value <= level and not any(set(parts) <= some for some in parts_said):
+                found[said] = p_value
+                parts_said.append(set(parts))
+        return found
 
-    def _roles(self, level: float) -> Iterator[tuple[str, list[str]]]:
-        """The roles in question, the most telling first, and the parts that each needs."""
-        against, changed = self.moved < 0, self.marks.get("changed", ("", 0.0))[0]
-        says = "writes against the answer" if against else "writes the answer"
-        kind = "negative mover" if against else "mover"
-        yield f"{says} that it attends to: a {kind}", ["direct", "answer: answer"]
-        says = "writes the other answer" if against else "writes against the other answer"
-        yield f"{says}, which it attends to", ["direct", "answer: other"]
-        says = "writes straight to the logits" + (" against the answer" * against)
-        yield says, ["direct"]
-        if not self.is_direct:
-            readers = [name for name, p_value in self.readers.items() if p_value <= level]
-            if readers:
-                yield f"tells {listed(_few(readers))} where to look", ["through"]
-            yield "is an induction head", ["induction", "changed: after"]
-            if changed == "equal":
-                yield "attends to the earlier equal token", ["changed: equal"]
+    def _roles(self, level: float) -> Iterator[tuple[str, ...]]:
+        """The roles in question, the most telling first, and the parts that each needs; of parts
+        with | between them one.
+        """
+        against, token = self.moved < 0, "the token that differs"
+        kind = "a negative mover" if against else "a mover"
+        yield f"is {kind}", "direct", "answer: answer"
+        says = "writes the answer" if against else "writes against the other answer"
+        yield f"{says} and attends to the other", "direct", "answer: other"
+        yield "is an induction head", "induction", "answer: after|changed: after"
+        readers = [name for name, p_value in self.readers.items() if p_value <= level]
+        if readers:
+            yield f"tells {listed(readers[:3])} where to look", "through"
+        yield f"reads {token}", "answer: changed"
+        yield "writes straight to the logits" + " against the answer" * against, "direct"
+        yield "attends to the earlier equal token", "changed: equal"
+        yield f"rewrites {token}", "rewrites"
 
 
 @dataclass(frozen=True)
 class Heads(Probe):
-    r"""Which heads move the answers of pairs of prompts, and by what way?
+    r"""Which heads and MLPs move the answers of pairs of prompts, and by what way?
 
-    The output of each head is taken from the other prompt of the pair, from the first token that
-    differs on, and moves a share of the logit difference. Attribution chooses the heads that are
-    patched exactly and is not reported. Null: signs of the pairs' effects, family-wise over the
-    heads patched, and another pair's prompt. Of the heads that stand: what they attend to, what
-    they write straight to the logits, and what they move through queries of those that do.
+    The output of each is taken from the other prompt of the pair, from the first token that differs
+    on, and moves a share of the logit difference. Heads are patched one by one where that is
+    affordable; else by first-order effect, with some of the rest at random. Null: signs of the
+    pairs' effects, family-wise, and another pair's prompt. Sets of heads that suffice are found on
+    half of the pairs and judged on the other half. Of what stands: what it attends to, what it
+    writes straight to the logits, and what it moves through queries of heads that do.
     """
 
     name: ClassVar[str] = "heads"
@@ -135,7 +145,12 @@ class Heads(Probe):
     lead_rank: ClassVar[int] = 65
     intervenes: ClassVar[bool] = True
 
-    best: int = setting(100, "heads that are patched exactly, by first-order effect", low=1)
+    best: int | None = setting(
+        None,
+        f"heads that are patched exactly, by first-order effect; when none, all of them where that "
+        f"takes no more than {AFFORDABLE:,} runs, else {BEST}",
+        low=1,
+    )
     pairs: int = setting(256, "pairs, at most", low=2)
     only_correct: bool = setting(True, "only pairs that the model answers correctly")
     null_samples: int = setting(9999, "draws of the signs under the null", low=1)
@@ -179,106 +194,137 @@ class Heads(Probe):
             wanted = {"relation": "minimal", "least": 2}
             return draw(subject, variable, self.pairs, seed, only_correct=only_correct, **wanted)
 
-        right = float(answered(subject, drawn(False, seed + 1)).double().mean())
-        report.update({"answered": right})
+        every = drawn(False, seed + 1)
+        both = zip(every.base.tolist(), every.source.tolist(), strict=True)
+        given = len({frozenset(map(tuple, pair)) for pair in both})
+        right = float(answered(subject, every).double().mean())
+        report.update({"answered": right, "given": given})
         if reason := mostly_wrong(right):
             asked = "Heads that move answers that are mostly wrong are not asked for."
             report.unclear(asked, reason)
             return report.result()
         runs = PairRuns.of(subject, drawn(self.only_correct, seed))
         n_units = int(runs.units.max()) + 1
-        report.update({"pairs": n_units, "difference": runs.span})
+        report.update({"pairs": n_units, "difference": float((runs.end - runs.base).mean())})
         if n_units < least_signs(self.significance):
             report.unclear(
                 "Heads that move the answer cannot be told.",
                 f"{n_units} pairs, where at least {least_signs(self.significance)} are needed",
             )
             return report.result()
-        exact = self._exact(runs)
-        numbers, test = self._tested(runs, exact, seed)
+        ranked, exact = self._ranked(runs, seed)
+        sites = [*exact, *runs.mlps]
+        effects = runs.measure([[one] for one in sites])
+        by_size = dict(zip(sites, -abs(effects.share), strict=True))
+        ranked = sorted(exact, key=by_size.__getitem__) + [
+            one for one in ranked if one not in exact
+        ]
+        numbers, test = self._tested(runs, sites, effects, seed)
         reported = [one for one in numbers if max(one.p_values) <= self.significance]
         self._ways(subject, runs, reported, seed)
-        self._record(report, subject, runs, exact, reported)
-        self._say(report, runs, reported, numbers, test, seed)
+        line = curve(runs.measure, ranked, SIZES, slice(None))
+        self._record(report, subject, runs, dict(zip(sites, effects.share, strict=True)), line)
+        self._show(report, reported)
+        self._say(report, runs, reported, numbers, test, ranked, seed)
         return report.result()
 
-    def _exact(self, runs: PairRuns) -> dict[Head, Float[np.ndarray, " pair"]]:
-        """Head → what it moves, pair by pair; of the heads of largest first-order effect."""
-        order = sorted(runs.heads, key=lambda head: -abs(float(runs.first_order[head])))
-        return runs.each(order[: self.best])
+    def _ranked(self, runs: PairRuns, seed: int) -> tuple[list[Site], list[Site]]:
+        """All heads, and those that are patched exactly."""
+        best = self.best
+        if best is None:
+            every = len(runs.heads) * len(runs) <= AFFORDABLE
+            best = len(runs.heads) if every else BEST
+        if best >= len(runs.heads):
+            return runs.heads, runs.heads
+        first = runs.first_order()
+        ranked = sorted(runs.heads, key=lambda one: -abs(first[one]))
+        rest = rng("rest", seed).permutation(len(ranked) - best)[: int(CHECKED * len(ranked))]
+        return ranked, ranked[:best] + [ranked[best + i] for i in sorted(rest.tolist())]
 
     def _tested(
-        self, runs: PairRuns, exact: Mapping[Head, Float[np.ndarray, " pair"]], seed: int
-    ) -> tuple[list[HeadNumbers], SignFlips]:
-        """The heads that move most, either way, each held against no effect and a wrong source; and
-        the test against the latter.
+        self, runs: PairRuns, sites: Sequence[Site], effects: Effects, seed: int
+    ) -> tuple[list[Component], SignFlips]:
+        """The heads and MLPs that move most, either way, each held against no effect and a wrong
+        source; and the test against the latter.
         """
-        heads = list(exact)
-        effects = np.stack([runs.by_unit(exact[head]) for head in heads])
-        every = sign_flips(np.concatenate([effects, -effects]), self.null_samples, seed).p_values
-        p_values = dict(zip(heads, every.reshape(2, -1).min(0), strict=True))
-        top = sorted(heads, key=lambda head: -abs(float(exact[head].mean())))[:CANDIDATES]
-        numbers = [HeadNumbers(head, *runs.interval(exact[head])) for head in top]
-        gains = []
-        for one in numbers:
-            wrong = runs.moved([one.head], wrong=True)
-            there = ~np.isnan(wrong)
-            gain = np.full(int(runs.units.max()) + 1, np.nan)
-            if there.any():
-                one.wrong = float(wrong[there].mean())
-                difference = (exact[one.head] - wrong)[there] * np.sign(one.moved)
-                for unit in np.unique(runs.units[there]):
-                    gain[unit] = difference[runs.units[there] == unit].mean()
-            gains.append(gain)
-        test = sign_flips(np.stack(gains), self.null_samples, seed + 1)
-        for index, one in enumerate(numbers):
-            one.p_values = float(p_values[one.head]), float(test.p_values[index])
+        by_unit, shares = effects.by_unit, effects.shares(seed=seed)
+        every = sign_flips(np.concatenate([by_unit, -by_unit]), self.null_samples, seed).p_values
+        order = np.argsort(-abs(shares.value), kind="stable").tolist()
+        heads = [i for i in order if sites[i].kind == "head"][:CANDIDATES]
+        top = sorted(heads + [i for i in order if sites[i].kind == "mlp"][:MLPS], key=order.index)
+        wrong = runs.from_wrong_source([sites[i] for i in top])
+        gains = (by_unit[top] - wrong.by_unit) * np.sign(shares.value[top])[:, None]
+        test = sign_flips(gains, self.null_samples, seed + 1)
+        p_values = every.reshape(2, -1).min(0)
+        numbers = [
+            Component(
+                sites[i],
+                *(float(one[i]) for one in shares),
+                float(wrong.share[k]),
+                (float(p_values[i]), float(test.p_values[k])),
+                by_unit[i],
+            )
+            for k, i in enumerate(top)
+        ]
         return numbers, test
 
     def _ways(
-        self, subject: Subject, runs: PairRuns, reported: Sequence[HeadNumbers], seed: int
+        self, subject: Subject, runs: PairRuns, reported: Sequence[Component], seed: int
     ) -> None:
-        """Fill in what the reported heads attend to, and their ways to the answer."""
+        """Fill in what the reported heads attend to, and the ways of all to the answer."""
         if not reported:
             return
-        found = induction_scores(subject, seed)
-        for one in reported:
-            one.direct = float(runs.direct[one.at].mean())
-            one.induction = 0.0 if found is None else float(found[one.at].mean())
-            for query, marks in runs.attention.items():
-                seen = {mark: float(np.nanmean(value[one.at])) for mark, value in marks.items()}
-                best = max(seen, key=lambda mark: seen[mark])
-                one.marks[query] = best, seen[best]
-        readers = [one for one in reported if one.is_direct]
-        parts: dict[tuple[str, str], np.ndarray] = {}  # head, part of a role → excess, by unit
+        found, sites = induction_scores(subject, seed), [one.site for one in reported]
+        early = [one for one in sites if one.layer == 0]  # all that changes there is the embedding
+        rewritten = dict(zip(early, runs.at_changed_tokens(early).by_unit, strict=True))
+        straight = runs.straight(sites) if runs.shows_writing else None
+        heads = [one for one in reported if one.site.kind == "head"]
+        for i, one in enumerate(reported):
+            one.direct = np.nan if straight is None else float(straight.share[i])
+        for one in heads:
+            at = (slice(None), one.site.layer, one.site.units[0])
+            one.induction = 0.0 if found is None else float(found[at].mean())
+            one.marks = {
+                query: {mark: float(np.nanmean(value[at])) for mark, value in marks.items()}
+                for query, marks in runs.attention.items()
+            }
+        readers = [one.site for one in heads if one.is_direct]
+        parts: dict[tuple[str, str], np.ndarray] = {}  # component, part of a role → excess, by unit
         ways: dict[tuple[str, str], np.ndarray] = {}  # head, reader → share moved, by unit
-        for one in reported:
+        for i, one in enumerate(reported):
             sign = np.sign(one.moved)
-            least = WAY * runs.by_unit(runs.moved([one.head])) * sign
-            if runs.shows_writing:
-                parts[one.name, "direct"] = runs.by_unit(runs.direct[one.at]) * sign - least
+            least = WAY * one.by_unit * sign
+            if straight is not None and not np.isnan(one.direct):
+                parts[one.name, "direct"] = straight.by_unit[i] * sign - least
+            if one.site in rewritten:
+                parts[one.name, "rewrites"] = rewritten[one.site] * sign - least
+            if one not in heads:
+                continue
+            at = (slice(None), one.site.layer, one.site.units[0])
             for query, marks in runs.attention.items():
                 for mark, value in marks.items():
-                    parts[one.name, f"{query}: {mark}"] = runs.by_unit(value[one.at]) - LOOKS
-            later = [other for other in readers if other.head[0] > one.head[0]]
+                    parts[one.name, f"{query}: {mark}"] = means_by(runs.units, value[at]) - LOOKS
+            later = [other for other in readers if (other.layer or 0) > (one.site.layer or 0)]
             if one.is_direct or not later or not runs.shows_reading:
                 continue
-            through = runs.through_queries(one.head, [other.head for other in later])
-            one.through = float(through.mean())
-            parts[one.name, "through"] = runs.by_unit(through) * sign - least
-            for other in later:
-                moved = runs.through_queries(one.head, [other.head])
-                ways[one.name, other.name] = runs.by_unit(moved) * sign
-        numbers = {one.name: one for one in reported}
+            through = runs.through_queries(one.site, [later, *([other] for other in later)])
+            one.through = float(through.share[0])
+            parts[one.name, "through"] = through.by_unit[0] * sign - least
+            for other, values in zip(later, through.by_unit[1:], strict=True):
+                ways[one.name, str(other)] = values * sign
+        by_name = {one.name: one for one in reported}
         for (name, part), p_value in self._family_wise(parts, seed + 2).items():
-            numbers[name].words[part] = p_value
+            by_name[name].words[part] = p_value
         largest = dict(sorted(ways.items(), key=lambda one: -one[1].mean()))
         for (name, reader), p_value in self._family_wise(largest, seed + 2).items():
-            numbers[name].readers[reader] = p_value
+            by_name[name].readers[reader] = p_value
         if found is not None:
-            excess = {(one.name, "induction"): found[one.at] - INDUCTION for one in reported}
+            excess = {
+                (one.name, "induction"): found[:, one.site.layer, one.site.units[0]] - INDUCTION
+                for one in heads
+            }
             for (name, part), p_value in self._family_wise(excess, seed + 3).items():
-                numbers[name].words[part] = p_value
+                by_name[name].words[part] = p_value
 
     def _family_wise(
         self, tested: Mapping[tuple[str, str], np.ndarray], seed: int
@@ -295,53 +341,107 @@ class Heads(Probe):
         report: Report,
         subject: Subject,
         runs: PairRuns,
-        exact: Mapping[Head, Float[np.ndarray, " pair"]],
-        reported: Sequence[HeadNumbers],
+        shares: Mapping[Site, float],
+        line: Curve,
     ) -> None:
+        patched = sum(one.kind == "head" for one in shares)
         report.update(
-            {
-                "patched": len(exact),
-                "heads": len(runs.heads),
-                "reported": [one.name for one in reported],
-            }
+            {"patched": patched, "heads": len(runs.heads), "cpr": line.cpr, "cmd": line.cmd}
         )
-        matrix = np.full(runs.shape, np.nan)
-        for head, values in exact.items():
-            matrix[head] = values.mean()
-        report.array("by_head", matrix, unit="moved, share of the logit difference")
-        report.table("heads", _table(reported))
-        untested = len(runs.heads) - len(exact)
-        shown = figures.heatmap(
-            matrix,
-            x=[f"H{head}" for head in range(matrix.shape[1])],
-            y=[f"L{layer}" for layer in range(len(matrix))],
-            title="What each head moves of the answer",
+        report.by_head(((str(one), share) for one, share in shares.items()), f"moved, {SHARE}")
+        every, untested = [*runs.heads, *runs.mlps], len(runs.heads) - patched
+        words = {"y_title": "layer", "annotate": False, "z_title": f"moved ({SHARE})"}
+        alone = grid(
+            [(f"L{one.layer}", f"H{one.units[0]}" if one.units else "MLP") for one in every],
+            [shares.get(one, np.nan) for one in every],
+            title="What each head and MLP moves of the answer",
             x_title="head",
-            y_title="layer",
-            z_title="logit difference moved (share)",
-            diverging=True,
-            annotate=False,
-            holes="/",
-            caption=(
-                "Share of the logit difference that each head alone takes along from the other "
-                "prompt of the pair."
-                + (f" The {untested} hatched cells are untested." if untested else "")
+            caption=f"Share of the logit difference that each alone takes along from the other "
+            f"prompt of the pair.{f' {untested} empty cells are untested.' if untested else ''}",
+            **words,
+        )
+        reads = runs.runs.reads[runs.own]
+        furthest = min(int((reads - runs.first).max()), int(reads.min()))
+        depth, places = subject.n_layers, range(-furthest, 1)
+        layers = sorted({round(one) for one in np.linspace(0, depth - 1, min(depth, LAYERS))})
+        cells = [(layer, place) for layer in layers for place in places]
+        stream = runs.measure(
+            [[Site.resid_pre(layer, tuple((reads + place).tolist()))] for layer, place in cells]
+        )
+        names = [f"answer{place or ''}" for place in places]
+        if len(reads.unique()) == 1:
+            example = runs.runs.tokens[runs.own[0], reads[0] - furthest : reads[0] + 1]
+            names = token_texts(subject, example.tolist())
+        report.figure("components", alone)
+        report.figure("curve", line.figure("What the largest heads keep, and leave"))
+        report.figure(
+            "stream",
+            figures.beside(
+                grid(
+                    [(f"L{layer}", place) for layer, place in cells],
+                    stream.share.tolist(),
+                    x=names,
+                    title="What the residual stream carries of the answer",
+                    x_title="position (token)",
+                    caption="Share of the logit difference that the stream before each block takes "
+                    "along at each position.",
+                    **words,
+                ),
+                alone,
             ),
         )
-        if reported:
-            tokens, patterns = _patterns(subject, reported)
-            shown = figures.beside(shown, _looks(reported[0].name, tokens, patterns[0]))
-            report.figure("attention", _attention(reported, tokens, patterns))
-        report.figure("heads", shown)
-        report.hero("heads")
+        report.hero("stream")
+
+    def _show(self, report: Report, reported: Sequence[Component]) -> None:
+        """A row per head or MLP that stands."""
+        report.update({"reported": [one.name for one in reported]})
+        columns: dict[str, list[Any]] = {
+            "component": [one.name for one in reported],
+            "moved": [one.moved for one in reported],
+            "low": [one.low for one in reported],
+            "high": [one.high for one in reported],
+            "wrong source": [one.wrong for one in reported],
+            "direct": [one.direct for one in reported],
+            "through queries": [one.through for one in reported],
+            "induction score": [one.induction for one in reported],
+            "roles": [listed(one.roles(self.significance)) for one in reported],
+        }
+        units = dict.fromkeys([*columns][1:7], SHARE)
+        for query in ("answer", "changed"):
+            seen = [one.marks.get(query, {}) for one in reported]
+            best = [max(marks, key=marks.__getitem__, default="") for marks in seen]
+            said = "from the answer" if query == "answer" else "from the token that differs"
+            columns[f"{said}, attends to"] = [MARKS.get(mark, "") for mark in best]
+            columns[f"{said}, attention"] = [
+                marks.get(mark, np.nan) for marks, mark in zip(seen, best, strict=True)
+            ]
+        caption = (
+            "One row per head or MLP that moves more than another pair's prompt does; shares of "
+            "the logit difference with 95% intervals."
+        )
+        report.table("heads", columns, caption, units)
+        heads = [one.site for one in reported if one.site.kind == "head"]
+        if heads:
+            tokens, patterns = _patterns(report.subject, heads)
+            report.figure(
+                "attention",
+                figures.attention(
+                    [str(one) for one in heads],
+                    {"the first prompt": tokens},
+                    {"the first prompt": patterns},
+                    title="Attention of the heads that move the answer",
+                    caption="Where they look on the first prompt.",
+                ),
+            )
 
     def _say(
         self,
         report: Report,
         runs: PairRuns,
-        reported: Sequence[HeadNumbers],
-        numbers: Sequence[HeadNumbers],
+        reported: Sequence[Component],
+        numbers: Sequence[Component],
         test: SignFlips,
+        ranked: Sequence[Site],
         seed: int,
     ) -> None:
         how = "own and another pair's prompt change places at random, pair by pair"
@@ -350,48 +450,86 @@ class Heads(Probe):
                 f"{one.name}.above_wrong_source",
                 float(test.mean[index]),
                 null=test.null(f"{one.name}.above_wrong_source", index, how),
-                unit="share of the logit difference",
+                unit=SHARE,
             )
-        first = f"{numbers[0].name}.above_wrong_source"
-        leads = self._leading(runs, reported)
-        together = runs.interval(runs.moved([one.head for one in leads])) if leads else (0.0, 0.0)
-        names = listed(one.name for one in leads)
-        enough = bool(leads) and together[0] - together[1] >= MOST
-        report.update({"leading": [one.name for one in leads], "together": together[0]})
-        verb = "moves" if len(leads) == 1 else "move"
+        units = rng("halves", seed).permutation(int(runs.units.max()) + 1)
+        half = np.isin(runs.units, units[: len(units) // 2])
+        search, judged = np.flatnonzero(half), np.flatnonzero(~half)
+        among = [one.site for one in reported if one.site.kind == "head"]
+        found = find_sufficient(runs.measure, ranked, among, search, judged)
+        (first,) = found[:1] or judge(runs.measure, ranked, [among], judged)
+        others = [one for one in ranked if one not in first.sites]
+        size = min(len(first.sites), len(others))
+        draws = [rng("sets", seed, n).permutation(len(others))[:size] for n in range(RANDOM_SETS)]
+        random = judge(runs.measure, ranked, [[others[i] for i in one] for one in draws], judged)
+        rival, names = max(one.kept[0] for one in random), [str(one) for one in first.sites]
+        enough = bool(found) and rival < ALONE
+        report.update(
+            {
+                "suffices": names if enough else [],
+                "alternatives": [[str(one) for one in some.sites] for some in found[1:]],
+                "kept_by_these_alone": first.kept[0],
+                "kept_without_these": first.left[0],
+                "kept_by_random_heads": rival,
+            }
+        )
+        some = listed(names) if len(names) <= 5 else f"{len(names)} heads, led by {names[0]},"
+        one_of = f", one of {len(found)} such sets" * (len(found) > 1)
+        given = report.metrics["given"]
+        details: dict[str, Any] = {
+            "95% of what is kept": "{:.3f} to {:.3f}".format(*first.kept[1:]),
+            "95% of what is left": "{:.3f} to {:.3f}".format(*first.left[1:]),
+            "as many random heads keep": rival,
+            "and leave": float(np.mean([one.left[0] for one in random])),
+            "pairs": f"{given} pairs, {report.metrics['answered'] * given:.0f} right both ways",
+            "heads patched exactly": report.metrics["patched"],
+            "of": report.metrics["heads"],
+        }
+        for other in found[1:]:
+            (old,), (new,) = (
+                [str(one) for one in a if one not in b]
+                for a, b in ((first.sites, other.sites), (other.sites, first.sites))
+            )
+            details[f"{new} may stand for {old}, kept"] = other.kept[0]
+        whole = report.metrics["patched"] == report.metrics["heads"]
         verdict = report.finding(
             Claim(
-                f"{names} {verb} most of the difference." if leads else "",
-                no="No few heads move most of the difference.",
-                caveat=""
-                if report.metrics["patched"] == report.metrics["heads"]
-                else "of those tested",
+                f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}.",
+                no="No few heads suffice to answer.",
+                caveat="" if whole else "of those tested",
                 causal=True,
             ),
-            Effect(together[0], "of the logit difference", "moved together", 0.0, "no patch"),
+            Effect(
+                first.kept[0],
+                "of the logit difference",
+                "kept by them alone",
+                first.left[0],
+                "left without them",
+            ),
             holds=enough,
-            null=[f"{one.name}.above_wrong_source" for one in leads] or first,
-            details={
-                "± 95%": together[1],
-                "pairs": report.metrics["pairs"],
-                "right by pair": report.metrics["answered"],
-                "heads patched exactly": report.metrics["patched"],
-                "of": report.metrics["heads"],
-            },
+            null=[f"{name}.above_wrong_source" for name in names]
+            or f"{numbers[0].name}.above_wrong_source",
+            details=details,
             n=report.metrics["pairs"],
         )
-        by_these = self._answers_by(report, runs, reported, seed) if verdict == "yes" else []
-        if by_these:
-            report.lead(f"It answers by {_short([one.name for one in by_these])}.")
-        elif verdict == "yes":
-            report.lead(f"{names} {verb} most of the difference.")
+        if verdict == "yes":
+            report.lead(f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}.")
+        elif among:
+            report.lead(f"{listed(map(str, among[:3]))} move{'s' * (len(among) == 1)} the answer.")
         for one in reported:
             self._say_of(report, one)
 
-    def _say_of(self, report: Report, one: HeadNumbers) -> None:
-        """One head: what it does, where numbers carry a word of the field, and what it moves."""
-        role, p_of_word = one.role(self.significance)
-        does = role or f"moves {percent(one.moved)} of the difference"
+    def _say_of(self, report: Report, one: Component) -> None:
+        """One component: what it does, in the field's words where they hold, and what it moves."""
+        roles = one.roles(self.significance)
+        does = " and ".join([*roles][:2]) or f"moves {percent(one.moved)} of the difference"
+        seen = {
+            f"attends from the {'answer' if query == 'answer' else 'token that differs'} "
+            f"to {MARKS[mark]}": weight
+            for query, marks in one.marks.items()
+            for mark, weight in marks.items()
+            if weight >= LOOKS
+        }
         report.finding(
             Claim(
                 f"{one.name} {does}.",
@@ -404,151 +542,33 @@ class Heads(Probe):
             null=f"{one.name}.above_wrong_source",
             least=-1e9 if one.moved < 0 else 0.0,
             details={
-                "± 95%": one.half,
+                "95% interval": f"{one.low:.3f} to {one.high:.3f}",
                 **({} if np.isnan(one.direct) else {"straight to the logits": one.direct}),
-                f"through the queries of {listed(one.readers) or 'none'}": one.through,
+                **(
+                    {f"through queries of {listed(one.readers)}": one.through}
+                    if one.readers
+                    else {}
+                ),
                 "induction score": one.induction,
-                **({"p of the words": p_of_word} if role else {}),
-                **{
-                    f"attends from the {'answer' if query == 'answer' else 'token that differs'} "
-                    f"to {MARKS[mark]}": weight
-                    for query, (mark, weight) in one.marks.items()
-                },
+                **(
+                    {"roles": listed(roles), "p of the words": max(roles.values())} if roles else {}
+                ),
+                **seen,
             },
             n=report.metrics["pairs"],
         )
 
-    def _leading(self, runs: PairRuns, reported: Sequence[HeadNumbers]) -> list[HeadNumbers]:
-        """The fewest heads of largest effect that move most of the difference together, with every
-        other whose interval reaches the last of them.
-        """
-        positive = [one for one in reported if one.moved > 0]
-        for n in range(1, min(len(positive), LEADING) + 1):
-            mean, half = runs.interval(runs.moved([one.head for one in positive[:n]]))
-            if mean - half >= MOST:
-                last = positive[n - 1]
-                return [
-                    one
-                    for i, one in enumerate(positive)
-                    if i < n or one.moved + one.half >= last.moved - last.half
-                ]
-        return []
-
-    def _answers_by(
-        self, report: Report, runs: PairRuns, reported: Sequence[HeadNumbers], seed: int
-    ) -> list[HeadNumbers]:
-        """The heads by which it answers: the fewest of largest effect that alone keep the
-        difference while nothing is kept without them, less those that neither needs; none where as
-        many random heads keep it, too.
-        """
-        every = runs.heads
-
-        def kept(own: Sequence[Head]) -> tuple[float, float]:
-            """Share kept where all other heads are taken from the other prompt, and half the width
-            of its interval.
-            """
-            mean, half = runs.interval(runs.moved([head for head in every if head not in own]))
-            return 1 - mean, half
-
-        def suffice(some: Sequence[HeadNumbers]) -> bool:
-            heads = [one.head for one in some]
-            (alone, half), (moved, wide) = kept(heads), runs.interval(runs.moved(heads))
-            return alone - half >= ALONE and 1 - moved + wide <= WITHOUT
-
-        counts = range(1, len(reported) + 1)
-        n = next((n for n in counts if suffice(reported[:n])), len(reported))
-        chosen = list(reported[:n])
-        if found := suffice(chosen):
-            for one in reversed(reported[:n]):
-                others = [other for other in chosen if other is not one]
-                chosen = others if others and suffice(others) else chosen
-        heads = [one.head for one in chosen]
-        without = 1 - float(runs.moved(heads).mean())
-        report.update({"kept_by_these_alone": kept(heads)[0], "kept_without_these": without})
-        others = [head for head in every if head not in heads]
-        if not found or len(others) < len(heads):
-            return []
-        rivals = [kept(one)[0] for one in random_heads(others, len(heads), RANDOM_SETS, seed)]
-        report.update({"kept_by_random_heads": max(rivals)})
-        return chosen if max(rivals) < ALONE else []
-
-
-def _few(names: Sequence[str], most: int = 3) -> list[str]:
-    return list(names[:most])
-
-
-def _short(names: Sequence[str], most: int = 6) -> str:
-    return listed(names) if len(names) <= most else f"{len(names)} heads, led by {names[0]}"
-
-
-def _table(reported: Sequence[HeadNumbers]) -> Table:
-    """A row per head that stands."""
-    columns: dict[str, list[Any]] = {
-        "head": [one.name for one in reported],
-        "moved": [one.moved for one in reported],
-        "± 95%": [one.half for one in reported],
-        "wrong source": [one.wrong for one in reported],
-        "direct": [one.direct for one in reported],
-        "through queries": [one.through for one in reported],
-        "induction score": [one.induction for one in reported],
-    }
-    for query, said in (("answer", "from the answer"), ("changed", "from the token that differs")):
-        columns[f"{said}, attends to"] = [
-            MARKS[one.marks[query][0]] if query in one.marks else "" for one in reported
-        ]
-        columns[f"{said}, attention"] = [
-            one.marks[query][1] if query in one.marks else np.nan for one in reported
-        ]
-    shares = ("moved", "± 95%", "wrong source", "direct", "through queries")
-    return Table(
-        columns,
-        "One row per head that moves more than another pair's prompt does; shares of the logit "
-        "difference.",
-        dict.fromkeys(shares, "share of the logit difference"),
-    )
-
 
 def _patterns(
-    subject: Subject, reported: Sequence[HeadNumbers]
+    subject: Subject, reported: Sequence[Site]
 ) -> tuple[list[str], Float[np.ndarray, "head query key"]]:
     """The tokens of the first prompt, and the patterns of the reported heads on it."""
     example = subject.data[:1]
-    hooks = [f"blocks.{one.head[0]}.attn.hook_pattern" for one in reported]
+    hooks = [f"blocks.{one.layer}.attn.hook_pattern" for one in reported]
     found = subject.activations(list(dict.fromkeys(hooks)), None, example)
     end = int(subject.answer_positions[0]) + 1
     patterns = [
-        found[hook][0, one.head[1], :end, :end] for hook, one in zip(hooks, reported, strict=True)
+        found[hook][0, one.units[0], :end, :end] for hook, one in zip(hooks, reported, strict=True)
     ]
     tokens = token_texts(subject, example.tokens[0, :end].tolist())
     return tokens, np.stack([one.cpu().numpy() for one in patterns])
-
-
-def _looks(name: str, tokens: Sequence[str], pattern: Float[np.ndarray, "query key"]) -> Figure:
-    """The pattern of the head that moves most."""
-    return figures.heatmap(
-        pattern,
-        x=tokens,
-        y=tokens,
-        title=f"Attention of {name} on the first prompt (0–1)",
-        x_title="to",
-        y_title="from",
-        z_title="attention (0–1)",
-        limits=(0, 1),
-        annotate=False,
-        caption=f"Beside it, where {name} attends on the first prompt.",
-    )
-
-
-def _attention(
-    reported: Sequence[HeadNumbers],
-    tokens: Sequence[str],
-    patterns: Float[np.ndarray, "head query key"],
-) -> Figure:
-    """The view of the patterns."""
-    return figures.attention(
-        [one.name for one in reported],
-        {"the first prompt": tokens},
-        {"the first prompt": patterns},
-        title="Attention of the heads that move the answer",
-        caption="Where they look on the first prompt.",
-    )

@@ -98,9 +98,9 @@ def test_the_heads_of_indirect_objects(smollm2: Path) -> None:
     subject = subject_of(smollm2, "names.jsonl")
     assert resumes(subject.model)
     result = probes.run("heads", subject)
-    assert {"L23H3", "L20H0"} <= set(result.metrics["leading"])
+    assert {"L23H3", "L20H0"} <= set(result.metrics["reported"])
     columns = result.tables["heads"].columns
-    moved = dict(zip(columns["head"], columns["moved"], strict=True))
+    moved = dict(zip(columns["component"], columns["moved"], strict=True))
     assert moved["L24H4"] < -0.1 and moved["L17H4"] > 0.1
     said = {one.headline.split()[0]: one.headline for one in result.findings[1:]}
     assert "negative mover" in said["L24H4"]

@@ -4,7 +4,9 @@ and nothing is said of what was not tested.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ from mechint.account import account_of
 from mechint.errors import NotApplicableError
 from mechint.explanation import audit
 from mechint.explanation.claims import parse_claim
+from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.planted import induction_head, library
-from mechint.probes._heads.probe import HeadNumbers
+from mechint.probes._heads.measures import _marks
+from mechint.probes._heads.probe import Component
 from mechint.prompts import Prompts
 from mechint.subject import Subject
 from tests.prompts.mixed import mixed
@@ -31,10 +35,10 @@ def test_a_planted_head_is_named_with_what_it_does() -> None:
     layer, head = plant.truth["heads"]["induction"]
     result = probes.run("heads", plant.subject, null_samples=999)
     name = f"L{layer}H{head}"
-    assert result.metrics["reported"] == [name] == result.metrics["leading"]
+    assert result.metrics["reported"][0] == name and result.metrics["suffices"] == [name]
     assert result.metrics["kept_by_these_alone"] == pytest.approx(1)
     assert result.metrics["kept_without_these"] == pytest.approx(0, abs=1e-6)
-    assert result.lead == f"It answers by {name}."
+    assert result.lead == f"{name} suffices to answer."
     assert account_of(plant.subject, {"heads": result}).verdict == result.lead
     row = {key: column[0] for key, column in result.tables["heads"].columns.items()}
     assert row["moved"] == pytest.approx(1) and row["direct"] == pytest.approx(1)
@@ -54,10 +58,10 @@ def test_a_small_head_is_not_among_those_by_which_it_answers() -> None:
     subject = Subject(plant.subject.model, plant.subject.task)
     result = probes.run("heads", subject, null_samples=999)
     columns = result.tables["heads"].columns
-    moved = dict(zip(columns["head"], columns["moved"], strict=True))
-    assert set(result.metrics["reported"]) == {f"L{layer}H{head}", f"L{layer}H{idle}"}
+    moved = dict(zip(columns["component"], columns["moved"], strict=True))
+    assert set(moved) >= {f"L{layer}H{head}", f"L{layer}H{idle}"}
     assert moved[f"L{layer}H{head}"] > 10 * moved[f"L{layer}H{idle}"] > 0
-    assert result.lead == f"It answers by L{layer}H{head}."
+    assert result.lead == f"L{layer}H{head} suffices to answer."
 
 
 def test_words_about_a_head_reach_their_level_on_their_own() -> None:
@@ -65,10 +69,56 @@ def test_words_about_a_head_reach_their_level_on_their_own() -> None:
     plant = library.prompted_induction(0.0, 3)
     said = [one for one in probes.run("heads", plant.subject, null_samples=999).findings[1:] if one]
     assert "mover" in said[0].headline and said[0].details["p of the words"] <= 0.01
-    numbers = HeadNumbers((0, 0), 1.0, 0.0, direct=1.0, marks={"answer": ("answer", 0.9)})
-    assert numbers.role(0.01) == ("", 1.0)
-    numbers.words = {"direct": 0.001, "answer: answer": 0.2}
-    assert numbers.role(0.01) == ("writes straight to the logits", 0.001)
+    one = Component(Site.head(0, 0), 1.0, 0.9, 1.1, direct=1.0)
+    assert one.roles(0.01) == {}
+    one.words = {"direct": 0.001, "answer: answer": 0.2}
+    assert one.roles(0.01) == {"writes straight to the logits": 0.001}
+
+
+def test_a_head_has_every_role_that_it_passes() -> None:
+    """The prompts differ in their last token, whose surname followed it before: the key is after an
+    earlier equal token and the answer's own. A head that copies it straight to the logits is both.
+    """
+    tokens = torch.tensor([[5, 6, 1, 7, 8, 2, 5], [5, 6, 1, 7, 8, 2, 7]])
+    classes, last = torch.tensor([[6, 8], [8, 6]]), torch.tensor([6, 6])
+    marks = _marks(tokens, classes, last, last)
+    for mark, keys in {"answer": [1, 4], "after": [1, 4], "equal": [0, 3], "other": [4, 1]}.items():
+        assert marks[mark].int().argmax(1).tolist() == keys and marks[mark].sum() == 2
+    assert not marks["changed"].any() and marks["itself"][:, 6].all()
+    head = Component(Site.head(0, 0), 1.0, 0.9, 1.1, direct=1.0)
+    head.words = dict.fromkeys(("direct", "induction", "answer: after", "answer: answer"), 0.001)
+    assert list(head.roles(0.01)) == ["is a mover", "is an induction head"]
+    del head.words["answer: answer"]
+    said = list(head.roles(0.01))
+    assert said == ["is an induction head", "writes straight to the logits"]
+
+
+def test_an_mlp_that_rewrites_the_token_that_differs_is_marked() -> None:
+    """The planted model behind a block whose MLP writes what the embedding wrote: it moves all of
+    the difference, and is no mover.
+    """
+    plant = library.prompted_induction(0.0, 3)
+    old, layer, head = plant.subject.model, *plant.truth["heads"]["induction"]
+    config = dataclasses.replace(old.config, n_layers=3, d_model=50, attn_only=False)
+    weights = {name: 0 * one.detach() for name, one in HookedTransformer(config).weights().items()}
+    for name, one in old.weights().items():
+        name = re.sub(r"(?<=blocks\.)\d", lambda found: str(int(found[0]) + 1), name)
+        weights[name][tuple(slice(size) for size in one.shape)] = one.detach()
+    weights["embed.W_E"] = torch.eye(50)[40:]
+    weights["blocks.0.mlp.W_in"][40:, :10] = torch.eye(10)
+    weights["blocks.0.mlp.W_out"][:10, :40] = old.weights()["embed.W_E"].detach()
+    model = HookedTransformer(config)
+    model.load_weights(weights)
+    subject = Subject(model, plant.subject.task)
+    torch.testing.assert_close(subject.logits(), plant.subject.logits(), atol=1e-3, rtol=1e-4)
+    result = probes.run("heads", subject, null_samples=999)
+    columns = result.tables["heads"].columns
+    roles = dict(zip(columns["component"], columns["roles"], strict=True))
+    assert roles["L0 MLP"] == "rewrites the token that differs"
+    assert "is a mover" in roles[f"L{layer + 1}H{head}"]
+    assert columns["moved"] == pytest.approx([1, 1], abs=1e-4)
+    stream = result.figures["stream"].plots[0].layers[0]
+    assert len(stream.z) == 3
 
 
 def test_heads_that_were_not_patched_are_untested() -> None:
@@ -76,7 +126,7 @@ def test_heads_that_were_not_patched_are_untested() -> None:
     result = probes.run("heads", plant.subject, best=2, null_samples=999)
     moved = result.arrays["by_head"]
     assert np.isfinite(moved).sum() == 2
-    assert "untested" in result.figures["heads"].caption
+    assert "untested" in result.figures["components"].caption
     assert result.findings[0].caveat == "of those tested"
 
 
