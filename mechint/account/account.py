@@ -338,8 +338,7 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
         names = [str(audit["name"]), str(audit.get("short") or audit["name"])]
         if not verdict:
             names = [f"{name[0].upper()}{name[1:]}" for name in names]
-        brief = how and f" {found.get('brief') or found['how']}"  # of which, the parts say
-        said = [form.format(name, one) for one in (how, brief) for name in names]
+        said = [form.format(name, how) for name in names]
         return next((one for one in said if len(one.split()) <= MAX_WORDS), said[-1])
     return verdict
 

@@ -274,7 +274,7 @@ def _over_steps(
         for line in steps_lines(table.each(report)):
             _print(line, 43 if line[:1] == " " else 2)
         if said := last_program(last_over_steps(table.entries, **asked)):
-            _print(said, 2)
+            _print(f"\n{said}", 2)
     return 0
 
 

@@ -40,8 +40,8 @@ class Accounted:
     """The share that an explanation accounts for, in the words that its tests bear out.
 
     verb: "explains" of a program that computes what is counted, "keeps" of the rest; of: what is
-    counted; how: under what, of what is kept; brief: the same without what is named. share,
-    at_least: above chance, and the lower end of its interval.
+    counted; how: under what, of what is kept. share, at_least: above chance, and the lower end of
+    its interval.
     """
 
     verb: str
@@ -49,7 +49,6 @@ class Accounted:
     share: float
     at_least: float
     how: str = ""
-    brief: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,16 +98,15 @@ class Audit:
             assert match.effect is not None and match.effect.interval is not None
             return Accounted("explains", "logits", match.value, match.effect.interval[0])
         shares = kept_shares(self.tests)
-        named = ", ".join(dict.fromkeys(n for p in self.explanation.parts for n in p.variables))
-        for kinds, more, verb, brief, of in (
-            (COMPUTES, ("path patching",), "explains", "", ""),
-            (("interchange",), (), "keeps", "under interchange", f" of {named}"),
-            (("path patching",), (), "keeps", "with this attention alone", ""),
+        for kinds, more, verb, how in (
+            (COMPUTES, ("path patching",), "explains", ""),
+            (("interchange",), (), "keeps", "under interchange"),
+            (("path patching",), (), "keeps", "with this attention alone"),
         ):
             if any(kind in kinds for kind, *_ in shares):
                 asked = [ends for kind, *ends in shares if kind in (*kinds, *more)]
                 share, low = min(asked, key=lambda ends: ends[0])
-                return Accounted(verb, "answers", share, max(low, 0.0), brief + of, brief)
+                return Accounted(verb, "answers", share, max(low, 0.0), how)
         return None
 
     def to_dict(self) -> dict[str, Any]:

@@ -68,13 +68,9 @@ class BestExplanation(Probe):
 
 
 def steps_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """One line per checkpoint of a run, of rows of `runs.over_steps().explain()`, as they come, and
-    then from which step on the program stands and since when each of its blocks is there.
-    """
+    """One line per checkpoint of a run, of rows of `runs.over_steps().explain()`, as they come."""
     yield f"{'step':>8}  {'test':>6}  {'standing':<12} {'unaccounted':>11}  program"
-    shown: list[Mapping[str, Any]] = []
     for row in rows:
-        shown.append(row)
         left, right = row.get("explain.unaccounted"), row.get("test.accuracy")
         said = row.get("explain.error") or row["explain.name"]
         if row.get("explain.standing") in ("refused", "untested"):
@@ -83,8 +79,6 @@ def steps_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         test = "" if right is None else f"{right:.1%}"
         standing = row.get("explain.standing", "–")
         yield f"{row['step']:>8,}  {test:>6}  {standing:<12} {share:>11}  {said}"
-    yield ""
-    yield from _since(shown)
 
 
 def last_over_steps(
@@ -122,27 +116,3 @@ def last_program(rows: Sequence[Mapping[str, Any]]) -> str:
     return (
         f"The program of the last step, audited on each: it stands from {rows[first]['step']:,} on."
     )
-
-
-def _since(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Sentences on when the last program came to stand, and when its blocks came."""
-    last = rows[-1]
-    standing = [row.get("explain.standing") for row in rows]
-    first = len(rows)
-    while first and standing[first - 1] == "stands":
-        first -= 1
-    if first < len(rows):
-        said = f"It stands from step {rows[first]['step']:,} on."
-    elif "stands" in standing:
-        found = [f"{row['step']:,}" for row in rows if row.get("explain.standing") == "stands"]
-        said = f"It stands at step {', '.join(found)}, and no longer at the last one."
-    else:
-        reason = last.get("explain.error") or last.get("explain.reason", "")
-        said = f"No program stands at any kept step. At the last one: {standing[-1]}: {reason}."
-    since: dict[str, list[str]] = {}
-    for block in last.get("explain.blocks") or ():
-        held = [block in (row.get("explain.blocks") or ()) for row in rows]
-        start = len(rows) - 1 - (held[::-1].index(False) if False in held else len(rows)) + 1
-        since.setdefault(f"{rows[start]['step']:,}", []).append(block)
-    came = "; ".join(f"{', '.join(blocks)} since step {step}" for step, blocks in since.items())
-    return [said, f"Of its program: {came}."] if came else [said]

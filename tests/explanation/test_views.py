@@ -19,7 +19,6 @@ from mechint.decide import Evidence
 from mechint.explanation import Audit, Explanation, Part, explain
 from mechint.explanation.explanation import program_text
 from mechint.explanation.records import judge_r2
-from mechint.explanation.table import steps_lines
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
@@ -98,13 +97,10 @@ def test_one_line_per_checkpoint(tmp_path: Path) -> None:
     ran = CliRunner().invoke(main, ["explain", run, "--over-steps"], env={"COLUMNS": "120"})
     assert ran.exit_code == 0, ran.output
     lines = ran.stdout.splitlines()
-    lines, (said, *_) = lines[: lines.index("")], lines[lines.index("") + 1 :]
     assert lines[0].split()[:4] == ["step", "test", "standing", "unaccounted"]
     steps = [line for line in lines[1:] if line.strip()[0].isdigit()]
     assert all("refused" in line for line in steps) and len(steps) >= 3
-    assert (
-        said.startswith("No program stands at any kept step.") and "better than chance" in lines[1]
-    )
+    assert "better than chance" in lines[1]
     rows = json.loads(CliRunner().invoke(main, ["explain", run, "--over-steps", "--json"]).stdout)
     assert [row["explain.standing"] for row in rows["rows"]] == ["refused"] * len(steps)
     ran = CliRunner().invoke(main, ["explain", run, "--over-steps", "--python", "x.py"])
@@ -232,27 +228,3 @@ def test_programs_are_written_with_where_their_variables_live() -> None:
     part = Part("answer", Site("blocks.0.hook_resid_post", "answer"), ("answer",))
     said = program_text(Explanation("e", task.own_program, (part,))).splitlines()
     assert said[0].startswith("answer of x, y") and said[1].strip() == f"at {part.site}"
-
-
-def test_steps_say_since_when_a_program_and_its_blocks_are_there() -> None:
-    def row(step: int, standing: str, *blocks: str) -> dict[str, object]:
-        found = {"name": "n", "standing": standing, "reason": "why", "blocks": list(blocks)}
-        return {"step": step, **{f"explain.{name}": value for name, value in found.items()}}
-
-    def said(*rows: dict[str, object]) -> list[str]:
-        return [*steps_lines(rows)][len(rows) + 2 :]
-
-    early, late = row(10, "incomplete", "3"), row(30, "stands", "3", "4")
-    assert said(row(0, "refused"), early, row(20, "stands", "3", "4"), late) == [
-        "It stands from step 20 on.",
-        "Of its program: 3 since step 10; 4 since step 20.",
-    ]
-    assert said(row(5, "stands", "4"), early, late)[0] == "It stands from step 30 on."
-    assert said(row(5, "stands", "4"), row(9, "incomplete", "4", "6")) == [
-        "It stands at step 5, and no longer at the last one.",
-        "Of its program: 4 since step 5; 6 since step 9.",
-    ]
-    assert said(row(0, "refused")) == [
-        "No program stands at any kept step. At the last one: refused: why."
-    ]
-    assert [*steps_lines([row(0, "refused")])][1].endswith("why")
