@@ -12,10 +12,11 @@ import torch
 from click.testing import CliRunner
 
 import mechint
-from benchmarks.induced import KNOWN, config_of, plant, prompts, subject_of, train
+from benchmarks.induced import plant
 from mechint.cli import main
-from mechint.explanation import Explanation, carry, compare, explain
+from mechint.explanation import Explanation, Route, carry, compare, explain
 from mechint.explanation.standing import Audit
+from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
 
@@ -52,34 +53,17 @@ def test_another_program_is_different(largest: Subject) -> None:
     assert found.on_second is not None and found.on_second.value("coverage") < 0.2
 
 
-def clock_with(layers: int, heads: int) -> Subject:
-    """The clock's logits, in its last block, beside blocks and heads of zeros."""
+def test_a_program_at_sites_that_the_other_model_lacks_is_refused() -> None:
     clock = mechint.load(MAXIMUM.parent / "clock.pt")
-    model = HookedTransformer(replace(clock.model.config, n_layers=layers, n_heads=heads))
-    state, last = model.state_dict(), f"blocks.{layers - 1}."
-    for name, value in clock.model.state_dict().items():
-        there = state[name.replace("blocks.0.", last)]
-        there.zero_()
-        there[tuple(map(slice, value.shape))] = value
-    for name in state:
-        if name.startswith("blocks.") and not name.startswith(last):
-            state[name].zero_()
-    model.load_state_dict(state)
-    return Subject(model.eval(), clock.task)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("layers", "heads", "lacks"), [(1, 5, "L0H4"), (2, 4, "L1 resid_post")])
-def test_a_program_at_sites_that_the_other_model_lacks_is_refused(
-    layers: int, heads: int, lacks: str
-) -> None:
-    clock = clock_with(1, 4)
-    other = clock_with(layers, heads)
-    assert torch.allclose(other.logits(), clock.logits(), atol=1e-4)
-    found = explain(other)[0]
-    assert found.standing == "stands"
-    there = carry(found, clock)
-    assert there.standing == "refused" and f"the model has no {lacks}" in there.reason
+    found = explain(clock)[0]
+    (first, *rest), route = found.explanation.parts, Route("attends", 0, (4,))
+    deep = replace(first, site=Site("blocks.1.hook_resid_post", "answer"))
+    for more, lacks in (
+        ({"parts": (deep, *rest)}, "L1 resid_post"),
+        ({"routes": (route,)}, "L0H4"),
+    ):
+        there = carry(replace(found, explanation=replace(found.explanation, **more)), clock)
+        assert there.standing == "refused" and f"the model has no {lacks}" in there.reason
 
 
 def test_models_of_different_tasks_are_not_compared() -> None:
@@ -108,17 +92,6 @@ def test_heads_in_another_order_run_the_same_program() -> None:
     assert heads == [["L0H0", "L0H1"]] * 2
     assert "at other heads" in str(found)
     assert found.first.explanation.routes != found.second.explanation.routes
-
-
-@pytest.mark.full
-def test_seeds_run_the_same_program() -> None:
-    vocab, ctx, classes, truth, more = KNOWN["largest"]
-    x = prompts(vocab, ctx, 4000, 0)
-    config = config_of(vocab + 1, ctx + 1, classes, **{**more, "n_heads": 2})
-    first, second = (subject_of(train(config, (x, truth(x)), 1000, seed), x) for seed in (1, 2))
-    found = compare(first, second)
-    assert (found.verdict, found.first.standing, found.second.standing) == ("same", *["stands"] * 2)
-    assert "same program" in str(found)
 
 
 def test_an_untrained_model_runs_no_program_of_another(largest: Subject) -> None:

@@ -19,7 +19,6 @@ from mechint.explanation.checks.finer import beyond, finer, told_apart
 from mechint.explanation.claims import KEYS, one_hot, operands, structural
 from mechint.explanation.measure import Bench
 from mechint.explanation.records import judge_block
-from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.components import site_of
 from mechint.task import Program, Step
@@ -178,15 +177,6 @@ def test_variables_of_one_direction_are_their_sum(direction: bool, standing: str
         found = beyond(bench, one, classes, ["same_1", "same_2", "same_3"])
         assert found.standing == standing and found.refutes
     assert HERE == parts[0].site and len(list(finer(bench, parts))) == 6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_a_model_that_has_hardly_trained_runs_no_program(seed: int) -> None:
-    task = FarSum() if seed % 2 else TASKS["max-of-list"](n=8, length=4)
-    train = {"steps": 10 + 10 * seed, "lr": 3e-3, "seed": seed}
-    run = mechint.train(task, {"n_layers": 1, "d_model": 64, "n_heads": 2}, train)[0]
-    assert explain(run.subject(), examples=1500)[0].standing != "stands"
 
 
 def test_parts_of_one_name_have_fits_of_their_own() -> None:

@@ -4,7 +4,6 @@ wrapped module; sums over all frequencies.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,10 +115,3 @@ def test_a_table_is_no_sum_over_all_frequencies(p: int) -> None:
         subject.model.unembed.W_U.mul_(torch.linspace(0.5, 1.5, p))
     assert by_all(subject).standing in ("wrong", "incomplete")
     assert explain(subject, family="frequencies")[0].standing == "refused"
-
-
-@pytest.mark.full
-def test_a_published_network_sums_over_all_frequencies(published: Path) -> None:
-    (path,) = (published / "one-hot-addition").glob("p_23*ReLU*")
-    best = explain(mechint.load(path))[0]
-    assert (best.standing, best.explanation.name) == ("stands", "addition by all 11 frequencies")

@@ -20,13 +20,11 @@ from torch import Tensor
 import mechint
 from mechint import planted
 from mechint.cli import main
-from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
 from mechint.explanation.functions import Fitting, Variable, products
 from mechint.explanation.rules import Inputs, Rule, rules_for
 from mechint.groups.named import parse
 from mechint.models.members import of_member
-from mechint.models.transformer import HookedTransformer
 from mechint.registry import RULES
 from mechint.subject import Subject
 
@@ -109,15 +107,6 @@ def test_digits_of_a_sum_that_a_second_layer_reads(
     assert agreement(subject, found, solver) == 1.0
 
 
-@published
-@pytest.mark.full
-def test_the_smallest_of_a_list() -> None:
-    prompts = draws(1200, lambda draw: [150, *numbers(draw, 8), 151])
-    subject, found = explained(ZOO / "sort-1l1h256d3lr01drop", prompts)
-    assert found.standing == "stands"
-    assert agreement(subject, found, lambda t: min(t[1:-1])) == 1.0
-
-
 def after_equal(t: list[int]) -> int:
     """The token after the one that was copied last, or the end mark."""
     place = t.index(t[-1]) + 1
@@ -151,16 +140,6 @@ def test_a_copy_with_its_end_and_backwards() -> None:
     assert agreement(subject, found, before_equal) == 1.0
 
 
-@published
-@pytest.mark.full
-def test_prompts_of_one_length_do_not_tell_a_position_from_a_match() -> None:
-    prompts = draws(1500, lambda draw: copying(draw, 8))
-    _, found = explained(ZOO / "unique_copy-2l1h64d3lr01drop", prompts)
-    assert found.standing == "untested"
-    assert "position 5" in found.reason and "other lengths" in found.reason
-    assert {one.standing for one in found.claims} == {"untested"}
-
-
 def test_sorted_lists_do_not_tell_the_largest_from_the_first() -> None:
     """The model looks for the largest number; on falling lists that is position 0."""
     prompts = draws(1500, lambda draw: sorted(draw.permutation(16)[:4].tolist(), reverse=True))
@@ -181,54 +160,6 @@ def test_a_majority() -> None:
     subject, found = explained(ZOO / "bin_majority-1l1h16d3lr01drop", draws(1500, prompt))
     assert found.standing == "stands"
     assert agreement(subject, found, lambda t: Counter(t[1:-1]).most_common()[0][0]) == 1.0
-
-
-def far_sum(weights: list[tuple[float, float]], steps: int = 500) -> HookedTransformer:
-    """A model trained on (first + last) mod 9 of four numbers, with heads that attend to the first
-    and the last one by weights that do not change.
-    """
-    n = len(weights)
-    config = ModelConfig(
-        d_vocab=9, d_vocab_out=9, n_ctx=4, n_layers=1, d_model=64, n_heads=n, d_head=16, d_mlp=128
-    )
-    model = HookedTransformer(config, seed=0)
-    attention, place = model.blocks[0].attn, model.pos_embed.W_pos
-    fixed = [attention.W_Q, attention.W_K, attention.b_Q, attention.b_K, place]
-    with torch.no_grad():
-        for weight in (*fixed[:4], place[:, -4:]):
-            weight.zero_()
-        model.embed.W_E[:, -4:] = 0
-        place[:, -4:] = torch.eye(4)
-        for head, (first, last) in enumerate(weights):
-            attention.b_Q[head, 0] = 4.0
-            attention.W_K[head, -4, 0] = 12 + np.log(first)
-            attention.W_K[head, -1, 0] = 12 + np.log(last)
-    free = [one for one in model.parameters() if not any(one is other for other in fixed)]
-    optimizer = torch.optim.AdamW(free, lr=5e-3, weight_decay=0.1)
-    tokens, draw = torch.cartesian_prod(*[torch.arange(9)] * 4), torch.Generator().manual_seed(1)
-    for _ in range(steps):
-        x = tokens[torch.randint(len(tokens), (256,), generator=draw)]
-        answers = (x[:, 0] + x[:, 3]) % 9
-        loss = torch.nn.functional.cross_entropy(model(x)[:, -1], answers)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        model.embed.W_E.data[:, -4:] = 0  # attention knows the position alone
-    return model.requires_grad_(False).eval()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("weights", [[(1.0, 1e-9)], [(0.7, 0.3), (0.3, 0.7)]])
-def test_a_sum_of_the_first_and_the_last(weights: list[tuple[float, float]]) -> None:
-    """By one head at the first number, and by two that read both."""
-    model = far_sum(weights)
-    subject = mechint.load(model, data=draws(2000, lambda d: d.integers(0, 9, 4).tolist()))
-    found = explain(subject)[0]
-    assert found.standing == "stands", found.reason
-    assert agreement(subject, found, lambda t: (t[0] + t[3]) % 9) == 1.0
-    holds = {str(part) for part in found.explanation.parts}
-    if len(weights) == 1:
-        assert holds == {"t[0] at L0H0 @ answer", "t[-1] at L0 resid_pre @ answer"}
 
 
 @published

@@ -18,8 +18,6 @@ from mechint.decide.intervals import wilson
 from mechint.errors import ParameterError
 from mechint.explanation import rivals, site
 from mechint.explanation.measure import Bench
-from mechint.models.pair_network import PairNetwork, PairNetworkConfig
-from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Program, Step
 
@@ -138,15 +136,6 @@ def test_the_command_shows_rivals_under_the_audits() -> None:
     assert named.exit_code == 0 and "Swap max_2" in named.output
     made = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)["rivals"]
     assert made["verdict"] == "undecided" and len(made["next"]) == 3
-
-
-def test_a_network_of_pairs_has_rivals_and_no_site_to_name() -> None:
-    """It has no residual stream, in which a claim about a variable would be made."""
-    config = PairNetworkConfig(d_vocab=14, d_vocab_out=13, d_embed=6, widths=(20,), n_ctx=3)
-    task = TASKS["modular-arithmetic"](p=13)
-    found = rivals(Subject(PairNetwork(config, seed=3).eval(), task))
-    assert found.verdict == "undecided" and len(found.programs) > 1
-    assert not any("--claim" in one for one in found.next)
 
 
 def test_one_program_has_no_rival() -> None:
