@@ -217,8 +217,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/records.py",
         "a share has no null",
-        "decision=all_of([own, *against]),",
-        "decision=own,",
+        "all_of([own, *against]),",
+        "own,",
     ),
     (
         "mechint/explanation/records.py",
@@ -236,7 +236,7 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
         "mechint/explanation/records.py",
         "two spare blocks show a need",
         "level=SPARE_LEVEL)",
-        "level=max(SPARE_LEVEL, 1 / (1 + rank.samples)))",
+        "level=max(SPARE_LEVEL, 1 / (1 + null.samples)))",
     ),
     # exchanges
     (
@@ -291,8 +291,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/checks/attention.py",
         "a route has no null",
-        '"path patching", str(claim), (str(claim),), found, skill, null=null)',
-        '"path patching", str(claim), (str(claim),), found, skill)',
+        "found, skill, null=null, scope=joint)",
+        "found, skill, scope=joint)",
     ),
     # spectra
     (
@@ -366,14 +366,8 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/standing.py",
         "what is untested stands",
-        'return Standing(claim, "untested", reason)',
-        'return Standing(claim, "stands", reason)',
-    ),
-    (
-        "mechint/explanation/standing.py",
-        "variables without a site are left out",
-        "if lacking:",
-        "if False:",
+        'return Standing(claim, "untested", "no test of it could fail")',
+        'return Standing(claim, "stands", "no test of it could fail")',
     ),
     (
         "mechint/decide/chance.py",
@@ -391,8 +385,6 @@ EQUIVALENT: dict[str, str] = {
     "module: MAX_CONSTANTS = 512 → 512 × 1.5": "cost, where outputs are not asked",
     "module: PENALTY = 0.001 → 0.001 × 0.5": "strength of a ridge, and no bound",
     "module: PENALTY = 0.001 → 0.001 × 1.5": "strength of a ridge, and no bound",
-    "module: TOLD = Bound(-1.0) → 1.0 × 0.5": "below every share",
-    "module: TOLD = Bound(-1.0) → 1.0 × 1.5": "below every share",
     "module: DIGITS = 9 → 9 × 1.5": "13 digits, too, are far from the rounding of float64",
 }
 """The change of a mutant that no test can kill → the reason."""
