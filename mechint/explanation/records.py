@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -115,7 +114,8 @@ class Test(Finding):
     @property
     def value(self) -> float:
         """The number that was measured; NaN where nothing was."""
-        return math.nan if self.effect is None else self.effect.value
+        assert self.effect is not None
+        return self.effect.value
 
     @property
     def standing(self) -> str:

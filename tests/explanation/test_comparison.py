@@ -135,6 +135,13 @@ def test_the_last_program_is_audited_over_training(tmp_path: Path) -> None:
     shown = ["explain", str(run), "--over-steps", "--family", "induced"]
     rows = json.loads(CliRunner().invoke(main, [*shown, "--json"]).stdout)["last_program"]
     assert rows[-1]["standing"] == "stands" and rows[0]["standing"] not in ("stands", "superfluous")
-    assert "The program of the last step" in CliRunner().invoke(main, shown).stdout
+    said = CliRunner().invoke(main, shown, env={"COLUMNS": "120"}).stdout
+    lines = said.partition("\n\n")[0].splitlines()
+    assert lines[0].split()[:4] == ["step", "test", "standing", "unaccounted"]
+    steps = [line[:8].strip() for line in lines[1:] if line[:8].strip()]
+    assert steps == [f"{row['step']:,}" for row in rows]
+    assert "The program of the last step" in said
+    refused = CliRunner().invoke(main, [*shown, "--python", "x.py"])
+    assert refused.exit_code != 0 and "--python" in refused.output
     last = explain(mechint.load(run), family="induced")[0]
     assert carry(last, mechint.load(run)).standing == "stands"

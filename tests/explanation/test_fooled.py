@@ -15,7 +15,6 @@ from benchmarks.far_sum import FarSum
 from mechint import planted
 from mechint.decide import Evidence, Null
 from mechint.explanation import Explanation, Part, audit, explain, head, site
-from mechint.explanation.checks.finer import beyond, finer, told_apart
 from mechint.explanation.claims import KEYS, one_hot, operands, structural
 from mechint.explanation.measure import Bench
 from mechint.explanation.records import judge_block
@@ -23,7 +22,6 @@ from mechint.subject import Subject
 from mechint.subject.components import site_of
 from mechint.task import Program, Step
 from probes.explanations.representations import Frequencies, Setting
-from tests.explanation.stub import HERE, part, stub
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
@@ -139,44 +137,6 @@ def test_two_spare_frequencies_decide_nothing() -> None:
     spare = Evidence(value=9.0, n=99), Null.sampled("effect", 9.0, [1.0, 1.0], "spare blocks")
     assert judge_block("1", (), Evidence.ratio(np.zeros(99)), spare).standing == "unclear"
     assert best.standing == "stands"
-
-
-def same(n: int = 3) -> Program:
-    """Which of three tokens equal the first, and how many do."""
-    first = Step("first", 2, lambda tokens: tokens[:, 0], positions=(0,))
-    names = [f"same_{i}" for i in range(1, n + 1)]
-    each = [
-        Step(name, 2, lambda tokens, first, i=i: (tokens[:, i] == first).long(), ("first",))
-        for i, name in enumerate(names, 1)
-    ]
-    count = Step("sum", n + 1, lambda tokens, *each: sum(each), tuple(names))
-    return Program("count", (first, *each, count), (("sum",),))
-
-
-@pytest.mark.parametrize(("direction", "standing"), [(True, "wrong"), (False, "stands")])
-def test_variables_of_one_direction_are_their_sum(direction: bool, standing: str) -> None:
-    """Three variables at a site that holds their sum alone, or each in its own direction."""
-    program = same()
-    bench = stub(n=4)
-    tokens = torch.cartesian_prod(*[torch.arange(2)] * 4).repeat(8, 1)
-    bench.subject.data.tokens = tokens
-    bench.subject.targets = program.run(tokens)["sum"][:, None]
-    rows = torch.arange(len(tokens))
-    made = {"program": program, "fitted": rows[:64], "judged": rows[64:]}
-    for name, value in made.items():
-        object.__setattr__(bench, name, value)
-
-    def activation(site: Any, rows: Any) -> Any:
-        held = torch.stack([bench.values(rows)[f"same_{i}"] for i in (1, 2, 3)], 1).double()
-        return held.sum(1, keepdim=True) if direction else held
-
-    object.__setattr__(bench, "activation", activation)
-    parts = [part(f"same_{i}") for i in (1, 2, 3)]
-    for one in parts:
-        classes = told_apart(bench, one.name)
-        found = beyond(bench, one, classes, ["same_1", "same_2", "same_3"])
-        assert found.standing == standing and found.refutes
-    assert HERE == parts[0].site and len(list(finer(bench, parts))) == 6
 
 
 def test_parts_of_one_name_have_fits_of_their_own() -> None:

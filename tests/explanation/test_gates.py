@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -38,14 +39,13 @@ from mechint.explanation.checks.parts import (
     refilling,
     settles,
 )
-from mechint.explanation.measure import MIN_INPUTS
 from mechint.explanation.parts import Copy, Part, Route
 from mechint.explanation.records import LOST, PARTIAL, Test, judge_block, judge_r2, judge_share
 from mechint.explanation.sources import Measured
 from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
 from mechint.interventions import Site
 from mechint.task import Program, Step
-from tests.explanation.stub import HERE, N, addition, part, stub
+from tests.explanation.stub import HERE, N, Stub, addition, part, stub
 
 SKILL = Skill(0.9, 0.1, 5000)  # nine tenths of the way from chance: 0.82, half: 0.5
 
@@ -59,66 +59,54 @@ def share(
 
 
 # --- shares ---------------------------------------------------------------------------------------
+NEAR = Skill(0.16, 0.11, 5000)  # doing nothing keeps 84% of the raw accuracy
+CHANCE = Skill(0.11, 0.11, 5000)
+MOVED = {"bound": FOLLOWS, "null_bound": STAYS}
+
+
 @pytest.mark.parametrize(
-    ("value", "null", "standing"),
+    ("value", "null", "more", "standing"),
     [
-        (0.85, None, "stands"),
-        (0.82, None, "unclear"),
-        (0.80, None, "incomplete"),
-        (0.52, None, "incomplete"),
-        (0.48, None, "wrong"),
-        (0.85, 0.48, "stands"),
-        (0.85, 0.50, "unclear"),
-        (0.85, 0.53, "incomplete"),
-        (0.85, 0.86, "wrong"),
-        (0.70, 0.70, "wrong"),
-        (0.70, 0.69, "incomplete"),
+        (0.85, None, {}, "stands"),
+        (0.82, None, {}, "unclear"),
+        (0.80, None, {}, "incomplete"),
+        (0.52, None, {}, "incomplete"),
+        (0.48, None, {}, "wrong"),
+        (0.85, 0.48, {}, "stands"),
+        (0.85, 0.50, {}, "unclear"),
+        (0.85, 0.53, {}, "incomplete"),
+        (0.85, 0.86, {}, "wrong"),
+        (0.70, 0.70, {}, "wrong"),
+        (0.70, 0.69, {}, "incomplete"),
+        (0.135, None, {"skill": NEAR}, "incomplete"),
+        (0.11, None, {"skill": NEAR}, "wrong"),
+        (0.148, None, {"skill": NEAR, "n": 750}, "unclear"),
+        (1.0, None, {"skill": CHANCE}, "unclear"),
+        (1.0, None, {"n": 23}, "unclear"),
+        (1.0, None, {"n": 24}, "stands"),
+        (0.0, None, {"n": 0}, "untested"),
+        (0.19, None, {"bound": LOST}, "stands"),  # up to 15% of what the model has may be left
+        (0.22, None, {"bound": LOST}, "unclear"),
+        (0.25, None, {"bound": LOST}, "wrong"),
+        (0.78, 0.08, MOVED, "stands"),
+        (0.75, 0.08, MOVED, "unclear"),
+        (0.72, 0.08, MOVED, "incomplete"),
+        (0.78, 0.10, MOVED, "unclear"),
+        (0.78, 0.12, MOVED, "incomplete"),
     ],
 )
 def test_a_share_is_taken_above_chance_and_has_a_null(
-    value: float, null: float | None, standing: str
+    value: float, null: float | None, more: dict[str, Any], standing: str
 ) -> None:
-    assert share(value, null=null).standing == standing
+    assert share(value, null=null, **more).standing == standing
 
 
-def test_what_a_constant_answer_keeps_is_nothing() -> None:
-    """Of a model with 16% of 11%, doing nothing keeps 84% of the raw accuracy."""
-    near = Skill(0.16, 0.11, 5000)
-    assert share(0.135, skill=near).standing == "incomplete" and share(0.11, skill=near).kept == 0.0
-    assert share(0.11, skill=near).standing == "wrong"
-    assert share(0.148, n=750, skill=near).standing == "unclear"
-    assert share(1.0, skill=Skill(0.11, 0.11, 5000)).standing == "unclear"
-    assert share(1.0, skill=Skill(0.11, 0.11, 5000)).kept is None
-
-
-def test_few_inputs_are_unclear_and_none_is_untested() -> None:
-    assert share(1.0, n=MIN_INPUTS - 1).standing == "unclear"
-    assert share(0.0, n=0).standing == "untested"
-    assert MIN_INPUTS == 24
-
-
-def test_what_is_left_is_a_bound_from_above() -> None:
-    """Of what the model has above chance 15% may be left: up to 0.22 here; more is wrong."""
-    for value, standing in ((0.19, "stands"), (0.22, "unclear"), (0.25, "wrong")):
-        assert share(value, bound=LOST).standing == standing
-
-
-def test_a_key_that_is_moved_has_bounds_of_its_own() -> None:
-    for value, null, standing in (
-        (0.78, 0.08, "stands"),
-        (0.75, 0.08, "unclear"),
-        (0.72, 0.08, "incomplete"),
-        (0.78, 0.10, "unclear"),
-        (0.78, 0.12, "incomplete"),
-    ):
-        found = share(value, null=null, bound=FOLLOWS, null_bound=STAYS)
-        assert found.standing == standing, (value, null)
-
-
-def test_the_interval_of_what_is_kept() -> None:
+def test_what_is_kept_is_above_chance_of_the_models_own() -> None:
     found = share(0.5, n=100)
     assert found.kept == pytest.approx(0.5)
     assert found.kept_at_least == pytest.approx((Evidence.share(50, 100).low - 0.1) / 0.8)
+    assert share(0.11, skill=NEAR).kept == 0.0
+    assert share(1.0, skill=CHANCE).kept is None and share(0.0, n=0).kept is None
 
 
 # --- R² -------------------------------------------------------------------------------------------
@@ -152,13 +140,12 @@ def test_a_match_beats_the_right_answer_and_twice_its_null(
 
 
 def test_a_match_asks_the_near_end() -> None:
-    draw = np.random.default_rng(0)
-    errors = draw.exponential(0.42, 100)
+    errors = np.random.default_rng(0).exponential(0.42, 100)
     found = Evidence.determination(errors, np.ones(100))
     assert found.low < 0.5 < found.value
-    assert judge_r2("match", "x", ("claim",), found).standing == "unclear"
-    few = judge_r2("match", "x", ("claim",), of(0.9, n=20))
-    assert few.standing == "unclear" and (PARTIAL.value, PARTIAL.side) == (0.5, "above")
+    for some in (found, of(0.9, n=20)):
+        assert judge_r2("match", "x", ("claim",), some).standing == "unclear"
+    assert (PARTIAL.value, PARTIAL.side) == (0.5, "above")
 
 
 # --- needs ----------------------------------------------------------------------------------------
@@ -209,14 +196,32 @@ def test_half_of_a_percent_of_the_answers_is_a_loss() -> None:
 
 
 # --- exchanges ------------------------------------------------------------------------------------
-def test_refills_are_of_other_answers() -> None:
+def follows(own: dict[str, Any], edits: list[Any]) -> Any:
+    """A model that answers by what is edited."""
+    return edits[0].new["sum"] if edits else own["sum"]
+
+
+def idle(own: dict[str, Any], edits: list[Any]) -> Any:
+    """A model on which an edit has no effect."""
+    return own["sum"]
+
+
+def asked(made: Any, bench: Stub, *parts: Part, nulls: Sequence[Part] = ()) -> list[Test]:
+    """The tests that `made` makes of parts under the program of a bench."""
+    fits, beside = (
+        {str(one): bench.fit(one) for one in some if one.features is not None}
+        for some in (parts, nulls)
+    )
+    return made(bench, Explanation("e", bench.program, parts), fits, beside)
+
+
+def test_faithfulness_is_of_other_answers() -> None:
     """A model that goes on answering for the input that is filled: never the label."""
-    bench = stub(lambda own, edits: own["sum"])
+    bench = stub(idle)
     exchange = refilling(bench)
     old, new = exchange.old["sum"], exchange.new["sum"]
     assert torch.equal(exchange.counted, old != new) and bool((old == new).any())
-    whole = Explanation("e", bench.program, (part("sum"),))
-    (test,) = faithfulness(bench, whole, {str(part("sum")): bench.fit(part("sum"))}, {})
+    (test,) = asked(faithfulness, bench, part("sum"))
     assert test.value == 0.0 and test.n == int(exchange.counted.sum())
     assert test.standing == "wrong" and test.of == (str(part("sum")),)
 
@@ -225,34 +230,25 @@ def test_interchanges_count_where_the_answer_changes() -> None:
     """A model on which an edit has no effect gives none of the counterfactual answers; one that
     follows gives all.
     """
-    follows = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
-    for bench, value in ((stub(lambda own, edits: own["sum"]), 0.0), (follows, 1.0)):
-        claim = Explanation("e", bench.program, (part("sum"),))
-        fits = {str(part("sum")): bench.fit(part("sum"))}
-        (test,) = interchanges(bench, claim, fits, {})
+    for model, value, standing in ((idle, 0.0, "wrong"), (follows, 1.0, "stands")):
+        bench = stub(model)
+        (test,) = asked(interchanges, bench, part("sum"))
         exchange = exchanging(bench, ["sum"])
         assert torch.equal(exchange.labels[:, 0], exchange.new["sum"])
-        assert (test.value, test.n) == (
-            value,
-            int((exchange.old["sum"] != exchange.new["sum"]).sum()),
-        )
-        assert test.standing == ("stands" if value else "wrong")
+        changed = int((exchange.old["sum"] != exchange.new["sum"]).sum())
+        assert (test.value, test.n, test.standing) == (value, changed, standing)
 
 
 def test_a_null_of_fits_is_asked_where_it_is_given() -> None:
-    """Under the null's fits, too, the answers come: then they say nothing."""
-    bench = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
-    claim = Explanation("e", bench.program, (part("sum"),))
-    fits = {str(part("sum")): bench.fit(part("sum"))}
+    """Under the null's fits, too, the answers come: then they say nothing. A whole site takes the
+    rows of its source, and has none.
+    """
     for made in (faithfulness, interchanges):
-        (without,), (beside,) = made(bench, claim, fits, {}), made(bench, claim, fits, fits)
+        (without,) = asked(made, stub(follows), part("sum"))
+        (beside,) = asked(made, stub(follows), part("sum"), nulls=[part("sum")])
         assert (without.standing, beside.standing) == ("stands", "wrong")
-
-
-def test_a_whole_site_takes_the_rows_of_its_source() -> None:
     bench = stub(lambda own, edits: (edits[0].new["a"] + own["b"]) % N if edits else own["sum"])
-    claim = Explanation("e", bench.program, (part("a", whole=True),))
-    (test,) = interchanges(bench, claim, {}, {})
+    (test,) = asked(interchanges, bench, part("a", whole=True))
     assert test.value == 1.0 and test.effect.baseline is None
 
 
@@ -271,47 +267,38 @@ def test_few_inputs_are_paired_with_several_others() -> None:
 
 def test_variables_are_exchanged_at_the_depths_that_hold_them() -> None:
     """Each alone, and the inputs of one depth jointly; a null of what was fitted is asked."""
-    bench = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
-    late = replace(part("sum"), site=Site("blocks.1.hook_resid_post", "answer"))
-    parts = (part("a"), part("b"), late)
-    fits = {str(one): bench.fit(one) for one in parts}
-    found = interchanges(bench, Explanation("e", bench.program, parts), fits, {})
-    names = [(one, str(HERE)) for one in ("a", "b", "a and b")]
-    assert [(one.target, one.where) for one in found] == [*names, ("sum", str(late.site))]
-    apart = (part("a"), replace(part("b"), site=late.site))
-    fits = {str(one): bench.fit(one) for one in apart}
-    found = interchanges(bench, Explanation("e", bench.program, apart), fits, {})
-    where = [(one.target, one.where) for one in found]
-    assert where == [names[0], ("b", str(late.site))]
+    bench, late = stub(follows), Site("blocks.1.hook_resid_post", "answer")
+    for parts, where in (
+        (
+            (part("a"), part("b"), replace(part("sum"), site=late)),
+            [("a", HERE), ("b", HERE), ("a and b", HERE), ("sum", late)],
+        ),
+        ((part("a"), replace(part("b"), site=late)), [("a", HERE), ("b", late)]),
+    ):
+        found = asked(interchanges, bench, *parts)
+        assert [(one.target, one.where) for one in found] == [(a, str(b)) for a, b in where]
     whole = replace(part("a", whole=True), site=Site(HERE.hook, 0))
-    fits = {str(part("a")): bench.fit(part("a"))}
-    (test,) = interchanges(bench, Explanation("e", bench.program, (part("a"), whole)), fits, fits)
+    (test,) = asked(interchanges, bench, part("a"), whole, nulls=[part("a")])
     assert test.effect.baseline is not None
 
 
-def test_a_refill_is_asked_of_what_settles_the_answer() -> None:
+def test_faithfulness_is_asked_of_what_settles_the_answer() -> None:
     """Found on inputs: a step may read tokens beside its parents. One variable of two does not
-    settle; a part that changes nothing is not tested by a refill of another.
+    settle; a part that changes nothing is not tested by another.
     """
-    bench = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
+    bench = stub(follows)
     a, b, total = bench.program.steps
     bit = Step("bit", 2, lambda tokens: tokens[:, 0] % 2, positions=(0,))
     hidden = Step("sum", N, lambda tokens, a: (a + tokens[:, 1]) % N, ("a",))
-    reads_tokens = Program("hidden", (a, hidden), (("sum",),))
-    program = Program("more", (a, b, total, bit), (("sum",),))
     assert settles(bench, {"a", "b"}) and settles(bench, {"sum"}) and not settles(bench, {"a"})
-    assert not settles(bench.under(reads_tokens), {"a"})
-    whole = bench.under(program)
-    parts = (part("sum"), part("bit"))
-    fits = {str(one): whole.fit(one) for one in parts}
-    (test,) = faithfulness(whole, Explanation("e", program, parts), fits, {})
-    assert test.of == (str(parts[0]),)
-    for idle in (part("a"), part("sum", whole=True)):
-        assert faithfulness(bench, Explanation("e", bench.program, (idle,)), {}, {}) == []
-    both = (part("a"), part("b"))
-    fits = {str(one): bench.fit(one) for one in both}
-    (test,) = faithfulness(bench, Explanation("e", bench.program, both), fits, {})
-    assert test.of == tuple(map(str, both))
+    assert not settles(bench.under(Program("hidden", (a, hidden), (("sum",),))), {"a"})
+    more = bench.under(Program("more", (a, b, total, bit), (("sum",),)))
+    (test,) = asked(faithfulness, more, part("sum"), part("bit"))
+    assert test.of == (str(part("sum")),)
+    for alone in (part("a"), part("sum", whole=True)):
+        assert asked(faithfulness, bench, alone) == []
+    (test,) = asked(faithfulness, bench, part("a"), part("b"))
+    assert test.of == (str(part("a")), str(part("b")))
     assert SETTLING_PAIRS == 100
 
 
@@ -331,9 +318,8 @@ def test_a_part_is_not_told_of_by_another_that_holds_its_variable() -> None:
                 edits[0].new["sum"] if rule({one.fit.part.site for one in edits}) else own["sum"]
             )
         )
-        fits = {str(one): bench.fit(one) for one in parts}
         for made in (faithfulness, interchanges):
-            (test,) = made(bench, Explanation("e", bench.program, parts), fits, {})
+            (test,) = asked(made, bench, *parts)
             assert test.value == 1.0 and test.of == tuple(map(str, parts[:told]))
 
 
@@ -359,25 +345,20 @@ def test_partners_share_values_and_are_others() -> None:
     assert len(partners(bench, part("sum"))[0]) == int(groups[groups > 1].sum())
 
 
-def test_a_resample_only_refutes() -> None:
+def test_causal_scrubbing_only_refutes() -> None:
     bench = stub(lambda own, edits: (edits[0].new["sum"] + 1) % N if edits else own["sum"])
-    found = causal_scrubbing(bench, part("sum", whole=True))
-    assert found.standing == "wrong" and found.refutes
-    idle = causal_scrubbing(stub(), part("sum", whole=True))
-    assert idle.standing == "stands"
-    claim = str(part("sum", whole=True))
-    assert standing_of(claim, [idle]).standing == "untested"
-    assert standing_of(claim, [found]).standing == "wrong"
+    whole = part("sum", whole=True)
+    for some, own, of_claim in ((bench, "wrong", "wrong"), (stub(), "stands", "untested")):
+        found = causal_scrubbing(some, whole)
+        assert (found.standing, standing_of(str(whole), [found]).standing) == (own, of_claim)
     assert causal_scrubbing(bench, part("a", "b", name="both", whole=True)).standing == "untested"
 
 
-def test_necessity_counts_where_the_answer_changes() -> None:
+def test_completeness_counts_where_the_answer_changes() -> None:
     """A model that takes the answer from the part keeps none of its own; one that does not, all."""
-    follows = stub(lambda own, edits: edits[0].new["sum"] if edits else own["sum"])
-    found = completeness(follows, follows.fit(part("sum")))
-    assert found.value == 0.0 and found.standing == "stands" and found.n < len(follows.judged)
-    idle = completeness(stub(), stub().fit(part("sum")))
-    assert idle.value == 1.0 and idle.standing == "wrong"
+    for bench, value, standing in ((stub(follows), 0.0, "stands"), (stub(), 1.0, "wrong")):
+        found = completeness(bench, bench.fit(part("sum")))
+        assert (found.value, found.standing) == (value, standing) and found.n < len(bench.judged)
 
 
 # --- logits ---------------------------------------------------------------------------------------

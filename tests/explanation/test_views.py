@@ -65,31 +65,6 @@ def test_tables_have_columns_of_the_best_explanation() -> None:
     assert rows[1].get("explain.unaccounted") is None
 
 
-@pytest.mark.full
-def test_one_line_per_checkpoint(tmp_path: Path) -> None:
-    """Of a run too short to learn: every checkpoint is at chance."""
-    run = str(tmp_path / "run")
-    given = ("p=13", "d_model=16", "n_heads=2", "d_mlp=16", "steps=6", "evaluate_every=3")
-    settings = [
-        part
-        for text in (*given, "checkpoints=linear", "n_checkpoints=3")
-        for part in ("--set", text)
-    ]
-    command = ["train", "modular-arithmetic", *settings, "--out", run]
-    assert CliRunner().invoke(main, command).exit_code == 0
-    ran = CliRunner().invoke(main, ["explain", run, "--over-steps"], env={"COLUMNS": "120"})
-    assert ran.exit_code == 0, ran.output
-    lines = ran.stdout.splitlines()
-    assert lines[0].split()[:4] == ["step", "test", "standing", "unaccounted"]
-    steps = [line for line in lines[1:] if line.strip()[0].isdigit()]
-    assert all("refused" in line for line in steps) and len(steps) >= 3
-    assert "better than chance" in lines[1]
-    rows = json.loads(CliRunner().invoke(main, ["explain", run, "--over-steps", "--json"]).stdout)
-    assert [row["explain.standing"] for row in rows["rows"]] == ["refused"] * len(steps)
-    ran = CliRunner().invoke(main, ["explain", run, "--over-steps", "--python", "x.py"])
-    assert ran.exit_code != 0 and "--python" in ran.output
-
-
 def test_another_answer_can_be_explained() -> None:
     """The tens of a sum need the carry of the ones; of "all" there is no explanation."""
     path = str(Path(__file__).parents[2] / "examples" / "models" / "digits.pt")
