@@ -7,6 +7,7 @@ copy_examples("examples")                       # what ``mechint examples exampl
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,10 @@ def example(name: str) -> Path:
     >>> example("clock.pt").name
     'clock.pt'
     """
-    models = {path.name: path for path in sorted((_folder() / "models").glob("*.pt"))}
+    models = {
+        path.name: path
+        for path in sorted((_beside("examples", "examples") / "models").glob("*.pt"))
+    }
     if name not in models:
         raise UnknownNameError.of("model that comes with mechint", name, models)
     return models[name]
@@ -67,7 +71,7 @@ def copy_examples(out: str | Path, force: bool = False) -> list[Path]:
     Raises:
         RunError: a file that is there differs, or cannot be written.
     """
-    source, folder = _folder(), Path(out)
+    source, folder = _beside("examples", "examples"), Path(out)
     files = {
         folder / path.relative_to(source): path.read_bytes()
         for path in [source / "README.md", *source.glob("*.py"), *source.glob("models/*.pt")]
@@ -85,7 +89,18 @@ def copy_examples(out: str | Path, force: bool = False) -> list[Path]:
     return [*files]
 
 
-def _folder() -> Path:
-    """The folder of the examples: in the installed package, or in the checkout beside it."""
-    installed = Path(__file__).parent / "examples"
-    return installed if installed.is_dir() else Path(__file__).parents[1] / "examples"
+def glossary() -> dict[str, str]:
+    """Word → what it means here, as in the glossary of the docs.
+
+    >>> glossary()["together"]
+    'the components were edited at once; nothing is said of each'
+    """
+    text = _beside("glossary.md", "docs/glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", text, re.M)[2:]
+    return {word: meaning for words, meaning in rows for word in words.split(", ")}
+
+
+def _beside(installed: str, checkout: str) -> Path:
+    """A file of the installed package, or of the checkout beside it."""
+    own = Path(__file__).parent / installed
+    return own if own.exists() else Path(__file__).parents[1] / checkout

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import mechint
 from mechint.cli import main
+from mechint.decide import words
 from mechint.errors import UnknownNameError
 from mechint.shipped import copy_examples
 
@@ -41,6 +42,17 @@ def test_shipped_models_open_by_name() -> None:
     assert subject.accuracy() == {"answer": 1.0}
     with pytest.raises(UnknownNameError, match=r"clock\.pt"):
         mechint.example("clok.pt")
+
+
+def test_every_word_of_a_decision_can_be_looked_up() -> None:
+    decided = {*words.CLAIM.values(), *words.STUDY.values(), *words.STANDINGS, *words.CLAIM}
+    for word in (*decided, "not asked", "together", "Gradient symmetricity"):
+        done = CliRunner().invoke(main, ["help", *word.split()])
+        assert done.exit_code == 0 and done.output.lower().startswith(f"{word.lower()}: ")
+        assert len(done.output.splitlines()) <= 12
+    done = CliRunner().invoke(main, ["help", "superflous"])
+    assert done.exit_code == 2 and "did you mean 'superfluous'?" in done.stderr
+    assert all(word in CliRunner().invoke(main, ["help"]).output for word in decided)
 
 
 def test_the_page_of_the_package_has_no_relative_link() -> None:

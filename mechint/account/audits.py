@@ -171,7 +171,7 @@ def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: 
     drawn = best["scope"]["drawn"]
     told = f"judged on {'all ' if drawn is None else ''}{best['n']:,} inputs"
     told += "" if drawn is None else ", as many fitted"
-    for text in (legend(best), f"{told}; words: docs/explanations.md"):
+    for text in (legend(best), f"{told}; words: mechint help WORD"):
         for line, _ in wrap_line(text, min(max(width, MIN_WIDTH), MAX_WIDTH), "", ""):
             out.append(f"\n{line.rstrip()}", "dim")
     return out

@@ -23,12 +23,13 @@ from mechint.cli import (
     reproduce,
     sweep,
     train,
+    words,
 )
 from mechint.cli.common import CliGroup
 from mechint.cli.common import examples as shown
 
 SECTIONS = {
-    "Begin": (demo.demo, examples.examples, list.tasks, list.probes),
+    "Begin": (demo.demo, examples.examples, list.tasks, list.probes, words.look_up),
     "Train": (train.train, sweep.sweep),
     "Analyze": (analyze.analyze, explain.explain, checkpoint.checkpoint),
     "Papers, calibration, pages": (reproduce.reproduce, calibrate.calibrate, gallery.gallery),
