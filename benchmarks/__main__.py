@@ -1,6 +1,6 @@
 """`python -m benchmarks`: runs the table, prints it row by row, and writes it to the file of this
-processor and to docs/benchmarks.md; with `--check` it writes nothing and compares ratios with the
-table that is kept of this processor.
+processor and to docs/generated/benchmarks.md; with `--check` it writes nothing and compares ratios
+with the table that is kept of this processor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The programs of small models: `mechint explain --family induced` over the examples and a folder
 of models that others trained, each asked by prompts or by the data of its task alone.
 
-    python -m benchmarks.programs CHECKPOINTS --out docs
+    python -m benchmarks.programs CHECKPOINTS --out docs/generated
 
 The page is written as ``programs-of-models.md``. Models that are not in the folder are left out.
 """
@@ -384,13 +384,13 @@ inputs that nothing was fitted to. **keeps**: the least that is left of the mode
 above chance, under routing, interchange and composed inputs. **by hand**: of a program that stands,
 the share of further prompts on which its file gives the answer of a solver written by hand (of a
 task's data, its own answers). **standing**: as in
-[Explanations](explanations.md#programs-without-a-task), where tests and bounds are; a refusal has
-its nearest miss. Of a product of two tokens that prompts alone show, **heads** has also what the
-families say that know how products are computed. Seconds are of the processor, one thread, without
-opening the file. Models of formal languages (`bce_*` of hf-zoo) answer with a set of symbols: they
-are asked of one whether it is in the set.
+[Explanations](../explanations.md#programs-without-a-task), where tests and bounds are; a refusal
+has its nearest miss. Of a product of two tokens that prompts alone show, **heads** has also what
+the families say that know how products are computed. Seconds are of the processor, one thread,
+without opening the file. Models of formal languages (`bce_*` of hf-zoo) answer with a set of
+symbols: they are asked of one whether it is in the set.
 
-    python -m benchmarks.programs CHECKPOINTS --out docs
+    python -m benchmarks.programs CHECKPOINTS --out docs/generated
 
 At most {N:,} distinct inputs, half of them fitted and half judged.
 """
@@ -470,7 +470,7 @@ def by_hand(subject: Any, asked: Asked | Model, found: Any) -> tuple[float, int]
 
 ORDER = (*STANDINGS, "not asked")
 """Standings in the order of the page."""
-COMMAND = "python -m benchmarks.programs CHECKPOINTS --out docs"
+COMMAND = "python -m benchmarks.programs CHECKPOINTS --out docs/generated"
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
@@ -532,7 +532,7 @@ def main() -> None:
     """Ask every model that is there, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoints", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--out", type=Path, default=Path("docs/generated"))
     given = parser.parse_args()
     rows = []
     for asked in (*ASKED, *LANGUAGES, *PUBLISHED):

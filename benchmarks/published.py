@@ -1,6 +1,6 @@
 """Models that others trained, their published figures beside ours.
 
-    python -m benchmarks.published CHECKPOINTS --out docs
+    python -m benchmarks.published CHECKPOINTS --out docs/generated
 
 CHECKPOINTS is a folder that holds the models; each row names its file. The table is written as
 ``published.md``. A row agrees where our value lies within its tolerance of
@@ -84,14 +84,14 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         "# Published models",
         "",
         "Figures that the authors of models published, beside those of mechint on their files,",
-        "by `python -m benchmarks.published CHECKPOINTS --out docs`. Numbers agree within",
-        f"the tolerance, sets where they are equal: {agreed} of {len(rows)}.",
+        "by `python -m benchmarks.published CHECKPOINTS --out docs/generated`. Numbers agree",
+        f"within the tolerance, sets where they are equal: {agreed} of {len(rows)}.",
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|" + " --- |" * len(COLUMNS),
     ]
     rows_text = ["| " + " | ".join(_cell(row[name]) for name in COLUMNS) + " |" for row in rows]
-    origin = in_words(made("python -m benchmarks.published CHECKPOINTS --out docs"))
+    origin = in_words(made("python -m benchmarks.published CHECKPOINTS --out docs/generated"))
     return "\n".join([*lines, *rows_text, "", NOT_KNOWN.strip(), "", origin]) + "\n"
 
 
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 0 where all figures agree, 1 where one does not."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.published")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--out", type=Path, default=Path("docs/generated"))
     chosen = parser.parse_args(arguments)
     with counting("comparing figures") as update:
         rows = compare(chosen.folder, progress=update)

@@ -1,5 +1,5 @@
 """The table as people and machines read it: the terminal, a JSON file for each processor, and
-docs/benchmarks.md.
+docs/generated/benchmarks.md.
 
 A ratio is that of one processor: which of PyTorch's libraries multiplies faster, and how much
 slower memory is than arithmetic, differ from one to the next. So a table is kept of each that it
@@ -23,7 +23,7 @@ from mechint.system.files import make_directory, write_text
 from mechint.training.manifest import manifest
 
 ROOT = Path(__file__).parents[1]
-TABLES, PAGE = Path("benchmarks/results/bench"), Path("docs/benchmarks.md")
+TABLES, PAGE = Path("benchmarks/results/bench"), Path("docs/generated/benchmarks.md")
 SAID = {True: "yes", False: "no", None: "not measured"}
 
 
@@ -112,7 +112,7 @@ HEAD = f"{'workload':76}{'ours':>14}{'peer':>14}{'ratio':>14}{'target':>28}  met
 
 
 def page(tables: Sequence[dict[str, Any]]) -> str:
-    """docs/benchmarks.md: the table of every processor, the latest first."""
+    """docs/generated/benchmarks.md: the table of every processor, the latest first."""
     parts = list(HEADING)
     for table in sorted(tables, key=lambda each: each["date"], reverse=True):
         parts += ["", f"## {table['machine']['cpu']}", "", *about(table), ""]

@@ -18,7 +18,7 @@ from tests.marks import full_where
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-WRITTEN = sorted(DOCS.glob("*.md"))
+WRITTEN = sorted([*DOCS.glob("*.md"), *DOCS.glob("generated/*.md")])
 RUN = [page for page in WRITTEN if "write-a-" not in page.name]  # those are built by test_guides
 LONG = {*("many-models.md", "tour.md", "first-report.md", "index.md", "trained-truth.md")}
 
@@ -145,7 +145,7 @@ def test_the_site_builds_strictly(site: Path) -> None:
 @needs_browser
 def test_nothing_is_wrong_with_its_pages_in_a_browser(site: Path) -> None:
     with chromium() as browser:
-        for name in ("index.html", "probes/fourier.html", "calibration.html"):
+        for name in ("index.html", "probes/fourier.html", "generated/calibration.html"):
             for width, scheme in ((1280, "light"), (400, "dark")):
                 seen = look(browser, site / name, width, scheme)
                 assert seen == [], (name, width, scheme)

@@ -14,7 +14,7 @@ from mechint.registry import PROBES
 
 ROOT = Path(__file__).parents[1]
 KEPT = [
-    ROOT / "docs" / "trained-truth.json",
+    ROOT / "docs" / "generated" / "trained-truth.json",
     *sorted((ROOT / "results").glob("*/*/study.json")),
     *sorted((ROOT / "benchmarks" / "results").rglob("*.json")),
 ]
@@ -30,7 +30,9 @@ def test_every_kept_table_states_its_command_and_commit(file: Path) -> None:
 
 
 def test_every_row_of_the_calibration_states_its_commit() -> None:
-    kept = json.loads((ROOT / "docs" / "calibration.json").read_text(encoding="utf-8"))
+    kept = json.loads(
+        (ROOT / "docs" / "generated" / "calibration.json").read_text(encoding="utf-8")
+    )
     assert set(kept["commits"]) == set(kept["columns"]["probe"])
     assert all(re.fullmatch("[0-9a-f]{7,40}", one) for one in kept["commits"].values())
 
@@ -53,7 +55,9 @@ def test_words_by_hand_stay_where_a_command_writes_again(tmp_path: Path) -> None
 
 
 def test_the_settings_of_a_kept_calibration_exist() -> None:
-    kept = json.loads((ROOT / "docs" / "calibration.json").read_text(encoding="utf-8"))
+    kept = json.loads(
+        (ROOT / "docs" / "generated" / "calibration.json").read_text(encoding="utf-8")
+    )
     for name, choices in kept["settings"].items():
         for one in choices:
             PROBES[name].from_dict(one["plants"])

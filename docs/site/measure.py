@@ -55,7 +55,7 @@ WORKED = 3
 """Examples of a task that its page shows with their answers."""
 LONGEST = 12_000
 """Characters of what a step printed that are kept."""
-CALIBRATION = Path("docs/calibration.json")
+CALIBRATION = Path("docs/generated/calibration.json")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

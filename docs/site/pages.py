@@ -239,7 +239,7 @@ def examples(task: Any) -> list[str]:
 
 def calibration(name: str) -> list[str]:
     """The probe's rows of the kept calibration table."""
-    file = ROOT / "docs" / "calibration.json"
+    file = ROOT / "docs" / "generated" / "calibration.json"
     columns = json.loads(file.read_text(encoding="utf-8"))["columns"]
     every = zip(*columns.values(), strict=True)
     rows = [dict(zip(columns, cells, strict=True)) for cells in every]
@@ -252,7 +252,7 @@ def calibration(name: str) -> list[str]:
     ]
     text = (
         "Share of plants that the probe detects, and of controls that it takes for one, – where it "
-        "refused them all; all of it stands in the [calibration](../calibration.md)."
+        "refused them all; all of it stands in the [calibration](../generated/calibration.md)."
     )
     return ["## Calibration", text, table(["subject", "noise", "runs", "detected"], cells)]
 

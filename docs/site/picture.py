@@ -1,7 +1,7 @@
 """Write the pictures of README.md from an account: the terminal, light and dark, its hero, and the
 report where a Chromium is on the path.
 
-python docs/site/picture.py    # docs/answer-light.svg, answer-dark.svg, answer-hero.svg, report.png
+python docs/site/picture.py    # answer-light.svg, answer-dark.svg, … in docs/generated/
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.D
 
 
 def main() -> None:
-    """Analyze the clock of the examples and write the pictures into docs/."""
+    """Analyze the clock of the examples and write the pictures into docs/generated/."""
     os.chdir(ROOT / "examples" / "models")
     account = mechint.analyze(mechint.load("clock.pt"))
     command = "mechint analyze clock.pt"
@@ -51,16 +51,16 @@ def main() -> None:
         console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
         console.print(account_text(account, WIDTH))
         svg = console.export_svg(title=command, theme=theme, code_format=FORMAT, unique_id=name)
-        (ROOT / "docs" / f"answer-{name}.svg").write_text(svg, encoding="utf-8")
+        (ROOT / "docs" / "generated" / f"answer-{name}.svg").write_text(svg, encoding="utf-8")
     if account.hero is not None:
-        account.hero.save(ROOT / "docs" / "answer-hero.svg", width=7.2)
+        account.hero.save(ROOT / "docs" / "generated" / "answer-hero.svg", width=7.2)
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         return
     with tempfile.TemporaryDirectory() as place:
         page = write_page(page_of(account), Path(place) / "report.html")
         options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=4000"]
-        shot = f"--screenshot={ROOT / 'docs' / 'report.png'}"
+        shot = f"--screenshot={ROOT / 'docs' / 'generated' / 'report.png'}"
         subprocess.run([browser, *options, "--window-size=1280,780", shot, str(page)], check=True)
 
 

@@ -102,7 +102,7 @@ def _beside(table: Table, kept: Mapping[str, list[Any]]) -> Table:
 
 def trained_truth(out: Path) -> list[dict[str, Any]]:
     """Rows of the probes on models that training made hold their variables, as
-    ``docs/trained-truth.json`` keeps them, in the directory `out`; [] where there are none.
+    ``trained-truth.json`` in the directory `out` keeps them; [] where there are none.
     """
     path = out / "trained-truth.json"
     return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []

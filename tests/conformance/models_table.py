@@ -1,4 +1,5 @@
-"""The table of which probe serves which kind of model, from real runs: writes ``docs/models.md``.
+"""The table of which probe serves which kind of model, from real runs: writes
+``docs/generated/models.md``.
 
 python -m tests.conformance.models_table
 """
@@ -16,7 +17,7 @@ from mechint.subject import Subject
 from mechint.system.progress import Count, counting
 from tests.conformance.test_models import P, made
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "generated" / "models.md"
 
 COLUMNS = {
     "HookedTransformer": "transformer",
@@ -63,7 +64,7 @@ def outcome(probe: str, subject: Subject) -> str | None:
 
 
 def page(progress: Count = lambda *_: None) -> str:
-    """The text of ``docs/models.md``."""
+    """The text of ``docs/generated/models.md``."""
     rows: dict[str, list[str]] = {name: [] for name in PROBES.names()}
     reasons: dict[str, list[str]] = {name: [] for name in rows}
     for place, (heading, kind) in enumerate(COLUMNS.items()):
