@@ -36,7 +36,7 @@ def build_model(path: Path, parsed: ParsedCheckpoint) -> Any:
         CheckpointError: a weight is missing, of another shape or type, or not finite.
     """
     check_weights(path, parsed.config, parsed.weights)
-    model = build(parsed.config)
+    model = build(parsed.config, seed=None if isinstance(parsed.config, ModelConfig) else 0)
     numbers = (value for value in parsed.weights.values() if value.is_floating_point())
     if {value.dtype for value in numbers} == {torch.float64}:
         model = model.double()
@@ -92,8 +92,9 @@ def check_tensors(
             raise CheckpointError(
                 f"{path}: {name} holds {kind} numbers, expected floating-point ones"
             )
-        wrong = int((~torch.isfinite(value)).sum())
-        if wrong:
+        least, most = torch.aminmax(value) if value.numel() else (value, value)
+        if not bool(torch.isfinite(least).all() and torch.isfinite(most).all()):
+            wrong = int((~torch.isfinite(value)).sum())
             raise CheckpointError(
                 f"{path}: {name} holds {wrong:,} of {value.numel():,} values that are not "
                 f"finite{advice}"

@@ -70,8 +70,10 @@ def parameter_shapes(config: Settings) -> dict[str, tuple[int, ...]]:
     return _resolve(ARCHITECTURES[kind_of(config)][2])(config)
 
 
-def build(config: Settings, seed: int = 0) -> Any:
-    """A new model of `config` with the initial weights of `seed`, on the CPU."""
+def build(config: Settings, seed: int | None = 0) -> Any:
+    """A new model of `config` with the initial weights of `seed`, on the CPU; a transformer without
+    a seed has any, for others to be loaded.
+    """
     return _resolve(ARCHITECTURES[kind_of(config)][1])(config, seed=seed)
 
 

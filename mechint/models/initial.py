@@ -52,8 +52,12 @@ def _norm_shapes(config: ModelConfig, name: str) -> dict[str, tuple[int, ...]]:
     return weight | bias
 
 
-def initialize(config: ModelConfig, seed: int) -> dict[str, Tensor]:
-    """Initial parameters, float32 on the CPU; a function of config and seed alone."""
+def initialize(config: ModelConfig, seed: int | None) -> dict[str, Tensor]:
+    """Initial parameters, float32 on the CPU; a function of config and seed alone, and of any
+    values without a seed, where others are loaded in their place.
+    """
+    if seed is None:
+        return {name: torch.empty(shape) for name, shape in parameter_shapes(config).items()}
     generator = torch.Generator().manual_seed(seed)
     return {
         name: _initial(config, name, shape, generator)

@@ -182,7 +182,7 @@ class HookedTransformer(NativeModel, WeightStacks):
     default_prepend_bos: bool | None = None
     vocabulary: Vocabulary | None
 
-    def __init__(self, config: ModelConfig, seed: int = 0) -> None:
+    def __init__(self, config: ModelConfig, seed: int | None = 0) -> None:
         super().__init__()
         self.config, self.vocabulary = config, None
         self.use_attn_result = False
