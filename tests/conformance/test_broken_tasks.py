@@ -23,50 +23,22 @@ from tests.conformance.three_operands import ThreeOperands
 from tests.marks import full_where
 
 
-class SwappedAxes(ThreeOperands):
-    """The axes of the grid in another order than the inputs are in."""
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return (self.n_b, self.m, self.n_c)
+def broken(kind: type[Any], **changes: Any) -> type[Any]:
+    """The task with other members; no decorator has seen what they annotate."""
+    return type("Broken", (kind,), {"__doc__": kind.__doc__, **changes})
 
 
-class Twice(ThreeOperands):
-    """Every input there twice, so that most test inputs are trained on."""
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return (self.m, self.n_b, 2 * self.n_c)
-
-    def inputs(self) -> Tensor:
-        once = super().inputs().reshape(self.m, self.n_b, self.n_c, -1)
-        return torch.cat([once, once], 2).flatten(0, 2)
+def sizes(*axes: str, more: int = 0) -> property:
+    """A grid of these axes, the last one longer by `more`."""
+    return property(
+        lambda self: (*(getattr(self, one) for one in axes[:-1]), getattr(self, axes[-1]) + more)
+    )
 
 
-class TooLargeAGrid(ThreeOperands):
-    """A grid with places that no input has."""
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return (self.m, self.n_b, self.n_c + 3)
-
-
-class FirstIsMissing(ThreeOperands):
-    """The first answer is not asked everywhere, which makes the second the first there."""
-
-    def asks(self, answer: int, b: Any) -> Any:
-        return super().asks(1 - answer, b)
-
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        return {}
-
-
-@dataclass(frozen=True)
-class WrongPositions(ThreeOperands):
-    """The sum is said to be read from another operand."""
-
-    read_from: ClassVar[tuple[int, ...]] = (0, 2)
+def twice(self: ThreeOperands) -> Tensor:
+    """Every input twice, so that most test inputs are trained on."""
+    once = ThreeOperands.inputs(self).reshape(self.m, self.n_b, self.n_c, -1)
+    return torch.cat([once, once], 2).flatten(0, 2)
 
 
 @dataclass(frozen=True)
@@ -138,27 +110,8 @@ class UnlikeLengths(GeneratedTask):
         return {"bit 3": fourth}
 
 
-class LabeledAlike(UnlikeLengths):
-    """The same, whose `batch_of` knows lengths and kinds."""
-
-    def batch_of(self, tokens: Tensor) -> Batch:
-        return self.labeled(tokens)
-
-
-class ReadElsewhere(LabeledAlike):
-    """The fourth bit is said to be read where short examples end, so that some mixed inputs have no
-    end.
-    """
-
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        return {name: replace(one, positions=(4,)) for name, one in super().variables.items()}
-
-
-class Undecorated(ThreeOperands):
-    """A parameter of its own, which is not there without the decorator."""
-
-    more: int = setting(3, "more", low=1, high=9)
+LabeledAlike = broken(UnlikeLengths, batch_of=UnlikeLengths.labeled)
+"""The same, whose `batch_of` knows lengths and kinds."""
 
 
 @dataclass(frozen=True)
@@ -168,46 +121,29 @@ class Swallowed(ThreeOperands):
     device: int = setting(0, "which device")
 
 
-class WrongAnswers(ModularArithmetic):
-    """Plain answers that are one too high, on which brute force does not agree with the labels."""
+class Undecorated(ThreeOperands):
+    """A parameter of its own, which is not there without the decorator."""
 
-    def plain(self, x: int, y: int) -> list[int]:
-        return [(super().plain(x, y)[0] + 1) % self.p]
-
-
-class DeafLabel(ModularArithmetic):
-    """The first operand is said to change no answer."""
-
-    programs: ClassVar[Any] = {}
-
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        own = ModularArithmetic(p=self.p).variables["x"]
-        deaf = replace(own, label=lambda tokens, _: self.label_inputs(tokens), positions=())
-        return {"x": deaf}
+    more: int = setting(3, "more", low=1, high=9)
 
 
-class LabelOfAnother(MaxOfList):
+def of_another(self: MaxOfList) -> Mapping[str, Variable]:
     """Where a number changed, another one is said to move too."""
 
-    programs: ClassVar[Any] = {}
+    def label(tokens: Tensor, values: Tensor) -> Tensor:
+        changed = tokens.clone()
+        changed[:, 0] = values
+        changed[:, 1] = torch.where(values == tokens[:, 0], tokens[:, 1], 0)
+        return self.targets_of(self.solve(changed))
 
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        def label(tokens: Tensor, values: Tensor) -> Tensor:
-            changed = tokens.clone()
-            changed[:, 0] = values
-            changed[:, 1] = torch.where(values == tokens[:, 0], tokens[:, 1], 0)
-            return self.targets_of(self.solve(changed))
-
-        own = MaxOfList(n=self.n, length=self.length).variables["element_0"]
-        return {"element_0": replace(own, label=label)}
+    own = MaxOfList(n=self.n, length=self.length).variables["element_0"]
+    return {"element_0": replace(own, label=label)}
 
 
-class UnknownInAPreset(ThreeOperands):
-    """A preset that names no setting."""
-
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fast": {"train.stepz": 20}}
+def deaf(self: ModularArithmetic) -> Mapping[str, Variable]:
+    """The first operand is said to change no answer."""
+    own = ModularArithmetic(p=self.p).variables["x"]
+    return {"x": replace(own, label=lambda tokens, _: self.label_inputs(tokens), positions=())}
 
 
 @pytest.mark.parametrize("kind", full_where([LabeledAlike], [ThreeOperands, LabeledAlike]))
@@ -215,31 +151,93 @@ def test_a_task_that_keeps_its_promises_passes(kind: type[Any]) -> None:
     check_task(kind())
 
 
-SMALL: dict[type[Any], dict[str, int]] = {
-    WrongAnswers: {"p": 7},
-    DeafLabel: {"p": 7},
-    LabelOfAnother: {"n": 20, "length": 3},
+BROKEN: dict[str, tuple[type[Any], dict[str, int], str]] = {
+    "a parameter without the decorator": (
+        Undecorated,
+        {},
+        r"Undecorated declares more .* decorate it with @dataclass\(frozen=True\)",
+    ),
+    "a preset that names no setting": (
+        broken(ThreeOperands, presets={"fast": {"train.stepz": 20}}),
+        {},
+        "preset 'fast' cannot be trained with: unknown train parameter 'stepz'",
+    ),
+    "a parameter that load takes": (Swallowed, {}, "parameter device would be taken for an arg"),
+    "answers that are one too high": (
+        broken(
+            ModularArithmetic,
+            plain=lambda self, x, y: [(ModularArithmetic.plain(self, x, y)[0] + 1) % self.p],
+        ),
+        {"p": 7},
+        "brute force gives",
+    ),
+    "a label that hears no change": (
+        broken(ModularArithmetic, programs={}, variables=property(deaf)),
+        {"p": 7},
+        r"changes in \d+ of 2048 pairs, the label in none",
+    ),
+    "a label of another change": (
+        broken(MaxOfList, programs={}, variables=property(of_another)),
+        {"n": 20, "length": 3},
+        "labels of the answer are not those of the changed",
+    ),
+    "axes in another order than the inputs": (
+        broken(ThreeOperands, grid=sizes("n_b", "m", "n_c")),
+        {},
+        "follow axis 0 of the grid .* tell 1 of its 5 indices apart",
+    ),
+    "inputs that are there twice": (
+        broken(
+            ThreeOperands,
+            grid=property(lambda self: (self.m, self.n_b, 2 * self.n_c)),
+            inputs=twice,
+        ),
+        {},
+        "120 inputs, of which 60 differ",
+    ),
+    "a grid with places that no input has": (
+        broken(ThreeOperands, grid=sizes("m", "n_b", "n_c", more=3)),
+        {},
+        "has 105 places; there are 60 inputs",
+    ),
+    "a first answer that is not asked everywhere": (
+        broken(
+            ThreeOperands,
+            asks=lambda self, answer, b: ThreeOperands.asks(self, 1 - answer, b),
+            variables=property(lambda self: {}),
+        ),
+        {},
+        r"answer 0 \(sum\) is of one output in some examples and of another",
+    ),
+    "a sum that is read from another operand": (
+        broken(ThreeOperands, read_from=(0, 2)),
+        {},
+        r"positions \(0, 2\) do not determine it alone",
+    ),
+    "a bit that is read where short examples end": (
+        broken(
+            LabeledAlike,
+            variables=property(
+                lambda self: {
+                    name: replace(one, positions=(4,))
+                    for name, one in UnlikeLengths.variables.fget(self).items()
+                }
+            ),
+        ),
+        {},
+        r"positions \(4,\) do not determine it alone",
+    ),
+    "lengths that batch_of does not know": (
+        UnlikeLengths,
+        {},
+        "`batch_of` gives the tokens of test examples other lengths",
+    ),
 }
+"""What is broken → the task, its parameters, and what is said."""
 
 
-BROKEN = {
-    Undecorated: r"Undecorated declares more .* decorate it with @dataclass\(frozen=True\)",
-    UnknownInAPreset: "preset 'fast' cannot be trained with: unknown train parameter 'stepz'",
-    Swallowed: "parameter device would be taken for an argument",
-    WrongAnswers: "brute force gives",
-    DeafLabel: r"changes in \d+ of 2048 pairs, the label in none",
-    LabelOfAnother: "labels of the answer are not those of the changed",
-    SwappedAxes: "follow axis 0 of the grid .* tell 1 of its 5 indices apart",
-    Twice: "120 inputs, of which 60 differ",
-    TooLargeAGrid: "has 105 places; there are 60 inputs",
-    FirstIsMissing: r"answer 0 \(sum\) is of one output in some examples and of another",
-    WrongPositions: r"positions \(0, 2\) do not determine it alone",
-    ReadElsewhere: r"positions \(4,\) do not determine it alone",
-    UnlikeLengths: "`batch_of` gives the tokens of test examples other lengths",
-}
-
-
-@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
-def test_a_task_is_told_which_promise_it_breaks(kind: type[Any]) -> None:
-    with pytest.raises(AssertionError, match=BROKEN[kind]):
-        check_task(kind(**SMALL.get(kind, {})), seeds=(0,))
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_task_is_told_which_promise_it_breaks(name: str) -> None:
+    kind, parameters, said = BROKEN[name]
+    with pytest.raises(AssertionError, match=said):
+        check_task(kind(**parameters), seeds=(0,))

