@@ -25,7 +25,7 @@ from mechint.groups.spectrum import Harmonics, Label
 from mechint.models.at_positions import after_last_mlp, supports
 from mechint.models.protocol import run_hooked
 from mechint.probe.report import Report
-from mechint.probe.results import Effect, Null, Scope
+from mechint.probe.results import Effect, Null
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.subject.activations import slices
@@ -347,8 +347,7 @@ def add_finding(
     each, these = metrics["embedding.removal"], f"{in_words(len(keys), noun)} of its embedding"
     together = len(keys) > 1 and not metrics["embedding.needed"]
     unclear = f"Whether the model needs {these} is unclear."
-    counts = (len(keys), len(keys) + len(others)) if together else None
-    n = metrics["embedding.examples"]
+    asked = len(keys) if together else 1
     if (null := report.nulls.get(name)) is None:
         few = f"the other {in_words(len(others), noun)} have no more directions to compare with"
         report.unclear(unclear, few)
@@ -376,7 +375,7 @@ def add_finding(
             f"loss without the other {len(others)}": metrics["embedding.removal_unnamed"],
             **{f"without {k}": each[k] for k in sorted(each, key=lambda k: -each[k])},
         },
-        scope=Scope(n if n < len(report.subject.data) else None, "", counts, together),
+        scope=report.scope(metrics["embedding.examples"], asked, len(keys) + len(others)),
         **gate,
     )
 

@@ -36,7 +36,7 @@ from mechint.account.terminal import (
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
-from mechint.probe.results import Effect, Finding, ProbeResult, Table
+from mechint.probe.results import Effect, Finding, ProbeResult, Scope, Table
 from mechint.registry import PROBES, TASKS
 
 
@@ -77,12 +77,14 @@ def test_the_title_says_where_the_steps_to_the_answer_are_given(steps: bool) -> 
 
 
 def test_the_lead_of_highest_rank_is_the_verdict() -> None:
-    caveat = Finding("The model adds as a clock.", "yes", caveat="nearer a clock than a pizza")
+    scope = Scope(drawn=512, components=(3, 14), together=True)
+    caveat = Finding("The model adds as a clock.", "yes", caveat="of the units", scope=scope)
     results = {
         "low": result("low", YES, lead="It has circles.", rank=20),
         "high": result("high", caveat, lead="It adds as a clock.", rank=90),
     }
-    assert verdict_of(results) == ("It adds as a clock.", "nearer a clock than a pizza")
+    limits = "on 512 inputs drawn, 3 of 14 components together; of the units"
+    assert verdict_of(results) == ("It adds as a clock.", limits)
     assert verdict_of({"one": result("one", YES)})[0] == NOT_ASKED  # a description alone
     needed = replace(YES, causal=True)
     unled = {"a": result("a", Finding("It has circles.", "yes"), rank=9), "b": result("b", needed)}

@@ -17,8 +17,9 @@ from mechint.account.terminal import account_text, quality_text
 from mechint.decide.words import NOT_FALSE, STANDS
 from mechint.errors import NUMBERS
 from mechint.probe import quick_probes
-from mechint.probe.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
+from mechint.probe.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, Scope, rank
 from mechint.registry import EXPLANATIONS, PROBES
+from mechint.system.jsonable import from_jsonable
 from mechint.task import FiniteTask, TargetKind
 
 if TYPE_CHECKING:
@@ -253,7 +254,11 @@ class Account:
         verdict = explained("" if lead is None else self.verdict, of_it)
         if self.verdict == NOT_ASKED and any(one["standing"] != "untested" for one in held):
             verdict = verdict or NOTHING
-        return replace(self, verdict=verdict or self.verdict, audits=held)
+        notes = [self.caveat]
+        if verdict not in ("", self.verdict, NOTHING):
+            notes.append(str(from_jsonable(Scope, of_it[0]["scope"])))
+        caveat = "; ".join(filter(None, dict.fromkeys(notes)))
+        return replace(self, verdict=verdict or self.verdict, audits=held, caveat=caveat)
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:
@@ -373,16 +378,21 @@ def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
     leading = next(iter(_ranked(results)), None)
     if leading is not None:
         first = min(leading.findings, key=lambda one: rank(one.verdict))
-        return leading.lead, first.caveat
+        return leading.lead, _limits(first)
     found = _findings(results, "yes")
     for _, finding in found:
         if finding.causal:
-            return finding.headline, finding.caveat
+            return finding.headline, _limits(finding)
     able = {name: one for name, one in results.items() if one.lead_rank > DESCRIBES}
     if _findings(able, "no"):
         return NOTHING, ""
     decided = found or _findings(results, "no")
     return (UNDECIDED if _findings(results, "unclear") and not decided else NOT_ASKED), ""
+
+
+def _limits(finding: Finding) -> str:
+    """The scope and the caveat of the finding that a verdict is from, as one clause."""
+    return "; ".join(filter(None, (str(finding.scope), finding.caveat)))
 
 
 def account_of(

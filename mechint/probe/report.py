@@ -304,6 +304,13 @@ class Report:
         which = min if named is None else max
         return which(rows, key=lambda row: row.p_value, default=None)
 
+    def scope(self, n: int, asked: int = 1, of: int = 1) -> Scope:
+        """The scope of n of the subject's examples, and of `asked` components edited together, of
+        how many there are.
+        """
+        drawn = n if n < len(self.subject.data) else None
+        return Scope(drawn, "", (asked, of) if asked > 1 else None, asked > 1)
+
     def unclear(self, headline: str, reason: str) -> Verdict:
         """Say that a question cannot be answered here, and why, in one line each."""
         self.findings.append(Finding(headline, "unclear", reason=reason))

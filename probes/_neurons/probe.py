@@ -251,7 +251,7 @@ class Neurons(Probe):
         report.metric("ablation.largest", rises[first], null=null, how=how, unit="nats")
         report.finding(
             Claim(
-                f"The model needs {these}.",
+                f"The model needs {these} together.",
                 no=f"The model needs {these} no more than others.",
                 unclear=unclear,
                 causal=True,
@@ -259,12 +259,13 @@ class Neurons(Probe):
             Effect.of(
                 report.nulls["ablation.largest"],
                 "nats",
-                "loss with them at their mean",
+                "rise of the loss with them at their mean",
                 "random sets as large",
             ),
             null="ablation.largest",
             details={f"{noun} {name}": value for name, value in rises.items()},
             n=len(some.data),
+            scope=report.scope(len(some.data), len(clusters[first]), len(varying)),
         )
 
 

@@ -123,6 +123,7 @@ class Norms(Probe):
                 least=-1.0,
                 details={"positions with an input": f"{given} of {n}"},
                 n=len(few.data),
+                scope=report.scope(len(few.data)),
             )
         if shown:
             quantiles = np.array([np.nanquantile(one, [0.05, 0.5, 0.95]) for one in shown.values()])

@@ -234,6 +234,7 @@ class ProgressMeasures(Probe):
                 "frequencies that stand out": f"{len(spectrum.keys)} of {len(spectrum.labels)}",
             },
             n=n,
+            scope=report.scope(len(report.subject.data), len(keys), len(spectrum.labels)),
         )
 
     def _draw(self, report: Report, keys: Sequence[Any], beside: float | None) -> None:
