@@ -62,8 +62,8 @@ class Test(Finding):
     of that, "" where there is none; of: the claims that it judges, none for what is only told.
     contradicts: its "no" denies them, and not only that they suffice. refutes: it can only speak
     against them, so that passing it says nothing. block: its "no" says that a block is not needed,
-    and nothing of the claims. kept, kept_at_least: a share above chance, of the model's own, and
-    the lower end of its interval; None of no share, and of a model at chance.
+    and nothing of the claims. kept: a share above chance, of the model's own, and the lower end of
+    its interval; None of no share, and of a model at chance.
     """
 
     kind: str
@@ -73,8 +73,7 @@ class Test(Finding):
     contradicts: bool = False
     refutes: bool = False
     block: bool = False
-    kept: float | None = None
-    kept_at_least: float | None = None
+    kept: tuple[float, float] | None = None
     __test__: ClassVar[bool] = False
     """Not a class of tests that pytest collects."""
 
@@ -165,8 +164,7 @@ def judge_share(
         found,
         others=null,
         contradicts=bound.side == "below" or less or half,
-        kept=skill.above(found.value) if told else None,
-        kept_at_least=skill.above(found.low) if told else None,
+        kept=(skill.above(found.value), skill.above(found.low)) if told else None,
         accuracy=skill.accuracy,
         chance=skill.chance,
         least=skill.at(bound.value) if bound.above_chance else bound.value,

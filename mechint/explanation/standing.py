@@ -175,7 +175,7 @@ def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
     that is no more than a name of the answer nothing is said.
     """
     own = [one for one in tests if claim in one.of]
-    resolution = next((one for one in own if one.kind == "resolution"), None)
+    resolved = [one for one in own if one.kind == "resolution"]
     idle = {one.target for one in needless(own)}
     first = dict[str, Test]()  # standing → the first test that has it
     for one in own:
@@ -183,10 +183,11 @@ def standing_of(claim: str, tests: Iterable[Test]) -> Standing:
         if said and not one.block and not (one.kind == "partial" and one.target in idle):
             first.setdefault(one.standing, one)
     order = ["wrong", "incomplete", "unclear", "stands", "untested"]
-    if resolution is not None and resolution.verdict == "untested":
-        first["untested"] = resolution
-        order.insert(2, "untested")
-    known = "" if resolution is None else resolution.caveat
+    for one in resolved:
+        if one.verdict == "untested":
+            first["untested"] = one
+            order.insert(2, "untested")
+    known = "".join(one.caveat for one in resolved)
     for name in order:
         if name in first:
             return Standing(claim, name, first[name].reason, known)
@@ -236,8 +237,4 @@ def kept_shares(tests: Iterable[Test]) -> list[tuple[str, float, float]]:
     """(kind, share, at least) of the tests that judge a claim, above chance, of a model that
     answers better than chance.
     """
-    return [
-        (one.kind, one.kept, one.kept_at_least)
-        for one in tests
-        if one.of and one.kept is not None and one.kept_at_least is not None
-    ]
+    return [(one.kind, *one.kept) for one in tests if one.of and one.kept is not None]

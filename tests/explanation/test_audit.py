@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from mechint.explanation import Explanation, _audit
-from mechint.explanation._audit import audit_on, carried
+from mechint.explanation._audit import audit_on, carried, failing_class_by
 from mechint.explanation.measure import MIN_INPUTS
 from mechint.explanation.parts import Part
+from mechint.task import Program
 from tests.explanation.stub import N, Stub, part, stub
 from tests.explanation.test_gates import record
 
@@ -73,6 +74,34 @@ def test_few_inputs_are_untested_and_a_model_at_chance_is_refused() -> None:
     idle = bench_of(lambda own, edits: torch.zeros_like(own["sum"]))
     refused = audit_on(idle, explanation_of(READS))
     assert (refused.standing, refused.tests) == ("refused", ()) and "chance" in refused.reason
+    object.__setattr__(idle, "whole", True)  # what is counted whole needs no chance
+    assert audit_on(idle, explanation_of(READS)).standing != "refused"
+    one = bench_of(lambda own, edits: torch.zeros_like(own["sum"]))
+    one.subject.targets.zero_()
+    assert one.constant and audit_on(one, explanation_of(READS)).standing != "refused"
+
+
+def test_a_program_of_a_task_that_fails_a_class_is_incomplete() -> None:
+    """A model that adds one more where a is 3 follows an exchange of the sum all the same."""
+
+    def answer(own: dict[str, Any], edits: list[Any]) -> Any:
+        more = (own["a"] == 3).long() * odd
+        return edits[0].new["sum"] if edits else (own["sum"] + more) % 25
+
+    for odd, standing in ((1, "incomplete"), (0, "stands")):
+        bench = stub(answer, 25)
+        found = audit_on(bench, Explanation("e", bench.program, (part("sum"),)))
+        assert found.standing == standing
+        assert ("0 of 25 inputs with a == 3" in found.reason) == bool(odd)
+    odd, bench = 1, stub(answer, 25)
+    assert failing_class_by(bench, []) != ""
+    none = Program("none", bench.program.steps, ((None,),))
+    assert failing_class_by(bench.under(none), []) == ""  # it gives no answer
+    bench.__dict__["slices"] = [slice(0, 3), slice(3, 25)]
+    assert failing_class_by(bench, []) == ""
+    still = stub(lambda own, edits: (own["sum"] + (own["a"] == 3)) % 25, 25)
+    found = audit_on(still, Explanation("e", still.program, (part("sum"),)))
+    assert found.standing == "wrong" and "a == 3" not in found.reason
 
 
 @pytest.mark.parametrize(
@@ -105,17 +134,22 @@ def test_what_the_prompts_do_not_tell_is_the_reason(
     assert (found.reason == "two rules are the same") == told
 
 
-def test_a_program_that_fails_a_class_is_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it would stand; what is wrong anyway has its own reason."""
+@pytest.mark.parametrize(
+    ("name", "standing"), [("failing_class_of", "incomplete"), ("untold_word", "untested")]
+)
+def test_a_program_that_would_stand_is_held_to_classes_and_words(
+    monkeypatch: pytest.MonkeyPatch, name: str, standing: str
+) -> None:
+    """What is wrong anyway has its own reason."""
+    for other in ("failing_class_of", "untold_word"):
+        monkeypatch.setattr(_audit, other, lambda *given, other=other: "it" * (other == name))
     monkeypatch.setattr(_audit, "Sources", lambda *given: None)
-    monkeypatch.setattr(_audit, "failing_class_of", lambda *given: "0 of 30 inputs with t[0] == 1")
-    for said, standing in (("stands", "incomplete"), ("wrong", "wrong")):
+    for said, whole in (("stands", standing), ("wrong", "wrong")):
         tests = [record(said, str(READS))]
         monkeypatch.setattr(_audit, "source_tests", lambda *given, tests=tests: tests)
         program: Any = SimpleNamespace(ambiguous={}, otherwise=None)
         found = audit_on(bench_of(), explanation_of(READS, over_sources=program))
-        assert found.standing == standing
-        assert ("30 inputs" in found.reason) == (said == "stands")
+        assert found.standing == whole and (found.reason == "it") == (said == "stands")
 
 
 def test_blocks_carry_where_each_makes_the_change_that_is_predicted() -> None:

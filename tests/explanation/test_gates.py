@@ -61,7 +61,7 @@ def share(
 # --- shares ---------------------------------------------------------------------------------------
 NEAR = Skill(0.16, 0.11, 5000)  # doing nothing keeps 84% of the raw accuracy
 CHANCE = Skill(0.11, 0.11, 5000)
-MOVED = {"bound": FOLLOWS, "null_bound": STAYS}
+MOVED = {"bound": "FOLLOWS", "null_bound": "STAYS"}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ MOVED = {"bound": FOLLOWS, "null_bound": STAYS}
         (1.0, None, {"n": 23}, "unclear"),
         (1.0, None, {"n": 24}, "stands"),
         (0.0, None, {"n": 0}, "untested"),
-        (0.19, None, {"bound": LOST}, "stands"),  # up to 15% of what the model has may be left
-        (0.22, None, {"bound": LOST}, "unclear"),
-        (0.25, None, {"bound": LOST}, "wrong"),
+        (0.19, None, {"bound": "LOST"}, "stands"),  # up to 15% of what the model has may be left
+        (0.22, None, {"bound": "LOST"}, "unclear"),
+        (0.25, None, {"bound": "LOST"}, "wrong"),
         (0.78, 0.08, MOVED, "stands"),
         (0.75, 0.08, MOVED, "unclear"),
         (0.72, 0.08, MOVED, "incomplete"),
@@ -98,14 +98,15 @@ MOVED = {"bound": FOLLOWS, "null_bound": STAYS}
 def test_a_share_is_taken_above_chance_and_has_a_null(
     value: float, null: float | None, more: dict[str, Any], standing: str
 ) -> None:
+    bounds = {"LOST": LOST, "FOLLOWS": FOLLOWS, "STAYS": STAYS}
+    more = {name: bounds.get(one, one) for name, one in more.items()}
     assert share(value, null=null, **more).standing == standing
 
 
 def test_what_is_kept_is_above_chance_of_the_models_own() -> None:
     found = share(0.5, n=100)
-    assert found.kept == pytest.approx(0.5)
-    assert found.kept_at_least == pytest.approx((Evidence.share(50, 100).low - 0.1) / 0.8)
-    assert share(0.11, skill=NEAR).kept == 0.0
+    assert found.kept == pytest.approx((0.5, (Evidence.share(50, 100).low - 0.1) / 0.8))
+    assert share(0.11, skill=NEAR).kept[0] == 0.0
     assert share(1.0, skill=CHANCE).kept is None and share(0.0, n=0).kept is None
 
 
@@ -814,3 +815,6 @@ def test_a_name_of_the_answer_is_untested_whatever_else_stands() -> None:
     finer = record("untested", "claim", kind="resolution", refutes=True)
     assert standing_of("claim", [share(0.85), finer]).standing == "untested"
     assert standing_of("claim", [share(0.1), finer]).standing == "wrong"
+    mod = replace(record("stands", "claim", kind="resolution", refutes=True), caveat="up to mod 3")
+    assert standing_of("claim", [share(0.85), mod]) == Standing("claim", "stands", "", mod.caveat)
+    assert standing_of("claim", [mod]).standing == "untested"
