@@ -46,7 +46,7 @@ class Quality:
     is not known; loss, chance_loss: nats; whole: whether the answers are all of a finite task;
     steps: whether the texts hold the right steps to the answer, which the model need not write;
     top_1: where accuracy, loss and chance are of each answer against the other of its pair, the
-    share of first choices that are right.
+    share of first choices that are right; pairs: how many there are, and are right both ways.
     """
 
     output: str
@@ -59,6 +59,7 @@ class Quality:
     whole: bool = False
     steps: bool = False
     top_1: float | None = None
+    pairs: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -91,6 +92,7 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
             isinstance(subject.task, FiniteTask) and subject.on_grid,
             steps,
             measured.top_1,
+            measured.pairs,
         )
         for name, accuracy in measured.accuracy.items()
         if math.isfinite(accuracy)

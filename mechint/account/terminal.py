@@ -55,6 +55,7 @@ def quality_text(quality: Sequence[Quality], gap: str = "   ") -> list[str]:
         count += " after right steps" if one.steps else ""
         parts = [] if one.test is None else [f"test {percent(one.test)}"]
         how = "" if one.top_1 is None else " by pair"
+        parts += ["{} pairs, {} right both ways".format(*one.pairs)] if one.pairs else []
         parts += [f"{count} {percent(one.accuracy)}{how}", f"chance {percent(one.chance)}"]
         parts += [] if one.top_1 is None else [f"first choice {percent(one.top_1)}"]
         parts.append(f"loss {one.loss:.3g} nats (chance {one.chance_loss:.3g})")

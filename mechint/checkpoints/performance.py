@@ -48,7 +48,8 @@ class SplitPerformance:
     output → the accuracy and loss of the best constant answer; n: output → how many of its answers
     were looked at; splits: train and test → their accuracy and loss, where the split is known;
     top_1: share of first choices that are right, where each answer is held against the other of its
-    pair, and accuracy, loss and chance are of these two alone, else None.
+    pair, and accuracy, loss and chance are of these two alone, else None; pairs: how many there
+    are, and how many are right both ways.
     """
 
     accuracy: Mapping[str, float]
@@ -57,6 +58,7 @@ class SplitPerformance:
     n: Mapping[str, int]
     splits: Mapping[str, Mapping[str, Mapping[str, float]]]
     top_1: float | None = None
+    pairs: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -203,7 +205,7 @@ def _measure(
         subject = subject.with_answer("all")
     margins = subject.margins
     if margins is not None:
-        return _by_pair(subject, margins[~margins.isnan()])
+        return _by_pair(subject, margins)
     targets = subject.targets
     examples = subject.answer_examples  # of each row
     asked = (targets != IGNORE).sum(0).tolist()
@@ -227,18 +229,18 @@ def _measure(
     return SplitPerformance(subject.accuracy(), subject.loss(), chance, n, splits)
 
 
-def _by_pair(subject: Subject, margins: Float[Tensor, " answer"]) -> SplitPerformance:
+def _by_pair(subject: Subject, margins: Float[Tensor, " row"]) -> SplitPerformance:
     """Share of the answers above the other of their pair, and the loss among the two."""
-    (output,) = subject.accuracy()
-    losses = torch.nn.functional.softplus(-margins)
-    return SplitPerformance(
-        {output: float((margins > 0).double().mean())},
-        {output: float(losses.mean())},
-        {output: {"accuracy": 0.5, "loss": math.log(2)}},
-        {output: len(margins)},
-        {},
-        subject.accuracy()[output],
-    )
+    accuracy, loss, _ = subject.scores_by_pair(subject.logits())
+    (output,), right = accuracy, (margins > 0).tolist()
+    task: Any = subject.task
+    pairs = None
+    stated = {tuple(sorted(pair)) for pair in getattr(task, "pairs", ())}
+    if stated and torch.equal(subject.data.tokens, task.examples().tokens.to(subject.device)):
+        pairs = len(stated), sum(right[a] and right[b] for a, b in stated)
+    chance = {output: {"accuracy": 0.5, "loss": math.log(2)}}
+    n = {output: int((~margins.isnan()).sum())}
+    return SplitPerformance(accuracy, loss, chance, n, {}, subject.accuracy()[output], pairs)
 
 
 def _recorded(metrics: Mapping[str, Any], kind: str) -> float | None:

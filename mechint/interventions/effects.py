@@ -160,7 +160,8 @@ class ExampleMean:
 class Ablated:
     """components: what was replaced, together; by: its mean over the examples, or zero; accuracy,
     loss: output → share right and cross-entropy (nats) without them; accuracy_before, loss_before:
-    with them.
+    with them. Of pairs, each answer is held against the other of its pair, and margin,
+    margin_before are its mean logit above that; else None.
     """
 
     components: tuple[str, ...]
@@ -169,6 +170,8 @@ class Ablated:
     loss: dict[str, float]
     accuracy_before: dict[str, float]
     loss_before: dict[str, float]
+    margin: float | None = None
+    margin_before: float | None = None
 
     def __str__(self) -> str:
         names = ", ".join(self.components)
@@ -177,6 +180,8 @@ class Ablated:
             f"loss {self.loss_before[output]:.3g} → {self.loss[output]:.3g} nats"
             for output in self.loss
         ]
+        if self.margin is not None:
+            parts.append(f"by pair, logit difference {self.margin_before:.3g} → {self.margin:.3g}")
         return f"without {names} (set to {'its mean' if self.by == 'mean' else 'zero'}): " + (
             "; ".join(parts)
         )
@@ -208,15 +213,14 @@ def ablate(subject: Subject, *components: str | Site, by: str = "mean") -> Ablat
         raise ParameterError(f"{subject.describe()}: no task, so there is no answer to be lost")
     kind: type[Intervention] = Mean if by == "mean" else Zero
     edits = [kind(one) for one in components]  # type: ignore[arg-type]  # a text is a site, too
-    logits, targets = logits_under(subject, edits), subject.targets
-    return Ablated(
-        tuple(str(edit.site) for edit in edits),
-        by,
-        subject.accuracy(logits, targets),
-        subject.loss(logits, targets),
-        subject.accuracy(),
-        subject.loss(),
+    without, before = (
+        subject.scores_by_pair(logits)
+        for logits in (logits_under(subject, edits), subject.logits())
     )
+    pairs = zip(without, before, strict=True)
+    (accuracy, accuracy_before), (loss, loss_before), margins = pairs
+    names = tuple(str(edit.site) for edit in edits)
+    return Ablated(names, by, accuracy, loss, accuracy_before, loss_before, *margins)
 
 
 # --- gradients ------------------------------------------------------------------------------------

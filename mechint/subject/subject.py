@@ -399,16 +399,34 @@ class Subject:
         against (nats, one row per answer meant), NaN for a row that has none; None where an answer
         is held against all classes.
         """
+        return self.margins_of(self.logits())
+
+    def margins_of(self, logits: Float[Tensor, "row d_vocab_out"]) -> Float[Tensor, " row"] | None:
+        """The margins of other logits, such as those under an intervention."""
         if self.task is None or self.data.tokens.is_floating_point():
             return None
         wrong = self.task.wrong_answers(self.data.tokens)
         if wrong is None:
             return None
         wrong, own = wrong[self.answer_examples], self.targets[:, :1]
-        logits = self.logits().double()
+        logits = logits.double()
         found = logits.gather(-1, wrong.clamp_min(0)).masked_fill(wrong == IGNORE, -torch.inf)
         margins = logits.gather(-1, own.clamp_min(0))[:, 0] - found.amax(-1)
         return margins.where(margins.isfinite() & (own[:, 0] != IGNORE), torch.nan)
+
+    def scores_by_pair(
+        self, logits: Float[Tensor, "row d_vocab_out"]
+    ) -> tuple[dict[str, float], dict[str, float], float | None]:
+        """Accuracy and loss (nats) by output: of the right answer beside those that the task holds
+        it against, with the mean margin; where it holds it against all classes None.
+        """
+        both, margins = (self.accuracy(logits), self.loss(logits)), self.margins_of(logits)
+        if margins is None:
+            return *both, None
+        margins = margins[~margins.isnan()]
+        losses = torch.nn.functional.softplus(-margins)
+        right, lost = (float(one.double().mean()) for one in (margins > 0, losses))
+        return dict.fromkeys(both[0], right), dict.fromkeys(both[1], lost), float(margins.mean())
 
     def accuracy(
         self,

@@ -15,7 +15,7 @@ from mechint.account.terminal import quality_text
 from mechint.checkpoints import performance
 from mechint.config import ModelConfig
 from mechint.errors import DataError
-from mechint.interventions import EditedRuns, Site, Zero
+from mechint.interventions import EditedRuns, Site, Zero, ablate
 from mechint.models.transformer import HookedTransformer
 from mechint.prompts import Prompts
 from mechint.subject import Subject
@@ -71,6 +71,12 @@ def test_an_answer_above_the_other_of_its_pair_is_right_whatever_is_said_first(
     assert not found.misread
     assert found.warnings({}) == []
     assert "by pair" in quality_text(quality_of(subject))[0]
+    assert found.pairs == quality_of(subject)[0].pairs == (64, 64)
+    lost = ablate(subject, "L0H0", by="zero")  # all that tells the two answers apart
+    assert lost.accuracy_before["next token"] == 1 and lost.accuracy["next token"] == 0
+    assert lost.margin == pytest.approx(0) and lost.loss["next token"] == pytest.approx(math.log(2))
+    assert lost.margin_before == pytest.approx(float(difference.mean()), rel=1e-6)
+    assert lost.loss_before["next token"] == pytest.approx(float(loss), rel=1e-6)
     pairs = draw(subject, choose_variable(subject.task, None), 32, 0, relation="minimal")
     assert bool(answered(subject, pairs).all())
 
