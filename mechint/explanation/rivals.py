@@ -23,9 +23,6 @@ from mechint.explanation.records import KEEPS
 from mechint.subject import Subject
 from mechint.task import GeneratedTask, Program
 
-MAX_NEXT = 3
-"""Experiments that are named as the next, at most."""
-
 
 @dataclass(frozen=True)
 class Score:
@@ -47,8 +44,8 @@ class Rivals:
 
     verdict: the one whose interval lies above all others', or "undecided". scores: best first,
     none where nothing was found that tells programs apart. where: what was scored, "inputs" or an
-    interchange. checked: inputs that were looked at. next: the most discriminating experiments that
-    were not made, as what follows `mechint explain PATH`: more inputs, or a claim about a variable.
+    interchange. checked: inputs that were looked at. next: more inputs, as what follows `mechint
+    explain PATH`, where there are further ones that tell programs apart.
     """
 
     verdict: str
@@ -121,9 +118,8 @@ def rivals(
                 break
     verdict = found[0].program if _decided(found) else "undecided"
     left = [one for one in named if verdict == "undecided"]
-    next_ = [*_inputs(bench, left, rows, examples), *_variables(bench, left, parts)][:MAX_NEXT]
-    names = tuple(one.name for one in named)
-    return Rivals(verdict, found, where, len(rows), tuple(next_), names)
+    names, next_ = tuple(one.name for one in named), tuple(_inputs(bench, left, rows, examples))
+    return Rivals(verdict, found, where, len(rows), next_, names)
 
 
 def _answers(
@@ -205,33 +201,3 @@ def _inputs(
         if pairs[row] and tuple(tokens[row].tolist()) not in known:
             yield f"--examples {2 * examples}  # {task.text(tokens[row])} tells them apart"
             return
-
-
-def _variables(bench: Bench, programs: Sequence[Program], parts: Sequence[Part]) -> list[str]:
-    """Interchanges of variables that tell the most pairs of inputs apart, largest share first:
-    programs without the variable give no other answer.
-    """
-    tokens = bench.tokens(bench.judged)
-    order = bench.order("rivals", len(tokens))
-    done = {part.name for part in parts}
-    steps = {s.name for one in programs for s in one.steps if s.parents} - done
-    own = [_answers(bench, one, tokens) for one in programs]
-    last, hooks = bench.subject.n_layers - 1, bench.subject.model.hook_dict
-    kinds = [one for one in ("resid_mid", "resid_post") if f"blocks.{last}.hook_{one}" in hooks]
-    if not kinds:
-        return []
-    site = f"L{last} {kinds[0]} @ answer"
-    found = list[tuple[float, str]]()
-    for name in sorted(steps):
-        having = [one for one in programs if name in one.variables]
-        value = having[0].run(tokens, only=[name])[name][order]
-        new = [
-            _answers(bench, one, tokens, {name: value}) if name in one.variables else old
-            for one, old in zip(programs, own, strict=True)
-        ]
-        share = float(differing(new).double().mean())
-        if share > 0:
-            held = f"--program {having[0].name} --claim '{site} holds {name}'"
-            found.append((share, held))
-    found.sort(key=lambda one: -one[0])
-    return [f"{held}  # answers differ on {share:.0%} of swaps" for share, held in found]
