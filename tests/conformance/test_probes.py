@@ -15,8 +15,7 @@ from mechint.figures import Figure
 from mechint.planted.library import prompted_induction
 from mechint.probe.results import rank
 from mechint.registry import PROBES, TASKS
-from mechint.subject import Subject
-from mechint.testing import calibration_checks, check_probe, probe_checks
+from mechint.testing import calibration_checks, probe_checks
 from tests.marks import full_where
 
 SUBJECTS: dict[str, Callable[[], planted.Planted]] = {
@@ -116,13 +115,6 @@ def test_every_probe_applies_to_some_subject() -> None:
         if all(PROBES[name]().applicable(subject) is not None for subject in subjects)
     ]
     assert not idle
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", PROBES.names())
-def test_a_probe_without_a_task_says_so_or_runs(name: str) -> None:
-    probe = PROBES[name].from_dict(dict(PROBES[name].calibration().test_settings))
-    check_probe(probe, Subject(SUBJECTS["addition"]().subject.model, None))
 
 
 @pytest.mark.parametrize("name", PROBES.names())

@@ -10,8 +10,6 @@ import torch
 import mechint
 from mechint.config import LLAMA
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import PROBES
-from tests.conformance.models_table import outcome, subject_of
 
 SMALL: dict[str, Any] = {**LLAMA, "d_model": 16, "n_heads": 2, "d_mlp": 32}
 
@@ -29,10 +27,3 @@ def test_models_train_together_as_alone() -> None:
     assert torch.allclose(both[1].logits(), one.logits(), atol=1e-3)
     untrained = one.untrained(1)
     assert one.loss()["answer"] < untrained.loss()["answer"] - 0.1
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("probe", [name for name in PROBES if name != "norms"])
-def test_every_probe_serves_them_as_it_serves_others(probe: str) -> None:
-    if outcome(probe, subject_of("transformer")) is None:
-        assert outcome(probe, subject_of("blocks of Llama")) is None

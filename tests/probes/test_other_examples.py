@@ -7,16 +7,11 @@ import torch
 
 import probes
 from mechint import planted
-from mechint.errors import NotApplicableError
-from mechint.probe import Need
-from mechint.registry import PROBES
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._llc.likelihood import training_data
 from probes.operands import operand_positions
 from tests.differences import differences
-
-GRID = [name for name in PROBES.names() if Need.GRID in PROBES[name].needs]
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +22,6 @@ def addition() -> Subject:
 def shuffled(subject: Subject) -> Subject:
     order = torch.randperm(len(subject.data), generator=torch.Generator().manual_seed(0))
     return subject.with_data(subject.data[order])
-
-
-def test_some_probes_need_a_grid() -> None:
-    assert {"neurons", "irreps", "clock-pizza"} <= set(GRID)
-
-
-@pytest.mark.parametrize("name", GRID)
-def test_a_probe_of_the_grid_refuses_examples_in_another_order(
-    addition: Subject, name: str
-) -> None:
-    if name == "irreps":  # frequencies of cyclic groups are fourier's
-        addition = planted.group_product("S3", ("standard",)).subject
-    assert PROBES[name]().applicable(addition) is None
-    repeated = addition.with_data(addition.data[torch.arange(len(addition.data)) % 7])
-    for other in (shuffled(addition), repeated, addition.with_data(addition.data[:20])):
-        with pytest.raises(NotApplicableError, match=r"not all of its task's inputs, in the order"):
-            probes.run(name, other)
 
 
 def test_no_split_is_named_on_examples_in_another_order(addition: Subject) -> None:
