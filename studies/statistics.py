@@ -4,8 +4,6 @@ Shares have Clopper and Pearson's exact interval, means Student's, differences o
 everything else the percentile bootstrap's.
 """
 
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportArgumentType=false
 from __future__ import annotations
 
 import math
@@ -152,7 +150,7 @@ def cohens_d(first: Sequence[float], second: Sequence[float]) -> Estimate:
     def end(tail: float) -> float:
         """The d of which `tail` of the samples have a smaller t."""
         return float(
-            optimize.brentq(
+            optimize.brentq(  # pyright: ignore[reportArgumentType]
                 lambda at: stats.nct.cdf(d * scale, free, at * scale) - tail, d - reach, d + reach
             )
         )

@@ -5,8 +5,6 @@ double with every level; large integers and tuples can be made to collide; some 
 whatever number they are called with. Here the opcodes run on a stack of sizes in place of values.
 """
 
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
 import pickletools
@@ -79,12 +77,12 @@ def check_opcodes(data: bytes) -> None:
         name, takes = opcode.name, opcode.stack_before
         if count > MAX_OPCODES or fetched > MAX_FETCHED:
             raise ValueError(f"it holds more than {MAX_OPCODES:,} values, or names them again")
-        if name in NEEDLESS or (name == "GLOBAL" and REFUSED.fullmatch(argument)):
+        if name in NEEDLESS or (name == "GLOBAL" and REFUSED.fullmatch(str(argument))):
             raise ValueError(f"it would run pickled code ({argument or name})")
         if name == "MARK":
             marks.append(len(stack))
         elif name.endswith("GET"):
-            stack.append(memo[argument])
+            stack.append(memo[int(argument or 0)])
             stack[-1].grows = False
             fetched += stack[-1].values
         elif name.endswith("PUT") or name == "MEMOIZE":

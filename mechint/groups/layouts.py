@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from mechint.decide.null import MaxNull
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 FEWEST = 6
 """Tokens from which layouts differ, and permuted tokens are many enough."""
 MAX_CLASSES = 10
@@ -115,7 +115,7 @@ class Layout:
     functions: Array | None = None
 
     def _count(self, labels: Iterable[Any], values: Array, size: int) -> Array:
-        return sum((np.bincount(one, values, size) for one in labels), np.zeros(size))
+        return np.sum([np.bincount(one, values, size) for one in labels], 0)
 
     def moments(self, matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " k"]:
         """The scalar products of a matrix with the basis."""

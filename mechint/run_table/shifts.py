@@ -8,8 +8,6 @@ at least as often as B at s. Each size of A is a stratum with the runs of B just
 is that of Fisher's exact test over the strata, by convolution.
 """
 
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import math
@@ -126,19 +124,6 @@ def at_most_by_rank(a: Group, b: Group, ratio: float, draws: int = 9999, seed: i
     return float((1 + (drawn >= seen - 1e-9).sum()) / (1 + draws))
 
 
-def low_end(a: Group, b: Group, level: float = LEVEL) -> float:
-    """The largest ratio from 1 up to which every H(r) is rejected, a fixed sequence of tests of one
-    level; 0 where 1 is not.
-    """
-    ratios = np.unique(np.round(np.divide.outer(a.levels, b.levels), 9))
-    low = 0.0
-    for ratio in (1.0, *ratios[ratios > 1]):
-        if at_most(a, b, ratio) > level:
-            break
-        low = float(ratio)
-    return low
-
-
 @dataclass(frozen=True)
 class Ratio:
     """The ratio of the sizes at which two groups pass half of the time, with its 95% interval; an
@@ -205,12 +190,10 @@ def falling(group: Group) -> float:
     Holm: the least of them; 1 for one size.
     """
     *smaller, largest = (group.at(size) for size in group.levels)
+    passes, total = largest.sum(), len(largest)
     p_values = [
-        stats.fisher_exact(
-            [[one.sum(), len(one) - one.sum()], [largest.sum(), len(largest) - largest.sum()]],
-            "greater",
-        ).pvalue
-        for one in smaller
+        float(stats.hypergeom.sf(at.sum() - 1, len(at) + total, at.sum() + passes, len(at)))
+        for at in smaller
     ]
     return min(1.0, min(p_values, default=1.0) * len(p_values))
 

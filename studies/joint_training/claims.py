@@ -1,7 +1,5 @@
 """The claims of the joint-training study."""
 
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportCallIssue=false
 from __future__ import annotations
 
 import math
@@ -221,7 +219,8 @@ def factor_claim(
         late=late,
     )
     def judge(rows: Rows) -> Found:
-        return hold_ratio(*(sizes_of(rows, arm, level) for arm in arms), bar)
+        first, second = (sizes_of(rows, arm, level) for arm in arms)
+        return hold_ratio(first, second, bar)
 
     return judge
 

@@ -5,8 +5,6 @@ laptop: triplets of digits. overnight: the paper's nested expressions with chain
 full: n = 20 and 26 at the paper's widths and steps.
 """
 
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportArgumentType=false
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -210,13 +208,13 @@ def by_size(train: Mapping[str, Any]) -> list[PlannedRun]:
     """Sums alone on triplets at twice the widths of the mixture; then, 32 wide, beside products,
     and a shuffled table beside maxima and medians.
     """
-    more = {"first": PAIRED, "stage": 2}
+    more: dict[str, Any] = {"first": PAIRED, "stage": 2}
     planned: list[PlannedRun] = []
     for width in (8, 16, 32):
         planned += triplets("MAX+MED+ADD, by size", SUMS, width, 36, train, **more)
         planned += triplets("ADD, by size", ("ADD",), 2 * width, 36, train, **more)
     planned += triplets("ADD+PROD, by size", ("ADD", "PROD"), 32, 12, train, **more)
-    shuffled = {"addition": "shuffled", "own": ("table_seed",)}
+    shuffled: dict[str, Any] = {"addition": "shuffled", "own": ("table_seed",)}
     name = "MAX+MED+shuffled ADD, by size"
     return planned + triplets(name, SUMS, 32, 12, train, **more, **shuffled)
 

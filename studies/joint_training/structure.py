@@ -2,8 +2,6 @@
 be, and the layouts of the digits.
 """
 
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportCallIssue=false
 from __future__ import annotations
 
 import math
@@ -93,14 +91,16 @@ def hold_pair(rows: Rows, mixture: str, ratio: float) -> Found:
     small, large = (
         rows.where(arm=f"{name}, one width") for name in (mixture, mixture[: mixture.index(" in ")])
     )
-    groups = [Group.of(one.column("parameters"), one.column("accuracy")) for one in (large, small)]
-    scores = [group.values for group in groups[::-1]]
-    better = bootstrap(_share_above, *map(list, scores), draws=500)
-    apart = float(groups[0].sizes.min() / groups[1].sizes.max())
-    most, worse = at_most_by_rank(*groups, ratio), at_most_by_rank(*groups[::-1], 1 / apart)
+    larger, smaller = (
+        Group.of(runs.column("parameters"), runs.column("accuracy")) for runs in (large, small)
+    )
+    better = bootstrap(_share_above, list(smaller.values), list(larger.values), draws=500)
+    apart = float(larger.sizes.min() / smaller.sizes.max())
+    most = at_most_by_rank(larger, smaller, ratio)
+    worse = at_most_by_rank(smaller, larger, 1 / apart)
     verdict = YES if most <= LEVEL else Decision("no" if worse <= LEVEL else "unclear", "by rank")
     control = PositiveControl(apart >= ratio, f"sizes {apart:.2g} apart")
-    shown = f"means {np.mean(scores[0]):.2f} and {np.mean(scores[1]):.2f}"
+    shown = f"means {smaller.values.mean():.2f} and {larger.values.mean():.2f}"
     return Found(better, control, f"{shown}; p {most:.2g} that at most {ratio:g}", verdict)
 
 
@@ -143,10 +143,10 @@ def fitting_alone(found: Array) -> Array:
 
 # --- what each claim measures ---------------------------------------------------------------------
 def takes_twice_the_width(rows: Rows) -> Found:
-    groups = [
+    alone, mixture = (
         sizes_of(rows, f"triplets {name}, by size", SOLVED, "width") for name in (ALONE, MIXTURE)
-    ]
-    return hold_ratio(*groups, above(2))
+    )
+    return hold_ratio(alone, mixture, above(2))
 
 
 def half_the_width(rows: Rows) -> Found:
@@ -417,7 +417,4 @@ TABLE: tuple[tuple[str, str, str, str, Bar, str, Callable[[Rows], Found], str, b
         False,
     ),
 )
-BY_SIZE = tuple(
-    ClaimTest(*criterion, judge, cost=cost, fresh=True, own=own)
-    for *criterion, judge, cost, own in TABLE
-)
+BY_SIZE = tuple(ClaimTest(*row[:6], row[6], cost=row[7], fresh=True, own=row[8]) for row in TABLE)
