@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,11 +126,8 @@ def test_the_command_shows_rivals_under_the_audits() -> None:
     command = ["explain", str(MODELS / "maximum.pt"), "--claim", "L0 resid_post @ answer holds max"]
     ran = CliRunner().invoke(main, command)
     assert "(the same answers on all" in ran.output
-    command_as_typed = ran.output.split("next: mechint ")[1].replace("\\\n", "")
-    named = CliRunner().invoke(main, shlex.split(command_as_typed))
-    assert named.exit_code == 0 and "Swap max_2" in named.output
     made = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)["rivals"]
-    assert made["verdict"] == "undecided" and len(made["next"]) == 3
+    assert made["verdict"] == "undecided" and not made["next"]
 
 
 def test_one_program_has_no_rival() -> None:
