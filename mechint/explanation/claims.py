@@ -9,15 +9,26 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.parts import AT, Copy, Part, Products, Route, Values
+from mechint.explanation.rules import (
+    Inputs,
+    Keys,
+    Rule,
+    mark_after,
+    mark_after_pair,
+    mark_back,
+    mark_place,
+    mark_ranked,
+)
 from mechint.interventions import Site
 from mechint.subject import Subject
 from mechint.subject.components import site_of
@@ -27,85 +38,36 @@ SPREAD = 65_521
 """Random values of a variable in the null of a part, a prime."""
 
 
-def structural(tokens: Int[Tensor, "n pos"]) -> Int[Tensor, " token"]:
-    """Tokens that stand equally often in every input, such as separators and markers, where others
-    do not: they are no operands.
-
-    >>> structural(torch.tensor([[9, 3, 8], [9, 5, 8]])).tolist()
-    [8, 9]
-    """
-    counts = torch.nn.functional.one_hot(tokens.cpu()).sum(1)
-    alike = ((counts == counts[0]).all(0) & (counts[0] > 0)).nonzero().flatten()
-    return alike[: 0 if len(alike) == int((counts > 0).any(0).sum()) else None]
+def inputs_of(tokens: Int[Tensor, "n pos"], at: Int[Tensor, " n"] | None = None) -> Inputs:
+    """The inputs of the keys of claims; answers stand at the last position where it is not said."""
+    tokens = tokens.cpu()
+    at = torch.full_like(tokens[:, 0], tokens.shape[1] - 1) if at is None else at.cpu()
+    return Inputs(tokens, at, True, int(tokens.max()) + 1)
 
 
-def operands(tokens: Int[Tensor, "n pos"]) -> Bool[Tensor, "n pos"]:
-    """Positions whose tokens vary over the inputs, in number or in kind."""
-    return ~torch.isin(tokens, structural(tokens).to(tokens.device))
-
-
-def _ranked(place: int, descending: bool) -> Callable[[Tensor, Values], Tensor]:
-    """The operand that stands at a place of their order by token number; of equal ones the first.
-
-    Where an input has fewer operands it is the last of these.
-    """
-
-    def key(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
-        there = operands(tokens)
-        end = -1 if descending else int(tokens.max()) + 1
-        order = torch.where(there, tokens, end).argsort(dim=1, descending=descending, stable=True)
-        at = (there.sum(1) - 1).clamp(min=0, max=place)
-        return order.gather(1, at[:, None])[:, 0]
-
-    return key
-
-
-def matches(tokens: Int[Tensor, "n pos"], values: Values, length: int) -> Bool[Tensor, "n pos"]:
-    """The keys that stand after an earlier occurrence of the `length` tokens up to the answer's
-    position, which is the last one where the values do not say.
-    """
-    ctx = tokens.shape[1]
-    places = torch.arange(ctx, device=tokens.device)
-    at = values[AT].to(tokens.device) if AT in values else torch.full_like(tokens[:, 0], ctx - 1)
-    found = (places >= length) & (places <= at[:, None])
-    for back in range(length):
-        own = tokens.gather(1, (at - back).clamp(min=0)[:, None])
-        found &= tokens.roll(back + 1, 1) == own
-    return found & (at >= length - 1)[:, None]
-
-
-def _previous(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
-    """The key before the answer's position, which is the last one where the values do not say."""
-    last = torch.full_like(tokens[:, 0], tokens.shape[1] - 1)
-    return (values.get(AT, last).to(tokens.device) - 1).clamp(min=0)
-
-
-def _after_earlier(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
-    """The key after the latest earlier occurrence of the last token; the first where none is."""
-    places = torch.arange(tokens.shape[1], device=tokens.device)
-    return (matches(tokens, values, 1) * places).amax(1)
-
-
-def _after_earlier_pair(tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
-    """The key after the latest earlier occurrence of the last two tokens; of the last token alone
-    where these occur nowhere before.
-    """
-    places = torch.arange(tokens.shape[1], device=tokens.device)
-    found = (matches(tokens, values, 2) * places).amax(1)
-    return torch.where(found > 0, found, _after_earlier(tokens, values))
-
-
-KEYS: dict[str, Callable[[Tensor, Values], Tensor]] = {
-    "largest token": _ranked(0, descending=True),
-    "smallest token": _ranked(0, descending=False),
-    "second largest token": _ranked(1, descending=True),
-    "first token": lambda tokens, values: torch.zeros_like(tokens[:, 0]),
-    "previous token": _previous,
-    "token after an earlier equal one": _after_earlier,
-    "token after an earlier equal pair": _after_earlier_pair,
+KEYS: dict[str, Callable[[Inputs], Keys]] = {
+    "largest token": lambda inputs: partial(mark_ranked, inputs, -1),
+    "smallest token": lambda inputs: partial(mark_ranked, inputs, 0),
+    "second largest token": lambda inputs: partial(mark_ranked, inputs, -2),
+    "first token": lambda inputs: partial(mark_place, 0),
+    "previous token": lambda inputs: partial(mark_back, 1),
+    "token after an earlier equal one": lambda inputs: mark_after,
+    "token after an earlier equal pair": lambda inputs: mark_after_pair,
 }
 """The keys that a head may be said to attend to from the answer, in words: largest and smallest
 are meant of operands, by token number."""
+
+
+def key_of(name: str, tokens: Int[Tensor, "n pos"], values: Values) -> Int[Tensor, " n"]:
+    """The position of a key of `KEYS`; the first one where it says nothing.
+
+    >>> rows = torch.tensor([[9, 3, 5, 3], [7, 2, 8, 8]])
+    >>> key_of("largest token", rows, {}).tolist(), key_of("previous token", rows, {}).tolist()
+    ([0, 2], [2, 2])
+    """
+    inputs = inputs_of(tokens, values.get(AT))
+    rule = Rule(name, "", KEYS[name](inputs))
+    return rule.key(inputs.tokens, inputs.at).clamp(min=0)
 
 
 @dataclass(frozen=True)
@@ -120,7 +82,9 @@ class ClaimSite:
             raise ParameterError(f"{self.where}: only heads attend; write L0H1 attends …")
         if to not in KEYS:
             raise UnknownNameError.of("key", to, KEYS)
-        return Route(f"attends to the {to}", self.where.layer, self.where.units, KEYS[to])
+        return Route(
+            f"attends to the {to}", self.where.layer, self.where.units, partial(key_of, to)
+        )
 
     def copies(self, key: str) -> Copy:
         """These heads bring the token at a key of `KEYS`, which is the answer."""
@@ -294,7 +258,7 @@ def _no_program(task: Task) -> Program:
 
 def markers(subject: Subject) -> tuple[str, ...]:
     """A note on the tokens that are no operands, where there are any."""
-    found = structural(subject.data.tokens).tolist()
+    found = inputs_of(subject.data.tokens, subject.answer_positions).structural.tolist()
     names = [subject.task.vocabulary.tokens[one] for one in found] if subject.task else found
     return (f"keys are among operands, not {', '.join(map(str, names))}",) if found else ()
 

@@ -200,17 +200,17 @@ def by_position(inputs: Inputs) -> Iterator[Rule]:
     least = int(inputs.at.min()) if inputs.causal else inputs.tokens.shape[1] - 1
     for place in range(min(least + 1, MAX_POSITIONS)):
         if place != inputs.aligned:
-            yield Rule(f"position {place}", f"t[{place}]", partial(_place, place), fixed=True)
+            yield Rule(f"position {place}", f"t[{place}]", partial(mark_place, place), fixed=True)
     if inputs.aligned is None and inputs.causal:
         for back in range(1, min(least, MAX_POSITIONS) + 1):
             words = "the previous token" if back == 1 else f"the token {back} before the answer"
-            yield Rule(words, f"t[{-1 - back}]", partial(_back, back), fixed=True)
+            yield Rule(words, f"t[{-1 - back}]", partial(mark_back, back), fixed=True)
 
 
 def by_size(inputs: Inputs) -> Iterator[Rule]:
     """The key whose operand is the largest, the smallest, or the next to the answer's own."""
     ops, own = inputs.operands_python, inputs.own_python
-    ranked = partial(_ranked, inputs)
+    ranked = partial(mark_ranked, inputs)
     yield Rule("the largest token", f"max({ops})", partial(ranked, -1))
     yield Rule("the smallest token", f"min({ops})", partial(ranked, 0))
     yield Rule("the second largest token", f"sorted({ops})[-2]", partial(ranked, -2))
@@ -234,9 +234,9 @@ def by_match(inputs: Inputs) -> Iterator[Rule]:
     else:
         yield Rule("the last earlier equal token", _last("t[i] == t[-1]", 0, 1), _equal)
         last = _last(after, 1, 0)
-        yield Rule("the token after an earlier equal one", last, _after)
+        yield Rule("the token after an earlier equal one", last, mark_after)
         pair = f"either({_last('t[i - 2 : i] == t[-2:]', 2, 0)}, {last})"
-        yield Rule("the token after an earlier equal pair", pair, _after_pair)
+        yield Rule("the token after an earlier equal pair", pair, mark_after_pair)
     own, ops = inputs.own_python, inputs.operands_python
     for plus in (0, 1):
         more = f" + {plus}" if plus else ""
@@ -300,15 +300,15 @@ def _at(tokens: Tensor, places: Tensor) -> Tensor:
     return torch.arange(tokens.shape[1]) == places[:, None]
 
 
-def _place(place: int, tokens: Tensor, at: Tensor) -> Tensor:
+def mark_place(place: int, tokens: Tensor, at: Tensor) -> Tensor:
     return _at(tokens, torch.full_like(at, place))
 
 
-def _back(back: int, tokens: Tensor, at: Tensor) -> Tensor:
+def mark_back(back: int, tokens: Tensor, at: Tensor) -> Tensor:
     return _at(tokens, at - back)
 
 
-def _ranked(inputs: Inputs, rank: int, tokens: Tensor, at: Tensor) -> Tensor:
+def mark_ranked(inputs: Inputs, rank: int, tokens: Tensor, at: Tensor) -> Tensor:
     """Operands equal to the one of a rank."""
     shown = inputs.is_operand(tokens, at)
     count = shown.sum(1)
@@ -364,15 +364,15 @@ def _behind(mask: Tensor, by: int = 1) -> Tensor:
     return moved
 
 
-def _after(tokens: Tensor, at: Tensor) -> Tensor:
+def mark_after(tokens: Tensor, at: Tensor) -> Tensor:
     return _latest_of(_behind(_equals(tokens, at)))
 
 
-def _after_pair(tokens: Tensor, at: Tensor) -> Tensor:
+def mark_after_pair(tokens: Tensor, at: Tensor) -> Tensor:
     before = torch.cat([torch.full_like(tokens[:, :1], -1), tokens[:, :-1]], 1)
     own = before.gather(1, at[:, None])
     pair = _latest_of(_behind(_equals(tokens, at) & (before == own)))
-    return torch.where(pair.any(1, keepdim=True), pair, _after(tokens, at))
+    return torch.where(pair.any(1, keepdim=True), pair, mark_after(tokens, at))
 
 
 def _named(plus: int, place: int | None, tokens: Tensor, at: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from benchmarks.far_sum import FarSum
 from mechint import planted
 from mechint.decide import Evidence, Null
 from mechint.explanation import Explanation, Part, audit, explain, head, site
-from mechint.explanation.claims import KEYS, one_hot, operands, structural
+from mechint.explanation.claims import inputs_of, key_of, one_hot
 from mechint.explanation.measure import Bench
 from mechint.explanation.records import judge_block
 from mechint.subject import Subject
@@ -61,13 +61,12 @@ def test_the_example_brings_its_answer_from_its_key() -> None:
 def test_markers_are_no_operands() -> None:
     """BOS (10) and SEP (11) have larger numbers than every digit; "largest token" was the first."""
     tokens = torch.tensor([[10, 3, 11, 9, 11, 4], [10, 7, 11, 2, 11, 7], [10, 0, 11, 5, 11, 6]])
-    assert structural(tokens).tolist() == [10, 11]
-    assert operands(tokens).tolist() == [[False, True, False, True, False, True]] * 3
-    assert KEYS["largest token"](tokens, {}).tolist() == [3, 1, 5]
-    assert KEYS["smallest token"](tokens, {}).tolist() == [1, 3, 1]
-    assert KEYS["second largest token"](tokens, {}).tolist() == [5, 5, 3]
-    alike = torch.tensor([[3, 9], [3, 9]])
-    assert bool(operands(alike).all())  # of one input nothing varies
+    inputs = inputs_of(tokens)
+    assert inputs.structural.tolist() == [10, 11]
+    assert inputs.is_operand(tokens, inputs.at).tolist() == [[i % 2 == 1 for i in range(6)]] * 3
+    assert key_of("largest token", tokens, {}).tolist() == [3, 1, 5]
+    assert key_of("smallest token", tokens, {}).tolist() == [1, 3, 1]
+    assert key_of("second largest token", tokens, {}).tolist() == [5, 1, 3]
 
 
 def test_a_variable_is_known_up_to_what_the_answers_tell_apart() -> None:

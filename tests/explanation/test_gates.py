@@ -452,7 +452,8 @@ def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         measured = Measured(hits, 600, stays, 600)
         monkeypatch.setattr(attention, "moved_key", lambda *given, found=measured: found)
-        sources: Any = SimpleNamespace(tokens=tokens, own=own)
+        at = torch.ones(len(own), dtype=torch.long)
+        sources: Any = SimpleNamespace(tokens=tokens, own=own, at=at)
         assert [one.standing for one in copied(bench, claim, sources)] == said
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.decide import Bound, Evidence, Skill
-from mechint.explanation.claims import operands
+from mechint.explanation.claims import inputs_of
 from mechint.explanation.measure import MIN_INPUTS, Bench, constant, counted_share
 from mechint.explanation.parts import AT, Copy, Route
 from mechint.explanation.records import Test, judge_share
@@ -126,7 +126,7 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Test]:
     found = counted_share(there == sources.own)
     heads = claim.route.where.split(", ")
     moved = moved_key(
-        sources, heads, keys, operands(tokens), lambda at: tokens.gather(1, at[:, None])[:, 0]
+        sources, heads, keys, operands_of(sources), lambda at: tokens.gather(1, at[:, None])[:, 0]
     )
     of = (str(claim),)
     alone = raises(sources, heads, keys) if len(heads) > 1 else []
@@ -150,6 +150,11 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Test]:
     ]
 
 
+def operands_of(sources: Sources) -> Bool[Tensor, "n pos"]:
+    """Visible operands."""
+    return inputs_of(sources.tokens, sources.at).is_operand(sources.tokens, sources.at)
+
+
 def raises(sources: Sources, heads: Sequence[str], keys: Int[Tensor, " n"]) -> list[Evidence]:
     """For each of several heads the share of inputs of which it, made to attend to another operand
     than its key, raises the logit of the token there over that of the token at its key, by an
@@ -157,7 +162,7 @@ def raises(sources: Sources, heads: Sequence[str], keys: Int[Tensor, " n"]) -> l
     """
     tokens = sources.tokens
     own = tokens.gather(1, keys[:, None])
-    free = operands(tokens) & sources.visible & (tokens != own)
+    free = operands_of(sources) & (tokens != own)
     draw = torch.from_numpy(rng("explain raised").random(free.shape))
     other = (draw * free).argmax(1)
     moved = {
