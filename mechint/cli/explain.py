@@ -309,9 +309,8 @@ def _write(out: Path, subject: Any, found: Audit, seed: int, n: int) -> None:
         raise ParameterError(f"--python {out}: {found.standing}: {found.reason}")
     made = written(subject, found.explanation, seed, n)
     write_text(out, made.text)
-    what = "the task's own program, no number of the model," if made.own else "program"
     print_error(
-        f"{what} written to {out}: the model's answer on {made.agreement:.1%} of {made.n:,}"
+        f"program written to {out}: the model's answer on {made.agreement:.1%} of {made.n:,}"
     )
 
 

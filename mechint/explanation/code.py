@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 MAX_CASES = 1 << 16
 """Cases of one variable that are written out, at most."""
 MARK = "A program that mechint wrote"
-FOUND = "as it found it in a model"
-OWN = "the task's own, whose variables it located in a model; it holds no number of the model"
-HEADER = f'''"""{MARK}: {{of}}. What it is of stands in MADE_OF.
+HEADER = f'''"""{MARK}, as it found it in a model. What it is of stands in MADE_OF.
 
     python THIS_FILE < TOKENS    one input per line, its tokens as integers
 """
@@ -76,13 +74,6 @@ def answers(tokens):
     found = logits(np.asarray(tokens))
     return np.stack([found[:, start:stop].argmax(1) for start, stop in OUTPUTS], 1)
 '''
-ANSWERS = '''
-def answers(tokens):
-    """(example, output) the answers of the program; -1 for an output that it does not compute."""
-    found = variables(np.asarray(tokens))
-    none = np.full(len(tokens), -1)
-    return np.stack([none if name is None else found[name] for name in ANSWERS], 1)
-'''
 _READ = """
 
 if __name__ == "__main__":
@@ -107,14 +98,12 @@ MAIN = f"{_READ}        print(*one)\n"
 class Code:
     """The text of a file, and how often its answers are those of the model.
 
-    agreement: share of the `n` judged inputs, which nothing in the file was fitted to. own: whether
-    it is the task's own program, with nothing of the model in it.
+    agreement: share of the `n` judged inputs, which nothing in the file was fitted to.
     """
 
     text: str
     agreement: float
     n: int
-    own: bool = False
 
     def answers(self, tokens: Int[Tensor, "n pos"]) -> Int[np.ndarray, "n output"]:
         """The answers of the file."""
@@ -134,28 +123,26 @@ def written(
     """The file of an explanation on a subject; see `Explanation.to_python`.
 
     Raises:
-        NotApplicableError: a variable has more than `MAX_CASES` cases in every program of the task.
+        NotApplicableError: no part reads the logits, or a variable has more than `MAX_CASES` cases.
     """
     bench = Bench.of(subject, explanation.program, seed, examples).among(explanation.among)
     if explanation.over_sources is not None:
         return _over_sources(bench, explanation.over_sources)
-    read = next((part for part in explanation.parts if part.reads), None)
-    features = None if read is None else read.features
-    features = features if isinstance(features, Products) else None
-    used = {name for group in features.groups for name, _ in group} if features else set[str]()
-    wanted = used or {name for name in bench.answers if name is not None}
-    program, tables = _tables(bench, explanation.program, wanted)
-    header = _header(bench, explanation, program)
+    features = next((part.features for part in explanation.parts if part.reads), None)
+    if not isinstance(features, Products):
+        raise NotApplicableError(
+            f"{explanation.name} cannot be written out: no part of it gives the logits"
+        )
+    used = {name for group in features.groups for name, _ in group}
+    tables = _tables(bench, explanation.program, used)
+    header = _header(bench, explanation)
     body = "TABLES = {\n" + "".join(map(_entry, tables.items())) + "}\n"
     body += '"""Variable -> variables and tokens (by position) that it follows from; values."""\n'
-    if features is None:
-        body += f"ANSWERS = {list(bench.answers)!r}\n\n{RUN}{ANSWERS}"
-    else:
-        body += f"{_readout(bench, features)}\n{RUN}{LOGITS}"
+    body += f"{_readout(bench, features)}\n{RUN}{LOGITS}"
     made = Code(f"{header}\n{body}{MAIN}", math.nan, len(bench.judged))
     found = torch.from_numpy(made.answers(bench.tokens(bench.judged))).long()
     agreement = bench.share(bench.own_logits[bench.judged], found)
-    return Code(made.text, agreement, made.n, features is None)
+    return Code(made.text, agreement, made.n)
 
 
 def run_rows(
@@ -186,46 +173,22 @@ Axes = tuple[str | int, ...]
 """The keys of a table: variables by name, tokens by position."""
 
 
-def _tables(
-    bench: Bench, program: Program, wanted: set[str]
-) -> tuple[Program, dict[str, tuple[Axes, np.ndarray]]]:
-    """Tables of the variables that `wanted` follow from, in that program of the task which has
-    them and needs the smallest tables; their values on the data are compared.
-    """
-    task = bench.subject.task
-    rivals = [] if task is None else list(task.programs.values())
-    tokens = bench.tokens(torch.cat([bench.fitted, bench.judged])).cpu()
-    true = program.run(tokens, only=wanted)
-    found = []
-    for one in (program, *rivals):
-        made = _written(one, wanted, tokens, true) if wanted <= set(one.variables) else None
-        if made is not None:
-            found.append((sum(table.size for _, table in made.values()), one, made))
-    if not found:
-        raise NotApplicableError(
-            f"{program.name} cannot be written out: a variable among {', '.join(sorted(wanted))} "
-            f"and what they follow from has more than {MAX_CASES:,} cases"
-        )
-    _, smallest, tables = min(found, key=lambda one: one[0])
-    return smallest, tables
-
-
-def _written(
-    program: Program, wanted: set[str], tokens: Tensor, true: Mapping[str, Tensor]
-) -> dict[str, tuple[Axes, np.ndarray]] | None:
-    """The tables of one program; None where it gives other values than `true` or a step has no
-    table.
-    """
-    needed = program.needed(wanted)
+def _tables(bench: Bench, program: Program, wanted: set[str]) -> dict[str, tuple[Axes, np.ndarray]]:
+    """Tables of the variables that `wanted` follow from, compared with their values on the data."""
+    tokens, needed = (
+        bench.tokens(torch.cat([bench.fitted, bench.judged])).cpu(),
+        program.needed(wanted),
+    )
     values = program.run(tokens, only=needed)
-    if any(not torch.equal(values[name], true[name]) for name in wanted):
-        return None
     tables = dict[str, tuple[Axes, np.ndarray]]()
     for step in program.steps:
         if step.name in needed:
             made = _table(step, program, tokens, values)
             if made is None or not _looks_up(made, tokens, values, step.name):
-                return None
+                raise NotApplicableError(
+                    f"{program.name} cannot be written out: {step.name} has more than "
+                    f"{MAX_CASES:,} cases, or some that cannot be computed"
+                )
             tables[step.name] = made
     return tables
 
@@ -270,21 +233,18 @@ def _looks_up(
 
 
 # --- text -----------------------------------------------------------------------------------------
-def _header(bench: Bench, explanation: Explanation, program: Program) -> str:
+def _header(bench: Bench, explanation: Explanation) -> str:
     """The fixed text at the top, and what the file is of as literals: names of files and claims
     may hold anything, quotes and code included.
     """
-    read = any(part.reads for part in explanation.parts)
     made_of = {
-        "made": "tables of the program, and weights that were fitted to the model's logits"
-        if read
-        else OWN,
+        "made": "tables of the program, and weights that were fitted to the model's logits",
         "checkpoint": bench.subject.provenance["checkpoint"].get("path", ""),
         "explanation": explanation.name,
-        "program of the variables": program.name,
+        "program of the variables": explanation.program.name,
     }
     lines = "".join(f"    {key!a}: {str(value)!a},\n" for key, value in made_of.items())
-    return f"{HEADER.format(of=FOUND if read else OWN)}\nMADE_OF = {{\n{lines}}}\n"
+    return f"{HEADER}\nMADE_OF = {{\n{lines}}}\n"
 
 
 def _entry(item: tuple[str, tuple[Axes, np.ndarray]]) -> str:

@@ -60,12 +60,11 @@ class Explanation:
     def to_python(self, subject: Subject, *, seed: int = 0, examples: int = 3000) -> str:
         """A Python file of numpy alone that computes the answers from tokens, with its constants.
 
-        Where a part reads the logits off its features, the answers are the largest of the fitted
-        logits, from the same half of the inputs as in `audit`; else those of the task's own
-        program, which the file then says that it is.
+        The answers are those of a program over sources, or the largest of the logits that a part
+        reads off its features, fitted on the same half of the inputs as in `audit`.
 
         Raises:
-            NotApplicableError: a variable has more than 65,536 cases to write out.
+            NotApplicableError: no part reads the logits, or a variable has more than 65,536 cases.
 
         >>> from mechint import planted
         >>> from mechint.explanation import explain

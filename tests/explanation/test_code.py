@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from mechint import planted
 from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
-from mechint.explanation import Explanation, audit, explain
+from mechint.explanation import Explanation, Part, audit, explain, site
 from mechint.explanation.code import MAIN, MAIN_OF_ROWS, MARK, written
 from mechint.explanation.measure import Bench
 from mechint.explanation.parts import Products
@@ -86,33 +87,6 @@ def test_the_file_has_the_logits_that_the_audit_matched() -> None:
     assert 1 - float(error) == pytest.approx(match, abs=1e-4)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["digits", "maximum"])
-def test_programs_without_a_readout_answer_by_tables(name: str, tmp_path: Path) -> None:
-    subject = mechint.load(MODELS / f"{name}.pt")
-    assert subject.task is not None and subject.task.own_program is not None
-    made = written(subject, Explanation("own", subject.task.own_program))
-    (tmp_path / "own.py").write_text(made.text)
-    tokens = subject.data.tokens[:200]
-    found = run_file(tmp_path / "own.py", tokens)
-    assert torch.equal(found, subject.targets[:200])
-    right = subject.correct(subject.logits(), subject.targets).double().mean()
-    assert made.agreement == pytest.approx(float(right), abs=0.02)
-    assert made.own and "the task's own" in made.text.splitlines()[0]
-
-
-def test_the_program_with_the_smallest_tables_is_written() -> None:
-    """The largest of six numbers below 16 has 16^6 cases at once, and 5 · 256 by a scan."""
-    task = TASKS["max-of-list"](n=16, length=6)
-    config = ModelConfig(
-        n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=16, d_model=16, n_heads=1
-    )
-    subject = Subject(HookedTransformer(config), task, n_examples=512)
-    assert task.own_program is not None and task.own_program.name == "maximum"
-    text = Explanation("own", task.own_program).to_python(subject)
-    assert "program of the variables': 'scan'" in text and len(text) < 10_000
-
-
 def test_products_are_those_of_columns() -> None:
     a, b = torch.randn(4, 2).double(), torch.randn(5, 3).double()
     values = {"a": torch.tensor([0, 3]), "b": torch.tensor([4, 1])}
@@ -122,12 +96,25 @@ def test_products_are_those_of_columns() -> None:
         assert torch.allclose(found[row], expected)
 
 
-@pytest.mark.full
-def test_what_has_too_many_cases_is_refused() -> None:
-    subject = mechint.load(MODELS / "induction.pt")
+def reading(subject: Subject, variable: str, n: int) -> Explanation:
+    """A part that reads the logits off a variable of the task's own program."""
     assert subject.task is not None and subject.task.own_program is not None
-    with pytest.raises(NotApplicableError, match="cannot be written out"):
-        Explanation("own", subject.task.own_program).to_python(subject)
+    table = Products((((variable, torch.eye(n)[:, :2].double()),),))
+    part = Part(variable, site("L0 resid_post @ answer").where, (variable,), table, reads=True)
+    return Explanation(variable, subject.task.own_program, (part,))
+
+
+def test_what_cannot_be_written_is_refused() -> None:
+    subject = mechint.load(MODELS / "maximum.pt")
+    claim = replace(reading(subject, "max", 16), parts=())
+    with pytest.raises(NotApplicableError, match="no part of it gives the logits"):
+        claim.to_python(subject)
+    task = TASKS["max-of-list"](n=16, length=6)  # 16^6 cases
+    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": 16}
+    config = ModelConfig(**shape, d_model=16, n_heads=1)
+    large = Subject(HookedTransformer(config), task, n_examples=512)
+    with pytest.raises(NotApplicableError, match="more than 65,536 cases"):
+        reading(large, "max", 16).to_python(large)
 
 
 PATHS = [
@@ -146,9 +133,8 @@ def test_nothing_of_a_path_is_run_by_the_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     subject = planted.comparison(n=4).subject
-    program = subject.task.own_program
     monkeypatch.setitem(subject.provenance["checkpoint"], "path", path)
-    made = written(subject, Explanation(path, program, ()), examples=64)
+    made = written(subject, replace(reading(subject, "a < b", 2), name=path), examples=64)
     (tmp_path / "program.py").write_text(made.text)
     run_file(tmp_path / "program.py", subject.data.tokens[:3])
     names: dict[str, object] = {}
