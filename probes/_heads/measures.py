@@ -257,13 +257,13 @@ def _marks(
     """Mark → where it is, as the query sees it; earlier equal tokens as the rules of programs."""
     place, query = torch.arange(tokens.shape[1]).expand_as(tokens), query[:, None]
     inputs = Inputs(tokens, query[:, 0], True, int(tokens.max()) + 1)
-    rules = {rule.name: rule.keys for rule in by_match(inputs)}
+    equal, after, *_ = by_match(inputs)
     return {
         "answer": (place < query) & (tokens == classes[:, :1]),
         "other": (place < query) & (tokens == classes[:, 1:]),
         "changed": (place < query) & (place == first[:, None]),
-        "after": rules[MARKS["after"]](tokens, query[:, 0]),
-        "equal": rules[MARKS["equal"]](tokens, query[:, 0]),
+        "after": after.keys(tokens, query[:, 0]),
+        "equal": equal.keys(tokens, query[:, 0]),
         "previous": place == query - 1,
         "first": place == 0,
         "itself": place == query,
