@@ -12,12 +12,12 @@ and its hooks are as before afterwards, after an error too.
 # pyright: reportArgumentType=false
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.errors import ParameterError
@@ -25,7 +25,7 @@ from mechint.interventions.resuming import asked, select_positions
 from mechint.interventions.sites import Site
 from mechint.interventions.values import Intervention, Mean, Zero, hooks_of
 from mechint.models.foreign.untouched import evaluating
-from mechint.models.protocol import check_edits, gradients_of, run_hooked
+from mechint.models.protocol import check_edits, run_hooked
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -221,45 +221,3 @@ def ablate(subject: Subject, *components: str | Site, by: str = "mean") -> Ablat
     (accuracy, accuracy_before), (loss, loss_before), margins = pairs
     names = tuple(str(edit.site) for edit in edits)
     return Ablated(names, by, accuracy, loss, accuracy_before, loss_before, *margins)
-
-
-# --- gradients ------------------------------------------------------------------------------------
-def activation_gradients(
-    model: Any,
-    tokens: Int[Tensor, "example pos"],
-    names: Iterable[str],
-    score: Callable[[Tensor], Tensor],
-) -> dict[str, tuple[Float[Tensor, "example ..."], Float[Tensor, "example ..."]]]:
-    """Hook → its activation and the gradient of ``score(logits)`` there, from one backward.
-
-    Args:
-        score: of the logits (example, pos, d_vocab_out), a scalar.
-
-    Raises:
-        ParameterError: a hook that the model can only show.
-    """
-    names, kept = sorted(set(names)), dict[str, Tensor]()
-    check_edits(model, names)  # the gradient there is that of an edit
-
-    def keeper(name: str) -> Callable[..., Tensor]:
-        def keep(activation: Tensor, hook: Any) -> Tensor:
-            # a copy, since the module may use the tensor elsewhere than behind the hook, too
-            kept[name] = activation.clone() if activation.requires_grad else _leaf(activation)
-            return kept[name]
-
-        return keep
-
-    hooks: list[tuple[str, Any]] = [(name, keeper(name)) for name in names]
-    if "hook_embed" not in names and "hook_embed" in model.hook_dict:
-        hooks.append(("hook_embed", lambda activation, hook: _leaf(activation)))
-    with torch.enable_grad():
-        logits = run_hooked(model, tokens, hooks)
-        gradients = gradients_of(score(logits), list(kept.values()))
-    return {
-        name: (value.detach(), torch.zeros_like(value) if gradient is None else gradient)
-        for (name, value), gradient in zip(kept.items(), gradients, strict=True)
-    }
-
-
-def _leaf(activation: Tensor) -> Tensor:
-    return activation.detach().clone().requires_grad_()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,10 +20,8 @@ from mechint.interventions import (
     Site,
     Take,
     Zero,
-    activation_gradients,
     asked,
     fill_means,
-    select_positions,
 )
 from mechint.models.foreign.untouched import all_finite
 from mechint.probe.results import Null
@@ -74,24 +72,25 @@ def neuron_importance(
     assert task is not None
     names = [f"blocks.{layer}.mlp.hook_post" for layer in range(subject.n_layers)]
     sums: dict[str, Tensor] = {}
-    toward: dict[str, Any] = dict.fromkeys(names, 0.0)
+    toward: dict[str, Tensor] = {}
     if mode == "mean":
         filled = fill_means(subject, [Mean(Site(name)) for name in names], data)
         toward = {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
-    positions, targets = asked(subject, data)
+    _, targets = asked(subject, data)
     others = others if mode == "resample" else None
-    for rows, runs, _, source in _cases(subject, data, others).parts(names):
+    for rows, runs, own, source in _cases(subject, data, others).parts(names):
 
-        def score(logits: Tensor, rows: Tensor = rows) -> Tensor:
-            logits = select_positions(logits, positions[rows])
-            return answer_scores(task, logits, targets[rows])[..., LOSS].nansum()
+        def score(logits: Tensor, part: Tensor, rows: Tensor = rows) -> Tensor:
+            return answer_scores(task, logits, targets[rows[part]])[..., LOSS].nansum(-1)
 
-        found = activation_gradients(subject.model, data.tokens[rows], names, score)
-        for name, (value, gradient) in found.items():
-            if source:
-                toward[name] = runs.recorded(name)[source["other"]]
-            product = (gradient * (value - toward[name])).abs().sum((0, 1)).double()
-            sums[name] = sums[name] + product if name in sums else product
+        for part, found in runs.gradients(names, score, own):
+            for name, (value, slope, places) in found.items():
+                if source:
+                    value = value - runs.recorded(name)[source["other"][part, None], places]
+                elif mode == "mean":
+                    value = value - toward[name][places]
+                product = (slope * value).abs().sum((0, 1)).double()
+                sums[name] = sums[name] + product if name in sums else product
     return torch.stack([sums[name] for name in names]) / len(data)
 
 

@@ -14,7 +14,6 @@ from mechint.interventions import (
     ExampleMean,
     Replace,
     Site,
-    activation_gradients,
     select_positions,
 )
 from mechint.probes._circuits.scoring import Ablation, score
@@ -135,20 +134,16 @@ def _of_part(
     constant = scored(biases @ readout.matrix / scale + readout.bias)
     own = scored(runs.base(own_inputs).double())
     error = float((direct.sum(0) + constant - own).abs().max())
-    gradients = activation_gradients(
-        subject.model,
-        pairs.base,
-        names,
-        lambda logits: scored(select_positions(logits, pairs.reads)).sum(),
-    )
-    first = []
-    for site in sites:
-        value, gradient = gradients[site.hook]
-        product = (value - other[site.hook]) * gradient
-        first.append(site.select(product, pairs.reads).flatten(1).sum(1))
+    first = torch.zeros(len(sites), len(pairs), dtype=torch.float64, device=own.device)
+    for rows, found in runs.gradients(names, scored_rows, own_inputs):
+        for index, site in enumerate(sites):
+            value, slope, places = found[site.hook]
+            product = (value - other[site.hook][rows[:, None], places]) * slope
+            part = product[:, :, list(site.units)] if site.units else product
+            first[index, rows] = part.flatten(1).sum(1).double()
     patches = [Replace(site, site.select(other[site.hook], pairs.reads)) for site in sites]
     exact = own - runs.under(patches, own_inputs, read=scored_rows)
-    columns = (direct, direct - without, torch.stack(first), exact, own)
+    columns = (direct, direct - without, first, exact, own)
     return [column.double().cpu().numpy() for column in columns], error
 
 

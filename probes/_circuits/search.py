@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.probes._circuits.graph import random_circuits
 from mechint.probes._circuits.scoring import Scorer, score
+from mechint.probes._effects import Curve
 from mechint.subject.pairs import Pairs
 
 AT_ONCE = 16
@@ -188,29 +189,6 @@ def needed_components(
 
 
 # --- over all sizes -------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Curve:
-    """Faithfulness of the circuits of the first edges by effect, by their number.
-
-    cpr = ∫ F(k) dk and cmd = ∫ |1 - F(k)| dk over the share k of the edges, by the trapezoidal rule
-    (Mueller et al. 2025, MIB): a good ranking has a large cpr, a faithful one a small cmd.
-    """
-
-    sizes: Int[np.ndarray, " size"]
-    faithfulness: Float[np.ndarray, " size"]
-
-    @property
-    def cpr(self) -> float:
-        return self._integral(self.faithfulness)
-
-    @property
-    def cmd(self) -> float:
-        return self._integral(np.abs(1 - self.faithfulness))
-
-    def _integral(self, values: Float[np.ndarray, " size"]) -> float:
-        return float(np.trapezoid(values, self.sizes / self.sizes[-1]))
-
-
 def curve_of(scorer: Scorer, effects: Float[np.ndarray, " edge"]) -> Curve:
     """Faithfulness by size, the edges taken from the largest effect in size on."""
     n = len(effects)

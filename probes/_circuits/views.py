@@ -10,7 +10,7 @@ import numpy as np
 from mechint import figures
 from mechint.probe.results import Table
 from mechint.probes._circuits.graph import Edge, Graph
-from mechint.probes._circuits.search import Curve
+from mechint.probes._effects import Curve
 
 PORTS = {"q": 0.3, "k": 0.0, "v": -0.3}
 """Input of a head → its height beside the head's own."""
@@ -107,7 +107,7 @@ def curve_figure(curve: Curve, size: int) -> figures.Figure:
     """Faithfulness by the number of edges, the found circuit's marked."""
     return figures.lines(
         curve.sizes.tolist(),
-        {"first edges by effect": curve.faithfulness.tolist()},
+        {"first edges by effect": curve.share.tolist()},
         title="Faithfulness by size",
         x_title="edges (number)",
         y_title="faithfulness (share of the model's score)",

@@ -22,6 +22,7 @@ from mechint.probes._effects import (
     ALONE,
     Curve,
     Effects,
+    Shares,
     curve,
     find_sufficient,
     grid,
@@ -222,8 +223,8 @@ class Heads(Probe):
         numbers, test = self._tested(runs, sites, effects, seed)
         reported = [one for one in numbers if max(one.p_values) <= self.significance]
         self._ways(subject, runs, reported, seed)
-        line = curve(runs.measure, ranked, SIZES, slice(None))
-        self._record(report, subject, runs, dict(zip(sites, effects.share, strict=True)), line)
+        curves = curve(runs.measure, ranked, SIZES, slice(None))
+        self._record(report, subject, runs, dict(zip(sites, effects.share, strict=True)), curves)
         self._show(report, reported)
         self._say(report, runs, reported, numbers, test, ranked, seed)
         return report.result()
@@ -342,8 +343,9 @@ class Heads(Probe):
         subject: Subject,
         runs: PairRuns,
         shares: Mapping[Site, float],
-        line: Curve,
+        curves: tuple[Curve, Shares, Shares],
     ) -> None:
+        line, kept, left = curves
         patched = sum(one.kind == "head" for one in shares)
         report.update(
             {"patched": patched, "heads": len(runs.heads), "cpr": line.cpr, "cmd": line.cmd}
@@ -373,7 +375,21 @@ class Heads(Probe):
             example = runs.runs.tokens[runs.own[0], reads[0] - furthest : reads[0] + 1]
             names = token_texts(subject, example.tolist())
         report.figure("components", alone)
-        report.figure("curve", line.figure("What the largest heads keep, and leave"))
+        both = {"kept by them alone": kept, "left without them": left}
+        report.figure(
+            "curve",
+            figures.lines(
+                line.sizes.tolist(),
+                {name: one.value for name, one in both.items()},
+                title="What the largest heads keep, and leave",
+                x_title="heads, largest effect first",
+                y_title="logit difference (share)",
+                bands={name: (one.low, one.high) for name, one in both.items()},
+                markers=True,
+                caption="All other heads are taken from the other prompt, or these are; with 95% "
+                f"intervals over the pairs. CPR {line.cpr:.3f}, CMD {line.cmd:.3f}.",
+            ),
+        )
         report.figure(
             "stream",
             figures.beside(
@@ -492,9 +508,11 @@ class Heads(Probe):
             )
             details[f"{new} may stand for {old}, kept"] = other.kept[0]
         whole = report.metrics["patched"] == report.metrics["heads"]
+        said = f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}."
         verdict = report.finding(
             Claim(
-                f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}.",
+                said,
+                lead=said,
                 no="No few heads suffice to answer.",
                 caveat="" if whole else "of those tested",
                 causal=True,
@@ -512,9 +530,7 @@ class Heads(Probe):
             details=details,
             n=report.metrics["pairs"],
         )
-        if verdict == "yes":
-            report.lead(f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}.")
-        elif among:
+        if among and verdict != "yes":
             report.lead(f"{listed(map(str, among[:3]))} move{'s' * (len(among) == 1)} the answer.")
         for one in reported:
             self._say_of(report, one)

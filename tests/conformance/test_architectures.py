@@ -23,10 +23,8 @@ from mechint.interventions import (
     Mean,
     Site,
     Zero,
-    activation_gradients,
     fill_means,
     logits_under,
-    select_positions,
 )
 from mechint.interventions.sites import KINDS
 from mechint.models.protocol import read_only_hooks
@@ -147,18 +145,18 @@ def test_sites_are_ablated_as_hooks_in_transformers_do(kind: str) -> None:
 def test_sites_are_read_and_differentiated_as_in_transformers(kind: str) -> None:
     subject, reference = opened(kind)
     hooks, positions = list(reference.paths), subject.answer_positions
-    found = activation_gradients(
-        subject.model,
-        subject.data.tokens,
-        hooks,
-        lambda logits: select_positions(logits, positions).square().sum(),
-    )
+    runs = EditedRuns(subject.model, subject.data.tokens, positions)
+    every = torch.arange(len(positions))
+    ((_, found),) = runs.gradients(hooks, lambda logits, rows: logits.square().sum(-1), every)
     wanted = reference.activations(), reference.gradients()
     for hook in hooks:
-        for mine, theirs in zip(found[hook], wanted, strict=True):
+        *both, places = found[hook]
+        for mine, theirs in zip(both, wanted, strict=True):
             for length, rows in reference.groups.items():
+                at = places[rows]
+                own = theirs[hook][length][torch.arange(len(at))[:, None], at.clamp(max=length - 1)]
                 torch.testing.assert_close(
-                    mine[rows, :length].flatten(2), theirs[hook][length], atol=1e-3, rtol=1e-3
+                    mine[rows].flatten(2)[at < length], own[at < length], atol=1e-3, rtol=1e-3
                 )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mechint.errors import ParameterError
-from mechint.interventions import EditedRuns, Site, Zero, activation_gradients, logits_under
+from mechint.interventions import EditedRuns, Site, Zero, logits_under
 from mechint.models.protocol import hook_names, read_only_hooks
 from mechint.subject import Subject
 from mechint.subject.pairs import Pairs
@@ -101,7 +101,7 @@ def test_what_can_only_be_read_is_refused_wherever_it_is_edited(kind: str) -> No
     for ask in (
         lambda: logits_under(subject, [zero]),
         lambda: EditedRuns(model, tokens, reads, [name]).under([zero]),
-        lambda: activation_gradients(model, tokens, [name], lambda logits: logits.sum()),
+        lambda: list(EditedRuns(model, tokens, reads).gradients([name], lambda *_: reads, reads)),
         lambda: subject.logits(hooks=[(name, lambda activation, hook: 0 * activation)]),
         lambda: SwapSite(subject, pairs, name, None),
     ):

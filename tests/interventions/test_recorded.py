@@ -17,7 +17,6 @@ from mechint.interventions import (
     Replace,
     Site,
     Zero,
-    activation_gradients,
     hooks_of,
     resumes,
     select_positions,
@@ -149,30 +148,28 @@ def test_constant_attention_reads_positions_after_the_answer() -> None:
     assert (found - recorded.logits).abs().max() > 0.01
 
 
-def test_activation_gradients_by_finite_differences() -> None:
+def test_gradients_by_finite_differences() -> None:
     config = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4)
     model, tokens, positions, generator = model_and_tokens(config, 2)
     site, step = Site.head(0, 1), 1e-5
 
-    def score(logits: torch.Tensor) -> torch.Tensor:
-        return select_positions(logits, positions)[:, 3].square().sum()
+    def score(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return logits[:, 3].square()
 
+    rows = torch.arange(len(tokens))
     for one in (model, Foreign(model)):
-        found = activation_gradients(one, tokens, [site.hook, "hook_embed"], score)
-        value, gradient = found[site.hook]
-        direction = torch.randn(value[:, :, [1]].shape, generator=generator, dtype=torch.float64)
+        runs = EditedRuns(one, tokens, positions)
+        ((_, found),) = runs.gradients([site.hook, "hook_embed"], score, rows)
+        _, gradient, places = found[site.hook]
+        size = (*tokens.shape, 1, config.d_head)
+        direction = torch.randn(size, generator=generator, dtype=torch.float64)
         up, down = (
-            float(
-                score(
-                    model.run_with_hooks(
-                        tokens, fwd_hooks=hooks_of([Add(site, sign * step * direction)], positions)
-                    )
-                ).detach()
-            )
+            float(score(runs.under([Add(site, sign * step * direction)])[0], rows).sum())
             for sign in (1, -1)
         )
         expected = (up - down) / (2 * step)
-        assert float((gradient[:, :, [1]] * direction).sum()) == pytest.approx(expected, rel=1e-6)
+        product = gradient[:, :, [1]] * direction[rows[:, None], places]
+        assert float(product.sum()) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_model_with_hooks_on_it_runs_them() -> None:
@@ -197,12 +194,13 @@ def test_a_model_with_hooks_on_it_runs_them() -> None:
     assert torch.allclose(runs[0].logits, runs[1].logits, atol=1e-12)
     assert torch.allclose(runs[0].under(sites), runs[1].under(sites), atol=1e-12)
     names = ["blocks.0.attn.hook_z", "hook_embed"]
-    found = [
-        activation_gradients(one, tokens, names, lambda logits: logits.square().sum())
-        for one in (hooked, edited)
-    ]
+    rows = torch.arange(len(tokens))
+    ((_, theirs),), ((_, found),) = (
+        one.gradients(names, lambda logits, rows: logits.square().sum(-1), rows) for one in runs
+    )
     for name in names:
-        for one, other in zip(found[0][name], found[1][name], strict=True):
-            assert torch.allclose(one, other, atol=1e-12)
+        *both, places = found[name]
+        for one, other in zip(theirs[name], both, strict=False):
+            assert torch.allclose(one[rows[:, None], places], other, atol=1e-12)
     hooked.reset_hooks()
     assert resumes(hooked)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import mechint
 import tasks
 from mechint.errors import ParameterError, UnknownNameError
-from mechint.interventions import activation_gradients
+from mechint.interventions import EditedRuns
 from mechint.models.foreign.wrapped import WrappedModule
 from mechint.probe import Need, unmet_need
 from mechint.subject import Subject
@@ -67,11 +67,19 @@ def test_what_is_cached_of_a_module_that_works_in_place_is_that_of_its_plain_twi
     assert bool((ours["blocks.0.mlp.hook_pre"][:, -1] < 0).any())
 
 
+def gradients(model: Any, tokens: Tensor, names: Any, score: Any) -> dict[str, Any]:
+    """Hook → activation, gradient and positions, of answers at the last position."""
+    reads = torch.full((len(tokens),), tokens.shape[1] - 1)
+    ((_, found),) = EditedRuns(model, tokens, reads).gradients(
+        names, score, torch.arange(len(tokens))
+    )
+    return found
+
+
 def test_gradients_at_a_module_that_works_in_place_are_those_of_its_plain_twin() -> None:
     tokens = TASK.examples().tokens
     found = [
-        activation_gradients(model, tokens, HOOKS, lambda logits: logits[:, -1, 0].sum())
-        for model in twins()
+        gradients(model, tokens, HOOKS, lambda logits, rows: logits[:, 0]) for model in twins()
     ]
     for name in HOOKS:
         for ours, theirs in zip(found[0][name], found[1][name], strict=True):
@@ -96,14 +104,14 @@ def test_a_gradient_is_of_what_passes_the_hook_alone() -> None:
     name = "blocks.0.mlp.hook_in"
     model = mechint.wrap(module, {"hook_embed": "embed", name: "mlp:input"})
 
-    def score(logits: Tensor) -> Tensor:
-        return logits.square().sum()
+    def score(logits: Tensor, rows: Tensor) -> Tensor:
+        return logits.square().sum(-1)
 
     beside = module.embed(tokens).detach()
     given = beside.clone().requires_grad_()
-    logits = module.out(beside + torch.tanh(module.mlp(given)))
-    (expected,) = torch.autograd.grad(score(logits), given)
-    _, found = activation_gradients(model, tokens, ["hook_embed", name], score)[name]
+    logits = module.out(beside + torch.tanh(module.mlp(given)))[:, -1]
+    (expected,) = torch.autograd.grad(score(logits, tokens).sum(), given)
+    _, found, _ = gradients(model, tokens, ["hook_embed", name], score)[name]
     torch.testing.assert_close(found, expected)
 
 

@@ -67,11 +67,12 @@ def measured(score: Callable[[set[Site]], float], pairs: int = 20) -> Any:
 
 def test_the_curve_of_heads_that_add_up() -> None:
     weights = dict(zip(HEADS, (0.5, 0.3, -0.2, 0.2, 0.1, 0.1), strict=True))
-    line = curve(measured(lambda heads: sum(weights[one] for one in heads)), HEADS, (1, 2, 3), ...)
-    assert line.sizes == [0, 1, 2, 3, 6]
-    kept = [0.0, 0.5, 0.8, 0.6, 1.0]
-    assert line.kept.value == pytest.approx(kept) and line.kept.low == pytest.approx(kept)
-    assert line.left.value == pytest.approx([1 - one for one in kept])
+    measure = measured(lambda heads: sum(weights[one] for one in heads))
+    line, kept, left = curve(measure, HEADS, (1, 2, 3), ...)
+    assert line.sizes.tolist() == [0, 1, 2, 3, 6]
+    expected = [0.0, 0.5, 0.8, 0.6, 1.0]
+    assert line.share == pytest.approx(expected) and kept.low == pytest.approx(expected)
+    assert left.value == pytest.approx([1 - one for one in expected])
     assert line.cpr == pytest.approx((0.25 + 0.65 + 0.7 + 3 * 0.8) / 6)
     assert line.cmd == pytest.approx((0.75 + 0.35 + 0.3 + 3 * 0.2) / 6)
 
