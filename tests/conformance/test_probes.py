@@ -13,7 +13,7 @@ import pytest
 from mechint import planted
 from mechint.figures import Figure
 from mechint.planted.library import prompted_induction
-from mechint.probe.results import rank
+from mechint.probe.results import ProbeResult, rank
 from mechint.registry import PROBES, TASKS
 from mechint.testing import calibration_checks, probe_checks
 from tests.marks import full_where
@@ -142,6 +142,27 @@ def numbers_in(figure: Figure) -> np.ndarray:
     return np.array([np.nan if one is None else float(one) for one in held])
 
 
+MAX_WORDS = 15
+DENIAL = re.compile(
+    r"\b(no|not|cannot|none|nor|neither|nothing|fewer|within|without|as)\b", re.IGNORECASE
+)
+"""Words by which a sentence says that something is not there, or as it is without a mechanism."""
+
+
+def read_right(result: ProbeResult) -> None:
+    """Headlines are short sentences, subject first; what was not found is not said to be there."""
+    for one in result.findings:
+        assert len(one.headline.split()) <= MAX_WORDS, one.headline
+        assert not one.headline[0].islower(), one.headline
+        assert one.headline.endswith((".", "?")) and "(" not in one.headline, one.headline
+        if one.verdict == "unclear":
+            assert one.reason and one.p_value is None
+        if one.verdict == "no":
+            assert DENIAL.search(one.headline), one.headline
+    if result.lead:
+        assert result.verdict == "yes" and len(result.lead.split()) <= MAX_WORDS, result.lead
+
+
 LEADING = ["attention", "clock-pizza", "circuits", "das", "embedding", "fourier", "neurons"]
 LEADING += ["ablation", "attribution", "irreps", "patching", "progress", "subspace", "weights"]
 QUICK = {"clock-pizza", "embedding", "fourier"}
@@ -158,3 +179,4 @@ def test_the_hero_of_a_verdict_holds_the_number_of_its_headline(name: str) -> No
     value = finding.effect.value
     seen = numbers_in(result.figures[result.hero])
     assert np.nanmin(np.abs(seen - value)) <= 0.006 * abs(value)
+    read_right(result)

@@ -21,22 +21,6 @@ from mechint.subject import Subject
 QUICK = {"removal_samples": 9, "removal_examples": 64}
 
 
-@pytest.mark.parametrize(
-    ("group", "irreps"), [("S4", ("standard",)), ("S4", ("sign", "standard⊗sign")), ("D7", ("2b",))]
-)
-def test_planted_representations_are_recovered(group: str, irreps: tuple[str, ...]) -> None:
-    subject = planted.group_product(group, irreps, noise=0.05, rotation_seed=1).subject
-    result = probe.run("irreps", subject, removal_samples=99, removal_examples=64)
-    metrics = result.metrics
-    assert set(metrics["logits.key_irreps"]) == set(irreps)
-    assert set(metrics["representations"].split()) == set(irreps)
-    logits, _, needed = result.findings
-    assert logits.verdict == needed.verdict == "yes" and needed.causal
-    assert logits.effect is not None and logits.effect.value == metrics["logits.largest_cosine"]
-    for name in irreps:
-        assert name in logits.headline and name in result.lead
-
-
 def test_a_cyclic_group_is_left_to_fourier() -> None:
     with pytest.raises(NotApplicableError, match="cyclic: see fourier"):
         probe.run("irreps", planted.modular_addition(11, (2, 5)).subject)

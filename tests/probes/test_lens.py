@@ -59,13 +59,6 @@ def test_every_depth_is_what_the_model_makes_of_that_residual_stream(
         assert table["loss"][i] == pytest.approx(subject.loss(logits)["answer"], rel=1e-5)
 
 
-def test_it_finds_the_depth_of_the_planted_head() -> None:
-    plant = planted.induction_head(n=12, length=6, seed=4, rotation_seed=1)
-    result = Lens().run(plant.subject)
-    assert result.metrics["lens.ready_after"] == "L1 attention"
-    assert result.verdict == "yes" and result.null["lens.final_accuracy"].p_value < 0.01
-
-
 @pytest.mark.parametrize(("kept", "status"), [(3, "no"), (6, "yes")])
 def test_no_depth_is_named_where_few_answers_are_right(kept: int, status: str) -> None:
     """The logits of all but some classes stand in each other's columns: 3 of 31 are significant,
