@@ -117,27 +117,6 @@ def test_the_picture_has_a_dot_per_row_that_was_tested() -> None:
     }
 
 
-def test_trained_truth_stands_beside_what_was_planted() -> None:
-    """Shares by hand: 9 of 10 rightly, of 4 + 6 controls 1, of 5 twins 2."""
-    columns = {"probe": ["das"], "subject": ["planted order"], "detected": [0.75]}
-    counts = {"enforced": (9, 10), "permuted": (0, 4), "untrained": (1, 6), "natural twin": (2, 5)}
-    rows = [
-        {"probe": "das", "about": about, "named": named, "judged": judged}
-        for about, (named, judged) in counts.items()
-    ]
-    every = {name: [None] for name in trials.COLUMNS} | columns
-    text = markdown(Table(every | {"low": [0.7], "high": [0.8]}, ""), "command", trained=rows)
-    assert "| das | 0.75 to 0.75 | – | 0.9 of 10 | 0.1 of 10 | 0.4 of 5 |" in text
-    (plot,) = picture(Table(columns, ""), rows).plots
-    seen = {one.name: list(one.x) for one in plot.layers}
-    assert seen == {
-        "controls: false positives": [0.0, 1 / 6],
-        "plants: power": [0.75],
-        "trained to hold it: power": [0.9],
-        "natural twins: named": [0.4],
-    }
-
-
 def test_a_refusal_is_a_miss_on_a_plant_and_no_evidence_on_a_control(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

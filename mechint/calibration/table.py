@@ -49,11 +49,10 @@ def write(
             "columns": to_jsonable(table.columns),
             "caption": table.caption,
         }
-        trained = trained_truth(out)
-        text = markdown(table, command, int(settings.get("plants", 0)), data["settings"], trained)
+        text = markdown(table, command, int(settings.get("plants", 0)), data["settings"])
         write_text(out / "calibration.json", json.dumps(data, indent=1) + "\n")
         write_text(out / "calibration.md", text)
-        drawn = picture(table, trained)
+        drawn = picture(table)
         height = 1.2 + 0.24 * len(drawn.plots[0].y.names or ())
         write_bytes(out / "calibration.svg", drawing(drawn, "svg", 7.0, height))
 
@@ -100,24 +99,14 @@ def _beside(table: Table, kept: Mapping[str, list[Any]]) -> Table:
     )
 
 
-def trained_truth(out: Path) -> list[dict[str, Any]]:
-    """Rows of the probes on models that training made hold their variables, as
-    ``trained-truth.json`` in the directory `out` keeps them; [] where there are none.
-    """
-    path = out / "trained-truth.json"
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
-
-
 def markdown(
     table: Table,
     command: str,
     plants: int = 0,
     chosen: Chosen | None = None,
-    trained: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The table as Markdown, with what its columns mean, which probes have rows of fewer plants
-    than `plants`, and with which settings they ran; first what they come to on planted, `trained`
-    and natural models.
+    than `plants`, and with which settings they ran.
     """
     shown = [column for column in table.columns if column not in ("low", "high", "seconds")]
     columns = {**table.columns, "detected": detected(table)}
@@ -133,7 +122,6 @@ def markdown(
             "models that training made hold their variables: `docs/trained-truth.md`."
         ),
         "",
-        *_kinds_of_truth(table, trained),
         (
             "`detected` is the power on a plant and the rate of false positives on a control, with "
             "its 95% Clopper–Pearson interval; noise is relative to the root mean square of every "
@@ -176,68 +164,23 @@ def detected(table: Table) -> list[str]:
     ]
 
 
-def _kinds_of_truth(table: Table, trained: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A row per probe that was asked about trained truth: power, and what is named of controls."""
-    if not trained:
-        return []
-    columns = (table.columns[name] for name in ("probe", "subject", "detected"))
-    planted = list(zip(*columns, strict=True))
-
-    def by_hand(probe: str, word: str) -> str:
-        found = [
-            x for name, of, x in planted if name == probe and of.startswith(word) and x is not None
-        ]
-        return f"{min(found):.3g} to {max(found):.3g}" if found else "–"
-
-    def told(probe: str, about: Sequence[str]) -> str:
-        rows = [one for one in trained if one["probe"] == probe and one["about"] in about]
-        hits, n = (sum(row[name] for row in rows) for name in ("named", "judged"))
-        return f"{hits / n:.3g} of {n}" if n else "–"
-
-    probes = list(dict.fromkeys(row["probe"] for row in trained))
-    shown = {
-        "probe": probes,
-        "planted by hand": [by_hand(one, "planted") for one in probes],
-        "their controls": [by_hand(one, "control") for one in probes],
-        "trained to hold it": [told(one, ["enforced"]) for one in probes],
-        "their controls ": [told(one, ["other site", "permuted", "untrained"]) for one in probes],
-        "natural twins": [told(one, ["natural twin"]) for one in probes],
-    }
-    text = (
-        "Shares that probes detect: the range over mechanisms and noises that were planted by "
-        "hand, and over controls; of models that were trained to hold a variable at a site, those "
-        "named rightly, and of their controls those named at all; and what is named in natural "
-        "twins, of which nobody knows whether it is right."
-    )
-    return [text, "", *markdown_table(shown).splitlines(), ""]
-
-
 KINDS = {
     "control": "controls: false positives",
     "half-trained": "half-trained models",
     "planted": "plants: power",
-    "trained": "trained to hold it: power",
-    "natural": "natural twins: named",
 }
 """First word of a row's subject → its name in the picture."""
 
 
-def picture(table: Table, trained: Sequence[Mapping[str, Any]] = ()) -> Figure:
-    """Power against false positives: a line per probe, a dot per row of the table and of
-    `trained`.
-    """
+def picture(table: Table) -> Figure:
+    """Power against false positives: a line per probe, a dot per row of the table."""
     columns = (table.columns[name] for name in ("probe", "subject", "detected"))
     rows = [(name, str(of), x) for name, of, x in zip(*columns, strict=True) if x is not None]
-    for row in trained:
-        word = {"enforced": "trained", "natural twin": "natural"}.get(row["about"], "control")
-        rows += [(row["probe"], word, row["named"] / row["judged"])] if row["judged"] else []
     probes = sorted({probe for probe, _, _ in rows})
     layers = []
-    colors = [COLORS[i] for i in (1, 4, 0, 2, 3)]
+    colors = [COLORS[i] for i in (1, 4, 0)]
     for color, (word, kind) in zip(colors, KINDS.items(), strict=True):
-        aside = {"trained": 0.2, "natural": -0.2}.get(word, 0)  # what lies on it would hide it
-        of_kind = [(share, probe) for probe, of, share in rows if of.startswith(word)]
-        own = [(share, probes.index(probe) + aside) for share, probe in of_kind]
+        own = [(share, probes.index(probe)) for probe, of, share in rows if of.startswith(word)]
         x, y = ([row[i] for row in own] for i in (0, 1))
         layers += [Layer("points", x, y, kind, color, lying=True)] if own else []
     share = Axis("share that the probe detects (0–1)", span=(-0.03, 1.03))
