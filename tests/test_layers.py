@@ -226,7 +226,7 @@ HOOK_POINTS = {
         "train modular-arithmetic --set p=7 --set steps=2 --out run",
         "analyze clock.pt",
         "explain clock.pt",
-        "analyze clock.pt pizza.pt",
+        "compare clock.pt pizza.pt",
     ],
 )
 def test_commands_on_native_models_import_what_they_use(line: str, tmp_path: Path) -> None:

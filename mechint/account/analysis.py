@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mechint.account import Account, account_of
-from mechint.errors import NotApplicableError
+from mechint.errors import MechintError, NotApplicableError
 from mechint.probe import run_all
 from mechint.prompts import Prompts
 from mechint.registry import EXPLANATIONS, PROBES
@@ -15,6 +15,7 @@ from mechint.subject import Subject
 
 if TYPE_CHECKING:
     from mechint.explanation import Audit
+    from mechint.explanation.comparison import Comparison
 
 
 def analyze(
@@ -46,14 +47,54 @@ def analyze(
     if made and len(refused) == len(made):
         next(iter(made.values())).require_applicable(subject)
     probes = tuple(name for name in probes if name not in refused)
-    results, errors = run_all(subject, probes, settings, seed=seed)
+    account, errors = probe_model(subject, probes, settings, seed=seed)
     for error in errors:
         if probes or not isinstance(error, NotApplicableError):
             raise error
-    account = account_of(subject, results)
-    account = replace(account, refused={**account.refused, **refused})
+    return replace(account, refused={**account.refused, **refused})
+
+
+def probe_model(
+    subject: Subject,
+    probes: Sequence[str] = (),
+    settings: Mapping[str, Mapping[str, Any]] = {},
+    *,
+    seed: int = 0,
+    warnings: Sequence[str] = (),
+    told: Callable[[int, int, str], None] = lambda done, of, name: None,
+) -> tuple[Account, list[MechintError]]:
+    """The account of `analyze`, and the error of each probe that could not run.
+
+    Args:
+        warnings: lines to read before the numbers; told: called before each probe.
+    """
+    results, errors = run_all(subject, probes, settings, seed=seed, told=told)
+    account = account_of(subject, results, warnings=warnings)
     audits = () if probes else audits_where_nothing_leads(account, subject, seed)
-    return account.explained(audits) if audits else account
+    return (account.explained(audits) if audits else account), errors
+
+
+def compare_programs(
+    first: Subject, second: Subject, *, seed: int = 0
+) -> tuple[Comparison | None, str]:
+    """Audit the best program of each model on the other; None where they are of different tasks or
+    have no program, and a sentence in each case.
+    """
+    from mechint.explanation import compare
+    from mechint.explanation.comparison import question_of
+
+    if question_of(first) != question_of(second):
+        return None, "Different tasks: their programs are not compared."
+    if "all" in (first.answer, second.answer):
+        return None, "A program is of one answer: give a number to --answer to compare them."
+    try:
+        found = compare(first, second, seed=seed)
+    except MechintError as error:
+        return None, f"Their programs are not compared: {error}."
+    alike = ""
+    if found.alike is not None:
+        alike = f" They give the same answer to {found.alike:.1%} of these inputs."
+    return found, f"{found}{alike}"
 
 
 def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) -> Sequence[Audit]:

@@ -302,6 +302,8 @@ def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "
             out.append(line.rstrip() + "\n", look or None)
 
     names = [PurePath(one.path).stem or one.title for one in accounts]
+    if len(set(names)) < len(names):  # ckpt.pt of two runs
+        names = [PurePath(one.path).parent.name or one.title for one in accounts]
     for label, one in zip(labels, accounts, strict=True):
         add(f"{label}  {_heading(one)}", "bold", "   ")
     for label, name, one in zip(labels, names, accounts, strict=True):
@@ -314,7 +316,8 @@ def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "
     if said:
         add(said, "", "   ")
     out.append("\n")
-    rows = compared_rows(accounts)
+    if not (rows := compared_rows(accounts)):
+        return out
     first = min(max((len(name) for name, _ in rows), default=0), 30)
     cell = max(10, (width - first - 2 * len(accounts) - 2) // len(accounts))
     add(" " * (first + 4) + "  ".join(label.ljust(cell) for label in labels), "dim")
@@ -332,7 +335,7 @@ def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "
     return out
 
 
-def compared_rows(accounts: Sequence[Account], limit: int = 14) -> list[tuple[str, list[str]]]:
+def compared_rows(accounts: Sequence[Account], limit: int = 6) -> list[tuple[str, list[str]]]:
     """(name, values) of what differs: text metrics, then headlines of leading findings, then the
     effects of "yes" findings.
     """

@@ -15,6 +15,7 @@ from mechint.cli import (
     analyze,
     calibrate,
     checkpoint,
+    compare,
     demo,
     examples,
     explain,
@@ -22,6 +23,7 @@ from mechint.cli import (
     list,
     reproduce,
     sweep,
+    table,
     train,
     words,
 )
@@ -31,7 +33,13 @@ from mechint.cli.common import examples as shown
 SECTIONS = {
     "Begin": (demo.demo, examples.examples, list.tasks, list.probes, words.look_up),
     "Train": (train.train, sweep.sweep),
-    "Analyze": (analyze.analyze, explain.explain, checkpoint.checkpoint),
+    "Analyze": (
+        analyze.analyze,
+        explain.explain,
+        compare.compare,
+        table.table,
+        checkpoint.checkpoint,
+    ),
     "Papers, calibration, pages": (reproduce.reproduce, calibrate.calibrate, gallery.gallery),
 }
 """The commands, as a newcomer looks for them."""
@@ -43,7 +51,7 @@ SECTIONS = {
     epilog=shown(
         "mechint train modular-arithmetic --preset fast --out runs/add",
         "mechint analyze runs/add --probe fourier --out report.html",
-        "mechint analyze runs/add --probe fourier --over-steps --csv steps.csv",
+        "mechint table runs/add --over-steps --probe fourier --csv steps.csv",
         "mechint probes fourier",
     ),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

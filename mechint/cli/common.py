@@ -25,7 +25,7 @@ from click.shell_completion import CompletionItem
 
 from mechint.config._assign import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
-from mechint.registry import TASKS
+from mechint.registry import PROBES, TASKS
 from mechint.registry.plugins import load_plugin
 from mechint.system.progress import hanging, leave_unread
 from mechint.system.progress import print_line as print_error
@@ -35,6 +35,17 @@ STOPS_AT_A_SIGN = ("strict", "surrogateescape")
 """Error handlers of stdout with which Python raises at a character that its encoding lacks; the
 second is that of the locale C.
 """
+MOVED = {
+    ("analyze", "--over-steps"): "mechint table PATH --over-steps",
+    ("analyze", "--csv"): "mechint table PATH --csv FILE",
+    ("analyze", "--transition"): "mechint table PATH --transition NAME",
+    ("analyze", "--workers"): "mechint table PATH --workers N",
+    ("analyze", "--explain"): "mechint explain PATH",
+    ("analyze", "--ablate"): "mechint.ablate(mechint.load(PATH), COMPONENT) in Python",
+    ("analyze", "--trust-kept"): "nothing: no result is kept in a run",
+    ("explain", "--over-steps"): "mechint table PATH --over-steps --explain",
+}
+"""Command and option of earlier versions → what stands in their place."""
 GOES_ON = {
     "train": "; --resume goes on with it",
     "sweep": "; --resume goes on with it",
@@ -137,6 +148,9 @@ class CliGroup(click.Group):
             click.echo(error.format_message(), err=True)
             sys.exit(2)
         except click.NoSuchOption as error:
+            asked = error.ctx.info_name if error.ctx else None
+            if moved := MOVED.get((str(asked), error.option_name)):
+                fail(f"{asked} {error.option_name}: expected {moved}")
             named = {one.name for one in error.ctx.command.params} if error.ctx else set()
             hint = " A setting is given as --set NAME=VALUE." if "settings" in named else ""
             fail(error.format_message() + hint)
@@ -282,6 +296,20 @@ def count_option(*names: str, help: str, low: int = 1, high: int | None = None, 
     return click.option(*names, type=kind, metavar="N", show_default=shown, help=help, **more)
 
 
+class GroupedCommand(click.Command):
+    """A command whose help lists the five options that one needs first apart from the others."""
+
+    FIRST = 5
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options under two headings, in the order in which they were written."""
+        every = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        rows = [row for one in every if (row := one.get_help_record(ctx))]
+        for heading, some in (("Options", rows[: self.FIRST]), ("More", rows[self.FIRST :])):
+            with formatter.section(heading):
+                formatter.write_dl(some)
+
+
 plugin_option = click.option(
     "--plugin",
     multiple=True,
@@ -325,6 +353,35 @@ log_option = click.option(
     shell_complete=complete(LOGGERS),
     help="Send the metrics to tensorboard, wandb, or both, as they come.",
 )
+
+
+def named_probes(help: str) -> Any:
+    """The option of comma-separated probes."""
+    return click.option(
+        "--probe",
+        "names",
+        multiple=True,
+        callback=split_commas,
+        metavar="NAME,…",
+        shell_complete=complete(PROBES, several=True),
+        help=help,
+    )
+
+
+probe_option = named_probes("Comma-separated probes; all quick ones that apply when none is named.")
+data_option = path_option(
+    "--data", help="Prompts in place of a task's inputs: .txt, a text per line, or .jsonl."
+)
+answer_option = click.option(
+    "--answer",
+    metavar="N|all",
+    help="Which answer of an example: from 0, negative from the last one. Default: the last one.",
+)
+seed_option = count_option("--seed", help="Seed of what is drawn.", low=0, default=0)
+out_option = path_option("--out", help="Write the report to this HTML file.")
+light_option = click.option(
+    "--light", is_flag=True, help="Write the report without plotly.js: static figures."
+)
 force_option = click.option(
     "--force", is_flag=True, help="Replace a file that mechint did not write."
 )
@@ -332,6 +389,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON o
 """The shared options, each as a decorator."""
 
 
-def foreign_options(command: Any) -> Any:
-    """The options by which a model of any format is opened."""
-    return task_option(set_option(device_option(command)))
+def model_options(command: Any) -> Any:
+    """The options that every command on a model has, besides those that its help puts first."""
+    options = (answer_option, seed_option, mapping_option, device_option, plugin_option)
+    for one in reversed((*options, light_option, force_option, json_option)):
+        command = one(command)
+    return command

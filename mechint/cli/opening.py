@@ -5,14 +5,18 @@ again, and the lines that are read before its numbers.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from mechint.cli.common import PLUGINS, answer_of
 from mechint.config import assign, parse_assignment
 from mechint.config._assign import set_options
+from mechint.errors import CheckpointError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
@@ -39,6 +43,22 @@ class Opening:
     answer: Which | None = None
     plugins: Sequence[str] = ()
     probes: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, path: Path, given: Mapping[str, Any]) -> Opening:
+        """The opening of a path by the options of a command."""
+        return cls(
+            path,
+            given["task"],
+            given["settings"],
+            given["device"],
+            given.get("data"),
+            given.get("mapping"),
+            given["seed"],
+            answer_of(given["answer"]),
+            click.get_current_context().meta.get(PLUGINS, ()),
+            given.get("names", ()),
+        )
 
     @cached_property
     def sorted(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
@@ -127,3 +147,58 @@ def warnings_of(opened: Checkpoint) -> list[str]:
             + (f": {fitting} fits the vocabulary" if fitting else "")
         )
     return lines
+
+
+def is_folder_of_runs(path: Path) -> bool:
+    """Return whether a directory holds runs at any depth, and is none itself."""
+    return (
+        path.is_dir()
+        and not (path / "config.json").is_file()
+        and next(path.rglob("config.json"), None) is not None
+    )
+
+
+def one_model(paths: Sequence[Path], verb: str) -> Path:
+    """The one path of a command on one model; ParameterError of several, or of a folder of runs."""
+    if len(paths) > 1:
+        two = "mechint compare A B puts two side by side"
+        raise ParameterError(f"{verb}: is for one model; {two}, mechint table PATH… many")
+    check_exist(paths)
+    if is_folder_of_runs(paths[0]):
+        raise ParameterError(
+            f"{verb} {paths[0]}: holds several runs; mechint table PATH is a row of each"
+        )
+    return paths[0]
+
+
+def check_exist(paths: Sequence[Path]) -> None:
+    """CheckpointError of a path that is not there."""
+    for path in paths:
+        if not path.exists():
+            from mechint.checkpoints.hub import from_the_hub
+
+            raise CheckpointError(f"{path}: there is no such file{from_the_hub(path)}")
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """UnknownNameError of a probe or a task that is not there."""
+    for registry, wanted in ((PROBES, given["names"]), (TASKS, filter(None, [given["task"]]))):
+        for name in wanted:
+            if name not in registry:
+                raise UnknownNameError.of(registry.kind, name, registry)
+
+
+def check_page(given: Mapping[str, Any]) -> None:
+    """ParameterError or RunError where ``--out`` is no page, or another's file."""
+    if (out := given["out"]) is None:
+        return
+    if out.suffix in (".pdf", ".png", ".svg", ".json", ".csv", ".py"):
+        raise ParameterError(
+            f"--out {out}: a report is a page; expected NAME.html (a figure alone: "
+            "result.figures[NAME].save(FILE) in Python)"
+        )
+    from mechint.report import check_writable
+
+    check_writable(out, force=given["force"])
+    if (csv := given.get("csv")) is not None and out.resolve() == csv.resolve():
+        raise ParameterError(f"--out {out}: is the file of --csv too; expected two files")

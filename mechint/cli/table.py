@@ -1,4 +1,4 @@
-"""``mechint analyze`` on several models: a table of them, as text, JSON, CSV or a page."""
+"""``mechint table``: many models as a table, as text, JSON, CSV or a page."""
 
 from __future__ import annotations
 
@@ -8,73 +8,91 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.cli.common import print_error, print_json
-from mechint.cli.opening import Opening
+import click
+
+from mechint.cli.common import (
+    GroupedCommand,
+    answer_option,
+    count_option,
+    device_option,
+    examples,
+    force_option,
+    json_option,
+    light_option,
+    named_probes,
+    out_option,
+    path_option,
+    plugin_option,
+    print_error,
+    print_json,
+    seed_option,
+    set_option,
+    task_option,
+)
+from mechint.cli.opening import Opening, check_exist, check_names, check_page
 from mechint.errors import ParameterError, counted, one_line
-from mechint.system.progress import console, counting
+from mechint.system.progress import console, counting, echo
 
 if TYPE_CHECKING:
     from mechint.run_table import Runs
 
 
-def wants_table(paths: Sequence[Path]) -> bool:
-    """Return whether the command asks about several models: several paths, or a folder of runs at
-    any depth.
-    """
-    if len(paths) > 1:
-        return True
-    (path,) = paths
-    return (
-        path.is_dir()
-        and not (path / "config.json").is_file()
-        and next(path.rglob("config.json"), None) is not None
-    )
-
-
-def _asked(paths: Sequence[Path], opening: Opening, over_steps: bool, workers: int) -> Runs:
-    """The table that was asked for, of which nothing is measured yet."""
-    from mechint.run_table import runs
-
-    parameters, model, options = opening.sorted
-    if opening.data is not None or model:
-        raise ParameterError(
-            "--data and --set model.NAME: are for one model; a table reads every model as its file "
-            "states it, on its own task"
-        )
-    table = runs(
-        list(paths), workers=workers, task=opening.task, device=opening.device, **parameters
-    )
-    if over_steps:
-        table = table.over_steps()
-    for name in opening.probes:
-        given = options.get(name, {})
-        table = table.probe(name, seed=opening.seed, answer=opening.answer, **given)
-    return table
-
-
-def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) -> int:
-    """Measure, write what was asked for, print the rest; the exit status: 2 where a probe that was
-    asked for by name gave numbers of no model.
-
-    given: the options of ``mechint analyze``.
-
-    Raises:
-        CheckpointError: a path without a model. RunError: a file cannot be written.
-        ParameterError: something that a table does not carry out.
+@click.command(
+    cls=GroupedCommand,
+    short_help="Tabulate runs, sweeps, steps and files: a row per model.",
+    epilog=examples(
+        "mechint table runs/sweep --probe fourier --csv sweep.csv --out sweep.html",
+        "mechint table runs/add --over-steps --probe llc --csv llc.csv",
+        "mechint table runs/add --over-steps --explain",
+        "mechint table a.pt b.pt --task modular-arithmetic --set p=113 --probe fourier",
+        "mechint table runs/sweep --transition d_model",
+    ),
+)
+@click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@named_probes("Comma-separated probes, whose numbers are columns.")
+@click.option("--over-steps", is_flag=True, help="One row per kept checkpoint of every run.")
+@click.option("--explain", "explained", is_flag=True, help="Columns of the best program of each.")
+@path_option("--csv", help="Write the table to this CSV file.")
+@out_option
+@click.option(
+    "--transition",
+    metavar="NAME",
+    help="Where along this setting (d_model, say) test accuracy passes one half.",
+)
+@task_option
+@set_option
+@answer_option
+@seed_option
+@count_option("--workers", help="Processes that measure.", high=256, default=1)
+@device_option
+@plugin_option
+@light_option
+@force_option
+@json_option
+def table(paths: tuple[Path, ...], **given: Any) -> int:
+    """Tabulate models: runs, folders of runs, sweeps, the steps of a run, checkpoint files. A row
+    has what differs, accuracy, and every named probe's numbers; no other probe runs.
     """
     from mechint.report.outputs import refuse_foreign
     from mechint.system.files import csv_text, write_text
 
-    csv, out, over_steps = given["csv"], given["out"], given["over_steps"]
+    check_names(given)
+    check_exist(paths)
+    check_page(given)
+    csv, out, opening = given["csv"], given["out"], Opening.of(paths[0], given)
+    if given["explained"] and opening.answer == "all":
+        raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     if csv is not None:
         refuse_foreign(csv, force=given["force"], mark=b"name,path", kind="a table of mechint's")
-    table = _asked(paths, opening, over_steps, given["workers"])
-    one_run = len({entry.path for entry in table.entries}) == 1 < len(table)
+    asked = _asked(paths, opening, given)
+    one_run = len({entry.path for entry in asked.entries}) == 1 < len(asked)
     if one_run and out is not None:
-        table = table.with_figures()
+        asked = asked.with_figures()
     with counting("measuring") as report:
-        rows = table.rows(report)
-    measured = [measurement.probe.name for measurement in table.measurements]
+        rows = asked.rows(report)
+    measured = [measurement.probe.name for measurement in asked.measurements]
     if csv is not None:
         write_text(csv, csv_text(rows))
         print_error(f"table written to {csv}")
@@ -82,30 +100,69 @@ def show_table(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]
         from mechint.report import write_page
         from mechint.run_table.page import page_of_table
 
-        title = _title(rows, paths)
-        figures = {name: table.figures_of(name) for name in measured} if one_run else {}
-        end = ["--over-steps"] if over_steps else []
+        figures = {name: asked.figures_of(name) for name in measured} if one_run else {}
+        more = [f"--{name}" for name in ("over-steps", "explain") if given[KEYS[name]]]
         command = opening.command(
-            *end,
+            *more,
             f"--out {shlex.quote(str(out))}",
             probes=opening.probes,
             places=shlex.join(map(str, paths)),
+            verb="table",
         )
-        page = page_of_table(rows, title, figures=figures, command=command)
+        page = page_of_table(rows, _title(rows, paths), figures=figures, command=command)
         write_page(page, out, light=given["light"])
         print_error(f"report written to {out}")
     over = given["transition"]
     learned = None if over is None else _transition(rows, over)
+    programs = list[dict[str, Any]]()
+    if one_run and given["explained"]:
+        from mechint.explanation.table import last_over_steps
+
+        with counting("explaining"):
+            programs = last_over_steps(asked.entries, seed=opening.seed, answer=opening.answer)
     if given["as_json"]:
         from mechint.probe.results import SCHEMA, to_jsonable
 
         found = {} if learned is None else {"transition": learned}
+        found |= {"last_program": programs} if programs else {}
         print_json(to_jsonable({"schema": SCHEMA, "rows": rows, **found}))
     else:
         _print(rows, measured)
+        if one_run and given["explained"]:
+            from mechint.explanation.table import last_program
+
+            if said := last_program(programs):
+                echo(f"\n{said}", 2)
         if learned is not None:
             console().print(f"\n{_transition_text(learned)}", markup=False)
-    return 2 if _report_refusals(rows, opening.probes) else 0
+    return 2 if _report_refusals(rows, [*opening.probes, *["explain"] * given["explained"]]) else 0
+
+
+KEYS = {"over-steps": "over_steps", "explain": "explained"}
+"""Option → its name among those of the command."""
+
+
+def _asked(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) -> Runs:
+    """The table that was asked for, of which nothing is measured yet."""
+    from mechint.run_table import runs
+
+    parameters, model, options = opening.sorted
+    if model:
+        raise ParameterError(
+            "--set model.NAME: is for one model; a table reads every model as its file states it"
+        )
+    made = runs(
+        list(paths),
+        workers=given["workers"],
+        task=opening.task,
+        device=opening.device,
+        **parameters,
+    )
+    made = made.over_steps() if given["over_steps"] else made
+    asked = {"seed": opening.seed, "answer": opening.answer}
+    for name in opening.probes:
+        made = made.probe(name, **asked, **options.get(name, {}))
+    return made.explain(**asked) if given["explained"] else made
 
 
 def _report_refusals(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> bool:

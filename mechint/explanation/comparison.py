@@ -172,7 +172,7 @@ def compare(
         made = [explain(one, family=family, seed=seed, examples=examples)[0] for one in subjects]
         found = (made[0], made[1])
 
-    same_task = _asked(first) == _asked(second)
+    same_task = question_of(first) == question_of(second)
 
     def crossed(audit: Audit, other: Subject) -> Audit | None:
         stands = audit.standing in STANDS and same_task
@@ -182,7 +182,7 @@ def compare(
     return Comparison(*found, on_second, on_first, _alike(first, second), same_task)
 
 
-def _asked(subject: Subject) -> tuple[Any, ...]:
+def question_of(subject: Subject) -> tuple[Any, ...]:
     """The kind of task, its symbols and the length of its inputs."""
     shape, given = subject.model_description, subject.data_given
     length = None if given else subject.data.tokens.shape[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Int
@@ -22,6 +22,9 @@ from mechint.explanation.parts import Part
 from mechint.explanation.records import KEEPS
 from mechint.subject import Subject
 from mechint.task import GeneratedTask, Program
+
+if TYPE_CHECKING:
+    from mechint.explanation.standing import Audit
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,19 @@ class Rivals:
         if self.verdict == "undecided":
             first = f"cannot tell: {', '.join(self.programs)} ({told})"
         return first
+
+
+def rivals_of(
+    subject: Subject, best: Audit, *, seed: int = 0, examples: int = MAX_EXAMPLES
+) -> Rivals | None:
+    """The rival programs of the subject's task told apart, by the parts of its best audit; None
+    where it answers at chance or its task has one program.
+    """
+    task = subject.task
+    if task is None or len(task.programs) < 2 or best.standing in ("refused", "untested"):
+        return None
+    parts = best.explanation.parts if best.standing != "wrong" else ()
+    return rivals(subject, parts=parts, seed=seed, examples=examples)
 
 
 def rivals(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,22 +67,8 @@ class BestExplanation(Probe):
         return self.result(metrics=metrics, findings=(finding,))
 
 
-def steps_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """One line per checkpoint of a run, of rows of `runs.over_steps().explain()`, as they come."""
-    yield f"{'step':>8}  {'test':>6}  {'standing':<12} {'unaccounted':>11}  program"
-    for row in rows:
-        left, right = row.get("explain.unaccounted"), row.get("test.accuracy")
-        said = row.get("explain.error") or row["explain.name"]
-        if row.get("explain.standing") in ("refused", "untested"):
-            said = row["explain.reason"]
-        share = "" if left is None else f"{left:.1%}"
-        test = "" if right is None else f"{right:.1%}"
-        standing = row.get("explain.standing", "–")
-        yield f"{row['step']:>8,}  {test:>6}  {standing:<12} {share:>11}  {said}"
-
-
 def last_over_steps(
-    entries: Sequence[Entry], *, family: str | None, seed: int, answer: Any, examples: int
+    entries: Sequence[Entry], *, seed: int = 0, answer: Any = None
 ) -> list[dict[str, Any]]:
     """The program of the last checkpoint of a run on each of them, up to symmetry: step, standing
     and reason; [] where it does not stand on its own.
@@ -94,13 +80,13 @@ def last_over_steps(
 
     run = [one for one in entries if one.path == entries[-1].path]
     last = opened(run[-1])
-    found = explain(last, family=family, seed=seed, examples=examples)[0]
+    found = explain(last, seed=seed)[0]
     if found.standing not in STANDS:
         return []
     rows = list[dict[str, Any]]()
     for entry in run:
         subject = last if entry is run[-1] else opened(entry)
-        one = carry(found, subject, seed=seed, examples=examples)
+        one = carry(found, subject, seed=seed)
         step = entry.describe().get("step")
         rows.append({"step": step, "standing": one.standing, "reason": one.reason})
     return rows

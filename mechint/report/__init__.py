@@ -8,7 +8,6 @@ build_gallery(find_pages(["runs"]), "gallery")
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,18 +34,6 @@ def write_report(account: Account, path: str | Path, *, light: bool = False) -> 
     return write_page(page_of(account), path, light=light)
 
 
-def write_comparison(
-    accounts: Sequence[Account],
-    path: str | Path,
-    *,
-    command: str = "",
-    said: str = "",
-    light: bool = False,
-) -> Path:
-    """Write accounts side by side; `command` makes the page again, and `said` is of both."""
-    return write_page(comparison_page(accounts, command, said), path, light=light)
-
-
 def write_page(page: Page, path: str | Path, *, light: bool = False) -> Path:
     """Write `page` as one HTML file that opens offline."""
     write_text(path, render(page, light=light))
@@ -66,7 +53,6 @@ __all__ = [
     "section_of",
     "slug",
     "training_section",
-    "write_comparison",
     "write_page",
     "write_report",
 ]

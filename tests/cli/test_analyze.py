@@ -71,7 +71,6 @@ def test_the_terminal_shows_the_account_and_every_number_where_asked(
     assert lines[0].startswith("Addition mod 23, one layer") and "100.0%" in lines[1]
     assert lines[3] == "ITS LOGITS USE THREE FREQUENCIES: 3, 7, 10."
     assert any(line.startswith("✓ fourier ") for line in lines)
-    assert any(line.startswith("○ fourier ") for line in lines)
     assert "logits.key_frequencies" not in shown.stdout
     full = mechint("analyze", planted, "--probe", "fourier", "--full").stdout
     assert full.startswith(shown.stdout.rstrip())
@@ -227,7 +226,7 @@ def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None
     whole = probes.lens(load_checkpoint(path).subject(), answer=0)
     assert found["results"]["lens"]["metrics"] == whole.to_dict()["metrics"]
     assert f"--answer 0 --out {page}" in page.read_text()
-    table = mechint(*asked, "--answer", "all", "--csv", tmp_path / "all.csv")
+    table = mechint("table", *asked[1:], "--answer", "all", "--csv", tmp_path / "all.csv")
     assert table.exit_code == 0 and "lens.final_accuracy" in (tmp_path / "all.csv").read_text()
     assert "answer=7: " in one_line(mechint(*asked, "--answer", "7"))
     assert "--answer last: expected a number" in one_line(mechint(*asked, "--answer", "last"))

@@ -70,7 +70,7 @@ def test_a_name_of_a_folder_is_printed_without_its_escapes(
     for name in ("a\x1b[31mred", "b"):
         (tmp_path / name).mkdir()
         shutil.copy(planted, tmp_path / name / "ckpt.pt")
-    result = mechint("analyze", *sorted(tmp_path.iterdir()), "--probe", "lens")
+    result = mechint("compare", *sorted(tmp_path.iterdir()), "--probe", "lens")
     assert "\x1b[31m" not in result.output and "red" in result.output
 
 

@@ -44,7 +44,7 @@ from tests.cli.conftest import Command, one_line
         ),
         (["train", "modular-arithmetic", "--device", "cuda:99"], "device 'cuda:99' is not there"),
         (["sweep", "none.json"], "none.json: there is no such file"),
-        (["analyze"], "Missing argument 'PATH...'."),
+        (["analyze"], "Missing argument 'PATH'."),
         (
             ["analyze", "none.pt", "--probe", "furier"],
             "unknown probe 'furier'; did you mean 'fourier'?",

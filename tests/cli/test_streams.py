@@ -87,8 +87,8 @@ def test_a_user_without_a_home(
     settings = [f"--set {one}" for one in ("p=5", "steps=4", "d_model=8", "n_heads=1")]
     words = ["modular-arithmetic", "--out", tmp_path / "a", *" ".join(settings).split()]
     assert mechint("train", *words).exit_code == 0
-    for paths in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "a"]):
-        assert mechint("analyze", *paths, "--probe", "norms").exit_code == 0
+    for verb in ("analyze", "table"):
+        assert mechint(verb, tmp_path / "a", "--probe", "norms").exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``mechint analyze`` on several models: text, JSON, CSV and page."""
+"""``mechint table``: text, JSON, CSV and page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 import probes
 from mechint import load
-from mechint.cli.table import wants_table
+from mechint.cli.opening import is_folder_of_runs
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.run_table import find_entries
@@ -37,9 +37,9 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_of_runs_is_a_table_however_deep_they_lie(tmp_path: Path) -> None:
     run = tmp_path / "a" / "b" / "c" / "run"
     run.mkdir(parents=True)
-    assert not wants_table([tmp_path])
+    assert not is_folder_of_runs(tmp_path)
     (run / "config.json").write_text('{"task": {}}')
-    assert wants_table([tmp_path]) and not wants_table([run])
+    assert is_folder_of_runs(tmp_path) and not is_folder_of_runs(run)
     assert [entry.path for entry in find_entries(tmp_path)] == [run]
 
 
@@ -47,14 +47,14 @@ def test_a_folder_of_runs_is_a_table_however_deep_they_lie(tmp_path: Path) -> No
 def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     page = tmp_path / "t.html"
-    result = mechint("analyze", seeds, "--probe", "embedding", "--csv", table, "--out", page)
+    result = mechint("table", seeds, "--probe", "embedding", "--csv", table, "--out", page)
     assert result.exit_code == 0, result.output
     frame = pd.read_csv(table)
     assert len(frame) == 3 and {"seed", "embedding.verdict", "test.accuracy"} <= set(frame.columns)
     assert "embedding" in page.read_text()
     assert result.stdout.count("finished") == 3
     assert result.stdout.count(" yes ") == (frame["embedding.verdict"] == "yes").sum()
-    again = mechint("analyze", seeds, "--probe", "embedding", "--json")
+    again = mechint("table", seeds, "--probe", "embedding", "--json")
     said = json.loads(again.stdout)
     rows = said["rows"]
     assert said["schema"] == 3
@@ -64,7 +64,7 @@ def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: P
 def test_over_steps_has_a_row_per_checkpoint(mechint: Command, seeds: Path, tmp_path: Path) -> None:
     run = next(path.parent for path in sorted(seeds.rglob("ckpt.pt")))
     table = tmp_path / "s.csv"
-    result = mechint("analyze", run, "--over-steps", "--probe", "embedding", "--csv", table)
+    result = mechint("table", run, "--over-steps", "--probe", "embedding", "--csv", table)
     assert result.exit_code == 0, result.output
     frame = pd.read_csv(table)
     assert len(frame) == len(list(run.rglob("step-*.pt"))) == 4
@@ -75,7 +75,7 @@ def test_over_steps_has_a_row_per_checkpoint(mechint: Command, seeds: Path, tmp_
 def test_a_probe_that_was_asked_for_and_applies_nowhere_is_said(
     mechint: Command, seeds: Path, tmp_path: Path
 ) -> None:
-    result = mechint("analyze", seeds, "--probe", "embedding,subspace", "--csv", tmp_path / "t.csv")
+    result = mechint("table", seeds, "--probe", "embedding,subspace", "--csv", tmp_path / "t.csv")
     assert result.exit_code == 2
     assert "subspace: no numbers of 3 of 3 models: " in result.stderr
     assert "embedding.verdict" in result.stdout and "embedding" not in result.stderr
@@ -84,7 +84,7 @@ def test_a_probe_that_was_asked_for_and_applies_nowhere_is_said(
 
 def test_lists_stay_lists_in_json(mechint: Command, seeds: Path) -> None:
     asked = ("--probe", "fourier", "--set", "permutations=9", "--json")
-    rows = json.loads(mechint("analyze", seeds, *asked).stdout)["rows"]
+    rows = json.loads(mechint("table", seeds, *asked).stdout)["rows"]
     for row in rows:
         assert isinstance(row["fourier.logits.key_frequencies"], list)
 
@@ -108,11 +108,11 @@ def test_where_along_a_size_the_task_is_learned(
             (run / "config.json").write_text(json.dumps(config | {"train": {"seed": seed}}))
             row = {"step": 1, "test.accuracy": float(size > learned)}
             (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    asked = ("analyze", tmp_path / "sweep", "--transition", "d_model")
+    asked = ("table", tmp_path / "sweep", "--transition", "d_model")
     found = json.loads(mechint(*asked, "--json").stdout)["transition"]
     assert found["over"] == "model.d_model" and float(found["low"]) <= float(found["at"])
     assert f"Test accuracy {said}" in " ".join(mechint(*asked).stdout.split())
-    line = mechint("analyze", tmp_path / "sweep", "--transition", "d_modl")
+    line = mechint("table", tmp_path / "sweep", "--transition", "d_modl")
     assert line.exit_code == 2 and "unknown column 'd_modl'" in line.stderr
 
 
@@ -123,12 +123,19 @@ def test_what_cannot_be_asked_is_said_in_one_line(
     foreign.write_bytes(b"x")
     data.write_text("subject,age\n1,30\n")
     for arguments, message in (
-        (("analyze", seeds, "--csv", foreign), "is not a table of mechint's and would be lost"),
-        (("analyze", seeds, "--csv", data), "is not a table of mechint's and would be lost"),
-        (("analyze", seeds, "--csv", both, "--out", both), "is the file of --csv too"),
-        (("analyze", seeds, tmp_path / "none"), "there is no such file"),
-        (("analyze", seeds, "--probe", "subspace"), "does not apply"),
-        (("analyze", seeds, "--probe", "nroms"), "did you mean 'norms'"),
+        (("table", seeds, "--csv", foreign), "is not a table of mechint's and would be lost"),
+        (("table", seeds, "--csv", data), "is not a table of mechint's and would be lost"),
+        (("table", seeds, "--csv", both, "--out", both), "is the file of --csv too"),
+        (("table", seeds, tmp_path / "none"), "there is no such file"),
+        (("table", seeds, "--probe", "subspace"), "does not apply"),
+        (("table", seeds, "--probe", "nroms"), "did you mean 'norms'"),
+        (("table", seeds, "--explain", "--answer", "all"), "expected a number"),
+        (("analyze", seeds), "mechint table PATH"),
+        (("analyze", seeds, seeds), "mechint compare A B"),
+        (("explain", seeds, seeds), "mechint compare A B"),
+        (("analyze", seeds, "--csv", both), "expected mechint table PATH --csv FILE"),
+        (("explain", seeds, "--over-steps"), "mechint table PATH --over-steps --explain"),
+        (("compare", seeds), "is for two models, got 1"),
     ):
         result = mechint(*arguments)
         assert result.exit_code == 2, arguments
@@ -138,7 +145,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(
     for force in ((), ("--force",)):  # one of ours is written again, another's where asked for
         place = data if force else tmp_path / "ours.csv"
         for _ in range(2):
-            assert mechint("analyze", seeds, "--csv", place, *force).exit_code == 0
+            assert mechint("table", seeds, "--csv", place, *force).exit_code == 0
             assert place.read_text().startswith("name,path")
 
 
@@ -161,7 +168,7 @@ def test_a_table_opens_files_with_the_task_that_it_is_given(
     given = ("--task", "modular-arithmetic", "--set", "p=7", "--set", "operation=subtract")
     given += ("--probe", "lens", "--seed", 2)
     table = ("--csv", tmp_path / "two.csv", "--json")
-    rows = json.loads(mechint("analyze", *foreign, *given, *table).stdout)["rows"]
+    rows = json.loads(mechint("table", *foreign, *given, *table).stdout)["rows"]
     for path, row in zip(foreign, rows, strict=True):
         subject = load(path, task="modular-arithmetic", p=7, operation="subtract")
         alone = probes.run("lens", subject, seed=2)
@@ -173,7 +180,7 @@ def test_a_table_opens_files_with_the_task_that_it_is_given(
         assert "lens.final_accuracy" in numbers
         assert {name: row[name] for name in numbers} == numbers
         assert row["lens.verdict"] == alone.verdict
-    assert mechint("analyze", foreign[0], *given, "--csv", tmp_path / "one.csv").exit_code == 0
+    assert mechint("table", foreign[0], *given, "--csv", tmp_path / "one.csv").exit_code == 0
     assert len(pd.read_csv(tmp_path / "one.csv")) == 1
 
 
@@ -188,5 +195,5 @@ def test_a_table_refuses_what_it_does_not_carry_out(
         ((*foreign, *norms, "--device", "cuda:99"), "device 'cuda:99' is not there"),
         ((*foreign, *norms, "--set", "p=7"), "p belongs to none; name the task too"),
     ):
-        result = mechint("analyze", *arguments)
+        result = mechint("table", *arguments)
         assert result.exit_code == 2 and text in result.stderr, arguments

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
 from mechint import planted
-from mechint.checkpoints import save_checkpoint
-from mechint.cli import main
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions import Mean, Site, Zero, ablate, loss_under
 
@@ -48,15 +44,3 @@ def test_ablation_replaces_by_the_mean_or_zero(subject) -> None:
 
 def _replace(value: torch.Tensor, x: torch.Tensor, hook: object) -> torch.Tensor:
     return value
-
-
-def test_the_command_ablates(subject, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    weights, config = subject.model.weights(), subject.model.config
-    path = tmp_path / "ckpt.pt"
-    save_checkpoint(path, config=config, weights=weights, task=subject.task, step=0, metrics={})
-    with pytest.raises(SystemExit) as end:
-        main(["analyze", str(path), "--ablate", "L0H0", "--ablate", "L0 MLP", "--json"])
-    assert not end.value.code
-    found = json.loads(capsys.readouterr().out)
-    assert found["components"] == ["L0H0", "L0 MLP"]
-    assert found["loss"] == pytest.approx(ablate(subject, "L0H0", "L0 MLP").loss)

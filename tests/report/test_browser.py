@@ -12,7 +12,7 @@ import pytest
 from mechint import figures, planted
 from mechint.account.analysis import analyze
 from mechint.probe.results import PaperClaim
-from mechint.report import Page, Section, build_gallery, page_of, write_comparison, write_page
+from mechint.report import Page, Section, build_gallery, comparison_page, page_of, write_page
 from tests.browser import LOOKS, chromium, look, needs_axe, needs_browser, opened, until, violations
 from tests.figures.test_figures import KINDS
 
@@ -56,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {
         "report": write_page(page_of(account, command="mechint analyze m.pt"), folder / "r.html"),
         "light": write_page(page_of(account), folder / "l.html", light=True),
-        "two": write_comparison([account, account], folder / "two.html"),
+        "two": write_page(comparison_page([account, account]), folder / "two.html"),
         "kinds": write_page(kinds, folder / "kinds.html"),
         "study": write_page(study, folder / "study.html"),
         "steps": write_page(over, folder / "steps.html"),

@@ -239,7 +239,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert more.exit_code == 0 and "best of 3" in more.stderr
     shown = run(main, ["sweep", str(out), "--json"])
     assert len(json.loads(shown.stdout)) == 3
-    table = run(main, ["analyze", str(out), "--json"])
+    table = run(main, ["table", str(out), "--json"])
     assert len(json.loads(table.stdout)["rows"]) == 3
     for wrong, text in (
         (["--search", "lr=1..2", "--over", "lr=1,2"], "is given twice"),
