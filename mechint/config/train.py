@@ -73,8 +73,8 @@ class TrainConfig(Settings):
     checkpoints: str | None = setting(
         "thin",
         (
-            "checkpoints kept besides the last: thin, a few, spaced logarithmically; log and "
-            "linear, evaluated too; none"
+            "checkpoints kept besides the last, and evaluated: thin, a few, spaced "
+            "logarithmically; log; linear; none"
         ),
         choices=("thin", "log", "linear", "last"),
     )

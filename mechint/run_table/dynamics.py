@@ -1,6 +1,5 @@
 """Dynamics in a table over steps: emergence times, which of two comes first, transitions along
-size. Training evaluates at steps of its own, so that a kept checkpoint has metrics of its own only
-where one of them is its step.
+size.
 """
 
 from __future__ import annotations

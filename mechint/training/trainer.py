@@ -176,13 +176,11 @@ class Ensemble:
                 self._evaluate()
             while self.runs and self.step < self.config.steps and not interrupted.is_set():
                 losses.append(self.advance())
-                if len(losses) >= self.check_every or self._due() or self.step in self.kept:
+                if len(losses) >= self.check_every or self._due():
                     self._check(losses)
                     losses = []
                 if self.runs and self._due():
                     self._evaluate()
-                else:
-                    self._keep()
                 now = time.monotonic()
                 if now - saved > STATE_SECONDS and self.runs:
                     self._check(losses)  # nothing goes on from weights that are not finite
@@ -202,15 +200,8 @@ class Ensemble:
         self.commit()
 
     def _due(self) -> bool:
-        evaluated = self.config.checkpoints in ("log", "linear") and self.step in self.kept
         last = self.step == self.config.steps
-        return evaluated or last or self.step % self.config.evaluate_every == 0
-
-    def _keep(self) -> None:
-        """Keep a checkpoint of every model where this step is one of those to keep."""
-        if self.step in self.kept:
-            for model, run in enumerate(self.runs):
-                run.keep_checkpoint(self.step, self.parameters.weights(model))
+        return last or self.step in self.kept or self.step % self.config.evaluate_every == 0
 
     def _check(self, losses: list[Tensor]) -> None:
         """Let go of models whose loss is not finite; their runs say where it happened."""
@@ -247,9 +238,10 @@ class Ensemble:
         rows = [row for model, row in enumerate(rows) if model not in bad]
         done = []
         before = [self._counted(run) for run in self.runs]
-        for run, row in zip(self.runs, rows, strict=True):
+        for model, (run, row) in enumerate(zip(self.runs, rows, strict=True)):
             run.record({"step": self.step, **row})
-        self._keep()
+            if self.step in self.kept:
+                run.keep_checkpoint(self.step, self.parameters.weights(model))
         for model, row in enumerate(rows):
             if self._stops(model, before[model], row):
                 done.append(model)

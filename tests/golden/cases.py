@@ -90,7 +90,8 @@ def curves(name: str) -> dict[str, list[dict[str, float]]]:
     """Seed → the recorded evaluations of the run `name`, in order."""
     job = RUNS[name]
     task = tasks.make(job.task, **job.parameters)
-    runs = mechint.train(task, job.model, job.train, seeds=SEEDS)
+    settings = {"checkpoints": "last", **job.train}  # whose steps alone would be evaluated, too
+    runs = mechint.train(task, job.model, settings, seeds=SEEDS)
     return {f"seed {seed}": run.metrics for seed, run in zip(SEEDS, runs, strict=True)}
 
 

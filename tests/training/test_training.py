@@ -100,7 +100,7 @@ def test_same_curve_in_and_out_of_an_ensemble(task, model, training) -> None:
     training = {**training, "precision": "float64"}
     together = train(task, model, training, seeds=(0, 1, 2))
     (alone,) = train(task, model, training, seeds=(1,))
-    assert [row["step"] for row in together[1].metrics] == [0, 10, 20, 30]
+    assert {0, 10, 20, 30} <= {row["step"] for row in together[1].metrics}
     for ours, theirs in zip(together[1].metrics, alone.metrics, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-7)
     assert together[0].final["train.loss"] != together[1].final["train.loss"]
@@ -304,7 +304,7 @@ def test_kept_checkpoints_do_not_change_where_a_run_ends(checkpoints: str) -> No
     """They are evaluated, at steps that patience does not count."""
     patient = {**BRIEF, "steps": 200, "lr": 1e-4, "evaluate_every": 20, "stop_patience": 3}
     patient["stop_delta"] = 0.05
-    (plain,) = train(TASK, SMALL, {**patient, "checkpoints": "thin"})
+    (plain,) = train(TASK, SMALL, {**patient, "checkpoints": "last"})
     (more,) = train(TASK, SMALL, {**patient, "checkpoints": checkpoints, "n_checkpoints": 50})
     assert len(more.metrics) > len(plain.metrics)
     assert (plain.status, plain.final["step"]) == (more.status, more.final["step"])
