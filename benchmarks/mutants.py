@@ -53,7 +53,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/explanation/checks/finer.py": GATES,
     "mechint/explanation/checks/composed.py": ("tests/explanation/test_composed.py",),
     "mechint/explanation/rivals.py": ("tests/explanation/test_rivals.py",),
-    "mechint/explanation/_audit.py": ("tests/explanation/test_audit.py",),
+    "mechint/explanation/_audit.py": (
+        "tests/explanation/test_audit.py",
+        "tests/explanation/test_induced_fooled.py",
+    ),
 }
 """File → the tests nearest to it, of those that `make test` runs."""
 SPECTRA = ("tests/probes/test_spectra.py", "tests/probes/test_sentences.py")
