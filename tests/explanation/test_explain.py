@@ -23,7 +23,6 @@ from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explanation import Explanation, Part, audit, explain, head, site
 from mechint.explanation.code import written
 from mechint.explanation.measure import Bench
-from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import EXPLANATIONS, TASKS
 from mechint.subject import Subject
@@ -210,21 +209,6 @@ def test_claims_in_one_line() -> None:
         explain(Subject(subject.model, None, data=subject.data))
 
 
-@published
-@pytest.mark.full
-def test_a_carry_is_located_and_the_sum_it_is_added_to_is_not() -> None:
-    """The published sum model writes the tens from the carry after layer 0 (its authors: along one
-    direction); one variable of two cannot keep an answer, so that it is interchanged alone.
-    """
-    path = CHECKPOINTS / "arena" / "sum_model.pt"
-    subject = mechint.load(path, task="digit-sum", digits=4).with_answer(-2)
-    carry = audit(subject, site("L0 resid_post @ answer").holds("carry_0"))
-    assert carry.standing == "stands" and carry.value("interchange") >= 0.9
-    assert math.isnan(carry.value("faithfulness"))
-    total = audit(subject, site("L0 resid_post @ answer").holds("sum_1"))
-    assert total.standing in ("wrong", "incomplete") and total.value("interchange") < 0.8
-
-
 def test_too_few_inputs_abstain() -> None:
     subject = addition()
     few = subject.with_data(subject.data[torch.arange(30) * 11])
@@ -245,20 +229,6 @@ def test_a_site_that_does_nothing_holds_nothing_however_few_the_inputs() -> None
         found = audit(subject, Part(name, site_of(place), (name,)))
         assert (place, found.standing) == (place, standing)
         assert not any(math.isnan(test.value) for test in found.tests)
-
-
-def test_whole_sites_are_exchanged_without_a_fit() -> None:
-    """A hand-built model: head 0 copies x, head 1 copies y; swapping a head swaps its operand."""
-    subject = addition(0.0)
-    parts = (
-        Part("x", Site.of("head", 0, "answer", (0,)), ("x",)),
-        Part("y", Site.of("head", 0, "answer", (1,)), ("y",)),
-    )
-    program = subject.task.own_program  # type: ignore[union-attr]
-    assert program is not None
-    right = audit(subject, Explanation("heads", program, parts))
-    crossed = Explanation("crossed", program, (Part("x", parts[1].site, ("x",)),))
-    assert right.standing == "stands" and audit(subject, crossed).standing == "wrong"
 
 
 def test_the_command_prints_and_gives_json(tmp_path: Path) -> None:

@@ -6,22 +6,17 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import mechint
 from benchmarks.far_sum import FarSum
 from mechint import planted
-from mechint.decide import Evidence, Null
 from mechint.explanation import Explanation, Part, audit, explain, head, site
 from mechint.explanation.claims import inputs_of, key_of, one_hot
-from mechint.explanation.measure import Bench
-from mechint.explanation.records import judge_block
 from mechint.subject import Subject
 from mechint.subject.components import site_of
 from mechint.task import Program, Step
-from probes.explanations.representations import Frequencies, Setting
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
@@ -106,36 +101,6 @@ def test_a_part_that_changes_nothing_does_not_stand_beside_a_true_one() -> None:
     found = audit(subject, Explanation("e", program, (false, true)))
     assert [one.standing for one in found.claims] == ["untested", "stands"]
     assert found.standing == "superfluous" and "carry_0" in found.reason
-
-
-@pytest.mark.parametrize("more", [["5", "7"], [*"12456791", "10", "11", "13", "14", "15"]])
-def test_frequencies_that_the_inputs_alone_have_need_to_be_needed(more: list[str]) -> None:
-    """Two others, and all others, of which no null is left."""
-    plant = planted.modular_addition(31, (3, 8, 12), noise=0.05, rotation_seed=1, seed=1)
-    setting, family = Setting.of(plant.subject), Frequencies()
-    program = plant.subject.task.own_program  # type: ignore[union-attr]
-    assert setting is not None and program is not None
-    bench = Bench.of(plant.subject, program)
-    keys = ["3", "8", "12"]
-    inputs = list(dict.fromkeys([*keys, *more]))
-    found = audit(plant.subject, family.make(bench, setting, keys, inputs))
-    assert found.standing == "superfluous" and {*found.superfluous} >= {"5", "7"}
-
-
-def test_two_spare_frequencies_decide_nothing() -> None:
-    """Modulo 11 with three of five frequencies each was minimal at p = 1/3. The answers that are
-    lost without each decide, where any are.
-    """
-    subject = planted.modular_addition(11, (1, 2, 4)).subject
-    best = explain(subject, family="frequencies")[0]
-    needs = [test for test in best.tests if test.kind == "minimality"]
-    assert len(needs) == 3
-    for test in needs:
-        assert test.null == "spare blocks, 2" and test.p_value == pytest.approx(1 / 3)
-        assert test.effect.interval[0] > 0.005
-    spare = Evidence(value=9.0, n=99), Null.sampled("effect", 9.0, [1.0, 1.0], "spare blocks")
-    assert judge_block("1", (), Evidence.ratio(np.zeros(99)), spare).standing == "unclear"
-    assert best.standing == "stands"
 
 
 def test_parts_of_one_name_have_fits_of_their_own() -> None:

@@ -166,31 +166,17 @@ def first_is_largest(seed: int, rare: float = 0.0) -> list[Audit]:
     return [audit(subject_of(model, rows), head(0, 0).copies("largest token"))]
 
 
-def passenger(seed: int, weight: float = 0.0) -> list[Audit]:
-    """A head that copies, and one that attends there and writes little or nothing."""
-    n, ctx = 9, 5
-    two = [Head(rising(n), brings=torch.eye(n + 1))] * 2
-    model = by_hand(n + 1, ctx + 1, two, direct=[*copies(0, n), *copies(1, n, weight)])
-    return [audit(subject_of(model, rows_of(seed, n, ctx)), head(0, 0, 1).copies("largest token"))]
+EYE = torch.eye(10)
+LARGEST = Head(rising(9), brings=EYE)
+SMALLEST = Head([*rising(9, sign=-1)[:-1], -18 * SHARP], brings=EYE)
 
 
-def passenger_elsewhere() -> list[Audit]:
-    """A head that copies the largest token, and one at the first that writes nothing."""
-    n, ctx = 9, 5
-    two = [Head(rising(n), brings=torch.eye(n + 1)), Head(place=at(0, ctx + 1))]
-    model = by_hand(n + 1, ctx + 1, two, direct=copies(0, n))
-    return [audit(subject_of(model, rows_of(4, n, ctx)), head(0, 0, 1).attends("largest token"))]
-
-
-def heads_that_cancel() -> list[Audit]:
-    """Two heads at the smallest token that cancel, said to copy the largest with one that does."""
-    n, ctx = 9, 5
-    one = torch.eye(n + 1)
-    least = [*rising(n, sign=-1)[:-1], -2 * SHARP * n]
-    heads = [Head(least, brings=one), Head(least, brings=one), Head(rising(n), brings=one)]
-    direct = [*copies(0, n, 50.0), *copies(1, n, -50.0), *copies(2, n)]
-    model = by_hand(n + 1, ctx + 1, heads, direct=direct)
-    return [audit(subject_of(model, rows_of(5, n, ctx)), head(0, 0, 1, 2).copies("largest token"))]
+def several(seed: int, heads: Sequence[Head], weights: Sequence[float], said: str) -> list[Audit]:
+    """Heads that write what they bring by a weight each, all said to do the same."""
+    direct = [one for i, weight in enumerate(weights) for one in copies(i, 9, weight)]
+    subject = subject_of(by_hand(10, 6, heads, direct=direct), rows_of(seed, 9, 5))
+    claim = head(0, *range(len(heads)))
+    return [audit(subject, getattr(claim, said)("largest token"))]
 
 
 def constant_distance() -> list[Audit]:
@@ -289,16 +275,24 @@ FORGERIES: dict[str, tuple[Callable[[], Sequence[Audit]], Callable[[Audit], bool
     "attention to all alike, and the MLP takes the largest": (mean_as_largest, anything),
     "attention to the first place, where the largest is": (partial(first_is_largest, 2), anything),
     "the same, mostly": (partial(first_is_largest, 26, 0.06), anything),
-    "a second head attends right and writes nothing": (partial(passenger, 3), anything),
-    "a second head adds a hundredth": (partial(passenger, 27, 0.3), anything),
-    "a second head attends elsewhere": (passenger_elsewhere, anything),
-    "two heads elsewhere that cancel": (heads_that_cancel, anything),
+    "a second head attends right and writes nothing": (
+        partial(several, 3, [LARGEST] * 2, [SHARP, 0.0], "copies"), anything
+    ),
+    "a second head adds a hundredth": (
+        partial(several, 27, [LARGEST] * 2, [SHARP, 0.3], "copies"), anything
+    ),
+    "a second head attends elsewhere": (
+        partial(several, 4, [LARGEST, Head(place=at(0, 6))], [SHARP], "attends"), anything
+    ),
+    "two heads elsewhere that cancel": (
+        partial(several, 5, [SMALLEST, SMALLEST, LARGEST], [50.0, -50.0, SHARP], "copies"), anything
+    ),
     "attention at a constant distance": (constant_distance, anything),
     "tokens side by side, said to be their sum": (tokens_as_sum, anything),
     "t[1] is copied, equal to t[0]": (partial(tied_behind, 0), says_first),
     "the last of sorted lists": (sorted_lists, says_largest),
     "a head that is the query of a later one": (query_from_before, stays_without_first),
-}
+}  # fmt: skip
 """Audits of each, and whether one that stands says what is false."""
 
 

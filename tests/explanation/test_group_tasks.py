@@ -12,12 +12,10 @@ from torch import Tensor, nn
 
 import mechint
 from mechint import planted
-from mechint.explanation import Audit, audit, explain
-from mechint.explanation.measure import Bench
-from mechint.planted.library import lookup
+from mechint.explanation import explain
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.explanations.representations import Frequencies, Setting
+from probes.explanations.representations import Setting
 
 P, KEYS = 31, ("3", "7", "13")
 POWERS = [pow(3, i, P) for i in range(P - 1)]
@@ -88,14 +86,6 @@ def test_elements_are_those_of_logarithms() -> None:
 
 
 # --- all frequencies ------------------------------------------------------------------------------
-def by_all(subject: Subject) -> Audit:
-    """Audit of the sum over all frequencies, whatever the logits hold."""
-    setting, family = Setting.of(subject), Frequencies()
-    assert setting is not None
-    bench = Bench.of(subject, subject.task.own_program)  # type: ignore[union-attr]
-    return audit(subject, family.make(bench, setting, setting.names(), setting.names()))
-
-
 @pytest.mark.full
 def test_a_sum_over_all_frequencies_stands() -> None:
     """Its logits are the right answer: what tells it from a table is each frequency on its way."""
@@ -103,15 +93,3 @@ def test_a_sum_over_all_frequencies_stands() -> None:
     best = explain(subject)[0]
     assert (best.standing, best.explanation.name) == ("stands", "addition by all 11 frequencies")
     assert best.accounted is not None and best.accounted.verb == "explains"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("p", [13, 23])
-def test_a_table_is_no_sum_over_all_frequencies(p: int) -> None:
-    subject = lookup("modular-arithmetic", p=p)["lookup"](1)
-    assert by_all(subject).standing == "wrong"
-    assert explain(subject, family="frequencies")[0].standing == "refused"
-    with torch.no_grad():
-        subject.model.unembed.W_U.mul_(torch.linspace(0.5, 1.5, p))
-    assert by_all(subject).standing in ("wrong", "incomplete")
-    assert explain(subject, family="frequencies")[0].standing == "refused"

@@ -15,17 +15,15 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from torch import Tensor
 
 import mechint
 from mechint import planted
 from mechint.cli import main
 from mechint.explanation import Audit, explain
 from mechint.explanation.functions import Fitting, Variable, products
-from mechint.explanation.rules import Inputs, Rule, rules_for
+from mechint.explanation.rules import Inputs, rules_for
 from mechint.groups.named import parse
 from mechint.models.members import of_member
-from mechint.registry import RULES
 from mechint.subject import Subject
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "models"
@@ -203,27 +201,6 @@ def test_it_is_asked_last_and_by_name() -> None:
 
 
 # --- rules of one's own ---------------------------------------------------------------------------
-def mirrored(inputs: Inputs) -> list[Rule]:
-    """The token as far from the start as the answer's own number says, counted backwards."""
-
-    def keys(tokens: Tensor, at: Tensor) -> Tensor:
-        return torch.arange(tokens.shape[1]) == (at - 1 - inputs.own(tokens, at))[:, None]
-
-    return [Rule("the token that its own one names backwards", "t[-2 - t[-1]]", keys)]
-
-
-def test_rules_of_another_package_are_tried() -> None:
-    tokens = torch.randint(4, (20, 6), generator=torch.Generator().manual_seed(0))
-    inputs = Inputs(tokens, torch.full((20,), 5), True, 4)
-    RULES.add("mirrored", f"{__name__}:mirrored")
-    try:
-        rule = next(one for one in rules_for(inputs) if "backwards" in one.name)
-    finally:
-        RULES.remove("mirrored")
-    said = [row[-2 - row[-1]] for row in tokens.tolist()]
-    assert rule.token(tokens, inputs.at).tolist() == said
-
-
 def test_rules_say_the_keys_that_their_python_says() -> None:
     """Every token rule brings what its expression gives, on prompts with marks and repeats."""
     draw = torch.Generator().manual_seed(1)
