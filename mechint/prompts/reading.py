@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,9 @@ from mechint.system.files import parse_json, read_bytes
 ENDINGS = (".txt", ".jsonl")
 OPTIONAL = {"answer", "counterfactual", "at", "variables"}
 """Keys that a prompt may have beside itself."""
+
+MAX_PROMPTS = 100_000
+"""Lines of a file of prompts, or items of a list."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,10 @@ class PromptReader:
     def read(self) -> PromptReader:
         """Add every line or item."""
         for number, row in _rows(self.path) if self.text is None else _items(self.text):
+            if number > MAX_PROMPTS:
+                raise DataError(
+                    f"{self.source}: holds more than {MAX_PROMPTS:,} prompts; give so many or fewer"
+                )
             self.where = self.place(number)
             self._add(number, row)
         if not self.examples:
@@ -246,7 +253,7 @@ def _items(text: str) -> list[tuple[int, Any]]:
     ]
 
 
-def _rows(path: Path) -> list[tuple[int, Any]]:
+def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """(line number, what it holds) of every line that is not blank."""
     if path.suffix not in ENDINGS:
         raise DataError(f"{path}: expected a file of prompts, named .txt or .jsonl")
@@ -255,11 +262,10 @@ def _rows(path: Path) -> list[tuple[int, Any]]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 text: {error.reason}") from error
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if path.suffix == ".txt":
-        return [(number, {"text": line.strip()}) for number, line in lines]
-    return [
-        (number, parse_json(line, f"{path}, line {number}", DataError)) for number, line in lines
-    ]
+    for number, line in lines:
+        texts = path.suffix == ".txt"
+        given = line.strip() if texts else parse_json(line, f"{path}, line {number}", DataError)
+        yield number, {"text": given} if texts else given
 
 
 # --- names of tokens -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from transformers import AutoTokenizer
 
 import mechint
+from mechint.errors import CheckpointError
 
 TEXT = "The capital of France"
 
@@ -131,3 +133,18 @@ def test_bos_is_put_as_asked(folder: Path, kind: str) -> None:
     assert asked.to_tokens(TEXT)[0].tolist() == [bos, *plain]
     assert asked.to_tokens(TEXT, prepend_bos=False)[0].tolist() == plain
     assert asked.to_single_token(" of") == model.to_single_token(" of")
+
+
+def test_a_tokenizer_of_a_stranger_that_is_empty_or_grows_is_refused(folder: Path) -> None:
+    place = folder / "tokenizer.json"
+    whole = json.loads(place.read_text())
+    doubled = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    sequence = {"type": "Sequence", "normalizers": [doubled] * 24}
+    empty = {**whole["model"], "vocab": {}, "merges": []}
+    for change, said in (
+        ({"normalizer": sequence}, "makes far longer texts"),
+        ({"model": empty}, "knows no tokens"),
+    ):
+        place.write_text(json.dumps(whole | change))
+        with pytest.raises(CheckpointError, match=said):
+            mechint.load(folder, data=[TEXT])

@@ -341,6 +341,18 @@ def test_a_bad_file_is_refused_in_one_line(name: str, gpt2: Path, tmp_path: Path
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
+def test_more_prompts_than_are_read_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mechint.prompts.reading.MAX_PROMPTS", 3)
+    file = tmp_path / "many.jsonl"
+    file.write_text('{"prompt": [1, 2]}\n{"prompt": [2, 1]}\n{"prompt": [1, 1]}\n')
+    assert len(Prompts.of(file, None, 5, 12).prompts) == 3
+    file.write_text(file.read_text() + '{"prompt": [2, 2]}\n')
+    with pytest.raises(DataError, match="more than 3 prompts"):
+        Prompts.of(file, None, 5, 12).prompts  # noqa: B018
+
+
 def test_the_command_refuses_in_one_line(gpt2: Path, texts: Path, tmp_path: Path) -> None:
     """A missing file, a model that has a task, a table, and a text without a tokenizer."""
     from mechint.checkpoints import save_checkpoint

@@ -5,6 +5,8 @@ and the tokenizer of a directory.
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ TOKENIZER_FILES = (
     "spiece.model",
     "merges.txt",
 )
+
+MAX_GROWTH = 1000
 
 
 @contextlib.contextmanager
@@ -66,7 +70,21 @@ def load_tokenizer(path: Path) -> Any:
     with quiet(), one_line(f"{path}: its tokenizer cannot be read"):
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(path, **LOCAL)
+        tokenizer = AutoTokenizer.from_pretrained(path, **LOCAL)
+        if not len(tokenizer):
+            raise ValueError("it knows no tokens")
+        if _growth(tokenizer) > MAX_GROWTH:
+            raise ValueError("its normalizer makes far longer texts of what it is given")
+        return tokenizer
+
+
+def _growth(tokenizer: Any) -> int:
+    """The factor by which replacements of a tokenizer's normalizer may lengthen a text."""
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    parts = [json.loads(normalizer.__getstate__())] if normalizer is not None else []
+    for part in parts:
+        parts += part.get("normalizers", [])  # of a sequence
+    return math.prod(max(1, len(part.get("content", ""))) for part in parts)
 
 
 def opening_of(tokenizer: Any, prepend_bos: bool | None = None) -> list[int]:
