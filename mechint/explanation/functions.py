@@ -302,7 +302,17 @@ def digits_of_sums(fitting: Fitting) -> Iterator[Function]:
 
 
 def compared(fitting: Fitting) -> Iterator[Function]:
-    """Two variables compared."""
+    """Two variables compared; one plus a number, but for one answer where it equals the other."""
+    for a, b in itertools.permutations(fitting.tokens, 2):
+        equal = fitting.values[a] == fitting.values[b]
+        if CELL <= int(equal.sum()) < len(equal):
+            stop = int(fitting.answers[equal].mode().values)
+            plus = int((fitting.answers - fitting.values[a])[~equal].mode().values)
+
+            def next_or(v: Values, a: str = a, b: str = b, k: int = plus, c: int = stop) -> Tensor:
+                return said(v, (a,), torch.where(v[a] == v[b], c, v[a] + k))
+
+            yield Function(f"{stop} if {a} == {b} else {a} + {plus}", next_or, 3)
     for a, b in itertools.combinations(fitting.tokens, 2):
         for sign, compare in (("==", torch.eq), ("<", torch.lt), ("<=", torch.le)):
             yield from _decided(

@@ -384,7 +384,7 @@ class Search:
             if float(silent.double().mean()) > SILENT:
                 continue
             far = float((own - torch.where(silent[:, None], own, pattern)).abs().sum(1).mean()) / 2
-            far += OWN_WEIGHTS * (rule.weights is not None)
+            far += OWN_WEIGHTS * (rule.weights is not None) + float(silent.double().mean())
             near.append((far, rule))
         near = sorted(near, key=lambda one: one[0]) or [(1.0, rules[0])]
         kept: list[tuple[float, Rule]] = []
@@ -448,6 +448,9 @@ class Search:
         function, fit = self._function(groups, variables, rest)
         if function is None:
             return Refusal("no function of what the heads bring fits")
+        if self._join_own(groups, variables, function, rules):
+            function, fit = self._function(groups, variables, rest)
+            assert function is not None
         for group, several in zip(groups, variables, strict=True):
             self._note_tied(group, several, function, rules)
         kept = [any(function.uses(one) for one in several) for several in variables]
@@ -469,6 +472,28 @@ class Search:
             },
         )
         return program, fit
+
+    def _join_own(
+        self,
+        groups: list[Group],
+        variables: list[tuple[Variable, ...]],
+        function: Function,
+        rules: Mapping[str, Rule],
+    ) -> bool:
+        """Take the embedding from the input of a head whose key the token at the answer tells,
+        where the function reads what that head brings alone: pairs of others are no input's.
+        """
+        own = next((i for i, one in enumerate(groups) if one.sources == (EMBEDDING,)), None)
+        if own is None or any(function.uses(one) for one in variables[own]):
+            return False
+        for i, group in enumerate(groups):
+            rule = rules.get(group.sources[0])
+            if rule is None or rule.kind != "token" or self.inputs.own_python not in rule.python:
+                continue
+            groups[i] = dataclasses.replace(group, sources=(*group.sources, EMBEDDING))
+            del groups[own], variables[own]
+            return True
+        return False
 
     def _groups(
         self, rules: Mapping[str, Rule], relevant: Sequence[str]

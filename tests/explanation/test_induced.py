@@ -20,7 +20,7 @@ import mechint
 from mechint import planted
 from mechint.cli import main
 from mechint.explanation import Audit, explain
-from mechint.explanation.functions import Fitting, Variable, products
+from mechint.explanation.functions import Fitting, Variable, best_function, products
 from mechint.explanation.rules import Inputs, rules_for
 from mechint.groups.named import parse
 from mechint.models.members import of_member
@@ -105,6 +105,24 @@ def test_digits_of_a_sum_that_a_second_layer_reads(
     assert agreement(subject, found, solver) == 1.0
 
 
+@published
+@pytest.mark.full
+def test_a_list_is_sorted_by_its_first_and_its_next_answers() -> None:
+    """Any answer is asked, the first and the end included."""
+
+    def prompt(draw: np.random.Generator) -> list[int]:
+        values = numbers(draw, int(draw.integers(1, 40)))
+        return [150, *values, 151, *sorted(values)[: int(draw.integers(0, len(values) + 1))]]
+
+    def following(t: list[int]) -> int:
+        given = t.index(151)
+        return [*sorted(t[1:given]), 152][len(t) - given - 1]
+
+    subject, found = explained(ZOO / "sort-1l1h256d3lr01drop", draws(3000, prompt))
+    assert found.standing == "stands" and "if t[-1] == 151 else" in found.explanation.name
+    assert agreement(subject, found, following) == 1.0
+
+
 def after_equal(t: list[int]) -> int:
     """The token after the one that was copied last, or the end mark."""
     place = t.index(t[-1]) + 1
@@ -125,7 +143,7 @@ def test_a_copy_with_its_end_and_backwards() -> None:
     """
     prompts = draws(1500, lambda draw: copying(draw, int(draw.integers(6, 11))))
     subject, found = explained(ZOO / "unique_copy-2l1h64d3lr01drop", prompts)
-    assert found.standing == "stands" and "only(" in found.explanation.name
+    assert found.standing == "stands" and "the only earlier" in str(found.explanation.routes[-1])
     assert agreement(subject, found, after_equal) == 1.0
 
     def before_equal(t: list[int]) -> int:
@@ -134,7 +152,7 @@ def test_a_copy_with_its_end_and_backwards() -> None:
 
     prompts = draws(1500, lambda draw: copying(draw, int(draw.integers(6, 11)), True))
     subject, found = explained(ZOO / "unique_reverse-2l1h64d3lr01drop", prompts)
-    assert found.standing == "stands" and "only(" in found.explanation.name
+    assert found.standing == "stands" and "the only earlier" in str(found.explanation.routes[-1])
     assert agreement(subject, found, before_equal) == 1.0
 
 
@@ -245,6 +263,21 @@ def half_of(table: np.ndarray, seed: int = 0) -> Fitting:
     inputs = Inputs(tokens, torch.ones(len(tokens), dtype=torch.long), True, len(table))
     names = (Variable("a", "t[0]"), Variable("b", "t[1]"))
     return Fitting(names, given, answers, inputs, len(x))
+
+
+@pytest.mark.parametrize("ends", [7, 3])
+def test_counting_up_to_a_token(ends: int) -> None:
+    """One more than the first token, but another answer where it equals the second."""
+    rows = torch.cartesian_prod(torch.arange(9), torch.arange(9))
+    a, b = rows.T
+    answers = torch.where(a == b, ends, a + 1)
+    inputs = Inputs(rows, torch.ones(81).long(), True, 9)
+    variables = Variable("a", "t[0]"), Variable("b", "t[1]")
+    made = Fitting(variables, {"a": a, "b": b}, answers, inputs, 81)
+    function, fit = best_function(made)
+    assert function is not None and fit == 1.0 and "if a == b else a + 1" in function.python
+    names = {"a": 4, "b": 4}
+    assert eval(function.python, names) == ends and eval(function.python, names | {"b": 5}) == 5
 
 
 def test_a_table_of_a_group_is_completed_and_no_other_one() -> None:
