@@ -25,6 +25,7 @@ from mechint.task import rng
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
+    from mechint.subject.pairs import Pairs
 
 LEAST_SPAN = 1e-3
 """Of the scores at both ends, their difference from which effects are shares of it."""
@@ -165,9 +166,10 @@ def sums_by(
     return totals.T
 
 
-def units_of(base: Int[Tensor, " row"], source: Int[Tensor, " row"]) -> Int[np.ndarray, " row"]:
-    """A number of the two inputs of each row, alike both ways."""
-    both = torch.stack([base, source]).sort(0).values
+def units_of(pairs: Pairs) -> Int[np.ndarray, " pair"]:
+    """A number of the two inputs of each pair, alike both ways."""
+    inputs = torch.cat([pairs.base, pairs.source]).unique(dim=0, return_inverse=True)[1]
+    both = torch.stack(inputs.split(len(pairs))).sort(0).values
     return both.unique(dim=1, return_inverse=True)[1].cpu().numpy()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +26,7 @@ from mechint.models.foreign.untouched import all_finite
 from mechint.probe.results import Null
 from mechint.probes._effects import Cases
 from mechint.subject.counterfactuals import partners
-from mechint.task import IGNORE, LOSS, Batch, Task, answer_scores, rng
+from mechint.task import IGNORE, LOSS, Batch, answer_scores, rng
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -99,19 +98,14 @@ def _cases(subject: Subject, data: Batch, others: Tensor | None) -> Cases:
     return Cases(subject, data.tokens, asked(subject, data)[0], sources)
 
 
-def most_important(importance: Float[Tensor, "layer neuron"], n: int) -> tuple[int, list[int]]:
-    """The layer whose neurons' importance is largest in sum, and its `n` most important neurons."""
-    layer = int(importance.sum(1).argmax())
-    return layer, importance[layer].topk(min(n, importance.shape[1])).indices.tolist()
-
-
 def scores(
     subject: Subject, examples: Examples, ablated: Sequence[Site], mode: str
 ) -> tuple[Float[Tensor, "example output 2"], Float[Tensor, "component example output 2"]]:
     """(example, output, 2) accuracy and loss as the model is, (component, example, output, 2) with
     each component alone ablated.
     """
-    assert subject.task is not None
+    task = subject.task
+    assert task is not None
     plain, changed = [], []
     hooks, targets = {site.hook for site in ablated}, asked(subject, examples.data)[1]
     edits: Sequence[Intervention] = [Zero(site) for site in ablated]
@@ -122,14 +116,13 @@ def scores(
             raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
         if mode == "resample":
             edits = [Take(site, other["other"]) for site in ablated]
-        read = partial(_answer_scores, subject.task, targets[rows])
-        plain.append(answer_scores(subject.task, runs.base(own), targets[rows]))
+
+        def read(logits: Tensor, part: Any, wanted: Tensor = targets[rows]) -> Tensor:
+            return answer_scores(task, logits, wanted[part])
+
+        plain.append(read(runs.base(own), slice(None)))
         changed.append(runs.under(edits, own, read=read))
     return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()
-
-
-def _answer_scores(task: Task, targets: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
-    return answer_scores(task, logits, targets[rows])
 
 
 @dataclass(frozen=True)

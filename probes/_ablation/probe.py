@@ -19,13 +19,12 @@ from mechint.errors import counted
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.probe.report import performance
-from mechint.probe.results import Effect, ProbeResult, Table
+from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._ablation.measures import (
     NEURON_EXAMPLES,
     Examples,
     Harm,
     compare_neurons,
-    most_important,
     neuron_importance,
     scores,
     with_answer,
@@ -136,27 +135,45 @@ class Ablation(Probe):
             report.update({"important_neurons": chosen, "neurons_layer": layer})
             report.array("neuron_importance", importance.cpu().numpy())
         outputs = [output.name for output in subject.task.outputs]
-        report.table("effects", effects_table(ablated, outputs, base, effect, test.p_values))
+        names = list(map(str, ablated))
+        numbers = {
+            "accuracy_change": effect[..., ACCURACY],
+            "loss_change": effect[..., LOSS],
+            "accuracy": (base + effect)[..., ACCURACY],
+        }
+        columns: dict[str, Any] = {"component": np.repeat(names, len(outputs)).tolist()}
+        columns |= {"output": outputs * len(names)}
+        columns |= {name: one.flatten().tolist() for name, one in numbers.items()}
+        columns |= {"p_value": np.repeat(test.p_values, len(outputs)).tolist()}
+        caption = (
+            "One row per component and output: with the ablation minus without; p_value against "
+            "no effect, family-wise over the components, each on its own scale, for the mean over "
+            "outputs."
+        )
+        units = {"loss_change": "nats", "accuracy_change": "share", "accuracy": "share"}
+        report.table("effects", columns, caption, units)
         gained = effect[..., LOSS].mean(-1).tolist()
-        report.by_head(zip(map(str, ablated), gained, strict=True), "loss without it, nats more")
+        report.by_head(zip(names, gained, strict=True), "loss without it, nats more")
         report.array("loss_change", effect[..., LOSS].numpy())
         report.array("accuracy_change", effect[..., ACCURACY].numpy())
-        report.figures |= effects_figures(ablated, outputs, effect, self.mode)
-        report.hero("loss_components" if len(outputs) == 1 else "accuracy_components")
+        report.figure("components", effects_figure(names, outputs, effect, self.mode))
+        report.hero("components")
         self._say(report, harm, given.caveat)
         self._say_neurons(report)
         return report.result()
 
     def _rank(self, subject: Subject, examples: Examples) -> tuple[Any, int, list[int]]:
-        """Importance of every neuron, None where none is asked for, and the layer and numbers of
-        the most important ones.
+        """Importance of every neuron, None where none is asked for, and the layer whose
+        importance is largest in sum, and numbers of its most important ones.
         """
         hooks = {f"blocks.{layer}.mlp.hook_post" for layer in range(subject.n_layers)}
         some = not hooks <= subject.hooks  # other blocks have a mixture of experts
         if unmet_need(Need.MLP, subject) or some or not self.neurons:
             return None, 0, []
         importance = neuron_importance(subject, examples.data, self.mode, examples.others)
-        return importance, *most_important(importance, self.neurons)
+        layer = int(importance.sum(1).argmax())
+        n = min(self.neurons, importance.shape[1])
+        return importance, layer, importance[layer].topk(n).indices.tolist()
 
     def _harm(
         self, subject: Subject, base: Tensor, change: Float[np.ndarray, "component example 2"]
@@ -305,67 +322,33 @@ def _needed(result: ProbeResult) -> list[str]:
 
 
 # --- table and figures ----------------------------------------------------------------------------
-def effects_table(
-    ablated: Sequence[Site],
-    outputs: Sequence[str],
-    base: Float[Tensor, "output 2"],
-    effect: Float[Tensor, "component output 2"],
-    p_values: Float[np.ndarray, " component"],
-) -> Table:
-    """A row per component and output: change of accuracy and loss (nats), and the p-value."""
-    rows = [(one, i) for one in range(len(ablated)) for i in range(len(outputs))]
-    columns: dict[str, Sequence[Any]] = {
-        "component": [str(ablated[one]) for one, _ in rows],
-        "output": [outputs[i] for _, i in rows],
-        "accuracy_change": [float(effect[one, i, 0]) for one, i in rows],
-        "loss_change": [float(effect[one, i, 1]) for one, i in rows],
-        "accuracy": [float(base[i, 0] + effect[one, i, 0]) for one, i in rows],
-        "p_value": [float(p_values[one]) for one, _ in rows],
-    }
-    return Table(
-        columns,
-        (
-            "One row per component and output: with the ablation minus without; p_value against "
-            "no effect, family-wise over the components, each on its own scale, for the mean over "
-            "outputs."
-        ),
-        {"loss_change": "nats", "accuracy_change": "share", "accuracy": "share"},
-    )
-
-
-def effects_figures(
-    ablated: Sequence[Site],
+def effects_figure(
+    names: Sequence[str],
     outputs: Sequence[str],
     effect: Float[Tensor, "component output 2"],
     mode: str,
-) -> dict[str, Any]:
-    """Loss and accuracy by component; a matrix per number where there are several outputs."""
-    names = [str(component) for component in ablated]
-    neurons = [i for i, name in enumerate(names) if "MLP[" in name]
-    others = [i for i in range(len(names)) if i not in neurons]
-    title = f"{mode.capitalize()} ablation"
-    shown: dict[str, Any] = {}
-    for kind, part in (("components", others), ("neurons", neurons)):
-        if not part:
-            continue
-        words = {"x": [names[i] for i in part], "title": f"{title} of {kind}", "x_title": kind[:-1]}
-        if len(outputs) == 1:
-            shown[f"loss_{kind}"] = figures.bars(
-                series={"ablated": effect[part, 0, 1].tolist()},
-                y_title="loss increase (nats)",
-                caption="How much the loss grows without it: bars to the right are needed.",
-                horizontal=True,
-                **words,
-            )
-        else:
-            shown[f"accuracy_{kind}"] = figures.heatmap(
-                effect[part][..., 0].T.tolist(),
-                y=list(outputs),
-                y_title="output",
-                z_title="accuracy change (share)",
-                diverging=True,
-                limits=(-1.0, 1.0),
-                caption="Which ablation breaks which output: the bluer, the more it falls.",
-                **words,
-            )
-    return shown
+) -> Any:
+    """Loss by component; accuracy by output where there are several."""
+    title = f"{mode.capitalize()} ablation of components"
+    if len(outputs) == 1:
+        return figures.bars(
+            x=names,
+            series={"ablated": effect[:, 0, LOSS].tolist()},
+            title=title,
+            x_title="component",
+            y_title="loss increase (nats)",
+            caption="How much the loss grows without it: bars to the right are needed.",
+            horizontal=True,
+        )
+    return figures.heatmap(
+        effect[..., ACCURACY].T.tolist(),
+        x=names,
+        y=outputs,
+        title=title,
+        x_title="component",
+        y_title="output",
+        z_title="accuracy change (share)",
+        diverging=True,
+        limits=(-1.0, 1.0),
+        caption="Which ablation breaks which output: the bluer, the more it falls.",
+    )

@@ -19,6 +19,7 @@ from mechint.interventions import (
 from mechint.probes._circuits.scoring import Ablation, score
 from mechint.probes._effects import Cases, Part, means_by
 from mechint.probes._lens.readout import Readout
+from mechint.subject.components import list_components
 from mechint.subject.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -85,14 +86,8 @@ def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> AttributionE
 
 def components(subject: Subject) -> list[Site]:
     """Embeddings, heads and MLPs, in the order of computation."""
-    heads = subject.model_description.n_heads or 0
-    sites = [Site(name) for name in ("hook_embed", "hook_pos_embed") if name in subject.hooks]
-    for layer in range(subject.n_layers):
-        if Site.of("head", layer).hook in subject.hooks:  # not in blocks of another mixer
-            sites += [Site.head(layer, head) for head in range(heads)]
-        if Site.mlp(layer).hook in subject.hooks:
-            sites.append(Site.mlp(layer))
-    return sites
+    outside = [Site(name) for name in ("hook_embed", "hook_pos_embed") if name in subject.hooks]
+    return [*outside, *list_components(subject, default=("head", "mlp")).sites]
 
 
 def _of_part(
@@ -113,10 +108,7 @@ def _of_part(
     else:
         other = {name: runs.recorded(name)[sources["other"]] for name in names}
 
-    def scored(logits: Tensor) -> Tensor:
-        return score(task, logits, pairs, ablation)
-
-    def scored_rows(logits: Tensor, rows: Tensor) -> Tensor:
+    def scored(logits: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         return score(task, logits.double(), pairs[rows], ablation)
 
     readout = Readout(subject)
@@ -132,17 +124,17 @@ def _of_part(
         for part in (written, replaced)
     )
     constant = scored(biases @ readout.matrix / scale + readout.bias)
-    own = scored(runs.base(own_inputs).double())
+    own = scored(runs.base(own_inputs))
     error = float((direct.sum(0) + constant - own).abs().max())
     first = torch.zeros(len(sites), len(pairs), dtype=torch.float64, device=own.device)
-    for rows, found in runs.gradients(names, scored_rows, own_inputs):
+    for rows, found in runs.gradients(names, scored, own_inputs):
         for index, site in enumerate(sites):
             value, slope, places = found[site.hook]
             product = (value - other[site.hook][rows[:, None], places]) * slope
             part = product[:, :, list(site.units)] if site.units else product
             first[index, rows] = part.flatten(1).sum(1).double()
     patches = [Replace(site, site.select(other[site.hook], pairs.reads)) for site in sites]
-    exact = own - runs.under(patches, own_inputs, read=scored_rows)
+    exact = own - runs.under(patches, own_inputs, read=scored)
     columns = (direct, direct - without, first, exact, own)
     return [column.double().cpu().numpy() for column in columns], error
 

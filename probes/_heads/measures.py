@@ -26,6 +26,7 @@ from mechint.probes._lens.readout import Readout
 from mechint.probes._patching.measures import wrong_sources
 from mechint.subject import Subject
 from mechint.subject.activations import Recorder, select_positions
+from mechint.subject.components import list_components
 from mechint.subject.pairs import Pairs
 
 MARKS = {
@@ -69,7 +70,7 @@ class PairRuns:
         classes = torch.stack([pairs.answers[:, 0], pairs.labels[:, 0]], 1)
         first = (pairs.base != pairs.source).int().argmax(1)
         runs = EditedRuns(subject.model, prompts[:, :-1], prompts[:, -1])
-        return cls(subject, runs, own, other, wrong, classes, first, units_of(own, other))
+        return cls(subject, runs, own, other, wrong, classes, first, units_of(pairs))
 
     def __len__(self) -> int:
         return len(self.own)
@@ -77,9 +78,7 @@ class PairRuns:
     @cached_property
     def heads(self) -> list[Site]:
         """Heads that the model shows, block by block."""
-        shape = self.subject.model_description
-        layers = [n for n in range(shape.n_layers) if Site.of("head", n).hook in self.subject.hooks]
-        return [Site.head(layer, head) for layer in layers for head in range(shape.n_heads or 0)]
+        return [*list_components(self.subject, default=("head",)).sites]
 
     @cached_property
     def mlps(self) -> list[Site]:
@@ -161,23 +160,19 @@ class PairRuns:
         return {one: float(total[one.hook][one.units[0]]) for one in self.heads}
 
     # --- ways to the answer -----------------------------------------------------------------------
-    @cached_property
-    def shows_writing(self) -> bool:
-        """True where what heads write is shown, and reaches the final norm as it is."""
+    def straight(self, sites: Sequence[Site]) -> Effects | None:
+        """Effects of what each writes at the answer straight at the logits, the final norm's scale
+        held (Elhage et al. 2021); None where what heads write is not shown, or reaches the final
+        norm otherwise.
+        """
         if Capability.HEAD_WEIGHTS not in self.subject.capabilities or Readout.unmet(self.subject):
-            return False
+            return None
         try:
             for layer in {one.layer for one in self.heads}:
                 check_adds(self.subject.model, self.runs.tokens, layer)
                 self.runs.written_by(layer, answers=True)
         except ParameterError:
-            return False
-        return True
-
-    def straight(self, sites: Sequence[Site]) -> Effects:
-        """Effects of what each writes at the answer straight at the logits, the final norm's scale
-        held (Elhage et al. 2021).
-        """
+            return None
         readout, reads = Readout(self.subject), self.runs.reads
         columns = readout.matrix.T[self.classes]  # (pair, 2, d_model)
         directions = columns[:, 1] - columns[:, 0]

@@ -278,7 +278,7 @@ class Heads(Probe):
         found, sites = induction_scores(subject, seed), [one.site for one in reported]
         early = [one for one in sites if one.layer == 0]  # all that changes there is the embedding
         rewritten = dict(zip(early, runs.at_changed_tokens(early).by_unit, strict=True))
-        straight = runs.straight(sites) if runs.shows_writing else None
+        straight = runs.straight(sites)
         heads = [one for one in reported if one.site.kind == "head"]
         for i, one in enumerate(reported):
             one.direct = np.nan if straight is None else float(straight.share[i])

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.interventions import EditedRuns, Mean, Site, Take
-from mechint.probes._effects import MOST, Cases, Effects
+from mechint.probes._effects import MOST, Cases, Effects, units_of
 from mechint.probes.ties import tied
 from mechint.subject.counterfactuals import partners
 from mechint.subject.pairs import Pairs
@@ -93,7 +93,7 @@ def effects_of(
         places = np.array([one.pos for one in components])
         absent = places[:, None] + pairs.reads.cpu().numpy() < 0
         changed, flips, wrong = (np.where(absent, np.nan, one) for one in (changed, flips, wrong))
-    units = np.arange(len(pairs))
+    units = units_of(pairs)
     return Effects(base, end, changed, units), Effects(base, end, wrong, units), flips
 
 

@@ -27,7 +27,7 @@ from mechint.probes._patching.measures import (
     with_wrong_source,
 )
 from mechint.probes.words import mostly_wrong, position_names
-from mechint.subject.components import Components, list_components
+from mechint.subject.components import list_components
 from mechint.subject.counterfactuals import answered, asked_answer, choose_variable, draw
 from mechint.subject.pairs import Pairs
 from mechint.task import Variable
@@ -115,7 +115,8 @@ class Patching(Probe):
             return report.result()
         pairs, places = self._places(subject, pairs)
         from_answer = places is not None
-        listed = self._listed(subject)
+        default = ("resid_pre", "head", "mlp")
+        listed = list_components(subject, self.components, default=default, layers=self.layers)
         components = at_positions(subject, listed.sites, places)
         effects, wrong, flipped = effects_of(subject, pairs, components, from_answer=from_answer)
         shares, flips = effects.shares(seed=seed), effects.mean(flipped)
@@ -238,10 +239,6 @@ class Patching(Probe):
             answer=asked_answer(subject),
             least=min(2, self.pairs),
         )
-
-    def _listed(self, subject: Subject) -> Components:
-        default = ("resid_pre", "head", "mlp")
-        return list_components(subject, self.components, default=default, layers=self.layers)
 
     def _places(self, subject: Subject, pairs: Pairs) -> tuple[Pairs, Sequence[int] | None]:
         """The pairs that have a wrong source, and the positions, 0 the answer's, -1 the one before
