@@ -10,6 +10,7 @@ import gc
 import io
 import json
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -27,7 +28,7 @@ from mechint.config._assign import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 from mechint.registry.plugins import load_plugin
-from mechint.system.progress import hanging, leave_unread
+from mechint.system.progress import echo, hanging, leave_unread
 from mechint.system.progress import print_line as print_error
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -395,3 +396,10 @@ def model_options(command: Any) -> Any:
     for one in reversed((*options, light_option, force_option, json_option)):
         command = one(command)
     return command
+
+
+def propose(verb: str, place: Path) -> None:
+    """Say on stderr which command tells more about `place`, with the plug-ins of this one."""
+    loaded = click.get_current_context().meta.get(PLUGINS, ())
+    words = [f"--plugin {shlex.quote(one)}" for one in loaded]
+    echo(" ".join([f"next: mechint {verb}", shlex.quote(str(place)), *words]), 6, err=True)

@@ -24,6 +24,7 @@ from mechint.cli.common import (
     plugin_option,
     print_error,
     print_json,
+    propose,
     set_option,
     split_commas,
     workers_option,
@@ -307,6 +308,8 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     counts = _conclude(rows, request)
     if _is_whole(counts):
         measure(out, request)
+        if not request["as_json"]:
+            propose("table", out)
     if counts["interrupted"]:
         raise KeyboardInterrupt
     return 2 if counts["failed"] else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli.common import (
-    PLUGINS,
     complete,
     device_option,
     examples,
@@ -22,6 +20,7 @@ from mechint.cli.common import (
     plugin_option,
     print_error,
     print_json,
+    propose,
     seeds_of,
     set_option,
     workers_option,
@@ -122,10 +121,8 @@ def train(
         for row in map(_row, runs):
             echo(f"{row['path']}  {row['status']}  {headlines(row['metrics'])}")
         if all(run.status in ("finished", "stopped") for run in runs) and paths:
-            place = paths[0] if len(paths) == 1 else paths[0].parent
-            loaded = click.get_current_context().meta.get(PLUGINS, ())
-            words = [f"--plugin {shlex.quote(one)}" for one in loaded]
-            echo(" ".join(["next: mechint analyze", shlex.quote(str(place)), *words]), 6, err=True)
+            alone = len(paths) == 1
+            propose("analyze" if alone else "table", paths[0] if alone else paths[0].parent)
     for run in runs:
         if run.status == "failed":
             print_error(f"{run.path}: {run.error}")
