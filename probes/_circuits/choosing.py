@@ -12,7 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from mechint.config import ModelConfig, setting
-from mechint.errors import DataError, ParameterError, counted
+from mechint.errors import DataError, ParameterError, counted, first_line
 from mechint.interventions import EditedRuns, resumes
 from mechint.models.protocol import describe
 from mechint.probes._circuits.graph import Graph, Shape
@@ -230,8 +230,9 @@ def shape_of(model: Any) -> ModelConfig | Shape | str:
     if model not in _shapes:
         try:
             _shapes[model] = _shape_of(model)
-        except ParameterError as error:
-            _shapes[model] = f"edges between its components cannot be cut: {error}"
+        except (ParameterError, NotImplementedError, KeyError) as error:  # the last two of bridges
+            said = first_line(error, 120)
+            _shapes[model] = f"edges between its components cannot be cut: {said}"
     return _shapes[model]
 
 
