@@ -39,6 +39,7 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[1]
 RULE = ("tests/decide", "mechint/decide")
 GATES = ("tests/explanation/test_gates.py",)
+FORGED = (*GATES, "tests/explanation/test_forgeries.py")
 TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/decide/_rule.py": RULE,
     "mechint/decide/evidence.py": RULE,
@@ -49,8 +50,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/explanation/checks/parts.py": GATES,
     "mechint/explanation/checks/blocks.py": GATES,
     "mechint/explanation/checks/logits.py": GATES,
-    "mechint/explanation/checks/attention.py": GATES,
-    "mechint/explanation/checks/finer.py": GATES,
+    "mechint/explanation/checks/attention.py": FORGED,
+    "mechint/explanation/checks/finer.py": FORGED,
     "mechint/explanation/checks/composed.py": ("tests/explanation/test_composed.py",),
     "mechint/explanation/rivals.py": ("tests/explanation/test_rivals.py",),
     "mechint/explanation/_audit.py": (
