@@ -34,6 +34,8 @@ SURE, ABOVE_UNIFORM = 0.50, 0.5
 """Mean probability of the model's own answer, and nats above a uniform one, at least."""
 MAX_TITLE = 60
 """Letters of an answer up to which variables are written out in a title."""
+TIES = ", but for ties"
+"""Of a title, where several answers are tied on some inputs, and it is not said which comes."""
 WHATEVER = ", whatever the input"
 """The end of the title of a constant."""
 MAX_GROUPS, MAX_VARIABLES = 4, 6
@@ -256,6 +258,14 @@ class SourceProgram:
         return torch.tensor([known.get(tuple(row), len(row) - 1) for row in tokens.tolist()])
 
     @property
+    def tied(self) -> float:
+        """The share of inputs on which several answers are tied."""
+        if self.function.tops is None:
+            return 0.0
+        tops = self.function.tops(self.values(self.inputs.tokens, self.inputs.at))
+        return float((tops.sum(1) > 1).double().mean())
+
+    @property
     def title(self) -> str:
         """The program in one line: the answer, with a variable's expression where it is one."""
         text, several = self.function.python, [v for vs in self.variables for v in vs]
@@ -263,7 +273,7 @@ class SourceProgram:
         short = text
         for one in used:
             short = named(one.name).sub(lambda _, one=one: one.python, short)
-        short = short if len(short) <= MAX_TITLE else text
+        short = (short if len(short) <= MAX_TITLE else text) + TIES * (self.tied > 0)
         if self.otherwise is not None:
             other = self.otherwise.title.removeprefix("answer = ").removesuffix(WHATEVER)
             return f"answer = {short} if {self.where} else {other}"
@@ -333,12 +343,8 @@ class SourceProgram:
         """The share of inputs on which several answers are tied, and the rules that the prompts do
         not tell apart, with the prompts that would.
         """
-        tied = 0.0
-        if self.function.tops is not None:
-            tops = self.function.tops(self.values(self.inputs.tokens, self.inputs.at))
-            tied = float((tops.sum(1) > 1).double().mean())
-        some = f"where several are tied ({tied:.1%}) it is not said which is the answer"
-        return [some] * (tied > 0) + [
+        some = f"where several are tied ({self.tied:.1%}) it is not said which is the answer"
+        return [some] * (self.tied > 0) + [
             f"on these prompts not told from {one}"
             for name, several in self.equal.items()
             for one in several

@@ -15,8 +15,11 @@ import mechint
 from benchmarks.induced import build
 from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
-from mechint.explanation.functions import Function
+from mechint.explanation.functions import Function, Variable
 from mechint.explanation.measure import failing_class, is_population
+from mechint.explanation.rules import Inputs
+from mechint.explanation.source_program import SourceProgram
+from mechint.explanation.sources import Group
 from mechint.models.transformer import HookedTransformer
 
 Draw = Callable[[np.random.Generator], Sequence[int]]
@@ -255,6 +258,12 @@ def test_a_tied_answer_is_any_of_those_that_are_tied() -> None:
     values, answers = {"bag": counts}, torch.tensor([0, 1, 0, 7])
     assert made.gives(values, answers).tolist() == [True, True, False, False]
     assert made.strict(values).tolist() == [0, -1, -1, 2]
+    bag = Group(("L0H0",), lambda t, at: {"bag": torch.nn.functional.one_hot(t, 3).sum(1)})
+    for rows, words in (([[0, 0], [1, 1]], ""), ([[0, 0], [0, 1]], ", but for ties")):
+        inputs = Inputs(torch.tensor(rows), torch.ones(2, dtype=torch.long), True, 3)
+        variable = Variable("bag", "Counter(t)", "bag")
+        program = SourceProgram(inputs, {}, (bag,), ((variable,),), made, ())
+        assert program.title == f"answer = most_common(Counter(t)){words}"
 
 
 def copying(places: torch.Tensor, n: int = 12) -> HookedTransformer:
