@@ -16,7 +16,7 @@ from mechint.config import ModelConfig
 from mechint.errors import MechintError
 from mechint.planted import save_enforced, truth_of
 from mechint.registry import TASKS
-from mechint.training import enforce, enforce_each
+from mechint.training.enforced import enforce, enforce_each
 
 P = 3
 TASK = TASKS["modular-arithmetic"](p=P)

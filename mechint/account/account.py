@@ -160,11 +160,11 @@ class Account:
     @property
     def _tests(self) -> list[tuple[str, Finding]]:
         """The tests of the program that the verdict is from, as findings."""
-        from mechint.account.audits import shown_tests
-
         program = self.program
         if program is None or program["standing"] not in STANDS:
             return []
+        from mechint.account.audits import shown_tests
+
         shown = [one for one in shown_tests(program) if one.verdict == "yes"]
         return [("explanation", one) for one in shown[:MAX_TESTS]]
 

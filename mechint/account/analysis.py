@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from mechint.account import Account, account_of
 from mechint.errors import MechintError, NotApplicableError
 from mechint.probe import run_all
-from mechint.prompts import Prompts
 from mechint.registry import EXPLANATIONS, PROBES
 from mechint.subject import Subject
 
@@ -114,6 +113,8 @@ def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) ->
 
 def _small(subject: Subject) -> bool:
     """Return whether a family that needs no program of a task serves prompts to this model."""
+    from mechint.prompts import Prompts
+
     families = [EXPLANATIONS[name] for name in EXPLANATIONS]
     asked = [one() for one in families if not one.needs_program]
     return isinstance(subject.task, Prompts) and any(one.applies(subject) for one in asked)

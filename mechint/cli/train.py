@@ -136,7 +136,8 @@ def _enforce(
 ) -> int:
     """Train models that hold an alignment; exit status 2 where it does not hold in one of them."""
     from mechint.planted import save_enforced
-    from mechint.training import enforce_each, spec
+    from mechint.training import spec
+    from mechint.training.enforced import enforce_each
 
     train = values["train"]
     alignment, seeds = train.pop("siit"), seeds or [train.pop("seed", 0)]

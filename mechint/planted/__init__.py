@@ -7,7 +7,7 @@
 A probe is calibrated on them (`Probe.calibration`, ``mechint/calibration/``): it must find what was
 planted, with the right numbers, under noise and in any basis of the residual stream; and it must
 stay silent on `lookup_table`. Models that are trained to hold given variables in given places, by
-`mechint.training.enforce`, are verified here.
+`mechint.training.enforced`, are verified here.
 """
 
 from mechint.planted._bottleneck import bottleneck

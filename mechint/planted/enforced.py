@@ -1,7 +1,7 @@
 """Alignments of causal variables with places in a model, and the measurement that tells if they
 hold: `verify` makes every interchange, and resamples every other component.
 
-Models are trained to hold an alignment by `mechint.training.enforce`.
+Models are trained to hold an alignment by `mechint.training.enforced`.
 """
 
 from __future__ import annotations

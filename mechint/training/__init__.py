@@ -6,11 +6,10 @@
 
 Read `api` first, then `plan` (what trains together), `part` (one ensemble of it), `trainer` (the
 loop), `learners` (losses), `mechint.models.rows` (the rows of a forward), `optimizer`,
-`run_directory` and `state` (what is saved).
+`run_directory` and `state` (what is saved). `enforced` trains models to hold variables at sites.
 """
 
 from mechint.training.api import seed_specs, spec, train, train_many, workers_on
-from mechint.training.enforced import enforce, enforce_each
 from mechint.training.run import Run, Spec
 from mechint.training.schedule import Progress
 
@@ -18,8 +17,6 @@ __all__ = [
     "Progress",
     "Run",
     "Spec",
-    "enforce",
-    "enforce_each",
     "seed_specs",
     "spec",
     "train",
