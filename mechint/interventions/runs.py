@@ -60,6 +60,7 @@ Read = Callable[[Tensor, Tensor], Tensor]
 
 STACK = 1 << 24
 """Bytes that one stacked forward may take; larger ones leave the cache and are slower."""
+NOT_APART = "this model does not show what a receiver reads apart from the residual stream"
 FEW = 32
 """Cases that run together although they begin at different positions."""
 
@@ -199,18 +200,24 @@ class EditedRuns:
         if not self._kept:
             ends = ("hook_resid_pre", "hook_attn_out")
             names = names | {f"blocks.{layer}.{end}" for layer in range(self.depth) for end in ends}
+        found: dict[str, list[Tensor]] = defaultdict(list)
+        last = max(map(self._place, names))
 
         def keep(name: str, tensor: Tensor) -> Tensor:
             if name in names:
-                self._kept[name] = tensor.expand(len(self), *tensor.shape[1:])
+                found[name].append(tensor.expand(n, *tensor.shape[1:]))
             return tensor
 
         forward = Forward(self.weights, self.config, keep)
-        x = forward.embed(RowLayout.dense(self.tokens))
-        for layer in range(self.depth):
-            x = forward.attend(layer, x)
-            if layer < self.depth - 1 or names - set(self._kept):
-                x = forward.feed_forward(layer, x)
+        for tokens in self.tokens.split(self._at_once(logits=False)):
+            n = len(tokens)
+            x = forward.embed(RowLayout.dense(tokens))
+            for layer in range(self.depth):
+                x = forward.attend(layer, x)
+                if layer < self.depth - 1 or last >= (layer, MIDDLE):
+                    x = forward.feed_forward(layer, x)
+        for name, parts in found.items():
+            self._kept[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _record_hooked(self, names: set[str]) -> None:
         starts = {f"blocks.{layer}.hook_resid_pre" for layer in range(self.depth)}
@@ -405,10 +412,7 @@ class EditedRuns:
                 known |= {f"blocks.{layer}.hook_mlp_in" for layer in range(self.depth)}
         for name in sorted(set(used) - known):
             if name in reading:
-                raise ParameterError(
-                    f"hook {name}: this model does not show what a receiver reads apart from the "
-                    "residual stream; edit what a component writes"
-                )
+                raise ParameterError(f"hook {name}: {NOT_APART}; edit what a component writes")
             raise ParameterError(f"hook {name}: the model has none of this name")
         check_edits(self.model, sorted(set(used) - reading))
         needed = {edit.site.hook for edits in sets for edit in edits if isinstance(edit, Take)}
@@ -1065,7 +1069,10 @@ def _showing_reads(model: Any, names: Collection[str]) -> Iterator[None]:
     ]
     try:
         for name in on:
-            getattr(model, name)(True)
+            try:
+                getattr(model, name)(True)
+            except NotImplementedError as error:  # by its kind of attention
+                raise ParameterError(f"{name.removeprefix('set_use_')}: {NOT_APART}") from error
         yield
     finally:
         for name in on:

@@ -238,7 +238,9 @@ def shape_of(model: Any) -> ModelConfig | Shape | str:
 
 def _shape_of(model: Any) -> Shape:
     device = next(model.parameters()).device
-    tokens = torch.arange(4, device=device)[None] % (describe(model).d_vocab or 4)
+    stated = describe(model)
+    n = min(4, stated.n_ctx or 4, stated.d_vocab or 4)
+    tokens = torch.arange(n, device=device)[None]
     runs = EditedRuns(model, tokens, tokens[:, -1] * 0)
     first = "blocks.0."
     attn_only = f"{first}hook_mlp_out" not in model.hook_dict
