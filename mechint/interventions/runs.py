@@ -165,6 +165,7 @@ class EditedRuns:
         self._kept: dict[str, Tensor] = {}
         self._outputs: dict[int, Any] = {}
         self._gains: dict[int, Tensor] = {}
+        self._based: tuple[Tensor, Tensor] | None = None
         self._record(set(names))
 
     def __len__(self) -> int:
@@ -179,7 +180,7 @@ class EditedRuns:
     # --- recording --------------------------------------------------------------------------------
     def recorded(self, hook: str) -> Float[Tensor, "input pos ..."]:
         """The activation of the unedited runs."""
-        if hook not in self._kept:
+        if hook not in self._kept and (self.engine == "native" or hook in self.model.hook_dict):
             self._record({hook})
         if hook not in self._kept:
             raise ParameterError(f"hook {hook}: it does not run in a forward of this model")
@@ -260,12 +261,17 @@ class EditedRuns:
     @cached_property
     def end(self) -> Float[Tensor, "input d_model"]:
         """The residual stream behind the last block at the answers."""
-        if self.engine != "native":
-            last = self.recorded(f"blocks.{self.depth - 1}.hook_resid_post")
-            return select_positions(last, self.reads)
-        last = self.depth - 1
+        if self.engine == "native":
+            return self._end(torch.arange(len(self), device=self.tokens.device))
+        return select_positions(
+            self.recorded(f"blocks.{self.depth - 1}.hook_resid_post"), self.reads
+        )
+
+    def _end(self, inputs: Int[Tensor, " row"]) -> Float[Tensor, "row d_model"]:
+        last, at = self.depth - 1, (inputs, self.reads[inputs])
+        x = self._kept[f"blocks.{last}.hook_resid_pre"][at]
         with torch.no_grad():
-            x = select_positions(self._stream(last, MIDDLE), self.reads)
+            x = x + self._kept[f"blocks.{last}.hook_attn_out"][at]
             return Forward(self.weights, self.config).feed_forward(last, x)
 
     def _stream(self, layer: int, stage: int) -> Float[Tensor, "input pos d_model"]:
@@ -277,10 +283,14 @@ class EditedRuns:
         self, rows: Int[Tensor, " row"], classes: Int[Tensor, "row k"] | None = None
     ) -> Float[Tensor, "row d_vocab_out"]:
         """Logits at the answers of the inputs `rows` without an edit, of `classes` alone if any."""
-        if classes is None or self.engine != "native":
+        if self.engine != "native":
             return _pick(self.logits[rows], classes)
         with torch.no_grad():
-            return self._read_out(self.end[rows], classes)
+            if classes is not None:
+                return self._read_out(self.end[rows], classes)
+            if self._based is None or not torch.equal(self._based[0], rows):
+                self._based = rows, self._read_out(self._end(rows), None)
+            return self._based[1]
 
     def written(
         self,
