@@ -40,7 +40,15 @@ from torch import Tensor
 from mechint.errors import ParameterError
 from mechint.interventions.resuming import check_adds, detached_weights, record, resumes
 from mechint.interventions.sites import Site
-from mechint.interventions.values import PER_EXAMPLE, Add, Compute, Intervention, Mean, Take
+from mechint.interventions.values import (
+    PER_EXAMPLE,
+    Add,
+    Compute,
+    Intervention,
+    Mean,
+    Replace,
+    Take,
+)
 from mechint.models.forward import Forward
 from mechint.models.layers import heads, linear, no_hook, norm, rotation
 from mechint.models.protocol import (
@@ -587,40 +595,37 @@ class EditedRuns:
     def _edit(self, part: Tensor, at: At, edit: Intervention, turned: bool) -> bool:
         """Edit the activation `part` (case, pos, …) in place; return whether it was changed."""
         site, pos = edit.site, edit.site.pos
-        if pos is None:
-            index: tuple[Any, ...] = (slice(None), slice(None))
-        else:
+        index: tuple[Any, ...] = (slice(None), slice(None))
+        if pos is not None:
             column = self._column(pos, at)
             low, high = (at.reads, at.reads) if at.answers else (at.first, at.last)
-            (there,) = ((column >= low) & (column <= high)).nonzero(as_tuple=True)
-            if not len(there):
+            inside = (column >= low) & (column <= high)
+            if not inside.any():
                 return False
-            at, column = at.of(there), column[there]
-            index = there, column * 0 if at.answers else column - at.first
-        old = part[index]
+            if part.shape[1] == 1 and inside.all():
+                index = slice(None), 0
+            else:
+                at, column, there = at.of(inside), column[inside], inside.nonzero()[:, 0]
+                index = there, column * 0 if at.answers else column - at.first
         n_ctx = self.tokens.shape[1]
-        whole = [at.n, n_ctx, *part.shape[2:]] if pos is None else [at.n, *old.shape[1:]]
+        whole = [at.n, n_ctx, *part.shape[2:]] if pos is None else [at.n, *part.shape[2:]]
         if turned:
             whole[-1] = n_ctx
-        axis = (1 + (pos is None)) if site.per_head else old.dim() - 1
-        units = list(site.units)
-        if units:
-            site.check_units(old.shape[axis])
-            whole[axis] = len(units)
-            old = old.index_select(axis, torch.tensor(units, device=old.device))
+        if site.units:
+            axis = (1 + (pos is None)) if site.per_head else len(whole) - 1
+            site.check_units(whole[axis])
+            whole[axis] = len(site.units)
+            units = _span(site.units)
+            if isinstance(units, list) and isinstance(index[0], Tensor):
+                index = tuple(one[:, None] for one in index)
+            index = (*index, *[slice(None)] * (axis - 1 - (pos is None)), units)
+        old = part[index]
         edit = self._local(edit, at, old, tuple(whole), turned)
         new = edit.function(old, at) if isinstance(edit, Compute) else edit.replacement(old)
-        if new is None or (new is old and pos is None and not units):  # edited in place
-            return new is not None
-        new = new.to(part.dtype).expand_as(old)
-        if not units:
-            part[index] = new
-        elif pos is None:
-            part[(*[slice(None)] * axis, units)] = new
-        else:
-            full = part[index].index_copy(axis, torch.tensor(units, device=old.device), new)
-            part[index] = full
-        return True
+        copied = any(isinstance(one, Tensor | list) for one in index)
+        if new is not None and (copied or new is not old):
+            part[index] = new.to(part.dtype)
+        return new is not None
 
     def _column(self, pos: Any, at: At) -> Int[Tensor, " case"]:
         if pos == "answer":
@@ -663,22 +668,17 @@ class EditedRuns:
         return (value[0] if places else value)[at.reads][:, None]
 
     def _taken_from(self, edit: Take, at: At, part: Tensor, turned: bool) -> Intervention:
-        from mechint.interventions.values import Replace
-
-        site = edit.site
-        there = self.recorded(site.hook)
-        there = there.transpose(1, 2) if turned else there
-        source = edit.source[at.rows]
-        if site.pos is None and not at.answers:
-            value = there[source][:, at.first : at.last + 1]
-        elif site.pos is None:
+        site, there = edit.site, self.recorded(edit.site.hook)
+        there, source = there.transpose(1, 2) if turned else there, edit.source[at.rows]
+        if site.units:
+            last = [] if site.per_head else [slice(None)] * (there.dim() - 3)
+            there = there[(slice(None), slice(None), *last, _span(site.units))]
+        if site.pos is not None:
+            value = there[source, self._column(site.pos, at)]
+        elif at.answers:
             value = there[source, at.reads][:, None]
         else:
-            value = there[source, self._column(site.pos, at)]
-        if site.units:
-            axis = (1 + (site.pos is None)) if site.per_head else value.dim() - 1
-            units = torch.tensor(site.units, device=value.device)
-            value = value.index_select(axis, units)
+            value = there[source][:, at.first : at.last + 1]
         return Replace(site, value[..., : part.shape[-1]] if turned else value)
 
     # --- native -----------------------------------------------------------------------------------
@@ -1101,6 +1101,12 @@ def _of_all_heads(block: str, edits: Edits, n: int) -> bool:
 def _changes(table: np.ndarray) -> np.ndarray:
     """Rows that differ from the one before, the first, and the number of rows."""
     return np.append(np.flatnonzero(np.append(True, (table[1:] != table[:-1]).any(1))), len(table))
+
+
+def _span(units: tuple[int, ...]) -> slice | list[int]:
+    """The units as an index: a slice where they follow each other, which makes views."""
+    follow = units == tuple(range(units[0], units[0] + len(units)))
+    return slice(units[0], units[-1] + 1) if follow else list(units)
 
 
 def _as_slice(cases: Int[Tensor, " case"]) -> slice | Tensor:
