@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
@@ -84,6 +84,8 @@ HEADS, ATTENTION, MIDDLE, NEURONS, MLP, END = range(1, 7)
 """Stages of a block at which a run can begin with what was recorded before; 0 is its start."""
 _APART = ("hook_q_input", "hook_k_input", "hook_v_input")
 
+_held: WeakSet[Any] = WeakSet()
+"""Models whose logits are those of their configuration's mathematics."""
 _skipped: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
 """Bridge → block → whether a run that begins there was found to give the bridge's logits."""
 
@@ -131,7 +133,7 @@ class At:
         return (variants, rows) if whole else None
 
     def window(self, recorded: Float[Tensor, "input pos ..."]) -> Float[Tensor, "case n ..."]:
-        """What was recorded of the cases' inputs at the positions computed."""
+        """Part of what was recorded: the cases' inputs at the positions computed."""
         if self.answers:
             return recorded[self.inputs, self.reads][:, None]
         return recorded[self.inputs][:, self.first : self.last + 1]
@@ -149,7 +151,7 @@ class EditedRuns:
         tokens: (input, pos), each input once: a pair is two rows of it.
         reads: (input,) the position of each input's answer.
         names: hooks to record at once; others are recorded when an edit asks for them.
-        stack: bytes that one stacked forward may take.
+        stack: bytes that one stacked forward may take; what is recorded and the result are apart.
     """
 
     def __init__(
@@ -180,10 +182,28 @@ class EditedRuns:
         return len(self.tokens)
 
     def _choose_engine(self) -> str:
-        if resumes(self.model):
+        if resumes(self.model) and self._is_held():
             return "native"
         blocks = _blocks(self.model)
         return "whole" if blocks is None or has_hooks_attached(self.model) else "blocks"
+
+    def _is_held(self) -> bool:
+        """Return whether the mathematics of the model's configuration gives the model's logits, as
+        it does not where a subclass computes something else; tried once, on two inputs.
+        """
+        if self.model not in _held:
+            tokens, forward = (
+                self.tokens[:2],
+                Forward(detached_weights(self.model), self.model.config),
+            )
+            with torch.no_grad():
+                expected = self.model(tokens)
+                off = (forward.logits(RowLayout.dense(tokens)) - expected).abs().max()
+                within = off <= 1e-4 * (expected.max() - expected.min())
+            if not within:
+                return False
+            _held.add(self.model)
+        return True
 
     # --- recording --------------------------------------------------------------------------------
     def recorded(self, hook: str) -> Float[Tensor, "input pos ..."]:
@@ -209,24 +229,27 @@ class EditedRuns:
         if not self._kept:
             ends = ("hook_resid_pre", "hook_attn_out")
             names = names | {f"blocks.{layer}.{end}" for layer in range(self.depth) for end in ends}
-        found: dict[str, list[Tensor]] = defaultdict(list)
         last = max(map(self._place, names))
 
         def keep(name: str, tensor: Tensor) -> Tensor:
-            if name in names:
-                found[name].append(tensor.expand(n, *tensor.shape[1:]))
+            if name not in names:
+                return tensor
+            if len(rows) == len(self):
+                self._kept[name] = tensor.expand(len(self), *tensor.shape[1:])
+            else:
+                if name not in self._kept:
+                    self._kept[name] = tensor.new_empty(len(self), *tensor.shape[1:])
+                self._kept[name][rows] = tensor
             return tensor
 
         forward = Forward(self.weights, self.config, keep)
-        for tokens in self.tokens.split(self._at_once(logits=False)):
-            n = len(tokens)
-            x = forward.embed(RowLayout.dense(tokens))
+        every = torch.arange(len(self), device=self.tokens.device)
+        for rows in every.split(self._at_once(logits=False)):
+            x = forward.embed(RowLayout.dense(self.tokens[rows]))
             for layer in range(self.depth):
                 x = forward.attend(layer, x)
                 if layer < self.depth - 1 or last >= (layer, MIDDLE):
                     x = forward.feed_forward(layer, x)
-        for name, parts in found.items():
-            self._kept[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _record_hooked(self, names: set[str]) -> None:
         starts = {f"blocks.{layer}.hook_resid_pre" for layer in range(self.depth)}
@@ -307,8 +330,8 @@ class EditedRuns:
         scale: Tensor | None = None,
         units: Sequence[int] = (),
     ) -> Float[Tensor, "*row head d_model"]:
-        """What each head of block `layer`, or of its heads `units`, adds to the residual stream
-        when they give z.
+        """Output of each head of block `layer`, or of each of its heads `units`, to the residual
+        stream when they give z.
 
         scale: (*row, 1) that of the norm behind attention, at `behind(layer)`, where there is one.
 
@@ -350,7 +373,7 @@ class EditedRuns:
     def written_by(
         self, layer: int, units: Sequence[int] = (), *, answers: bool = False
     ) -> Float[Tensor, "input *pos head d_model"]:
-        """What each head, or each of `units`, of block `layer` adds to the stream of the unedited
+        """Output of each head, or each of `units`, of block `layer` to the stream of the unedited
         runs, at all positions or at the answers.
         """
         behind, z = self.behind(layer), self.recorded(f"blocks.{layer}.attn.hook_z")
@@ -484,7 +507,7 @@ class EditedRuns:
     def _cases(
         self, sets: Sequence[Sequence[Intervention]], rows: Tensor, every_logit: bool
     ) -> Iterator[tuple[tuple[int, int], At]]:
-        """Where cases begin, and the cases, as many as are stacked; those that no edit changes are
+        """Starts of cases, and the cases, as many as are stacked; those that no edit changes are
         left out.
         """
         n, n_ctx, reads = len(rows), self.tokens.shape[1], self.reads[rows]
@@ -726,7 +749,7 @@ class EditedRuns:
     def _attend(
         self, layer: int, begin: int, x: Tensor, at: At, edits: Edits, forward: Forward
     ) -> Tensor:
-        """What attention of block `layer` writes: recorded, of z recorded, or computed."""
+        """Output of attention of block `layer`: recorded, of z recorded, or computed."""
         name = f"blocks.{layer}"
         if begin == ATTENTION:
             return at.window(self._kept[f"{name}.hook_attn_out"])
@@ -1082,7 +1105,7 @@ def _showing_reads(model: Any, names: Collection[str]) -> Iterator[None]:
             try:
                 getattr(model, name)(True)
             except NotImplementedError as error:  # by its kind of attention
-                raise ParameterError(f"{name.removeprefix('set_use_')}: {NOT_APART}") from error
+                raise ParameterError(NOT_APART) from error
         yield
     finally:
         for name in on:

@@ -222,8 +222,8 @@ _shapes: WeakKeyDictionary[Any, ModelConfig | Shape | str] = WeakKeyDictionary()
 
 
 def shape_of(model: Any) -> ModelConfig | Shape | str:
-    """What the graph of `model` is made from, or why none can be; found once, by runs of a bridge
-    on a few tokens in which what heads and MLPs write has to add up to its stream.
+    """Shape that the graph of `model` is made from, or why none can be; found once, by runs of a
+    bridge on a few tokens in which what heads and MLPs write has to add up to its stream.
     """
     if resumes(model):
         return model.config

@@ -75,7 +75,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a graph is made from, of a bridge; a ModelConfig says it of a HookedTransformer.
+    """Sizes that a graph is made from, of a bridge; a ModelConfig has those of a HookedTransformer.
 
     key_heads: heads that have keys and values of their own. parallel: the MLP of a block reads what
     its attention reads. The token embedding stands for all that the first block reads.

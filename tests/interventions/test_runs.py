@@ -26,10 +26,13 @@ from mechint.interventions import (
     Site,
     Take,
     Zero,
+    activation_gradients,
     path,
+    resumes,
 )
 from mechint.models.foreign.bridge import bridge_of
 from mechint.models.transformer import HookedTransformer
+from tests.probes.test_memory import MostHeld
 
 N, POS, LAYERS, HEADS, WIDTH = 6, 5, 3, 2, 8
 NATIVE: dict[str, dict[str, Any]] = {
@@ -63,10 +66,13 @@ def model_of(kind: str) -> Any:
         return noisy(bridge_of(made).double())
 
 
-def native(kind: str) -> HookedTransformer:
+def native_config(kind: str) -> ModelConfig:
     sizes = {"n_layers": LAYERS, "d_model": WIDTH, "n_heads": HEADS, "n_ctx": POS}
-    config = ModelConfig(**{**sizes, "d_vocab": 12, "d_vocab_out": 12, **NATIVE[kind]})
-    return noisy(HookedTransformer(config, seed=1).double().eval())
+    return ModelConfig(**{**sizes, "d_vocab": 12, "d_vocab_out": 12, **NATIVE[kind]})
+
+
+def native(kind: str) -> HookedTransformer:
+    return noisy(HookedTransformer(native_config(kind), seed=1).double().eval())
 
 
 def noisy(model: Any) -> Any:
@@ -427,3 +433,104 @@ def test_what_cannot_be_edited_is_refused() -> None:
             one.under([edit])
     with pytest.raises(ParameterError, match="expected heads, attention or an MLP"):
         path(runs, Site("hook_embed"), [Site.read("q", 1, 0)], source, source)
+
+
+class Doubled(HookedTransformer):
+    """A model that computes something else than its configuration says."""
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        return 2 * super().forward(*args, **options)
+
+
+def test_the_mathematics_of_a_model_is_held_against_its_logits() -> None:
+    tokens, reads, source = inputs()
+    model = Doubled(native_config("GPT-2"), seed=1).double().eval()
+    runs, hooks = EditedRuns(model, tokens, reads), ByHooks(model, tokens, reads)
+    assert (
+        runs.engine == "whole" and EditedRuns(model_of("GPT-2"), tokens, reads).engine == "native"
+    )
+    edit = Take(Site.head(1, 0), source)
+    torch.testing.assert_close(runs.under([edit])[0], hooks.under([edit]), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("stack", [1 << 20, 1 << 22])
+def test_a_stacked_forward_keeps_to_its_bytes(stack: int) -> None:
+    """By a count of all tensors made, beside what is recorded and the result."""
+    sizes = {"n_layers": 3, "d_model": 64, "n_heads": 4, "n_ctx": 12, "normalization_type": "LN"}
+    model = HookedTransformer(ModelConfig(**sizes, d_vocab=50, d_vocab_out=50), seed=0).eval()
+    tokens = torch.randint(50, (256, 12), generator=torch.Generator().manual_seed(0))
+    reads, other = torch.full((256,), 11), torch.arange(255, -1, -1)
+    one = torch.ones(64)
+    for edits in (
+        [Take(Site.head(layer, head), other) for layer in (0, 1) for head in range(4)],
+        [Zero(Site.resid_pre(layer, pos)) for layer in (0, 1) for pos in (2, 5)],
+        [Add(Site.read("q", 1, head), one) for head in range(4)],
+        [[Add(Site.read(letter, 1), one) for letter in "qkv"]],
+        [Zero(Site.neurons(1, (unit,))) for unit in range(4)],
+    ):
+        runs = EditedRuns(model, tokens, reads, stack=stack)
+        runs.under(edits)  # records
+        with MostHeld() as most:
+            result = runs.under(edits)
+        assert stack / 3 < most.bytes - result.nbytes < stack
+
+
+def test_output_groups_that_left_early_keep_their_answer() -> None:
+    early = {"output_sizes": (2, 10), "read_layers": (1, 3)}
+    config = ModelConfig(**{**native_config("GPT-2").to_dict(), **early})
+    model = noisy(HookedTransformer(config, seed=1).double().eval())
+    tokens, reads, source = inputs()
+    runs, hooks = EditedRuns(model, tokens, reads), ByHooks(model, tokens, reads)
+    edits = [Take(one, source) for one in (Site.attention(0), Site.mlp(0), Site.resid_pre(1))]
+    for edit, found in zip(edits, runs.under(edits), strict=True):
+        torch.testing.assert_close(found, hooks.under([edit]), atol=1e-9, rtol=1e-9)
+        late = edit.site.hook == "blocks.1.hook_resid_pre"
+        assert torch.equal(found[:, :2], runs.logits[:, :2]) == late
+
+
+def test_constant_attention_reads_positions_after_the_answer() -> None:
+    """Zeroing one of them was taken to change nothing, in a causal model too."""
+    model, (tokens, _, _) = model_of("constant attention"), inputs()
+    reads, later = torch.ones(N, dtype=torch.int64), Zero(Site.resid_pre(0, pos=3))
+    runs = EditedRuns(model, tokens, reads)
+    (found,) = runs.under([later])
+    expected = ByHooks(model, tokens, reads).under([later])
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+    assert (found - runs.logits).abs().max() > 0.01
+
+
+def test_a_model_with_hooks_on_it_runs_them() -> None:
+    """Half the neurons at zero, once by a hook and once by weights: the same runs."""
+    (tokens, reads, source), cut = inputs(), 2 * WIDTH
+    hooked, edited = native("GPT-2"), native("GPT-2")
+    with torch.no_grad():
+        edited.get_parameter("blocks.0.mlp.W_out")[cut:] = 0
+
+    def silence(x: Tensor, hook: Any) -> Tensor:
+        return x.index_fill(-1, torch.arange(cut, x.shape[-1]), 0)
+
+    hooked.add_hook("blocks.0.mlp.hook_post", silence)
+    assert not resumes(hooked) and resumes(edited)
+    edits = [Take(Site.head(0, 0), source), Zero(Site.mlp(0)), Zero(Site.resid_pre(0, 1))]
+    found, expected = (EditedRuns(one, tokens, reads).under(edits) for one in (hooked, edited))
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+    hooked.reset_hooks()
+    assert resumes(hooked)
+
+
+@pytest.mark.parametrize("kind", ["GPT-2", "gpt2"])
+def test_gradients_of_activations_by_finite_differences(kind: str) -> None:
+    model, (tokens, reads, _) = model_of(kind), inputs()
+    site, step = Site.head(0, 1), 1e-5
+
+    def score(logits: Tensor) -> Tensor:
+        return logits[torch.arange(N), reads, 3].square().sum()
+
+    value, slope = activation_gradients(model, tokens, [site.hook, "hook_embed"], score)[site.hook]
+    toward = torch.randn(value[:, :, [1]].shape, dtype=torch.float64)
+    up, down = (
+        EditedRuns(model, tokens, reads).under([Add(site, sign * step * toward)])[0, :, 3]
+        for sign in (1, -1)
+    )
+    expected = float((up.square() - down.square()).sum()) / (2 * step)
+    assert float((slope[:, :, [1]] * toward).sum()) == pytest.approx(expected, rel=1e-6)

@@ -35,6 +35,10 @@ SETTINGS = {
 """Probes of a language model, the fewest samples, and fewer examples kept whole than there are."""
 
 
+def _storages(tree: Any) -> list[torch.UntypedStorage]:
+    return [one.untyped_storage() for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
+
+
 class MostHeld(TorchDispatchMode):
     """The most bytes that tensors made inside took at one moment."""
 
@@ -45,9 +49,10 @@ class MostHeld(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, torch.Tensor):
-                self._count(tensor.untyped_storage())
+        given = {storage.data_ptr() for storage in _storages((args, kwargs))}
+        for storage in _storages(result):
+            if storage.data_ptr() not in given:  # no view of what is counted, or was there before
+                self._count(storage)
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
