@@ -1,50 +1,20 @@
 """The examples that come with mechint: trained models, and scripts in ``# %%`` cells.
 
-subject = mechint.load(mechint.example("clock.pt"))
-copy_examples("examples")                       # what ``mechint examples examples`` does
+    subject = mechint.load(mechint.example("clock.pt"))
+    copy_examples("examples")                       # what ``mechint examples examples`` does
+
+They lie in the installed package, or in the checkout beside it.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from mechint.errors import RunError, UnknownNameError
 from mechint.system.files import make_directory, write_bytes
 
-MARK = "# %% "
 
-
-@dataclass(frozen=True)
-class Cell:
-    """A step of a script: its title and its code."""
-
-    title: str
-    code: str
-
-
-def cells_of(text: str) -> tuple[str, list[Cell]]:
-    """The docstring of a script, and its cells.
-
-    >>> cells_of('\"\"\"What it is.\"\"\"\\n\\n# %% First\\nx = 1\\n\\n# %% Then\\nprint(x)\\n')
-    ('What it is.', [Cell(title='First', code='x = 1'), Cell(title='Then', code='print(x)')])
-    """
-    cells: list[Cell] = []
-    lines: list[str] = []
-    title = ""
-    for line in [*text.splitlines(), MARK]:
-        if line.startswith(MARK):
-            if title:
-                cells.append(Cell(title, "\n".join(lines).strip()))
-            title, lines = line.removeprefix(MARK).strip(), []
-        else:
-            lines.append(line)
-    return ast.get_docstring(ast.parse(text)) or "", cells
-
-
-# --- what is shipped ------------------------------------------------------------------------------
 def example(name: str) -> Path:
     """Path of a model that comes with mechint, for `mechint.load`.
 

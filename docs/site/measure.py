@@ -10,6 +10,7 @@ examples that were not measured have pages without a model.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import inspect
@@ -17,6 +18,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +44,6 @@ from mechint.report import (
     page_of,
     section_of,
 )
-from mechint.shipped import cells_of
 from mechint.system.files import make_directory, read_json, write_text
 from mechint.system.jsonable import to_jsonable
 from mechint.system.progress import counting, print_line
@@ -200,6 +201,13 @@ def power_figure(name: str, path: Path = CALIBRATION) -> Figure | None:
 
 
 # --- examples -------------------------------------------------------------------------------------
+def cells_of(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """The docstring of a script, and title and code of its cells."""
+    about, *parts = re.split(r"^# %% (.+)\n", text, flags=re.MULTILINE)
+    cells = [(title, code.strip()) for title, code in zip(parts[::2], parts[1::2], strict=True)]
+    return ast.get_docstring(ast.parse(about)) or "", cells
+
+
 def example_page(name: str, runs: Path, *, folder: Path = Path("examples")) -> Page:
     """The page of one example: every cell with what it printed and drew.
 
@@ -214,14 +222,14 @@ def example_page(name: str, runs: Path, *, folder: Path = Path("examples")) -> P
     names: dict[str, Any] = {"__name__": "__main__", "__file__": str(script)}
     sections, known, accounts = [], set[int](), list[Account]()
     with _working_directory(script):
-        for cell in cells:
+        for step, code in cells:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(cell.code, script.name, "exec"), names)
+                exec(compile(code, script.name, "exec"), names)
             said = printed.getvalue().replace(f"{Path.cwd()}/", "").rstrip()
             drawn, findings = _new(names, known, accounts)
-            code: dict[str, Any] = {"code": cell.code, "output": said[:LONGEST]}
-            sections.append(Section(cell.title, figures=drawn, findings=findings, **code))
+            told: dict[str, Any] = {"code": code, "output": said[:LONGEST]}
+            sections.append(Section(step, figures=drawn, findings=findings, **told))
     account = accounts[-1] if accounts else None
     page = Page(
         title.rstrip("."),
@@ -314,7 +322,7 @@ def described_example(script: Path) -> Page:
     title, _, rest = about.partition("\n\n")
     return Page(
         title.rstrip("."),
-        [Section(cell.title, code=cell.code) for cell in cells],
+        [Section(step, code=code) for step, code in cells],
         kicker="example",
         abstract=" ".join(rest.split()),
         command=f"python examples/{script.name}",
