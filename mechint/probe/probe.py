@@ -314,7 +314,7 @@ LANGUAGE = ("heads", "lens", "attention")
 def quick_probes(subject: Subject | None = None) -> list[str]:
     """Names of the probes that say `quick`, plug-ins included; one that is broken warns. Of a
     `subject` that the probe heads applies to, a language model with pairs, the built-in ones among
-    LANGUAGE.
+    LANGUAGE; of one with several outputs ablation, too: which component does each of them need?
     """
     if subject is not None and PROBES["heads"].from_dict({}).applicable(subject) is None:
         others = [name for name in quick_probes() if name not in PROBES.builtins]
@@ -326,4 +326,5 @@ def quick_probes(subject: Subject | None = None) -> list[str]:
                 names.append(name)
         except MechintError as error:
             warnings.warn(str(error), stacklevel=2)
-    return names
+    several = subject is not None and subject.task is not None and len(subject.task.outputs) > 1
+    return [*names, *["ablation"] * several]

@@ -125,6 +125,9 @@ class Ablation(Probe):
             null = test.null(each.metric, first[0], how)
             report.metric(each.metric, null.observed, null=null, unit=each.unit)
         report.update(self._metrics(subject, ablated, base, effect, harm, first, needed))
+        if broken := report.metrics.get("breaks_by_output"):
+            columns = {"output": [*broken], "broken by": [*broken.values()]}
+            report.table("summary", columns, "the ablation that costs each output most")
         report.metric("examples", len(examples))
         if importance is not None:
             some = examples.sample(NEURON_EXAMPLES, seed)
@@ -258,7 +261,6 @@ class Ablation(Probe):
             ],
             "accuracy without it": metrics["accuracy"] - fall,
             "loss without it": metrics["loss"] + rise,
-            "share of the advantage over chance": metrics["share_of_advantage"],
         }
         if metrics["tied"]:
             details["as much"] = ", ".join(metrics["tied"][:8])
@@ -278,7 +280,7 @@ class Ablation(Probe):
             Effect(
                 float(rise if in_nats else fall),
                 harm.unit.replace("0–1", "of accuracy"),
-                "lost without it",
+                "rise of the loss without it" if in_nats else "lost without it",
                 None if math.isnan(median) else median,
                 f"median of the other {metrics['others']}s",
             ),
@@ -305,7 +307,7 @@ class Ablation(Probe):
                 unclear=f"Neurons of L{layer} MLP that matter cannot be told from random ones.",
                 causal=True,
             ),
-            Effect.of(null, "nats", "loss", "as many random ones"),
+            Effect.of(null, "nats", "rise of the loss", "as many random ones"),
             null="neurons_loss_increase",
             details={"neurons": ", ".join(map(str, metrics["important_neurons"][:16]))},
         )

@@ -111,7 +111,7 @@ class Patching(Probe):
         ):  # of prompts it is said before the work
             report = Report(self, subject)
             report.update({"answered": right, "component": None, "flips": math.nan})
-            self._say(report, carried(variable), math.nan, "")
+            self._say(report, carried(variable), math.nan, "", False)
             return report.result()
         pairs, places = self._places(subject, pairs)
         from_answer = places is not None
@@ -174,10 +174,15 @@ class Patching(Probe):
         drawn = patching_figures(components, recovered, carried(variable), tokens)
         report.figures |= drawn
         report.hero("recovered" if "recovered" in drawn else components[top].kind)
-        self._say(report, carried(variable), float(wrong.share[top]), listed.caveat)
+        one = components[top]
+        last = one.kind in ("mlp", "resid_post") and one.layer == subject.n_layers - 1
+        self._say(report, carried(variable), float(wrong.share[top]), listed.caveat, last)
         return report.result()
 
-    def _say(self, report: Report, name: str, wrong: float, caveat: str) -> None:
+    def _say(self, report: Report, name: str, wrong: float, caveat: str, last: bool) -> None:
+        """last: whether the component is the last to write to the answer, which holds the answer of
+        any right model.
+        """
         metrics = report.metrics
         top, flips = metrics["component"], metrics["flips"]
         unclear = f"A component that carries {name} cannot be told."
@@ -211,6 +216,9 @@ class Patching(Probe):
                     (True, f"A wrong source swaps {name} at {top} as well."),
                 ),
                 unclear=unclear,
+                doubt=f"only {top} does, which holds the answer of any right model"
+                if last and strong
+                else "",
                 lead=f"{top} carries {name}.",
                 caveat=caveat,
                 causal=True,

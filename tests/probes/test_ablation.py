@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.decide.null import sign_flips
@@ -290,3 +291,12 @@ def test_the_median_is_of_components_alike() -> None:
     expected = np.median(alike) if alike else np.nan
     assert result.metrics["others_median"] == pytest.approx(expected, nan_ok=True)
     assert {site_of(name).kind for name in loss.index} > {kind}
+
+
+def test_a_task_of_several_outputs_shows_which_component_each_needs() -> None:
+    """On the first screen; of a lookup table all goes through its MLP."""
+    subject = planted.lookup_table(TASKS["remainders"](p=7)).subject
+    account = mechint.analyze(subject)
+    shown = account.results["ablation"].tables["summary"].columns
+    assert list(shown["output"]) == [one.name for one in subject.task.outputs]
+    assert "broken by" in str(account) and {*shown["broken by"]} <= {"L0 MLP", "L0 attention"}

@@ -186,3 +186,10 @@ def test_a_mechanism_enforced_by_training_is_found(
     result = Patching(variable=variable).run(subject)
     assert result.verdict == "yes" and result.metrics["component"] == head
     assert result.metrics["recovered"] > 0.9 and 7 <= result.metrics["pairs"] < 256
+
+
+def test_what_writes_the_answer_is_not_said_to_carry_an_operand() -> None:
+    """The MLP at the answer of a table gives every answer, and knows neither operand from it."""
+    subject = planted.lookup_table(TASKS["modular-arithmetic"](p=11)).subject
+    (finding,) = mechint.probes.patching(subject, variable="x", components=("mlp",)).findings
+    assert finding.verdict == "unclear" and "holds the answer" in finding.reason
