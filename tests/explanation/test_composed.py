@@ -62,6 +62,7 @@ def program(
         "inputs": SimpleNamespace(
             own=lambda tokens, at: tokens[:, -1],
             is_operand=lambda tokens, at: torch.ones_like(tokens).bool(),
+            d_vocab=7,
         ),
         "rest": (),
         "alone": len(groups) == 1,
@@ -106,6 +107,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
                 return N
 
             def repeated(self, n: int) -> Any:
+                asked["repeated"] = [n]
                 return self
 
         sources: Any = Given(
@@ -182,6 +184,23 @@ def test_a_token_that_is_the_same_everywhere_is_irrelevant_to_nothing(told: Any)
     assert "faithfulness" not in told(program()).tests
 
 
+def test_edits_of_several_heads_say_that_they_are_together(told: Any) -> None:
+    for rest, heads, name, together in (
+        (("L0H1",), {"L0H0": rule()}, "route L0H0", False),
+        (
+            ("L0H1", EMBEDDING),
+            {"L0H0": rule(), "L1H0": rule()},
+            "attention of L0H0, L1H0 as named",
+            True,
+        ),
+    ):
+        found = told(program(heads=heads, rest=rest))
+        (faithful,), (patched,) = found.tests["faithfulness"], found.tests["path patching"]
+        assert patched.target == name and found.asked["repeated"] == [120]
+        for test in (faithful, patched):
+            assert test.scope.components == (len(rest), 3) and test.scope.together == together
+
+
 def test_routes_without_a_null_can_only_refute(told: Any) -> None:
     for measured, refutes in ((of(0.99, 0.2), False), (of(0.99), True)):
         (test,) = told(program(), routed=measured).tests["path patching"]
@@ -251,3 +270,33 @@ def test_a_token_beside_its_key_stands_where_keys_are(told: Any) -> None:
     assert free[0].tolist() == [False, True, True, False, False]
     everywhere = told(program(), tokens=tokens).asked["moved_key"][0][2]
     assert bool(everywhere.all())
+
+
+def test_a_null_is_asked_where_the_program_says_something_else() -> None:
+    """By hand, of heads made to attend to the second token, and a bag to the next three."""
+    tokens = torch.tensor([[1, 2, 3, 4, 0], [1, 1, 3, 4, 0], [5, 2, 2, 2, 0]])
+    sources: Any = SimpleNamespace(tokens=tokens, at=torch.full((3,), 4))
+    second = {"L0H0": torch.nn.functional.one_hot(torch.ones(3, dtype=torch.long), 5).float()}
+
+    def silent(at: int) -> Function:
+        return Function("v00", lambda values: values["v00"].where(values["v00"] != at, -1), 1)
+
+    def counts(tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
+        return {"v00": torch.nn.functional.one_hot(tokens[:, :4], 7).sum(1)}
+
+    def most(values: Any) -> Tensor:
+        return values["v00"].argmax(1)
+
+    bag = {"heads": {"L0H0": rule(kind="bag")}, "values": counts}
+    three = {"L0H0": torch.tensor([0.0, 1, 1, 1, 0]).expand(3, 5)}
+    for given, patterns, said in (
+        (program(), second, [True, False, True]),
+        (program(heads={"L0H0": rule(shift=1)}), second, [True, True, True]),
+        (program(), {}, [False, False, False]),
+        (program(function=silent(2)), second, [False, False, False]),
+        (program(function=silent(1)), second, [False, False, True]),
+        (program(heads={"L0H0": rule(weights="own")}), second, [True] * 3),
+        (program((group("L0H0", keys=(1, 3)),)), second, [True] * 3),
+        (program(**bag, function=Function("v00", most, 1)), three, [True, False, False]),
+    ):
+        assert composed.says_otherwise(sources, given, patterns).tolist() == said

@@ -20,13 +20,14 @@ from mechint.explanation.checks import attention
 from mechint.explanation.checks.attention import (
     FOLLOWS,
     STAYS,
+    apart_from_place,
     copied,
     one_hot_keys,
     other_keys,
     route,
 )
 from mechint.explanation.checks.blocks import Group, blocks
-from mechint.explanation.checks.finer import beyond, finer, told_apart
+from mechint.explanation.checks.finer import beyond, finer, is_linear, told_apart
 from mechint.explanation.checks.logits import match, program_answers, right_answer
 from mechint.explanation.checks.parts import (
     SETTLING_PAIRS,
@@ -439,6 +440,54 @@ def test_a_route_is_held_to_the_named_key() -> None:
     assert told.headline == "Attention of L0H0 may be that of any other input."
 
 
+def test_a_key_is_held_to_inputs_that_tell_it_from_a_place() -> None:
+    """The larger of two tokens is the first on half of the inputs: the others tell, where many.
+    Three inputs in five attend most to the first, where three in four are asked for.
+    """
+    first = torch.arange(N * N)[:, None] % 5 < 3
+    pattern = torch.where(first, torch.tensor([0.9, 0.1]), torch.tensor([0.1, 0.9]))
+
+    def larger(tokens: Any, values: Any) -> Any:
+        return tokens.argmax(1)
+
+    for judged, refutes in ((None, False), (27, True)):
+        bench = stub(idle, judged=judged)
+        bench.subject.activation = lambda hook: pattern[:, None, None].expand(-1, 1, 2, 2)
+        claim = Route("goes", 0, (0,), larger)
+        found, every, apart = route(bench, claim)
+        tokens = bench.tokens(bench.judged)
+        several = apart_from_place(bench, claim, larger(tokens, {}))
+        assert several is not None and apart.n == int(several.sum()) < every.n == len(tokens)
+        assert found.refutes == refutes == (apart.n < 24)
+    fixed = Route("goes", 0, (0,), lambda tokens, values: tokens[:, 0] * 0)
+    bench = replace(bench, judged=torch.arange(N * N))
+    _, most = route(bench, fixed)
+    assert most.standing == "incomplete"
+
+
+@pytest.mark.parametrize(("second", "share"), [(0.16, 1.0), (0.13, 0.0)])
+def test_each_head_raises_a_fourth_of_its_part(second: float, share: float) -> None:
+    """Of heads that write a token by weights 1 and `second`: more than a seventh of the first."""
+    tokens = torch.randint(3, (200, 4), generator=torch.Generator().manual_seed(0))
+    weights = {"L0H0": 1.0, "L0H1": second}
+
+    def logits(moved: dict[str, Any]) -> Any:
+        rows = torch.arange(len(tokens))
+        found = torch.zeros(len(tokens), 3)
+        for one, pattern in moved.items():
+            found[rows, tokens[rows, pattern.argmax(1)]] += weights[one]
+        return found
+
+    sources: Any = SimpleNamespace(
+        tokens=tokens, at=torch.full((200,), 3), visible=torch.ones_like(tokens).bool(),
+        attending=lambda head, pattern: pattern, logits=logits, own_logits=torch.zeros(200, 3),
+    )  # fmt: skip
+    keys = torch.zeros(200, dtype=torch.long)
+    full, little = attention.raises(sources, list(weights), keys)
+    assert (full.value, little.value) == (1.0, share)
+    assert full.n == int((tokens != tokens[:, :1]).any(1).sum())
+
+
 def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """By counts of a model that gives the token at the key, and follows it so and so often."""
     bench = stub(program=first())
@@ -455,6 +504,13 @@ def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
         at = torch.ones(len(own), dtype=torch.long)
         sources: Any = SimpleNamespace(tokens=tokens, own=own, at=at)
         assert [one.standing for one in copied(bench, claim, sources)] == said
+    both = Copy(replace(claim.route, heads=(0, 1)))
+    for hits, standing in ((930, "stands"), (870, "incomplete")):
+        some = [Evidence.share(hits, 1000), Evidence.share(1000, 1000)]
+        monkeypatch.setattr(attention, "raises", lambda *given, some=some: some)
+        alone = copied(bench, both, sources)[:2]
+        assert [one.kind for one in alone] == ["minimality"] * 2
+        assert [one.standing for one in alone] == [standing, "stands"]
 
 
 # --- what a variable is known up to ---------------------------------------------------------------
@@ -491,6 +547,17 @@ def test_a_name_of_the_answer_is_untested_and_the_answer_itself_is_not_asked() -
         assert found.standing == "untested" and found.reason.endswith("these are sum")
     asked = [part("sum"), part("a", "b", name="both"), part("a", blocks={"1": slice(0, 2)})]
     assert not list(finer(bench, asked))
+
+
+def test_what_brings_its_keys_side_by_side_is_read_linearly(monkeypatch: Any) -> None:
+    """Features, and a head that may attend as in any other input."""
+    for verdict in ("yes", "no"):
+        made = [SimpleNamespace(verdict=verdict)]
+        monkeypatch.setattr("mechint.explanation.checks.finer.route", lambda *_, made=made: made)
+        whole = part("a", whole=True)
+        of_head = replace(whole, site=Site.of("head", 0, "answer", (0,)))
+        assert is_linear(stub(), of_head) == (verdict == "yes")
+        assert is_linear(stub(), part("a")) and not is_linear(stub(), whole)
 
 
 def test_a_site_holds_a_variable_beyond_the_answer() -> None:

@@ -42,8 +42,9 @@ def is_linear(bench: Bench, part: Part) -> bool:
     as in any other input, so that it brings what its keys hold side by side and computes nothing.
     """
     site = part.site
-    if part.features is not None or site.kind != "head" or site.layer is None:
+    if part.features is not None or site.kind != "head":
         return part.features is not None
+    assert site.layer is not None
     (attention,) = route(bench, Route("", site.layer, site.units))
     return attention.verdict == "yes"
 
