@@ -26,7 +26,6 @@ from mechint.interventions import (
     Site,
     Take,
     Zero,
-    activation_gradients,
     path,
     resumes,
 )
@@ -516,21 +515,3 @@ def test_a_model_with_hooks_on_it_runs_them() -> None:
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
     hooked.reset_hooks()
     assert resumes(hooked)
-
-
-@pytest.mark.parametrize("kind", ["GPT-2", "gpt2"])
-def test_gradients_of_activations_by_finite_differences(kind: str) -> None:
-    model, (tokens, reads, _) = model_of(kind), inputs()
-    site, step = Site.head(0, 1), 1e-5
-
-    def score(logits: Tensor) -> Tensor:
-        return logits[torch.arange(N), reads, 3].square().sum()
-
-    value, slope = activation_gradients(model, tokens, [site.hook, "hook_embed"], score)[site.hook]
-    toward = torch.randn(value[:, :, [1]].shape, dtype=torch.float64)
-    up, down = (
-        EditedRuns(model, tokens, reads).under([Add(site, sign * step * toward)])[0, :, 3]
-        for sign in (1, -1)
-    )
-    expected = float((up.square() - down.square()).sum()) / (2 * step)
-    assert float((slope[:, :, [1]] * toward).sum()) == pytest.approx(expected, rel=1e-6)
