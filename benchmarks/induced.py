@@ -89,8 +89,7 @@ def prompts(vocab: int, ctx: int, n: int, seed: int, end: bool = True) -> Tensor
 
 def accuracy(model: HookedTransformer, x: Tensor, y: Tensor) -> float:
     """Share of right answers."""
-    with torch.no_grad():
-        return float((model(x)[:, -1].argmax(1) == y).double().mean())
+    return float((model(x)[:, -1].argmax(1) == y).double().mean())
 
 
 KNOWN: dict[str, tuple[int, int, int, Callable[[Tensor], Tensor], dict[str, Any]]] = {
@@ -235,8 +234,8 @@ def by_rote(seed: int) -> Subject:
     vocab, ctx, count = SHAPES[seed % len(SHAPES)]
     x = torch.unique(prompts(vocab, ctx, count, seed), dim=0)
     y = torch.from_numpy(rng("rote", seed).integers(0, vocab, len(x)))
-    config = config_of(vocab + 1, ctx + 1, vocab, d_model=64, d_mlp=256)
-    return subject_of(train(config, (x, y), 900, seed, 6e-3, 0.0), x)
+    wide = config_of(vocab + 1, ctx + 1, vocab, d_model=64, d_mlp=256)
+    return subject_of(train(wide, (x, y), 900, seed, 6e-3, 0.0), x)
 
 
 def permuted(seed: int) -> Subject:
@@ -252,13 +251,16 @@ def permuted(seed: int) -> Subject:
 def untrained(seed: int) -> Subject:
     """Initial weights of several shapes, with unembeddings scaled until answers are sure."""
     vocab, ctx = (6, 10, 20)[seed % 3], (4, 7)[seed % 2]
-    shape = {
-        "n_layers": 1 + seed % 3,
-        "n_heads": (1, 2, 4)[seed % 3],
-        "normalization_type": ("LN", None)[seed % 2],
-        "attn_only": seed % 5 == 0,
-    }
-    model = HookedTransformer(config_of(vocab + 1, ctx + 1, vocab, **shape), seed=seed)
+    config = config_of(
+        vocab + 1,
+        ctx + 1,
+        vocab,
+        n_layers=1 + seed % 3,
+        n_heads=(1, 2, 4)[seed % 3],
+        normalization_type=("LN", None)[seed % 2],
+        attn_only=seed % 5 == 0,
+    )
+    model = HookedTransformer(config, seed=seed)
     with torch.no_grad():
         model.unembed.W_U.mul_((1, 10, 40, 200)[seed % 4])
         for block in model.blocks if seed % 8 >= 4 else ():  # attention as sharp as a trained one
