@@ -9,7 +9,9 @@ import itertools
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -412,51 +414,34 @@ def test_updates_equal_pytorchs(kind: str, decay: float, momentum: float, seed: 
     assert torch.allclose(ours.values[0], theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("start", ["first", "zero"])
-def test_grokfast_ema_by_hand(start: str) -> None:
-    gradients = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    config = TrainConfig(
-        optimizer="sgd",
-        lr=1.0,
-        weight_decay=0.0,
-        warmup=0,
-        grokfast="ema",
-        grokfast_alpha=0.9,
-        grokfast_lamb=2.0,
-        grokfast_start=start,
-    )
-    flat = FlatParameters([{"W": torch.zeros(3)}], dtype=torch.float64)
-    optimizer = Optimizer([config], flat)
-    slow = gradients[0] if start == "first" else torch.zeros(3, dtype=torch.float64)
-    expected = torch.zeros(3, dtype=torch.float64)
-    for i, gradient in enumerate(gradients):
-        if i or start == "zero":
-            slow = 0.9 * slow + 0.1 * gradient
-        expected = expected - (gradient + 2.0 * slow)
-        flat.grad.copy_(gradient)
-        optimizer.apply()
-    assert torch.allclose(flat.values[0], expected)
+FILTERS: dict[str, tuple[dict[str, Any], Callable[[torch.Tensor, int], torch.Tensor]]] = {
+    "ema from the first": (
+        {"grokfast": "ema", "grokfast_alpha": 0.9, "grokfast_start": "first"},
+        lambda g, i: 0.9**i * g[0] + sum(0.1 * 0.9 ** (i - k) * g[k] for k in range(1, i + 1)),
+    ),
+    "ema from zero": (
+        {"grokfast": "ema", "grokfast_alpha": 0.9, "grokfast_start": "zero"},
+        lambda g, i: 0.1 * torch.stack([0.9 ** (i - k) * g[k] for k in range(i + 1)]).sum(0),
+    ),
+    "mean of a window": (
+        {"grokfast": "ma", "grokfast_window": 3},
+        lambda g, i: g[i - 2 : i + 1].mean(0) if i >= 2 else torch.zeros_like(g[0]),
+    ),
+}
+"""Settings → the slow part of the gradient at step i, in closed form."""
 
 
-def test_grokfast_ma_averages_the_window() -> None:
+@pytest.mark.parametrize("name", FILTERS)
+def test_grokfast_adds_the_slow_part_of_the_gradient(name: str) -> None:
+    settings, slow = FILTERS[name]
     gradients = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    config = TrainConfig(
-        optimizer="sgd",
-        lr=1.0,
-        weight_decay=0.0,
-        warmup=0,
-        grokfast="ma",
-        grokfast_window=3,
-        grokfast_lamb=0.5,
-    )
+    plain = {"optimizer": "sgd", "lr": 1.0, "weight_decay": 0.0, "warmup": 0}
     flat = FlatParameters([{"W": torch.zeros(3)}], dtype=torch.float64)
-    optimizer = Optimizer([config], flat)
-    expected = torch.zeros(3, dtype=torch.float64)
-    for i, gradient in enumerate(gradients):
-        filtered = gradient + (0.5 * gradients[i - 2 : i + 1].mean(0) if i >= 2 else 0)
-        expected = expected - filtered
+    optimizer = Optimizer([TrainConfig(**plain, **settings, grokfast_lamb=2.0)], flat)
+    for gradient in gradients:
         flat.grad.copy_(gradient)
         optimizer.apply()
+    expected = -sum(gradients[i] + 2.0 * slow(gradients, i) for i in range(len(gradients)))
     assert torch.allclose(flat.values[0], expected)
 
 
