@@ -44,7 +44,10 @@ def compiled(how: str) -> Any:
         net.compile(backend="eager")
     elif how == "a part":
         net.mlp.compile(backend="eager")
-    net(torch.zeros(2, 3, dtype=torch.int64))  # compiled now, without hooks
+    for grad in (True, False):  # compiled now, without hooks, for every number of examples
+        with torch.set_grad_enabled(grad):
+            for n in (1, 2, 5, 49):
+                net.eval()(torch.zeros(n, 3, dtype=torch.int64))
     return net
 
 
