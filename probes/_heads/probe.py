@@ -436,19 +436,6 @@ class Heads(Probe):
             "the logit difference with 95% intervals."
         )
         report.table("heads", columns, caption, units)
-        heads = [one.site for one in reported if one.site.kind == "head"]
-        if heads:
-            tokens, patterns = _patterns(report.subject, heads)
-            report.figure(
-                "attention",
-                figures.attention(
-                    [str(one) for one in heads],
-                    {"the first prompt": tokens},
-                    {"the first prompt": patterns},
-                    title="Attention of the heads that move the answer",
-                    caption="Where they look on the first prompt.",
-                ),
-            )
 
     def _say(
         self,
@@ -573,18 +560,3 @@ class Heads(Probe):
             },
             n=report.metrics["pairs"],
         )
-
-
-def _patterns(
-    subject: Subject, reported: Sequence[Site]
-) -> tuple[list[str], Float[np.ndarray, "head query key"]]:
-    """The tokens of the first prompt, and the patterns of the reported heads on it."""
-    example = subject.data[:1]
-    hooks = [f"blocks.{one.layer}.attn.hook_pattern" for one in reported]
-    found = subject.activations(list(dict.fromkeys(hooks)), None, example)
-    end = int(subject.answer_positions[0]) + 1
-    patterns = [
-        found[hook][0, one.units[0], :end, :end] for hook, one in zip(hooks, reported, strict=True)
-    ]
-    tokens = token_texts(subject, example.tokens[0, :end].tolist())
-    return tokens, np.stack([one.cpu().numpy() for one in patterns])

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import mechint
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, ParameterError
-from mechint.interventions import Site, Take, select_positions
+from mechint.interventions import Site, Take
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from mechint.subject.components import list_components
 from mechint.subject.counterfactuals import choose_variable, draw
 from probes._effects import Cases
-from probes._patching import KINDS, Patching, at_positions, flipped
+from probes._patching import Patching, flipped
 from probes._patching.measures import left_without
 
 
@@ -31,63 +27,6 @@ def made(seed: int = 0, **changes: Any) -> Subject:
     shape: dict[str, Any] = {"n_layers": 2, "d_model": 8, "n_heads": 2, "init_mode": "d_model"}
     config = ModelConfig.for_task(task, **{**shape, "normalization_type": "LN", **changes})
     return Subject(HookedTransformer(config, seed=seed).double(), task)
-
-
-def sites(subject: Subject, kinds: Sequence[str]) -> list[Site]:
-    return at_positions(subject, list_components(subject, kinds).sites)
-
-
-def looped(
-    subject: Subject, base: torch.Tensor, source: torch.Tensor, reads: torch.Tensor, component: Site
-) -> torch.Tensor:
-    """The patch by a plain hook."""
-    _, cache = subject.model.run_with_cache(source)
-
-    def replace(value: torch.Tensor, hook: Any) -> torch.Tensor:
-        value = value.clone()
-        where = (
-            (slice(None), component.pos)
-            if not component.units
-            else (slice(None), component.pos, component.units[0])
-        )
-        value[where] = cache[hook.name][where]
-        return value
-
-    with torch.no_grad():
-        return select_positions(
-            subject.model.run_with_hooks(base, fwd_hooks=[(component.hook, replace)]), reads
-        )
-
-
-@settings(max_examples=10)
-@given(
-    seed=st.integers(0, 100),
-    norm=st.sampled_from([None, "LN"]),
-    direction=st.sampled_from(["causal", "bidirectional"]),
-    layers=st.integers(1, 3),
-)
-def test_stacked_patches_equal_a_hook_loop(
-    seed: int, norm: str | None, direction: str, layers: int
-) -> None:
-    subject = made(seed, normalization_type=norm, attention_dir=direction, n_layers=layers)
-    pairs = draw(
-        subject,
-        choose_variable(subject.task, "rank of a"),
-        8,
-        seed,
-        only_correct=False,
-        relation="minimal",
-    )
-    components = sites(subject, KINDS)
-    assert len(components) == layers * 3 * (3 + 2)
-    cases = Cases(subject, pairs.base, pairs.reads, {"own": pairs.source})
-    _, runs, base, sources = next(cases.parts())
-    source = sources["own"]
-    found = runs.under([Take(one, source) for one in components], base)
-    for component, logits in zip(components, found, strict=True):
-        assert torch.allclose(
-            logits, looped(subject, pairs.base, pairs.source, pairs.reads, component), atol=1e-9
-        ), str(component)
 
 
 def test_planted_circuit_is_found() -> None:
