@@ -44,6 +44,7 @@ MOVED = {
     ("analyze", "--explain"): "mechint explain PATH",
     ("analyze", "--ablate"): "mechint.ablate(mechint.load(PATH), COMPONENT) in Python",
     ("analyze", "--trust-kept"): "nothing: no result is kept in a run",
+    ("explain", "--sample"): "--data FILE, or mechint.load(PATH, data=…) in Python",
     ("explain", "--over-steps"): "mechint table PATH --over-steps --explain",
 }
 """Command and option of earlier versions → what stands in their place."""

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
         "mechint explain runs/add --python add.py",
         "mechint explain runs/digits --answer 2",
         "mechint explain model.pt --data prompts.jsonl --python program.py",
-        "mechint explain model.pt --sample prompts.py:draw",
     ),
 )
 @click.argument("paths", metavar="PATH", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -66,12 +65,6 @@ if TYPE_CHECKING:
 @task_option
 @out_option
 @set_option
-@click.option(
-    "--sample",
-    metavar="FILE.py:NAME",
-    help="A function that gives prompts in place of --data: of their number, and of a numpy "
-    "Generator where it takes two.",
-)
 @click.option("--family", metavar="NAME", help="The family that proposes; all that apply.")
 @click.option(
     "--program",
@@ -100,8 +93,6 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
     path = one_model(paths, "explain")
     _check(given)
     n, seed = given["n"], given["seed"]
-    if given["sample"] is not None:
-        given["data"] = _sampled(given["sample"], n, seed)
     opening = Opening.of(path, given)
     with spinner(f"explaining {path}"):
         from mechint.account import account_of
@@ -156,16 +147,14 @@ def _check(given: Mapping[str, Any]) -> None:
     check_page(given)
     if given["family"] is not None and given["family"] not in EXPLANATIONS:
         raise UnknownNameError.of("family of explanations", given["family"], EXPLANATIONS)
-    for one, other in (("family", "claimed"), ("data", "sample")):
-        if given[one] and given[other]:
-            names = {"claimed": "claim"}.get(other, other)
-            raise ParameterError(f"--{one} and --{names}: expected one of them")
+    if given["family"] is not None and given["claimed"]:
+        raise ParameterError("--family and --claim: expected one of them")
     if given["under"] is not None and not given["claimed"]:
         raise ParameterError("--program: is what --claim is made under; give one")
     if given["answer"] == "all":
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
-    if given["member"] is not None and given["data"] is None and given["sample"] is None:
-        raise ParameterError("--member: is asked of prompts; give --data or --sample")
+    if given["member"] is not None and given["data"] is None:
+        raise ParameterError("--member: is asked of prompts; give --data")
     if given["python"] is not None:
         from mechint.explanation.code import MARK
         from mechint.report.outputs import check_writable
@@ -234,25 +223,6 @@ def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:
     if made is None or (isinstance(made, list | tuple) and not made):
         raise ParameterError(f"--claim {text}: it gives no claim")
     return list(made) if isinstance(made, list | tuple) else [made]
-
-
-def _sampled(text: str, n: int, seed: int) -> list[Any]:
-    """The prompts that the function of ``--sample`` gives, as `mechint.load` takes them."""
-    import inspect
-
-    import numpy as np
-
-    file, _, name = text.rpartition(":")
-    if not file.endswith(".py"):
-        raise ParameterError(f"--sample {text}: expected FILE.py:NAME")
-    draw = _function("--sample", file, name)
-    try:
-        several = len(inspect.signature(draw).parameters) > 1
-        made = draw(n, np.random.default_rng(seed)) if several else draw(n)
-        rows = made.tolist() if hasattr(made, "tolist") else list(made)
-    except (Exception, SystemExit) as error:
-        raise ParameterError(f"--sample {text}: {type(error).__name__}: {error}") from error
-    return [row if isinstance(row, dict) else {"prompt": row} for row in rows]
 
 
 def _function(option: str, file: str, name: str) -> Any:

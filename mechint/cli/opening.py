@@ -37,7 +37,7 @@ class Opening:
     task: str | None = None
     settings: Sequence[str] = ()
     device: str = "cpu"
-    data: Path | Sequence[Any] | None = None
+    data: Path | None = None
     mapping: Path | None = None
     seed: int = 0
     answer: Which | None = None

@@ -348,7 +348,7 @@ def measure(out: Path, request: Request) -> None:
     with counting("measuring") as report:
         place = table.csv(out / TABLE, report)
     names = ", ".join(measurement.probe.name for measurement in chosen)
-    print_error(f"{names} of {counted(len(table), 'run')}: {place}; mechint table {out} --out FILE")
+    print_error(f"{names} of {counted(len(table), 'run')}: {place}")
 
 
 def _places(groups: Sequence[Group], out: Path) -> list[Path]:

@@ -215,18 +215,11 @@ def _transition_text(found: Mapping[str, Any]) -> str:
 
 
 def _title(rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
-    """The title of the rows: their number, their task, and the folder where there is one."""
-    from mechint.checkpoints import load_checkpoint
+    """The title of the rows: their number, and the folder or run where there is one."""
     from mechint.run_table.page import over_steps
 
-    tasks = {row.get("task") for row in rows}
-    task = next(iter(tasks)) if len(tasks) == 1 else None
-    if len(paths) == 1 and over_steps(rows) and len({row.get("path") for row in rows}) == 1:
-        known = load_checkpoint(paths[0]).task
-        task = task if known is None else known.title
     count = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
-    of = f" of {task}" if task else ""
-    return f"{count}{of}" + (f": {paths[0].name}" if len(paths) == 1 else "")
+    return count + (f": {paths[0].name}" if len(paths) == 1 else "")
 
 
 def curves_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""`mechint explain` of prompts: from a file, from a function, and what is refused."""
+"""`mechint explain` of prompts: from a file, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from click.testing import CliRunner, Result
 from mechint.cli import main
 
 MODEL = Path(__file__).parents[2] / "examples" / "models" / "maximum.pt"
-DRAW = """
-def rows(n, rng):
-    return rng.integers(0, 16, (n, 4))
-
-
-def few(n):
-    return [[1, 2, 3, 4]] * n
-"""
 
 
 def run(*arguments: object) -> Result:
@@ -40,21 +32,15 @@ def test_prompts_of_a_file_and_the_program_that_is_written(tmp_path: Path) -> No
     assert runpy.run_path(str(program))["answer"]([3, 9, 2, 5]) == 9
 
 
-def test_prompts_of_a_function(tmp_path: Path) -> None:
-    file = tmp_path / "draw.py"
-    file.write_text(DRAW)
-    result = run(MODEL, "--sample", f"{file}:rows", "--examples", 800)
-    assert result.exit_code == 0 and "answer = max(t)" in result.output, result.output
-
-
 def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "draw.py"
-    file.write_text(DRAW)
+    file = tmp_path / "mine.py"
+    file.write_text("def claim(subject):\n    return None\n")
     for arguments, expected in (
-        (["--sample", f"{file}:missing"], "unknown function 'missing'"),
-        (["--sample", file], "expected FILE.py:NAME"),
-        (["--sample", f"{tmp_path}/no.py:rows"], "there is no such file"),
-        (["--sample", f"{file}:rows", "--data", file], "expected one of them"),
+        (["--claim", f"{file}:missing"], "unknown function 'missing'"),
+        (["--claim", f"{tmp_path}/no.py:rows"], "there is no such file"),
+        (["--claim", f"{file}:claim"], "it gives no claim"),
+        (["--claim", f"{file}:claim", "--family", "induced"], "expected one of them"),
+        (["--sample", f"{file}:rows"], "explain --sample: expected --data FILE"),
     ):
         result = run(MODEL, *arguments)
         (line,) = result.stderr.splitlines()
