@@ -302,7 +302,8 @@ class Removals:
         Returns:
             The keys that are removed together, as the metric "embedding.needed": those without
             which alone the loss rises by more than `least`, and by more than without any other
-            alone, on these examples; all, where there is none.
+            alone, on these examples, and at once by half of what all keys raise it; all, where
+            there are none.
         """
         report, subject = self.report, self.edited.subject
         each = {k: self.rise([k]) for k in alone}
@@ -319,6 +320,8 @@ class Removals:
         few = replace(self, edited=edited)
         bar = max([least, *(few.rise([k]) for k in others)])
         needed = [k for k in key if few.rise([k]) > bar]
+        if few.rise(needed) < few.rise(key) / 2:
+            needed = []  # what is needed is more than these
         report.metric("embedding.needed", needed)
         key, name = needed or key, "embedding.removal_named"
         rows = self.harmonics.rows(key)
