@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from mechint.checkpoints import load_checkpoint
 from mechint.checkpoints.mapping import load_mapping
 from mechint.checkpoints.open import format_names
@@ -27,13 +25,6 @@ def test_every_format_has_a_row():
     assert sorted(named) == sorted(format_names())
 
 
-@pytest.mark.parametrize("name", list(BASES))
-def test_every_assumption_has_a_row(name, tmp_path):
-    opened = load_checkpoint(BASES[name](tmp_path))
-    listed = {row[0].strip("`") for row in rows("What is assumed")}
-    assert set(opened.assumed) <= listed
-
-
 def test_the_mapping_of_the_page_can_be_used(tmp_path):
     (text,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     (tmp_path / "own.yaml").write_text(text)
@@ -41,10 +32,13 @@ def test_the_mapping_of_the_page_can_be_used(tmp_path):
     assert mapping.name == "my-lab" and "embed.W_E" in mapping.layout.table
 
 
-def test_every_format_has_a_plant_in_every_clone(tmp_path):
-    """Hugging Face's are held by tests of their own (`test_huggingface`)."""
+def test_every_assumption_has_a_row_and_every_format_a_plant(tmp_path):
+    """Hugging Face's are held by tests of their own (`test_one_reader`)."""
+    listed = {row[0].strip("`") for row in rows("What is assumed")}
     opened = set()
     for name, made in BASES.items():
         (tmp_path / name).mkdir()
-        opened.add(load_checkpoint(made(tmp_path / name)).format)
+        checkpoint = load_checkpoint(made(tmp_path / name))
+        assert set(checkpoint.assumed) <= listed
+        opened.add(checkpoint.format)
     assert opened == set(format_names()) - {"huggingface"}
