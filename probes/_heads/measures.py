@@ -111,10 +111,6 @@ class PairRuns:
         edits = [[Take(site, self.other[rows]) for site in _together(some)] for some in sets]
         return self.under(edits, rows)
 
-    def direct(self, changes: Sequence[Float[np.ndarray, " pair"]]) -> Effects:
-        """Effects that change the difference by so much, pair by pair."""
-        return Effects(self.base, self.end, self.base + np.stack(changes), self.units)
-
     def mixed(
         self, sites: Sequence[Site], source: Int[Tensor, " pair"], where: Bool[Tensor, "pair pos"]
     ) -> Effects:
@@ -188,7 +184,7 @@ class PairRuns:
                     written = written * torch.nan  # a norm stands between it and the stream
             change = (written[self.other] - written[self.own]).double()
             changes.append(_numbers((change * directions).sum(-1)))
-        return self.direct(changes)
+        return Effects(self.base, self.end, self.base + np.stack(changes), self.units)
 
     @cached_property
     def shows_reading(self) -> bool:

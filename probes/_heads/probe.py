@@ -50,6 +50,8 @@ RANDOM_SETS, LAYERS = 5, 12
 """Random sets of heads beside one that suffices; and layers of the picture of the stream."""
 SIZES = (1, 2, 3, 4, 6, 10, 20, 50, 100)
 """Numbers of heads on the curve."""
+MAX_WORDS = 15
+"""Words of a headline."""
 SHARE = "share of the logit difference"
 
 
@@ -109,7 +111,7 @@ class Component:
         kind = "a negative mover" if against else "a mover"
         yield f"is {kind}", "direct", "answer: answer"
         says = "writes the answer" if against else "writes against the other answer"
-        yield f"{says} and attends to the other", "direct", "answer: other"
+        yield f"{says}, and attends to the other", "direct", "answer: other"
         yield "is an induction head", "induction", "answer: after|changed: after"
         readers = [name for name, p_value in self.readers.items() if p_value <= level]
         if readers:
@@ -525,7 +527,8 @@ class Heads(Probe):
     def _say_of(self, report: Report, one: Component) -> None:
         """One component: what it does, in the field's words where they hold, and what it moves."""
         roles = one.roles(self.significance)
-        does = " and ".join([*roles][:2]) or f"moves {percent(one.moved)} of the difference"
+        two = " and ".join([*roles][:2]) or f"moves {percent(one.moved)} of the difference"
+        does = two if len(two.split()) < MAX_WORDS else next(iter(roles))
         seen = {
             f"attends from the {'answer' if query == 'answer' else 'token that differs'} "
             f"to {MARKS[mark]}": weight
