@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -62,16 +61,8 @@ def audit(
     >>> audit(subject, site("L0 resid_post @ answer").holds("answer")).standing
     'stands'
     """
-    start = time.perf_counter()
     explanation = explanation_of(subject, claimed, program)
-    bench = Bench.of(subject, explanation.program, seed, examples)
-    return finished(audit_on(bench, explanation), bench, start)
-
-
-def finished(found: Audit, bench: Bench, start: float) -> Audit:
-    """An audit with the path of its model and the seconds since `start`."""
-    path = str(bench.subject.provenance["checkpoint"].get("path", ""))
-    return dataclasses.replace(found, seconds=time.perf_counter() - start, path=path)
+    return audit_on(Bench.of(subject, explanation.program, seed, examples), explanation)
 
 
 def audit_on(bench: Bench, explanation: Explanation) -> Audit:

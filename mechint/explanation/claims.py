@@ -94,8 +94,6 @@ class ClaimSite:
         """The site holds a variable of the task's program."""
         return Claimed(self.where, variable)
 
-    hold = holds
-
 
 @dataclass(frozen=True)
 class Claimed:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mechint.decide.words import STANDS
-from mechint.explanation._audit import audit_on, finished
+from mechint.explanation._audit import audit_on
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MAX_EXAMPLES, Bench
 from mechint.explanation.propose import NoProgramError, explain
@@ -112,7 +111,6 @@ def carry(found: Audit, subject: Subject, *, seed: int = 0, examples: int = MAX_
     >>> carry(found, subject).standing, carry(found, subject.untrained(0)).standing
     ('stands', 'refused')
     """
-    start = time.perf_counter()
     explanation = found.explanation
     bench = Bench.of(subject, explanation.program, seed, examples)
     if explanation.family in EXPLANATIONS:
@@ -120,9 +118,8 @@ def carry(found: Audit, subject: Subject, *, seed: int = 0, examples: int = MAX_
             explanation = EXPLANATIONS[explanation.family]().carried(bench, explanation)
             _check_sites(explanation, subject)
         except NoProgramError as error:
-            refused = Audit(explanation, "refused", reason=str(error), n=len(bench.judged))
-            return finished(refused, bench, start)
-    return finished(audit_on(bench, explanation), bench, start)
+            return Audit(explanation, "refused", reason=str(error), n=len(bench.judged))
+    return audit_on(bench, explanation)
 
 
 def _check_sites(explanation: Explanation, subject: Subject) -> None:

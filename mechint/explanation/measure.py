@@ -247,12 +247,6 @@ class Bench:
         moved = replace(part, features=features)
         return Fit(moved, weights, center)
 
-    def explained(self, fit: Fit) -> float:
-        """R² at the site of a part on the judged half."""
-        mean = self.activation(fit.part.site, self.fitted).mean(0)
-        held = self.activation(fit.part.site, self.judged) - mean
-        return r2(held, fit.written(self.values(self.judged)))
-
     @cached_property
     def slices(self) -> list[slice]:
         """The classes of each output."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import time
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from mechint.errors import MechintError, NotApplicableError, ParameterError
-from mechint.explanation._audit import audit_on, finished
+from mechint.explanation._audit import audit_on
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.handed import handed
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
@@ -103,19 +102,14 @@ def explain(
             "explain --data prompts.jsonl, or load(path, data=…)"
         )
     program = subject.task.own_program
-    start = time.perf_counter()
     bench = Bench.of(subject, program or Program("none", (), ()), seed, examples)
     few = len(bench.judged) < MIN_INPUTS
     if not few and (reason := bench.skill.reason) and not bench.constant:
-        return [_refused(bench, reason, start)]
+        return [_refused(bench, reason)]
     names = [family] if family is not None else list(EXPLANATIONS)
     names.sort(key=lambda name: not EXPLANATIONS[name].needs_program)
     found: list[Audit] = []
     tried, unserved, reasons = list[str](), list[str](), list[str]()
-
-    def audited(explanation: Explanation) -> Audit:
-        begun = time.perf_counter()
-        return finished(audit_on(bench, explanation), bench, begun)
 
     for name in names:
         made: Family = EXPLANATIONS[name]()
@@ -137,7 +131,7 @@ def explain(
             reasons.append(str(error))
             continue
         for proposed in proposals:
-            found.append(audited(proposed))
+            found.append(audit_on(bench, proposed))
             for _ in range(COMPLETED):
                 if found[-1].standing not in ("unclear", "incomplete", "wrong"):
                     break
@@ -145,9 +139,9 @@ def explain(
                 if completed is None:
                     break
                 found[-1] = dataclasses.replace(found[-1], missing=missing)
-                found.append(audited(completed))
+                found.append(audit_on(bench, completed))
             for smaller in _smaller(bench, made, found[-1]):
-                found.append(audited(smaller))
+                found.append(audit_on(bench, smaller))
                 if found[-1].standing == "stands":
                     break
     if family is None:
@@ -158,7 +152,7 @@ def explain(
         return found  # it says which prompts would tell
     if best is None or best.standing in ("wrong", "untested"):
         reason = "; ".join([_in_vain(tried, unserved, found), *reasons])
-        first = _refused(bench, reason, start)
+        first = _refused(bench, reason)
         if tried and few and not bench.whole:
             reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
             first = dataclasses.replace(first, standing="untested", reason=reason)
@@ -202,8 +196,7 @@ def _smaller(bench: Bench, family: Family, found: Audit) -> Sequence[Explanation
     return family.without(bench, found.explanation, both) if both else ()
 
 
-def _refused(bench: Bench, reason: str, start: float) -> Audit:
+def _refused(bench: Bench, reason: str) -> Audit:
     empty = Explanation("none", bench.program, family="none")
     n, accuracy = len(bench.judged), bench.accuracy
-    refused = Audit(empty, "refused", accuracy=accuracy, chance=bench.chance, reason=reason, n=n)
-    return finished(refused, bench, start)
+    return Audit(empty, "refused", accuracy=accuracy, chance=bench.chance, reason=reason, n=n)

@@ -73,8 +73,6 @@ class Audit:
     reason: str = ""
     n: int = 0
     scope: Scope = EACH
-    seconds: float = 0.0
-    path: str = ""
 
     def value(self, kind: str, target: str | None = None) -> float:
         """The least favorable value of the tests of a kind; NaN where there is none."""
@@ -135,7 +133,6 @@ class Audit:
             "notes": list(self.explanation.notes),
             "superfluous": list(self.superfluous),
             "tests": [test.to_dict() for test in self.tests],
-            "seconds": self.seconds,
         }
 
 
