@@ -219,7 +219,7 @@ def _title(rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
     from mechint.run_table.page import over_steps
 
     count = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
-    return count + (f": {paths[0].name}" if len(paths) == 1 else "")
+    return count + (f": {paths[0].resolve().name}" if len(paths) == 1 else "")
 
 
 def curves_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> list[str]:
