@@ -88,7 +88,7 @@ class Mapped:
         state = find_state(content)
         if "state" in self.given:
             held = content.get(self.given["state"]) if isinstance(content, Mapping) else None
-            state = state_dict(held) and unwrapped(held)
+            state = None if (named := state_dict(held)) is None else unwrapped(named)
         if state is None:
             _refuse(self.source, f"{path} holds no state dict; name its place as state: …")
         parsed = self.layout.parsed(path, content, state, self.given.get("config", {}))
@@ -164,11 +164,11 @@ def _entry(source: str, name: Any, given: Any) -> str | tuple[str, str] | Tensor
     if isinstance(theirs, str) and isinstance(pattern, str) and not parts:
         return (theirs, pattern) if pattern else theirs
     kind, shape = next(iter(parts.items()), (None, None))
-    shape = [shape] if isinstance(shape, int) else shape
-    sizes = isinstance(shape, list) and shape and all(type(n) is int and n > 0 for n in shape)
-    literal = theirs is None and len(parts) == 1 and kind in LITERALS and sizes
-    if literal and math.prod(shape) <= MAX_CONSTANT:
-        return LITERALS[kind](shape)
+    sizes: list[Any] = shape if isinstance(shape, list) else [shape]
+    literal = theirs is None and len(parts) == 1 and kind in LITERALS and bool(sizes)
+    literal = literal and all(type(n) is int and n > 0 for n in sizes)
+    if literal and math.prod(sizes) <= MAX_CONSTANT:
+        return LITERALS[str(kind)](sizes)
     literals = ", ".join(f"{{{kind}: shape}}" for kind in LITERALS)
     return _refuse(
         source,

@@ -63,8 +63,8 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     check_page(given)
     found = measure(Opening.of(path, given), written=out is not None)
     # the file first: whoever reads our output may close it early
-    written = out is not None and found.account.results
-    problems = [*found.problems, *(write(report_of(found, out), given) if written else ())]
+    page = report_of(found, out) if out is not None and found.account.results else None
+    problems = [*found.problems, *(write(page, given) if page is not None else ())]
     if given["as_json"]:
         from mechint.account import accounts_json
 

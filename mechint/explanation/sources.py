@@ -422,9 +422,9 @@ def compose(
         at = sources.at if by_key else sources.at[drawn[:, 0]]
         values = group.value(sources.tokens[drawn, places], at)
         made.values.update(values)
-        for name, own in group.value(sources.tokens, sources.at).items():
+        for part, own in group.value(sources.tokens, sources.at).items():
             if own.dim() > 1:
-                made.possible &= pairs_are_shown(values[name] > 0, own > 0)
+                made.possible &= pairs_are_shown(values[part] > 0, own > 0)
         for source in group.sources:
             if source == EMBEDDING:  # its token is that of the answer's own position
                 made.taken[source] = drawn.gather(1, sources.at[:, None])[:, 0]

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -189,7 +189,7 @@ class Finding:
         return to_jsonable(asdict(self))
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Finding:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From its fields as JSON values."""
         return from_jsonable(cls, data)
 

@@ -131,8 +131,8 @@ def _of_part(
         for index, site in enumerate(sites):
             value, slope, places = found[site.hook]
             product = (value - other[site.hook][rows[:, None], places]) * slope
-            part = product[:, :, list(site.units)] if site.units else product
-            first[index, rows] = part.flatten(1).sum(1).double()
+            entries = product[:, :, list(site.units)] if site.units else product
+            first[index, rows] = entries.flatten(1).sum(1).double()
     patches = [Replace(site, site.select(other[site.hook], pairs.reads)) for site in sites]
     exact = own - runs.under(patches, own_inputs, read=scored)
     columns = (direct, direct - without, first, exact, own)

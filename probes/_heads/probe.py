@@ -262,7 +262,9 @@ class Heads(Probe):
         numbers = [
             Component(
                 sites[i],
-                *(float(one[i]) for one in shares),
+                float(shares.value[i]),
+                float(shares.low[i]),
+                float(shares.high[i]),
                 float(wrong.share[k]),
                 (float(p_values[i]), float(test.p_values[k])),
                 by_unit[i],

@@ -101,7 +101,13 @@ def placed(components: Sequence[Site], reads: Int[Tensor, " pair"]) -> list[Site
     """The components at positions counted from that of each pair's answer; a pair without the
     position is left as it is.
     """
-    return [replace(one, pos=tuple((reads + one.pos).tolist())) for one in components]
+    return [replace(one, pos=tuple((reads + place_of(one)).tolist())) for one in components]
+
+
+def place_of(component: Site) -> int:
+    """The one position of a component."""
+    assert isinstance(component.pos, int), component
+    return component.pos
 
 
 def with_wrong_source(pairs: Pairs) -> Pairs:
@@ -200,7 +206,7 @@ def left_without(
     task, hooks = subject.task, {one.hook for one in components}
     assert task is not None
     if from_answer:
-        pairs = pairs[pairs.reads + min(one.pos for one in components) >= 0]
+        pairs = pairs[pairs.reads + min(map(place_of, components)) >= 0]
     if not len(pairs):
         return math.nan
     cases = Cases(subject, pairs.base, pairs.reads, {"own": pairs.source})

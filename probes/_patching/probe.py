@@ -24,6 +24,7 @@ from mechint.probes._patching.measures import (
     effects_of,
     first_needed,
     left_by,
+    place_of,
     with_wrong_source,
 )
 from mechint.probes.words import mostly_wrong, position_names
@@ -345,7 +346,7 @@ def patching_figures(
     parts = {"recovered": kinds}
     if len(set(every)) > MOST_ROWS:
         parts = {kind: [kind] for kind in kinds}
-    columns = [_place(one.pos) if names is None else names[one.pos] for one in components]
+    columns = [_place(one.pos) if names is None else names[place_of(one)] for one in components]
     most = max(1.0, float(np.nanmax(np.abs(recovered), initial=0.0)))
     result = {}
     for name, shown in parts.items():
