@@ -1,6 +1,6 @@
 """Audits of explanations as text: what was tested in words, a line each, then what else was tried.
 
-Everything is drawn from the JSON values of audits, which a run keeps; tests are findings.
+Everything is drawn from the JSON values of audits; tests are findings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``mechint gallery``: one folder of pages out of what studies and runs left."""
+"""``mechint gallery``: one folder of pages out of what studies left."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mechint.cli.common import CliGroup, force_option, path_option, plugin_optio
 from mechint.system.progress import counting
 
 
-@click.group(cls=CliGroup, short_help="Make one folder of pages of all studies and runs.")
+@click.group(cls=CliGroup, short_help="Make one folder of pages of all studies.")
 def gallery() -> None:
-    """Make one folder of pages out of what studies and runs left."""
+    """Make one folder of pages out of what studies left."""
 
 
-@gallery.command(short_help="Draw the pages of runs and studies as one gallery.")
+@gallery.command(short_help="Draw the pages of studies as one gallery.")
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path))
 @path_option(
     "--out",
@@ -27,7 +27,7 @@ def gallery() -> None:
 @force_option
 @plugin_option
 def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
-    """Draw every page.json found under PLACES (runs and results, when none is given) as one gallery
+    """Draw every page.json found under PLACES (results and runs, when none is given) as one gallery
     that opens from the disk.
     """
     from mechint.errors import RunError, counted
@@ -41,8 +41,8 @@ def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
     pages = find_pages(places)
     if not pages:
         raise RunError(
-            f"{', '.join(map(str, places))}: expected a {PAGE} there, found none; run mechint demo "
-            "or mechint reproduce first"
+            f"{', '.join(map(str, places))}: expected a {PAGE} there, found none; run mechint "
+            "reproduce first"
         )
     with counting("drawing pages") as update:
         index = build_gallery(pages, out, force=force, progress=update)

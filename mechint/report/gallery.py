@@ -40,7 +40,7 @@ HEADINGS = {
 }
 """Kind of page → heading, in the order of the index."""
 PAGE = "page.json"
-"""The file in which a run, a study or an example keeps its page for the gallery."""
+"""The file in which a study or an example keeps its page for the gallery."""
 LONGEST = 110
 """Characters of a card's text."""
 MAX_PANELS = 3
@@ -122,23 +122,27 @@ def build_gallery(
 
     Raises:
         RunError: `out` cannot be written, holds other things and no gallery, or another's file
-            under a name that is needed.
+            under a name that is needed; or a page holds what cannot be drawn.
     """
     _check_place(Path(out), force)
     named = _named(pages)
-    cards = {name: card(name, page) for name, page in named.items()}
-    order = sorted(named, key=lambda name: list(HEADINGS).index(cards[name].kind))
-    texts, pictures = {}, {}
-    for place, name in enumerate(order):
-        progress(place, len(order), name)
-        around = {"index": ("index.html", title)}
-        for side, other in (("back", place - 1), ("next", place + 1)):
-            if 0 <= other < len(order):
-                around[side] = (f"{order[other]}.html", named[order[other]].title)
-        texts[f"{name}.html"] = render(named[name], PLOTLY, around)
-        if (figure := picture(named[name])) is not None:
-            figure = dataclasses.replace(figure, plots=figure.plots[:MAX_PANELS])
-            pictures[f"{name}.svg"] = drawing(figure, "svg", 3.6, 2.5)
+    cards, texts, pictures, name = dict[str, Card](), dict[str, str](), dict[str, bytes](), ""
+    try:
+        for name, page in named.items():
+            cards[name] = card(name, page)
+        order = sorted(named, key=lambda name: list(HEADINGS).index(cards[name].kind))
+        for place, name in enumerate(order):
+            progress(place, len(order), name)
+            around = {"index": ("index.html", title)}
+            for side, other in (("back", place - 1), ("next", place + 1)):
+                if 0 <= other < len(order):
+                    around[side] = (f"{order[other]}.html", named[order[other]].title)
+            texts[f"{name}.html"] = render(named[name], PLOTLY, around)
+            if (figure := picture(named[name])) is not None:
+                figure = dataclasses.replace(figure, plots=figure.plots[:MAX_PANELS])
+                pictures[f"{name}.svg"] = drawing(figure, "svg", 3.6, 2.5)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        raise RunError(f"page {name}: cannot be drawn: {error}"[:300]) from error
     texts["index.html"] = _index(title, [cards[name] for name in order])
     out = make_directory(out)
     for name in texts:

@@ -1,7 +1,7 @@
 """The content of a page, before its looks: the answer, evidence, sections of findings, numbers,
 claims, tables and figures.
 
-A `Page` is data (``to_dict``, ``from_dict``), so that a run or a study keeps it as JSON and a
+A `Page` is data (``to_dict``, ``from_dict``), so that a study keeps it as JSON and a
 gallery draws it later.
 """
 
@@ -267,10 +267,9 @@ def command_of(probe: str, provenance: Mapping[str, Any]) -> str:
     given = (checkpoint.get("extra") or {}).get("set") or {}  # of the model, by who opened it
     words += [f"--set {shlex.quote(assignment(f'model.{k}', v))}" for k, v in given.items()]
     asked = provenance.get("probe") or {}
-    plain = probe.partition(".")[0]  # a run keeps "lens.answer-0" with "lens"
-    words += ["--probe", plain]
+    words += ["--probe", probe]
     settings = asked.get("settings") or {}
-    words += set_options({f"{plain}.{k}": v for k, v in _changed(PROBES, plain, settings).items()})
+    words += set_options({f"{probe}.{k}": v for k, v in _changed(PROBES, probe, settings).items()})
     words += [f"--seed {asked['seed']}"] if asked.get("seed") else []
     words += [f"--answer {asked['answer']}"] if asked.get("answer", LAST) != LAST else []
     return " ".join(words)

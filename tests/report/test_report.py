@@ -161,6 +161,14 @@ def test_what_is_no_page_is_refused(damage: dict[str, Any], tmp_path: Path) -> N
         find_pages([tmp_path])
 
 
+def test_a_page_that_cannot_be_drawn_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    """Of the right shape, and with a value that no figure has: pages of others are drawn too."""
+    page = dataclasses.replace(page_of(account()), verdict=3)  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="cannot be drawn"):
+        build_gallery([page], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 HOSTILE = (
     "</script><script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
