@@ -90,6 +90,15 @@ class Spectrum:
         return sum(self.by_label[label] ** 2 for label in self.keys)
 
     @property
+    def told(self) -> list[Label]:
+        """The keys that hold at least a hundredth of what all explain: those that a sentence names.
+
+        A key of less stands out of its null, and does next to nothing.
+        """
+        least = TOLD * self.explained
+        return [label for label in self.keys if self.by_label[label] ** 2 >= least]
+
+    @property
     def undecided(self) -> str:
         """The reason for which the rule could find no key in these logits, whatever they were made
         of; "" where it could, or did.
@@ -403,12 +412,13 @@ def add_logits_finding(
     whole: WholeSpectrum | None = None,
 ) -> None:
     """The largest cosine of the logits beside its null, and the finding and the lead on the key
-    ones, named in the order of `keys`; noun: of one. Where none can be key, the finding is on all
-    of them together: `whole`.
+    ones, named in the order of `keys` where they are `told`; noun: of one. Where none can be key,
+    the finding is on all of them together: `whole`.
     """
     name = "logits.largest_cosine"
     null = found.test(name, PERMUTED_CLASSES)
     report.metric(name, found.observed, null=null)
+    keys = [label for label in keys if label in found.told]
     some, which = in_words(len(keys), noun), named(keys)
     if found.undecided and whole is not None and whole.alike:
         add_whole_finding(report, whole, noun, len(found.null))
@@ -433,6 +443,8 @@ def add_logits_finding(
     )
 
 
+TOLD = 0.01
+"""Share of what all keys explain from which a key is named."""
 HALF = 0.5
 """Share below which a part does not lead an account."""
 MOST = 0.9

@@ -338,7 +338,7 @@ class ClockPizza(Probe):
                 if doubt and measured in PUBLISHED
                 else f"Whether the model {verb} as a clock or as a pizza is unclear.",
                 doubt=doubt,
-                lead=f"It {verb} as a {mechanism}, with {in_words(len(keys), 'frequency')}.",
+                lead=f"It {verb} as a {mechanism}, with {in_words(len(logits.told), 'frequency')}.",
                 causal=named_one,
                 outputs=[cycle.output],
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from probes import spectra
 from probes._fourier.probe import largest_z
-from probes.spectra import Spectrum
+from probes.spectra import KeyRule, Spectrum
 
 QUICK = {"removal_samples": 9, "removal_examples": 64}
 
@@ -178,3 +180,13 @@ def test_frequencies_of_less_than_half_of_the_logits_do_not_lead(noise: float, l
     result = probe.run("fourier", noisy, **QUICK)
     assert f" {share:.0%} of their variance: 3, 7, 12." in result.findings[0].headline
     assert bool(result.lead) == leads == (share >= 0.5)
+
+
+def test_a_key_frequency_that_does_next_to_nothing_is_not_named() -> None:
+    """A frequency at a fiftieth of the amplitude of another: 0.04% of the variance, by hand."""
+    subject = planted.modular_addition(29, (3, 7)).subject
+    found = spectra.cycle_spectrum(subject, spectra.cycles(subject)[0], KeyRule(), 0)
+    faint = replace(found, values=np.where(found.values > 0.1, found.values, 0.0))
+    faint.values[6] = faint.values[2] / 50
+    assert faint.keys == [3, 7] and faint.told == [3] and 0.02**2 < 0.01
+    assert found.told == found.keys
