@@ -300,3 +300,6 @@ def test_a_null_is_asked_where_the_program_says_something_else() -> None:
         (program(**bag, function=Function("v00", most, 1)), three, [True, False, False]),
     ):
         assert composed.says_otherwise(sources, given, patterns).tolist() == said
+    sources.tokens, sources.at = torch.tensor([[2, 2, 5, 5, 0]]), torch.tensor([4])
+    given = program(**bag, function=Function("v00", most, 1))
+    assert bool(composed.says_otherwise(sources, given, {"L0H0": three["L0H0"][:1]}))

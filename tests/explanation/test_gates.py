@@ -557,6 +557,7 @@ def test_what_brings_its_keys_side_by_side_is_read_linearly(monkeypatch: Any) ->
         whole = part("a", whole=True)
         of_head = replace(whole, site=Site.of("head", 0, "answer", (0,)))
         assert is_linear(stub(), of_head) == (verdict == "yes")
+        assert is_linear(stub(), replace(part("a"), site=of_head.site))
         assert is_linear(stub(), part("a")) and not is_linear(stub(), whole)
 
 
