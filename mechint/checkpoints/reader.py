@@ -211,11 +211,6 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def whole_number(value: Any) -> int:
-    """`value`, 0 where it is no whole number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
 def checked_seed(value: Any) -> int | None:
     """`value` as the seed of a split, None where it cannot be one."""
     usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

@@ -219,6 +219,13 @@ def test_a_one_hot_network_has_the_activation_that_gives_its_stated_loss(tmp_pat
     assert chosen.config.act_fn == act and "act_fn" not in chosen.assumed
 
 
+def test_a_one_hot_network_of_a_large_vocabulary_is_refused_before_its_identity_is_made(tmp_path):
+    state = {"mlp.W_in": torch.zeros(1, 10**6), "mlp.W_out": torch.zeros(10**6, 1)}
+    torch.save(state, tmp_path / "a.pth")
+    with pytest.raises(CheckpointError, match="1,000,000 tokens; expected at most 8,192"):
+        load_checkpoint(tmp_path / "a.pth")
+
+
 @pytest.mark.parametrize("train", [1, 4, 10])
 @pytest.mark.parametrize("act", ["relu", "square"])
 def test_stated_losses_of_a_split_decide_whatever_the_accuracy(tmp_path, act, train):

@@ -59,6 +59,7 @@ WHOLE = 0.05
 ANSWERED = 0.5
 """Accuracy from which several readings cannot be told apart by their answers."""
 
+MAX_ONE_HOT = 8192
 MAX_ORDER = 1024
 """Elements of a group whose table is read off the model."""
 
@@ -288,7 +289,7 @@ def _nanogpt(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
 
 def _nanogpt_names(state: StateDict) -> StateDict:
     names = {name.removeprefix("transformer."): value for name, value in state.items()}
-    return names if "lm_head.weight" in names else {**names, "lm_head.weight": names["wte.weight"]}
+    return {"lm_head.weight": names["wte.weight"], **names} if "wte.weight" in names else names
 
 
 def _pizza(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
@@ -461,7 +462,11 @@ def _one_hot(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
         return None
     if fnmatch.filter(state, "embed*") or fnmatch.filter(state, "attn*"):
         return None
-    identity = torch.eye(state["mlp.W_in"].shape[1])
+    if (n := state["mlp.W_in"].shape[1]) > MAX_ONE_HOT:
+        raise CheckpointError(
+            f"{stated.path}: mlp.W_in of {n:,} tokens; expected at most {MAX_ONE_HOT:,}"
+        )
+    identity = torch.eye(n)
     layout = Layout({**ONE_HOT, "embed.W_E": identity}, pair_config, ["mlp.basis"])
     functions = ("data.fn_name", "fn_name")
     why = "x + y modulo the number of tokens; the file names no function"
