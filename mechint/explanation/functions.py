@@ -312,7 +312,8 @@ def compared(fitting: Fitting) -> Iterator[Function]:
             def next_or(v: Values, a: str = a, b: str = b, k: int = plus, c: int = stop) -> Tensor:
                 return said(v, (a,), torch.where(v[a] == v[b], c, v[a] + k))
 
-            yield Function(f"{stop} if {a} == {b} else {a} + {plus}", next_or, 3)
+            more = f" + {plus}" if plus else ""
+            yield Function(f"{stop} if {a} == {b} else {a}{more}", next_or, 3)
     for a, b in itertools.combinations(fitting.tokens, 2):
         for sign, compare in (("==", torch.eq), ("<", torch.lt), ("<=", torch.le)):
             yield from _decided(

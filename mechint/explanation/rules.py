@@ -251,11 +251,13 @@ def by_match(inputs: Inputs) -> Iterator[Rule]:
 def by_mark(inputs: Inputs) -> Iterator[Rule]:
     """Keys at and beside a structural token."""
     for mark in inputs.structural.tolist()[:MAX_SYMBOLS] if inputs.causal else ():
-        for by, words in ((1, "after"), (-1, "before")):
-            python = _last(f"t[i - {by}] == {mark}" if by > 0 else f"t[i + 1] == {mark}", 1, 0)
-            if by < 0:
-                python = _last(f"t[i + 1] == {mark}", 0, 1)
-            yield Rule(f"the token {words} {mark}", python, partial(_beside, mark, by), place=True)
+        for by, words, key, low in (
+            (1, "the token after", "t[i - 1]", 1),
+            (-1, "the token before", "t[i + 1]", 0),
+            (0, "the mark", "t[i]", 0),  # beside which a later layer may find a token
+        ):
+            python = _last(f"{key} == {mark}", low, int(by < 0))
+            yield Rule(f"{words} {mark}", python, partial(_beside, mark, by), place=True)
 
 
 def by_token(inputs: Inputs) -> Iterator[Rule]:
@@ -282,16 +284,6 @@ def by_token(inputs: Inputs) -> Iterator[Rule]:
                 first = "t[0]"
                 name = f"tokens {words} {one}, else position 0"
                 yield Rule(name, f"{kind} or Counter([{first}])", partial(_else, keys, 0), "bag")
-
-
-def by_stride(inputs: Inputs) -> Iterator[Rule]:
-    """Every second or third operand, counted from the first one."""
-    ops = inputs.operands_python
-    for step in (2, 3, 4):
-        for start in range(step):
-            name = f"every {step}th operand from number {start}"
-            python = f"Counter({ops}[{start}::{step}])"
-            yield Rule(name, python, partial(_stride, inputs, start, step), "bag")
 
 
 # --- keys -----------------------------------------------------------------------------------------
@@ -410,12 +402,6 @@ def _else(keys: Keys, place: int | None, tokens: Tensor, at: Tensor) -> Tensor:
     mask = keys(tokens, at)
     other = _at(tokens, at if place is None else torch.full_like(at, place))
     return torch.where(mask.any(1, keepdim=True), mask, other)
-
-
-def _stride(inputs: Inputs, start: int, step: int, tokens: Tensor, at: Tensor) -> Tensor:
-    shown = inputs.is_operand(tokens, at)
-    number = shown.long().cumsum(1) - 1
-    return shown & (number % step == start)
 
 
 # --- rules that are fitted to a head --------------------------------------------------------------

@@ -30,8 +30,6 @@ from mechint.explanation.sources import EMBEDDING, Group, Sources, Values
 from mechint.interventions import Site
 from mechint.task import Program, Step
 
-SURE, ABOVE_UNIFORM = 0.50, 0.5
-"""Mean probability of the model's own answer, and nats above a uniform one, at least."""
 MAX_TITLE = 60
 """Letters of an answer up to which variables are written out in a title."""
 TIES = ", but for ties"
@@ -426,15 +424,3 @@ def pattern_of(sources: Sources, head: str, rule: Rule) -> Float[Tensor, "exampl
     if isinstance(rule.weights, str):
         return sources.restricted(head, rule.keys(sources.tokens, sources.at))
     return rule.pattern(sources.tokens, sources.at)
-
-
-def unsure(sources: Sources) -> str:
-    """Return why nothing of a model's own answers can be explained; "" where something can."""
-    if not sources.picks_one:
-        return ""
-    log = sources.own_logits.double().log_softmax(1).amax(1)
-    sure = float(log.exp().mean())
-    nats = float(log.mean()) + torch.tensor(sources.own_logits.shape[1]).log().item()
-    if sure < SURE or nats < ABOVE_UNIFORM:
-        return f"the model is not sure of its answers: mean probability {sure:.2f}"
-    return ""

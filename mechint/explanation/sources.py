@@ -87,7 +87,6 @@ class Sources:
         self.n_heads = self._z(0).shape[1]
         self.heads = tuple(f"L{layer}H{head}" for layer in layers for head in range(self.n_heads))
         self.names = (EMBEDDING, *self.heads)
-        self.picks_one = decode is None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -45,7 +45,6 @@ from mechint.explanation.source_program import (
     always,
     pattern_of,
     token_at,
-    unsure,
 )
 from mechint.explanation.sources import (
     EMBEDDING,
@@ -104,12 +103,14 @@ class Induced(Family):
             task is not None
             and len(task.outputs) == 1
             and isinstance(subject.answer, int)
-            and 0 < subject.n_layers <= MAX_LAYERS
+            and subject.n_layers > 0
             and (shape.d_vocab or 0) <= MAX_SYMBOLS
             and {"blocks.0.hook_resid_pre", *needed} <= subject.hooks
         )
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
+        if bench.subject.n_layers > MAX_LAYERS:
+            raise NoProgramError(f"programs are found of at most {MAX_LAYERS} layers")
         found = branched(Sources(bench.subject, bench.fitted))
         if isinstance(found, Refusal):
             raise NoProgramError(found.reason)
@@ -165,8 +166,6 @@ def induce(sources: Sources, forced: Mapping[str, Rule] | None = None) -> Source
         return Refusal("there are no inputs to fit a program on")
     if bool((sources.own == sources.own[0]).all()):
         return always(sources, Search(sources).inputs)
-    if reason := unsure(sources):
-        return Refusal(reason)
     return Search(sources).program(forced or {})
 
 

@@ -199,8 +199,6 @@ def test_a_member_of_a_set_of_symbols(tmp_path: Path) -> None:
 
 
 # --- what does not --------------------------------------------------------------------------------
-@published
-@pytest.mark.full
 def test_an_untrained_model_is_not_explained() -> None:
     prompts = draws(600, lambda draw: draw.integers(0, 16, 4).tolist())
     subject = mechint.load(SHIPPED / "maximum.pt", data=prompts)

@@ -270,9 +270,11 @@ def moved_key_of(sources: Sources, program: SourceProgram, seed: int) -> list[Te
     token, number = own[variable.name].unique(return_counts=True)
     free = program.inputs.is_operand(sources.tokens, sources.at)
     free &= torch.isin(sources.tokens.roll(-shift, 1), token[number >= SHOWN])
-    if shift:  # a token stands beside its key only where keys are
+    if shift:  # a token stands beside its key only where keys are, and of such a key
         used = torch.zeros(free.shape[1], dtype=torch.bool)
         used[key[key >= 0]] = True
         free &= used
+        keys = sources.tokens.gather(1, key.clamp(min=0)[:, None])[key >= 0]
+        free &= torch.isin(sources.tokens, keys)
     measured = moved_key(sources, heads, key, free, answer, seed)
     return [share("moved key", ", ".join(heads), program.part_claims(), measured, MOVED)]
