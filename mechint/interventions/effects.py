@@ -4,17 +4,11 @@ Cost: one forward per chunk; one more where a mean has to be computed first. The
 and its hooks are as before afterwards, after an error too.
 """
 
-# hooks and torch.func are untyped
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
-# pyright: reportUnnecessaryComparison=false
-# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportArgumentType=false
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -30,6 +24,14 @@ from mechint.models.protocol import check_edits, run_hooked
 if TYPE_CHECKING:
     from mechint.subject import Subject
     from mechint.task import Batch
+
+
+def _place(site: Site) -> int | Literal["answer"] | None:
+    if isinstance(site.pos, tuple):
+        raise ParameterError(
+            f"{site}: expected one position, answer or none; EditedRuns has one of each row"
+        )
+    return site.pos
 
 
 def logits_under(
@@ -48,10 +50,11 @@ def logits_under(
     data = subject.data if data is None else data.to(subject.device)
     for intervention in interventions:
         subject.check_hook(intervention.site.hook)
-        data.check_position(str(intervention.site), intervention.site.pos)
+        data.check_position(str(intervention.site), _place(intervention.site))
     check_edits(subject.model, [one.site.hook for one in interventions])
     filled = fill_means(subject, interventions, data)
-    parts, (positions, _) = [], asked(subject, data)
+    parts: list[Tensor] = []
+    positions, _ = asked(subject, data)
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
         with torch.no_grad(), evaluating(subject.model):
@@ -95,7 +98,8 @@ def fill_means(
     for _, one in lacking:
         one.site.check_position(data.tokens.shape[1])
     means = {
-        index: ExampleMean(len(data), data.own_positions(one.site.pos)) for index, one in lacking
+        index: ExampleMean(len(data), data.own_positions(_place(one.site)))
+        for index, one in lacking
     }
     every, _ = asked(subject, data)
     for start in range(0, len(data), subject.chunk):
@@ -213,11 +217,8 @@ def ablate(subject: Subject, *components: str | Site, by: str = "mean") -> Ablat
         raise ParameterError(f"{subject.describe()}: no task, so there is no answer to be lost")
     kind: type[Intervention] = Mean if by == "mean" else Zero
     edits = [kind(one) for one in components]  # type: ignore[arg-type]  # a text is a site, too
-    without, before = (
-        subject.scores_by_pair(logits)
-        for logits in (logits_under(subject, edits), subject.logits())
-    )
-    pairs = zip(without, before, strict=True)
-    (accuracy, accuracy_before), (loss, loss_before), margins = pairs
+    accuracy, loss, margin = subject.scores_by_pair(logits_under(subject, edits))
+    accuracy_before, loss_before, margin_before = subject.scores_by_pair(subject.logits())
     names = tuple(str(edit.site) for edit in edits)
-    return Ablated(names, by, accuracy, loss, accuracy_before, loss_before, *margins)
+    before = accuracy_before, loss_before, margin, margin_before
+    return Ablated(names, by, accuracy, loss, *before)

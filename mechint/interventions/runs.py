@@ -16,17 +16,15 @@ Every engine gives the numbers of a hooked forward from the tokens:
 Cost: one forward on the inputs; then the blocks and positions behind each edit.
 """
 
-# hooks of torch and of TransformerLens are untyped
+# split and unique of torch, and hooks, are untyped
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportArgumentType=false, reportCallIssue=false, reportDeprecated=false, reportPrivateUsage=false
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -119,8 +117,8 @@ class At:
 
     def of(self, cases: slice | Tensor) -> At:
         """Only these cases; the state is shared."""
-        parts = (one[cases] for one in (self.variants, self.rows, self.inputs, self.reads))
-        return At(*parts, self.first, self.last, self.n, self.answers, self.state)
+        names = ("variants", "rows", "inputs", "reads")
+        return dataclasses.replace(self, **{name: getattr(self, name)[cases] for name in names})
 
     def grid(self) -> tuple[Tensor, Tensor] | None:
         """The variants and the rows of which the cases are every combination, in this order; None
@@ -777,7 +775,7 @@ class EditedRuns:
         """Outputs of all heads of block `layer`, at the answers alone in the last one."""
         name, weights = f"blocks.{layer}", f"blocks.{layer % self.config.n_layers}"
         normed = norm(self.weights, f"{weights}.ln1", f"{name}.ln1", self.config, x, forward.hook)
-        q, k, v = forward._project(f"{name}.attn", f"{weights}.attn", normed, None, at.first)
+        q, k, v = forward.project(f"{name}.attn", f"{weights}.attn", normed, None, at.first)
         if at.first:
             past = self._projected(layer)[1:]
             k, v = (
@@ -800,7 +798,7 @@ class EditedRuns:
                 x = self._stream(layer, 0)
                 normed = norm(self.weights, f"{weights}.ln1", "", self.config, x, no_hook)
                 forward = Forward(self.weights, self.config)
-                kept[layer] = forward._project("", f"{weights}.attn", normed, None)
+                kept[layer] = forward.project("", f"{weights}.attn", normed, None)
         return kept[layer]
 
     def _read_apart(
@@ -875,7 +873,8 @@ class EditedRuns:
                     past = self._projected(layer)["QKV".index(letter)]
                     y = torch.cat([past[here.inputs, : at.first][:, :, index], y], 1)
                 projected.append(y)
-            found = forward.mix("", *projected, queries.positions)
+            q, k, v = projected
+            found = forward.mix("", q, k, v, queries.positions)
             z[cases[:, None], :, index[None]] = found.transpose(1, 2)
         return z
 
@@ -1087,7 +1086,7 @@ def _hand_on(rest: Any) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _showing_reads(model: Any, names: Collection[str]) -> Iterator[None]:
+def _showing_reads(model: Any, names: Collection[str]) -> Generator[None]:
     """Let a bridge show what heads and MLPs read apart from the stream, where edits ask for it and
     it does not already; afterwards it is as it was.
     """

@@ -1,7 +1,5 @@
 """Sites of interventions: activations by hook name, and places on the residual stream."""
 
-# arguments are unpacked from tuples, and some values are typed more widely than they are
-# pyright: reportConstantRedefinition=false
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
@@ -31,8 +29,10 @@ KINDS = {
 }
 """Hook within a block → what the activation is called."""
 HOOKS = {kind: hook for hook, kind in KINDS.items()}
-HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result", "hook_pattern", "hook_attn_scores")
-HEADS += ("hook_rot_q", "hook_rot_k", "hook_q_input", "hook_k_input", "hook_v_input")
+HEADS = (
+    *("hook_q", "hook_k", "hook_v", "hook_z", "hook_result", "hook_pattern", "hook_attn_scores"),
+    *("hook_rot_q", "hook_rot_k", "hook_q_input", "hook_k_input", "hook_v_input"),
+)
 """Hooks whose units are heads; the units of all others are the entries of their last axis."""
 
 

@@ -111,7 +111,7 @@ class Forward:
 
     def _attention(self, name: str, weights: str, x: Tensor, rows: BlockRows | None) -> Tensor:
         """Output of the attention layer for normed rows x (..., *, d_model)."""
-        q, k, v = self._project(name, weights, x, rows)
+        q, k, v = self.project(name, weights, x, rows)
         if rows is None:
             causal = self.config.attention_dir == "causal"
             mask = _causal_mask(x.shape[-2], x.device) if causal else None
@@ -159,7 +159,7 @@ class Forward:
         weight, bias = self.p[f"{name}.W_O"], self.p.get(f"{name}.b_O")
         return linear(z.flatten(-2), weight.flatten(-3, -2), bias)
 
-    def _project(
+    def project(
         self, name: str, weights: str, x: Tensor, rows: BlockRows | None, first: int = 0
     ) -> tuple[Tensor, ...]:
         """q (..., B, Q, head, d_head), k and v (..., B, T, head, d_head) of rows x, which without a
@@ -173,7 +173,7 @@ class Forward:
         else:
             turned = rows.rotation
 
-        def project(letters: str, x: Tensor, by: Rotation | None = turned) -> Tensor:
+        def projected(letters: str, x: Tensor, by: Rotation | None = turned) -> Tensor:
             weight = torch.cat([self.p[f"{weights}.W_{letter}"] for letter in letters], -3)
             bias = None
             if f"{weights}.b_Q" in self.p:
@@ -190,8 +190,8 @@ class Forward:
 
         if rows is None:
             if self.hook is no_hook:
-                return project("QKV", x).split(n_heads, -2)
-            return tuple(project(letter, x) for letter in "QKV")
+                return projected("QKV", x).split(n_heads, -2)
+            return tuple(projected(letter, x) for letter in "QKV")
 
         def at_keys(x: Tensor) -> Tensor:
             if rows.in_order:
@@ -199,7 +199,7 @@ class Forward:
             return gather_rows(x, rows.keys, self.stacked)
 
         if rows.query_is_key:
-            return at_keys(project("QKV", x)).split(n_heads, -2)
+            return at_keys(projected("QKV", x)).split(n_heads, -2)
         attending, there = x, turned
         if rows.query_rows is not None:
             attending = gather_rows(x, rows.query_rows, self.stacked)
@@ -207,7 +207,7 @@ class Forward:
                 index = rows.query_rows[..., None, None]
                 cosines, sines = (one.take_along_dim(index, 1) for one in turned)
                 there = cosines, sines
-        q, both = project("Q", attending, there), project("KV", x)
+        q, both = projected("Q", attending, there), projected("KV", x)
         if rows.table:
             k, v = both.split(n_heads, -2)
             return q, k, at_keys(v)

@@ -120,6 +120,12 @@ def test_errors(subject: Subject) -> None:
         Site.of("heads", 0)
 
 
+def test_positions_of_rows_are_refused(subject: Subject) -> None:
+    for edit in (Zero(Site.head(0, 0, (0, 1))), Mean(Site.head(0, 0, (0, 1)))):
+        with pytest.raises(ParameterError, match="expected one position"):
+            logits_under(subject, [edit])
+
+
 @pytest.mark.parametrize("hook", ["blocks.0.hook_resid_pre", "blocks.1.hook_mlp_out"])
 def test_a_position_that_is_not_there_is_refused(subject: Subject, hook: str) -> None:
     """Position 99 of three was taken for 99 % 3 by a resumed forward, silently."""
