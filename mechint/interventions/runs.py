@@ -232,7 +232,7 @@ class EditedRuns:
         def keep(name: str, tensor: Tensor) -> Tensor:
             if name not in names:
                 return tensor
-            if len(rows) == len(self):
+            if size >= len(self):
                 self._kept[name] = tensor.expand(len(self), *tensor.shape[1:])
             else:
                 if name not in self._kept:
@@ -241,8 +241,9 @@ class EditedRuns:
             return tensor
 
         forward = Forward(self.weights, self.config, keep)
-        every = torch.arange(len(self), device=self.tokens.device)
-        for rows in every.split(self._at_once(logits=False)):
+        size = self._at_once(logits=False)
+        for begin in range(0, len(self), size):
+            rows = slice(begin, begin + size)
             x = forward.embed(RowLayout.dense(self.tokens[rows]))
             for layer in range(self.depth):
                 x = forward.attend(layer, x)
