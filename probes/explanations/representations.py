@@ -43,9 +43,9 @@ most.
 MAX_ADDED = 12
 """Representations that completing adds at most."""
 GAIN = 0.005
-"""Accuracy of a refill or the joint interchange that one more representation has to add."""
+"""Faithfulness or accuracy of the joint interchange that one more representation has to add."""
 DRAWS = 4
-"""Other inputs that each is refilled into, so that what is added does not hang on one draw."""
+"""Other inputs that each is put into, so that what is added does not hang on one draw."""
 DIFFERENCE, AMPLITUDE = "difference", "amplitudes |cos(w(x - y)/2)|"
 """The variable x - y, and what it does in a pizza."""
 

@@ -33,11 +33,11 @@ from mechint.explanation.checks.parts import (
     SETTLING_PAIRS,
     causal_scrubbing,
     completeness,
+    exchange_rest,
     exchanging,
     faithfulness,
     interchanges,
     partners,
-    refilling,
     settles,
 )
 from mechint.explanation.parts import Copy, Part, Route
@@ -220,7 +220,7 @@ def asked(made: Any, bench: Stub, *parts: Part, nulls: Sequence[Part] = ()) -> l
 def test_faithfulness_is_of_other_answers() -> None:
     """A model that goes on answering for the input that is filled: never the label."""
     bench = stub(idle)
-    exchange = refilling(bench)
+    exchange = exchange_rest(bench)
     old, new = exchange.old["sum"], exchange.new["sum"]
     assert torch.equal(exchange.counted, old != new) and bool((old == new).any())
     (test,) = asked(faithfulness, bench, part("sum"))
@@ -256,7 +256,7 @@ def test_a_null_of_fits_is_asked_where_it_is_given() -> None:
 
 def test_few_inputs_are_paired_with_several_others() -> None:
     bench = stub(judged=25)
-    assert len(refilling(bench).base) == 150  # 128 at least
+    assert len(exchange_rest(bench).base) == 150  # 128 at least
     assert len(exchanging(bench, ["a"]).base) == 8 * 25
     # 400 changed answers are looked for, by two others of 321 inputs, by one of 481
     assert [len(exchanging(stub(n=n), ["a"]).base) for n in (18, 22)] == [2 * 321, 481]
@@ -615,7 +615,7 @@ def test_answers_are_lost_without_a_block_that_makes_them() -> None:
     claim = part("sum", blocks={"1": slice(0, 2), "2": slice(2, 4)}, reads=True)
     bench = stub(answer)
     group = Group(
-        bench, Explanation("e", bench.program, (claim,)), (bench.fit(claim),), refilling(bench)
+        bench, Explanation("e", bench.program, (claim,)), (bench.fit(claim),), exchange_rest(bench)
     )
     idle, used = group.need("1"), group.need("2")
     assert idle.value == 0.0 and idle.standing == "unclear"

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mechint.decide import Evidence, Null
-from mechint.explanation.checks.parts import Exchange, exchanging, refilling
+from mechint.explanation.checks.parts import Exchange, exchange_rest, exchanging
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import Bench, Columns, Fit, partial, squares
 from mechint.explanation.records import PARTIAL, Test, judge_block, judge_r2
@@ -26,7 +26,7 @@ def blocks(
     """
     entering = [one for one in fits if not one.part.reads and one.part.blocks]
     names = list(reads.part.blocks)
-    end = Group(bench, explanation, (reads,), refilling(bench))
+    end = Group(bench, explanation, (reads,), exchange_rest(bench))
     for name in names if len(names) > 1 else ():
         if first := [one for one in entering if name in one.part.blocks]:
             found = partial(bench, reads, first, name)

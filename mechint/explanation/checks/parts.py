@@ -61,7 +61,7 @@ class Exchange:
         return counted_share(self.right(bench, self.edits(bench, parts, fits)))
 
 
-def refilling(bench: Bench) -> Exchange:
+def exchange_rest(bench: Bench) -> Exchange:
     """Every judged input filled with the values of another, whose answer differs."""
     n, rounds = len(bench.judged), rounds_of(bench)
     base = torch.cat([bench.judged[bench.order("refill", n, i)] for i in range(rounds)])
@@ -97,7 +97,7 @@ def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
     """Accuracy when the parts of one depth come from the program and all else at their sites from
     other inputs, on those whose answer differs: of the depths whose variables settle the answer.
     """
-    exchange, tests = refilling(bench), list[Test]()
+    exchange, tests = exchange_rest(bench), list[Test]()
     for level in levels(explanation):
         parts = [part for part in level if part.features is not None]
         if not parts or not settles(bench, variables_of(level)):
