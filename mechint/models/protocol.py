@@ -19,7 +19,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError
-from mechint.models.capability import Capability as Capability
+from mechint.models.stacks import Capability as Capability
 
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
 """(hook name, function(activation, hook)) pairs, as TransformerLens takes them."""

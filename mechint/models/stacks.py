@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,15 @@ if TYPE_CHECKING:  # imported where a circuit is asked for: a sweep's parent nee
     from transformer_lens import FactoredMatrix
 
 HEAD_WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
+
+
+class Capability(Enum):
+    """Abilities that some models have and others lack."""
+
+    REINITIALIZE = "draw new initial weights"
+    RESUME = "resume a forward from a site of the residual stream"
+    EDIT_WEIGHTS = "load edited weights"
+    HEAD_WEIGHTS = "show its heads' weights as W_Q, W_K, W_V and W_O"
 
 
 def qk_circuit(model: Any) -> FactoredMatrix:
