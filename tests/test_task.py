@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tasks
 from mechint.errors import ParameterError
 from mechint.task import IGNORE, Batch, Chance, TargetKind
-from mechint.task.drawing import epochs
+from mechint.task.batch import epochs
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=1, max_size=5))

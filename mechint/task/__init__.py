@@ -8,8 +8,19 @@ have stays at the default and the probe says why it does not apply.
 
 from mechint.task._sides import Sides, sides
 from mechint.task.base import Task
-from mechint.task.batch import IGNORE, Answers, Batch, Output, TargetKind, Vocabulary, first_of_each
-from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
+from mechint.task.batch import (
+    IGNORE,
+    MAX_SEED,
+    SPLITS,
+    Answers,
+    Batch,
+    Output,
+    TargetKind,
+    Vocabulary,
+    epochs,
+    first_of_each,
+    rng,
+)
 from mechint.task.families import FiniteTask, GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
 from mechint.task.program import Program, Step

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mechint.task.batch import Batch
-from mechint.task.drawing import rng
+from mechint.task.batch import Batch, rng
 from mechint.task.families import FiniteTask
 
 LEAST = 2

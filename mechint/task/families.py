@@ -15,8 +15,7 @@ from torch import Tensor
 
 from mechint.errors import ParameterError
 from mechint.task.base import Task
-from mechint.task.batch import Batch
-from mechint.task.drawing import SPLITS, epochs, rng
+from mechint.task.batch import SPLITS, Batch, epochs, rng
 from mechint.task.memory import check_fits
 
 

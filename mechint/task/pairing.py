@@ -15,8 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
-from mechint.task.batch import IGNORE, Batch
-from mechint.task.drawing import rng
+from mechint.task.batch import IGNORE, Batch, rng
 from mechint.task.truth import Counterfactuals, Variable
 
 if TYPE_CHECKING:
