@@ -23,7 +23,7 @@ from mechint.decide.intervals import at_least
 from mechint.subject import Subject
 from mechint.subject.cache import model_version
 from mechint.task import IGNORE
-from mechint.task.scores import ACCURACY, LOSS
+from mechint.task.base import ACCURACY, LOSS
 
 CHANCE_LEVEL = 1e-3
 """Probability under chance at which an accuracy counts as above it."""

@@ -7,7 +7,7 @@ have stays at the default and the probe says why it does not apply.
 """
 
 from mechint.task._sides import Sides, sides
-from mechint.task.base import Task
+from mechint.task.base import ACCURACY, LOSS, Task, answer_scores
 from mechint.task.batch import (
     IGNORE,
     MAX_SEED,
@@ -24,7 +24,6 @@ from mechint.task.batch import (
 from mechint.task.families import FiniteTask, GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
 from mechint.task.program import Program, Step
-from mechint.task.scores import ACCURACY, LOSS, answer_scores
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 __all__ = [

@@ -5,11 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import html
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
@@ -21,6 +23,9 @@ from mechint.task.batch import IGNORE, Batch, Output, Vocabulary
 from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
 from mechint.task.program import Given, Program, Step
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
+
+ACCURACY, LOSS = 0, 1
+"""Columns of `answer_scores`."""
 
 
 class Task(Settings, abc.ABC):
@@ -378,3 +383,32 @@ class Task(Settings, abc.ABC):
         index = choose_answer(self, chosen, answer)
         split = self.probe_split if split is None else split
         return draw_pairs(self, chosen, n, seed, split, split_seed, Relation(relation), index)
+
+
+def answer_scores(
+    task: Task,
+    logits: Float[Tensor, "*batch example d_vocab_out"],
+    targets: Int[Tensor, "example output"],
+) -> Float[Tensor, "*batch example output 2"]:
+    """(..., example, output, 2) accuracy (0 or 1) and cross-entropy (nats) of every answer, in
+    float64; NaN where an output is not asked for. Differentiable in the losses.
+
+    Args:
+        logits: at the answers, the columns of all outputs side by side.
+        targets: classes, IGNORE for an output that is not asked for.
+
+    >>> import tasks
+    >>> task = tasks.make("modular-arithmetic", p=5)
+    >>> scores = answer_scores(task, 9.0 * torch.eye(5)[None], torch.arange(5)[:, None])
+    >>> scores.shape, scores[..., ACCURACY].mean().item(), round(scores[..., LOSS].max().item(), 4)
+    (torch.Size([1, 5, 1, 2]), 1.0, 0.0005)
+    """
+    columns: list[Tensor] = []
+    for output, part in enumerate(task.output_slices.values()):
+        own, wanted = logits[..., part], targets[:, output].expand(logits.shape[:-1])
+        loss = F.cross_entropy(
+            own.double().flatten(0, -2), wanted.flatten(), ignore_index=IGNORE, reduction="none"
+        ).view(wanted.shape)
+        score = torch.stack(((own.argmax(-1) == wanted).double(), loss), -1)
+        columns.append(score.masked_fill((wanted == IGNORE)[..., None], math.nan))
+    return torch.stack(columns, -2)
