@@ -6,7 +6,6 @@ enumerated) or from `GeneratedTask` (its inputs are a stream), and one entry poi
 have stays at the default and the probe says why it does not apply.
 """
 
-from mechint.task._sides import Sides, sides
 from mechint.task.base import ACCURACY, LOSS, Task, answer_scores
 from mechint.task.batch import (
     IGNORE,
@@ -21,7 +20,7 @@ from mechint.task.batch import (
     first_of_each,
     rng,
 )
-from mechint.task.families import FiniteTask, GeneratedTask
+from mechint.task.families import FiniteTask, GeneratedTask, Sides, sides
 from mechint.task.pairing import Relation, choose_answer, find_variable
 from mechint.task.program import Program, Step
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
