@@ -174,7 +174,8 @@ class EditedRuns:
         self._outputs: dict[int, Any] = {}
         self._gains: dict[int, Tensor] = {}
         self._based: tuple[Tensor, Tensor] | None = None
-        self._record(set(names))
+        if names:
+            self.record(names)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -207,14 +208,16 @@ class EditedRuns:
     def recorded(self, hook: str) -> Float[Tensor, "input pos ..."]:
         """The activation of the unedited runs."""
         if hook not in self._kept and (self.engine == "native" or hook in self.model.hook_dict):
-            self._record({hook})
+            self.record({hook})
         if hook not in self._kept:
             raise ParameterError(f"hook {hook}: it does not run in a forward of this model")
         return self._kept[hook]
 
-    def _record(self, names: set[str]) -> None:
-        """Keep the activations `names`, and with the first call what every edited run needs."""
-        names = names - set(self._kept)
+    def record(self, names: Collection[str]) -> None:
+        """Keep the activations `names`, all by one forward, and with the first call what every
+        edited run needs.
+        """
+        names = set(names) - set(self._kept)
         if self._kept and not names:
             return
         with torch.no_grad():
@@ -286,7 +289,10 @@ class EditedRuns:
     @cached_property
     def logits(self) -> Float[Tensor, "input d_vocab_out"]:
         """At the answers, without an edit."""
-        return self._read_out(self.end, None)
+        if self.engine == "native":
+            return self._read_out(self.end, None)
+        self.record(())
+        return self.__dict__["logits"]  # which recording sets
 
     @cached_property
     def end(self) -> Float[Tensor, "input d_model"]:
@@ -299,15 +305,15 @@ class EditedRuns:
 
     def _end(self, inputs: Int[Tensor, " row"]) -> Float[Tensor, "row d_model"]:
         last, at = self.depth - 1, (inputs, self.reads[inputs])
-        x = self._kept[f"blocks.{last}.hook_resid_pre"][at]
+        x = self.recorded(f"blocks.{last}.hook_resid_pre")[at]
         with torch.no_grad():
-            x = x + self._kept[f"blocks.{last}.hook_attn_out"][at]
+            x = x + self.recorded(f"blocks.{last}.hook_attn_out")[at]
             return Forward(self.weights, self.config).feed_forward(last, x)
 
     def _stream(self, layer: int, stage: int) -> Float[Tensor, "input pos d_model"]:
         """The recorded residual stream before block `layer`, or between attention and MLP."""
-        x = self._kept[f"blocks.{layer}.hook_resid_pre"]
-        return x if stage < MIDDLE else x + self._kept[f"blocks.{layer}.hook_attn_out"]
+        x = self.recorded(f"blocks.{layer}.hook_resid_pre")
+        return x if stage < MIDDLE else x + self.recorded(f"blocks.{layer}.hook_attn_out")
 
     def base(
         self, rows: Int[Tensor, " row"], classes: Int[Tensor, "row k"] | None = None
@@ -458,7 +464,7 @@ class EditedRuns:
         needed = {edit.site.hook for edits in sets for edit in edits if isinstance(edit, Take)}
         if self.engine == "native":
             needed |= self._beginnings(used)
-        self._record(needed)
+        self.record(needed)
 
     def _beginnings(self, used: Collection[str]) -> set[str]:
         """Hooks whose recorded activation a run with edits at `used` begins with."""
@@ -513,16 +519,18 @@ class EditedRuns:
         used = {id(edit): edit for edits in sets for edit in edits}
         firsts = {number: self._first_changed(edit, rows) for number, edit in used.items()}
         places = {number: self._place(edit.site.hook) for number, edit in used.items()}
-        by_start: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
+        alike: dict[frozenset[int], list[int]] = defaultdict(list)  # variants of the same edits
         for variant, edits in enumerate(sets):
-            if not edits:
-                continue
-            numbers = {id(edit) for edit in edits}
+            if edits:
+                alike[frozenset(map(id, edits))].append(variant)
+        by_start: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
+        for numbers, variants in alike.items():
             first = torch.stack([firsts[number] for number in numbers]).amin(0)
             changed = (first < n_ctx).nonzero().flatten()
             if len(changed):
-                number = torch.full_like(changed, variant)
-                case = torch.stack([first[changed], reads[changed], number, changed], 1)
+                every = torch.tensor(variants, device=reads.device).repeat_interleave(len(changed))
+                index = changed.repeat(len(variants))
+                case = torch.stack([first[index], reads[index], every, index], 1)
                 by_start[min(places[number] for number in numbers)].append(case)
         native = self.engine == "native"
         reading = (one.site for one in used.values() if one.site.hook.endswith(_APART))
@@ -535,15 +543,15 @@ class EditedRuns:
             else:
                 cases[:, :2] = torch.tensor([0, n_ctx - 1], device=cases.device)
             table = cases.cpu().numpy()
-            alike, variants = (_changes(table[:, columns]) for columns in ([0, 1], [2]))
+            places_at, variants_at = (_changes(table[:, columns]) for columns in ([0, 1], [2]))
             begin, n_cases = 0, len(cases)
             while begin < n_cases:
                 first, last = table[begin, :2].tolist()
                 most = self._at_once(start, last + 1 - first, every_logit, apart)
-                end = alike[np.searchsorted(alike, begin, "right")]
+                end = places_at[np.searchsorted(places_at, begin, "right")]
                 stop = min(begin + most, max(end, min(begin + FEW, n_cases)))
                 # all rows of a variant, where so many fit
-                whole = variants[np.searchsorted(variants, stop, "right") - 1]
+                whole = variants_at[np.searchsorted(variants_at, stop, "right") - 1]
                 stop = int(whole if begin < whole < stop else stop)
                 some, last = cases[begin:stop], int(table[begin:stop, 1].max())
                 inputs, begin = rows[some[:, 3]], stop
@@ -751,7 +759,7 @@ class EditedRuns:
         """Output of attention of block `layer`: recorded, of z recorded, or computed."""
         name = f"blocks.{layer}"
         if begin == ATTENTION:
-            return at.window(self._kept[f"{name}.hook_attn_out"])
+            return at.window(self.recorded(f"{name}.hook_attn_out"))
         ends = layer == self.depth - 1 and not at.answers
         rows = dataclasses.replace(at, answers=at.answers or ends)  # of what attention computes
         if begin == HEADS:
@@ -941,7 +949,7 @@ class EditedRuns:
 
     def _from_block(self, start: int, at: At, hooks: list[Any]) -> Tensor:
         """Logits at the answers, blocks before `start` handing on what they are given."""
-        stream = self._kept[f"blocks.{start}.hook_resid_pre"][at.inputs]
+        stream = self.recorded(f"blocks.{start}.hook_resid_pre")[at.inputs]
         put = [(f"blocks.{start}.hook_resid_pre", lambda x, hook: stream)] if start else []
         cases = torch.arange(len(stream), device=stream.device)
         end = f"blocks.{self.depth - 1}.hook_resid_post"

@@ -28,12 +28,16 @@ from mechint.probes._circuits.graph import LOGITS, Graph, Node
 
 def sender_outputs(runs: EditedRuns, graph: Graph) -> Float[Tensor, "sender example pos d_model"]:
     """Outputs that every sender of the graph adds to the residual stream of the unedited runs."""
+    layers, mlps = range(graph.config.depth), not graph.config.attn_only
     positions = graph.config.embeds_positions
-    names = ["hook_embed", "hook_pos_embed"] if positions else ["blocks.0.hook_resid_pre"]
-    parts = [runs.recorded(name)[None] for name in names]
-    for layer in range(graph.config.depth):
+    starts = ["hook_embed", "hook_pos_embed"] if positions else ["blocks.0.hook_resid_pre"]
+    names = [*starts, *(f"blocks.{layer}.attn.hook_z" for layer in layers)]
+    names += [f"blocks.{layer}.hook_mlp_out" for layer in layers if mlps]
+    runs.record([*names, *filter(None, map(runs.behind, layers))])
+    parts = [runs.recorded(name)[None] for name in starts]
+    for layer in layers:
         parts.append(runs.written_by(layer).movedim(2, 0))
-        if not graph.config.attn_only:
+        if mlps:
             parts.append(runs.recorded(f"blocks.{layer}.hook_mlp_out")[None])
     return torch.cat(parts)
 
@@ -86,7 +90,8 @@ class Cut:
                 if at:
                     change = change[:, torch.arange(len(reads)), reads]
                 change = change if receiver.head is None else change[..., None, :]  # a head's axis
-                parts.append(self.runs.under([Add(site, -one) for one in change]))
+                without = Compute(site, partial(_without, change, at is None))
+                parts.append(self.runs.under([[without]] * len(change)))
                 order.append(edges)
         found = torch.from_numpy(np.concatenate(order)).to(reads.device)
         return torch.cat(parts)[found.argsort()]
@@ -221,3 +226,11 @@ class Cut:
         if answers or not at.answers:
             return x
         return x[:, torch.arange(x.shape[1]), at.reads - at.first][:, :, None]
+
+
+def _without(change: Tensor, at_all: bool, part: Tensor, at: At) -> Tensor:
+    """`part` less the change (variant, row, [pos,] …) of each case."""
+    if at_all and at.answers:
+        return part - change[at.variants, at.rows, at.reads][:, None]
+    change = change[:, :, at.first : at.last + 1] if at_all else change
+    return part - change[at.variants, at.rows]
