@@ -44,7 +44,7 @@ mechint("sweep", folder / "plan.toml", "--out", sweep, "--workers", 1)
 print(mechint("sweep", sweep, "--resume", "--workers", 1))
 
 # %% The table as JSON: lists are lists
-said = json.loads(mechint("analyze", sweep, "--probe", "fourier", "--json"))
+said = json.loads(mechint("table", sweep, "--probe", "fourier", "--json"))
 keys = {row["name"]: row["fourier.logits.key_frequencies"] for row in said["rows"]}
 keys
 
@@ -58,5 +58,5 @@ best[["name", "model.d_model", "seed", "test.accuracy", "fourier.logits.key_freq
 # %% A figure for a paper, and a report that opens offline
 pdf, page = folder / "accuracy.pdf", folder / "report.html"
 runs(sweep).figure(x="model.d_model", y="test.accuracy").save(pdf)
-mechint("analyze", sweep, "--probe", "fourier", "--out", page)
+mechint("table", sweep, "--probe", "fourier", "--out", page)
 print(pdf.read_bytes()[:5], page.stat().st_size, "bytes")

@@ -174,7 +174,7 @@ def branched(sources: Sources, most: int = MAX_BRANCHES) -> SourceProgram | Refu
     at most so many.
     """
     made = induce(sources)
-    if most < 2 or fits(made, sources):
+    if most < 2 or len(sources) < 2 * MIN_INPUTS or fits(made, sources):
         return made
     return split(sources, made, most) or made
 

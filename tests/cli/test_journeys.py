@@ -15,7 +15,7 @@ import torch
 
 from mechint.shipped import example
 from tests.cli.conftest import Command
-from tests.cli.test_plugin import shown
+from tests.cli.test_plugin import own  # noqa: F401  (a fixture)
 
 MODELS = ("clock.pt", "digits.pt", "induction.pt", "maximum.pt", "pizza.pt")
 
@@ -62,9 +62,12 @@ def test_what_two_models_propose_runs(mechint: Command) -> None:
 
 
 @pytest.mark.full
-def test_what_training_a_task_of_ones_own_proposes_runs(mechint: Command, tmp_path: Path) -> None:
-    (tmp_path / "parity.py").write_text(shown("write-a-task.md"), encoding="utf-8")
-    asked = ["train", "parity", "--plugin", "parity.py:Parity", "--out", "run"]
+def test_what_training_a_task_of_ones_own_proposes_runs(
+    mechint: Command,
+    own: Path,  # noqa: F811
+) -> None:
+    assert (own / "own_parity.py").is_file()
+    asked = ["train", "parity", "--plugin", "own_parity.py:Parity", "--out", "run"]
     assert len([*follow(mechint, [*asked, "--set", "n=6", "--set", "steps=150"])]) >= 3
 
 

@@ -91,4 +91,4 @@ def test_what_recovers_everything_is_not_denied_for_two_classes() -> None:
     task: Any = TASKS["modular-arithmetic"].from_dict({"p": P, "table": parities})
     result = probes.patching(planted.lookup_table(task).subject, pairs=24, null_samples=99)
     assert result.metrics["recovered"] > 0.9 and result.metrics["flips"] > 0.9
-    assert result.verdict == "yes"
+    assert result.verdict == "unclear"  # the MLP holds the answer of any right model

@@ -52,11 +52,17 @@ def test_the_page_of_a_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def thin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that is evaluated at steps 0, 10, 20 … and keeps checkpoints at other ones."""
+    """A run whose evaluations are of steps 0, 10, 20 … alone, with checkpoints at other ones."""
     out = tmp_path_factory.mktemp("thin") / "run"
     task = tasks.make("modular-arithmetic", p=7)
     model = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
     mechint.train(task, model, {"steps": 40, "evaluate_every": 10, "lr": 1e-2}, out=out)
+    lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
+    tens = [line for line in lines if json.loads(line)["step"] % 10 == 0]
+    assert len(tens) < len(lines)
+    (out / "metrics.jsonl").write_text("".join(tens))
+    status = json.loads((out / "status.json").read_text())
+    (out / "status.json").write_text(json.dumps(status | {"metrics_bytes": len("".join(tens))}))
     return out
 
 

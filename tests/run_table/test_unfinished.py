@@ -74,7 +74,7 @@ def test_a_killed_run_has_the_metrics_of_its_weights(cut: Path, tmp_path: Path) 
 
     with pytest.raises(Killed):
         train(TASK, SMALL, LONG, out=out, resume=True, progress=at(50, look))
-    assert (out / "metrics.jsonl").read_text().count("\n") == 6, "evaluated up to step 50"
+    assert '"step": 50,' in (out / "metrics.jsonl").read_text().splitlines()[-1]
     subject, index = mechint.load(out), TASK.split(0)["train"]
     loss = cross_entropy(subject.logits()[index], subject.targets[index].flatten()).item()
     for row, status in ((seen[0], "running"), (row_of(out), "interrupted")):
