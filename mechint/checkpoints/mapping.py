@@ -36,9 +36,6 @@ from mechint.checkpoints.renaming import Layout, pair_config, transformer_config
 from mechint.errors import CheckpointError
 from mechint.system.files import read_yaml
 
-FILE = "mapping.yaml"
-"""Beside a checkpoint, a mapping of this name is used for it."""
-
 KEYS: Mapping[str, type] = {
     **dict.fromkeys(("format", "about", "architecture", "state"), str),
     **dict.fromkeys(("config", "weights", "task"), Mapping),
@@ -122,14 +119,6 @@ def load_mapping(source: str | Path | Mapping[str, Any]) -> Mapped:
         got = "there is no such file" if given is None else f"holds a {type(given).__name__}"
         _refuse(str(source), f"{got}, expected a mapping file")
     return _mapped(str(source), given)
-
-
-def mapping_beside(path: Path) -> Mapped | None:
-    """The mapping.yaml in the folder of `path`; None where there is none that names weights."""
-    place = (path if path.is_dir() else path.parent) / FILE
-    given = read_yaml(place, CheckpointError)
-    named = isinstance(given, Mapping) and "weights" in given
-    return _mapped(str(place), given) if named else None
 
 
 def _mapped(source: str, given: Mapping[str, Any]) -> Mapped:

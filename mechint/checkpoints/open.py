@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -18,10 +18,7 @@ from torch import nn
 from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
-from mechint.checkpoints.formats import huggingface
-from mechint.checkpoints.formats.published import FORMATS
 from mechint.checkpoints.hub import from_the_hub
-from mechint.checkpoints.mapping import Mapped, load_mapping, mapping_beside
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
 from mechint.checkpoints.save import FORMAT
 from mechint.checkpoints.splits import known_split
@@ -31,17 +28,21 @@ from mechint.models import find_device
 from mechint.models.foreign.bridge import SAME
 from mechint.models.foreign.local import has_tokenizer, load_tokenizer
 from mechint.models.foreign.untouched import evaluating
-from mechint.models.foreign.wrapped import wrap
-from mechint.prompts import Prompts
 from mechint.registry import CHECKPOINT_FORMATS, TASKS
 from mechint.subject import Subject
-from mechint.system.files import read_json
+from mechint.system.files import read_json, read_yaml
 from mechint.task import Task
+
+if TYPE_CHECKING:
+    from mechint.checkpoints.mapping import Mapped
+    from mechint.prompts import Prompts
 
 PRETRAINED = "model.safetensors"
 """Weights in a folder of `Subject.save_pretrained`, and in one of Hugging Face's."""
 NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")
 """Names of the checkpoint in a directory; the first that is there is read."""
+MAPPING = "mapping.yaml"
+"""Beside a checkpoint, a mapping of this name is used for it."""
 
 Weights = Callable[[], StateDict]
 Data = str | Path | Sequence[Any] | None
@@ -75,12 +76,18 @@ def load_checkpoint(
     path, changes = Path(path), dict(model or {})
     through_bridge = bool(changes.pop("bridge", False))
     file, series = _locate(path)
-    mapped = None if mapping is None else load_mapping(mapping)
+    mapped = None
+    if mapping is not None:
+        from mechint.checkpoints.mapping import load_mapping
+
+        mapped = load_mapping(mapping)
     prompts = cache(lambda d_vocab: _prompts(file, d_vocab, None, data, parameters or {}))
     prompted = data is not None and task is None
     longest = (lambda d_vocab: prompts(d_vocab).n_ctx) if prompted else None
     found = None
     if through_bridge or longest is not None:
+        from mechint.checkpoints.formats import huggingface
+
         found = huggingface.read(file, None, through_bridge=through_bridge, longest=longest)
     if found is not None:
         name, parsed = "huggingface", found
@@ -193,6 +200,8 @@ def load(
         raise ParameterError("mapping and model: are for a file, not for a model in memory")
     longest = None
     if data is not None:
+        from mechint.prompts import Prompts
+
         longest = lambda d_vocab: Prompts.of(data, tokenizer, d_vocab, None, **parameters).n_ctx  # noqa: E731
     given = parameters.pop("d_vocab", None) if data is not None else None
     network, own = hooked(source, hooks, tokenizer, longest)
@@ -220,7 +229,7 @@ def hooked(
     source: Any,
     hooks: Mapping[str, Any] | None,
     tokenizer: Any = None,
-    longest: huggingface.Longest | None = None,
+    longest: Callable[[int], int] | None = None,
 ) -> tuple[Any, Any]:
     """`source` as a hooked model, and its tokenizer, None where it has none.
 
@@ -238,6 +247,8 @@ def hooked(
             f"load: got a {type(source).__name__}; expected a path, or a model: an nn.Module"
         )
     if hooks is not None:
+        from mechint.models.foreign.wrapped import wrap
+
         return wrap(source, hooks), None
     if hasattr(source, "run_with_hooks"):
         return source.eval(), getattr(source, "tokenizer", None)
@@ -248,6 +259,8 @@ def hooked(
             "{'blocks.0.hook_resid_post': 'layers.0'}), hook name → submodule; mechint.wrap takes "
             "weights and sizes, too"
         )
+    from mechint.checkpoints.formats import huggingface
+
     parsed = huggingface.of_module(source, None, longest=longest, tokenizer=tokenizer)
     if parsed.model is not None:
         return parsed.model, None
@@ -260,13 +273,22 @@ def _prepare(network: Any, task: Task | None) -> None:
     """Let `network` put BOS before a text where prompts do, so that positions agree; DataError for
     prompts of several lengths that it cannot take.
     """
-    if isinstance(task, Prompts):
+    if (prompts := _as_prompts(task)) is not None:
         config: Any = getattr(network, "cfg", None)
-        if hasattr(config, "default_prepend_bos") and task.has_tokenizer:
+        if hasattr(config, "default_prepend_bos") and prompts.has_tokenizer:
             with contextlib.suppress(dataclasses.FrozenInstanceError):
-                config.default_prepend_bos = task.begins_with_bos
-        task.take_answers(network)
-        check_padding(network, task)
+                config.default_prepend_bos = prompts.begins_with_bos
+        prompts.take_answers(network)
+        check_padding(network, prompts)
+
+
+def _as_prompts(task: Task | None) -> Prompts | None:
+    """`task` where it is prompts, which are imported for tasks whose inputs are a sample alone."""
+    if not getattr(task, "is_sample", False):
+        return None
+    from mechint.prompts import Prompts
+
+    return task if isinstance(task, Prompts) else None
 
 
 def check_padding(network: Any, prompts: Prompts) -> None:
@@ -295,17 +317,18 @@ def check_padding(network: Any, prompts: Prompts) -> None:
 
 def _warn_of_answers(network: Any, task: Task | None) -> None:
     """Warn of answers without the space that belongs to the token, with the model's own choice."""
-    batch = task.unspaced() if isinstance(task, Prompts) else None
-    if batch is None or not isinstance(task, Prompts):
+    asked = _as_prompts(task)
+    batch = None if asked is None else asked.unspaced()
+    if batch is None or asked is None:
         return
-    subject = Subject(network, task, data=batch)
+    subject = Subject(network, asked, data=batch)
     best = subject.logits().argmax(-1).tolist()
-    prompts = [task.prompts[index] for index in task.index_of(batch.tokens)]
+    prompts = [asked.prompts[index] for index in asked.index_of(batch.tokens)]
     for one, first in zip(prompts, best, strict=True):
         if first == one.spaced != one.answer:
-            names = task.vocabulary.tokens
+            names = asked.vocabulary.tokens
             warnings.warn(
-                f"{task.place(one)}: answer {names[one.answer or 0]!r}: the model's first choice "
+                f"{asked.place(one)}: answer {names[one.answer or 0]!r}: the model's first choice "
                 f"is {names[first]!r}; give the answer with its space",
                 stacklevel=3,
             )
@@ -315,6 +338,8 @@ def _prompts(
     file: Path, d_vocab: int, classes: int | None, data: Any, settings: Mapping[str, Any]
 ) -> Prompts:
     """`data` as the task of a model that reads tokens, whatever task the file names."""
+    from mechint.prompts import Prompts
+
     known = {} if classes is None else {"n_classes": classes}
     folder = file if _is_dir(file) else file.parent
     return Prompts.of(data, folder, d_vocab, None, **known, **settings)
@@ -408,11 +433,12 @@ def recognize(
     Raises:
         CheckpointError: no reader knows the content, or it is damaged.
     """
-    mapping = mapping or (None if content is None else mapping_beside(path))
+    mapping = mapping or (None if content is None else _mapping_beside(path))
     if mapping is not None:
         return mapping.name, mapping.read(path, content)
     foreign = [name for name in CHECKPOINT_FORMATS if name not in CHECKPOINT_FORMATS.builtins]
-    for name in [*foreign, *CHECKPOINT_FORMATS.builtins]:
+    # a Hugging Face directory last: its reader imports the most
+    for name in [*foreign, *sorted(CHECKPOINT_FORMATS.builtins, key="huggingface".__eq__)]:
         try:
             reader = CHECKPOINT_FORMATS[name]
         except MechintError as error:  # a broken plug-in must not stop the others
@@ -452,8 +478,21 @@ def recognize(
     )
 
 
+def _mapping_beside(path: Path) -> Mapped | None:
+    """The mapping.yaml in the folder of `path`; None where there is none that names weights."""
+    place = (path if path.is_dir() else path.parent) / MAPPING
+    given = read_yaml(place, CheckpointError)
+    if not isinstance(given, Mapping) or "weights" not in given:
+        return None
+    from mechint.checkpoints.mapping import load_mapping
+
+    return load_mapping(place)
+
+
 def format_names() -> list[str]:
     """Every format that is recognized: those of other packages and the built-in ones."""
+    from mechint.checkpoints.formats.published import FORMATS
+
     names = (name for name in CHECKPOINT_FORMATS if name != "published")
     return [*names, *dict.fromkeys(FORMATS.values())]
 

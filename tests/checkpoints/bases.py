@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mechint.checkpoints import save_checkpoint
-from mechint.checkpoints.mapping import FILE
+from mechint.checkpoints.open import MAPPING
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.registry import TASKS
@@ -186,7 +186,7 @@ weights:
 task: {name: modular-arithmetic, p: 4}
 ignore: ["*.bias"]
 """
-    (folder / FILE).write_text(text)
+    (folder / MAPPING).write_text(text)
     return separate_heads(folder)
 
 
@@ -196,7 +196,7 @@ architecture: pair-network
 config: {join: concat}
 weights: {embed.W_E: W_x, embed_y.W_E: W_y, layers.0.W: W, unembed.W_U: W_U}
 """
-    (folder / FILE).write_text(text)
+    (folder / MAPPING).write_text(text)
     return rep_theory(folder)
 
 
