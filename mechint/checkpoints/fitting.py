@@ -6,15 +6,17 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mechint.checkpoints.reader import Assumption, ParsedCheckpoint
 from mechint.config import ModelConfig
 from mechint.config._assign import set_options
 from mechint.errors import CheckpointError, MechintError
-from mechint.models.pair_config import PairNetworkConfig
 from mechint.registry import TASKS
 from mechint.task import Task
+
+if TYPE_CHECKING:
+    from mechint.models.pair_config import PairNetworkConfig
 
 
 def choose_task(
@@ -91,10 +93,11 @@ def fit(path: Path, found: ParsedCheckpoint, task: Task | None) -> ParsedCheckpo
     config = found.config
     if task is None:
         return found
-    if isinstance(config, PairNetworkConfig):
-        return _fit_pair_network(path, found, config, task)
     if not isinstance(config, ModelConfig):
-        return found
+        from mechint.models.pair_config import PairNetworkConfig
+
+        is_pair = isinstance(config, PairNetworkConfig)
+        return _fit_pair_network(path, found, config, task) if is_pair else found
     wrong = misfits(config, task)
     exact = (config.d_vocab, config.d_vocab_out) == (task.d_vocab, task.d_vocab_out)
     own_surplus = config.d_vocab_out == config.d_vocab == task.d_vocab
