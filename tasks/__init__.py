@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mechint.registry import TASKS
-from mechint.registry.namespace import attribute, documented, entry_named
+from mechint.registry.registry import attribute, documented, entry_named
 
 if TYPE_CHECKING:
     from mechint.task import Task

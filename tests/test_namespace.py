@@ -13,7 +13,7 @@ import tasks
 from mechint import planted
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
-from mechint.registry.namespace import attribute
+from mechint.registry.registry import attribute
 
 
 def test_the_registry_is_listed() -> None:
