@@ -13,10 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mechint.errors import ParameterError
-from mechint.models.foreign.native import NativeModel
 from mechint.models.hook_points import HookPoint
 from mechint.models.pair_config import PairNetworkConfig, parameter_shapes
-from mechint.models.protocol import ModelDescription
+from mechint.models.protocol import ModelDescription, NativeModel
 
 
 class _Part(nn.Module):

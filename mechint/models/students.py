@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mechint.models import linear_bottleneck, two_layer
-from mechint.models.foreign.native import NativeModel
 from mechint.models.hook_points import HookPoint
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
+from mechint.models.protocol import NativeModel
 from mechint.models.two_layer import TwoLayerConfig
 
 

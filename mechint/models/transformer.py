@@ -21,13 +21,12 @@ from torch import Tensor, nn
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.foreign.local import opening_of
-from mechint.models.foreign.native import NativeModel
 from mechint.models.forward import Forward
 from mechint.models.generation import generate
 from mechint.models.hook_points import HookPoint
 from mechint.models.initial import initialize, parameter_shapes
 from mechint.models.layers import linear, no_hook, norm
-from mechint.models.protocol import Capability
+from mechint.models.protocol import Capability, NativeModel
 from mechint.models.rows import RowLayout
 from mechint.models.stacks import WeightStacks
 from mechint.task.batch import Vocabulary
