@@ -2,7 +2,7 @@
 
 Files are read by ``torch.load(weights_only=True)`` or safetensors. Before that a PyTorch archive is
 checked: a regular file, a bounded number of members, none compressed, checksums right, a pickle
-that builds no more than its size says (`mechint.checkpoints.opcodes`). A pickled module
+that builds no more than its size says (`mechint.checkpoints.inert`). A pickled module
 (TransformerLens's HookedTransformer before version 4) is reduced to its state dict and
 configuration; any other file that needs its classes or functions is refused by name.
 """
@@ -21,8 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.inert import InertUnpickler, Plain, holds_module, numpy_globals
-from mechint.checkpoints.opcodes import check_opcodes
+from mechint.checkpoints.inert import (
+    InertUnpickler,
+    Plain,
+    check_opcodes,
+    holds_module,
+    numpy_globals,
+)
 from mechint.checkpoints.reader import SafeTensors
 from mechint.errors import CheckpointError, first_line
 from mechint.system.files import regular_file
