@@ -327,8 +327,8 @@ def test_the_transformer_lens_tutorial_finds_the_induction_head(run: Run) -> Non
 def test_jupyter_runs_the_notebook_of_a_script(tmp_path: Path) -> None:
     pytest.importorskip("jupytext", reason="jupytext writes the notebooks")
     made, script = tmp_path / "circuits.ipynb", EXAMPLES / "circuits.py"
-    command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--execute"]
-    asked = [*command, "--output", str(made), str(script)]
+    command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--set-kernel", "python3"]
+    asked = [*command, "--execute", "--output", str(made), str(script)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     outputs = [
