@@ -333,7 +333,7 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
         found, standing = audit.get("accounted"), audit["standing"]
         if found is None or standing not in NOT_FALSE:
             continue
-        least = f"(≥{found['at_least']:.0%}) "
+        least = f"(≥{math.floor(100 * found['at_least'] + 1e-9)}%) "  # a bound is not rounded up
         end = f"{found['share']:.0%} {least}of its {found['of']}"
         doubt = "" if standing == "stands" else f" ({standing})"
         if verdict:

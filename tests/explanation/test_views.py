@@ -42,7 +42,7 @@ def audited(standing: str, logits: float | None) -> Audit:
 @pytest.mark.parametrize(
     ("audits", "ending"),
     [
-        ([audited("stands", 0.034)], "; e explains 97% (≥97%) of its logits."),
+        ([audited("stands", 0.034)], "; e explains 97% (≥96%) of its logits."),
         ([audited("incomplete", 0.2)], "; e (incomplete) explains 80% (≥80%) of its logits."),
         ([audited("wrong", 0.2)], "."),
         ([audited("refused", None), audited("wrong", 0.1)], "."),
