@@ -181,8 +181,8 @@ Measure = Callable[[Sequence[Sequence[Site]], Any], Effects]
 def kept_and_left(
     measure: Measure, every: Sequence[Site], sets: Sequence[Sequence[Site]], rows: Any
 ) -> tuple[Effects, Effects]:
-    """What each set keeps alone, all of `every` besides it being taken from the source, and what is
-    left without it.
+    """Effects kept by each set alone, all of `every` besides it being taken from the source, and
+    those left without it.
     """
     others = [[one for one in every if one not in some] for some in sets]
     found = measure([*others, *sets], rows).kept
@@ -244,7 +244,7 @@ class Sufficient:
 def judge(
     measure: Measure, every: Sequence[Site], sets: Sequence[Sequence[Site]], rows: Any
 ) -> list[Sufficient]:
-    """What each set keeps and leaves on these rows, with intervals."""
+    """Shares that each set keeps and leaves on these rows, with intervals."""
     kept, left = (one.shares() for one in kept_and_left(measure, every, sets, rows))
     numbers = (np.stack(one, 1).tolist() for one in (kept, left))
     return [Sufficient(some, tuple(a), tuple(b)) for some, a, b in zip(sets, *numbers, strict=True)]
