@@ -53,7 +53,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/explanation/checks/attention.py": FORGED,
     "mechint/explanation/checks/finer.py": FORGED,
     "mechint/explanation/checks/composed.py": ("tests/explanation/test_composed.py",),
-    "mechint/explanation/rivals.py": ("tests/explanation/test_rivals.py",),
     "mechint/explanation/_audit.py": (
         "tests/explanation/test_audit.py",
         "tests/explanation/test_induced_fooled.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +96,6 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
     with spinner(f"explaining {path}"):
         from mechint.account import account_of
         from mechint.explanation import explain as propose
-        from mechint.explanation.rivals import rivals_of
 
         opened = opening.load()
         subject = opening.subject(opened)
@@ -108,34 +106,19 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
             if given["claimed"]
             else propose(subject, family=given["family"], seed=seed, examples=n)
         )
-        apart = rivals_of(subject, found[0], seed=seed, examples=n)
         account = account_of(subject, {}, warnings=warnings_of(opened)).explained(found)
     problems = list[str]()
     if (out := given["out"]) is not None:
         page = report_of(Analysis(opening, opened, subject, account, []), out, "explain")
         problems = write(page, given)
     if given["as_json"]:
-        shown = None if apart is None else apart.to_dict()
-        print_json({"schema": 3, "path": str(path), "audits": account.audits, "rivals": shown})
+        print_json({"schema": 3, "path": str(path), "audits": account.audits})
     else:
         from mechint.account.audits import audits_text
-        from mechint.account.terminal import command_lines, wrap_line
 
         screen = console()
         heading = one_line(f"{account.title}   {path}")
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
-        if apart is not None:
-            asked = [str(path), *(["--task", given["task"]] if given["task"] else [])]
-            asked += [word for one in given["settings"] for word in ("--set", one)]
-            lines = [
-                "",
-                *(one.rstrip() for one, _ in wrap_line(str(apart), screen.width, "", "    ")),
-            ]
-            for line in apart.next:
-                command = f"mechint explain {shlex.join(asked)} {line.partition('  # ')[0]}"
-                lines += command_lines(command, screen.width)
-            for line in lines:
-                screen.print(line, markup=False, highlight=False, soft_wrap=True)
     if given["python"] is not None:  # what was measured is said where the file cannot be written
         _write(given["python"], subject, found[0], seed, n)
     return report_problems(problems)

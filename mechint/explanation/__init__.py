@@ -15,7 +15,6 @@ from mechint.explanation.explanation import Explanation
 from mechint.explanation.parts import Part, Route
 from mechint.explanation.propose import Family, explain
 from mechint.explanation.records import Test
-from mechint.explanation.rivals import Rivals, rivals
 from mechint.explanation.standing import Audit
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "Explanation",
     "Family",
     "Part",
-    "Rivals",
     "Route",
     "Test",
     "audit",
@@ -33,6 +31,5 @@ __all__ = [
     "explain",
     "head",
     "neurons",
-    "rivals",
     "site",
 ]
