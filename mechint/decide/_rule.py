@@ -94,7 +94,7 @@ def decide(
     if math.isnan(evidence.value):
         return Decision("unclear", "the number is not defined")
     if nulls and (weakest := max(nulls, key=lambda one: one.p_value)).p_value > level * (1 + 1e-9):
-        reason = f"{weakest.metric}: {weakest.p_text} of the null, {level:g} asked for"
+        reason = f"{weakest.p_text} against {weakest.how}, {level:g} asked for"
         return Decision("no" if weakest.p_value > NEAR else "unclear", reason)
     if bound is None:
         return YES

@@ -221,7 +221,8 @@ class Attention(Probe):
             own = made is None or not (made.made or scores.is_language(subject))
             repeats = self._repeats(report, subject, random, names, seed, own=own)
         some, one = _shortened(names, values, patterns), len(names) == 1
-        verb = "are" if not one else "is an" if kind == "induction" else "is a"
+        article = "an" if kind == "induction" else "a"
+        verb = f"is {article}" if one else "are"
         does = f"{verb} {singular if one else singular.replace('head', 'heads', 1)}"
         if repeats not in (None, "yes"):
             does = f"attend{'s' * one} to what followed equal tokens earlier"
@@ -229,6 +230,7 @@ class Attention(Probe):
             Claim(
                 f"{some} {does}.",
                 no=f"No {singular} was found.",
+                unclear=f"Whether there is {article} {singular} is unclear.",
                 caveat="what it writes is not tested"
                 if kind == "induction" and names and repeats is None
                 else "",
@@ -288,6 +290,7 @@ class Attention(Probe):
                 no=f"It does not repeat by {some}."
                 if before >= COPIED
                 else "Its answers do not repeat what followed earlier.",
+                unclear="Answers that repeat by these heads cannot be told.",
                 causal=True,
                 at_chance=True,
             ),
@@ -379,6 +382,7 @@ class Attention(Probe):
             Claim(
                 f"{said}.",
                 no="No head prefers one operand.",
+                unclear="Heads that prefer one operand cannot be told.",
                 caveat=than,
                 at_chance=True,
             ),

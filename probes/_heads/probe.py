@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import Claim
+from mechint.decide import NEAR, Claim
 from mechint.decide.null import SignFlips, least_signs, sign_flips
 from mechint.errors import percent
 from mechint.interventions import Site
@@ -44,6 +44,8 @@ AFFORDABLE, BEST, CHECKED = 1 << 14, 100, 0.05
 """Edited runs up to which all heads are patched exactly; else so many, and a share of the rest."""
 LOOKS, INDUCTION = 0.3, 0.4
 """Mean attention to a mark from which a head attends to it, and score of an induction head."""
+LEAST, LEADS = 0.01, 0.1
+"""Shares of the difference from which a head or MLP counts, and may be the verdict."""
 WAY = 0.5
 """Share of a component's own effect from which a way, straight or through queries, is its way."""
 RANDOM_SETS, LAYERS = 5, 12
@@ -73,8 +75,8 @@ class Component:
     p_values: tuple[float, float] = (1.0, 1.0)
     by_unit: Float[np.ndarray, " unit"] = field(default_factory=lambda: np.zeros(0))
     direct: float = np.nan
-    through: float = 0.0
-    induction: float = 0.0
+    through: float = np.nan
+    induction: float = np.nan
     marks: dict[str, dict[str, float]] = field(default_factory=dict)
     words: dict[str, float] = field(default_factory=dict)
     readers: dict[str, float] = field(default_factory=dict)
@@ -223,11 +225,16 @@ class Heads(Probe):
             one for one in ranked if one not in exact
         ]
         numbers, test = self._tested(runs, sites, effects, seed)
-        reported = [one for one in numbers if max(one.p_values) <= self.significance]
+        reported = [
+            one
+            for one in numbers
+            if max(one.p_values) <= self.significance and abs(one.moved) >= LEAST
+        ]
         self._ways(subject, runs, reported, seed)
         curves = curve(runs.measure, ranked, SIZES, slice(None))
         self._record(report, subject, runs, dict(zip(sites, effects.share, strict=True)), curves)
-        self._show(report, reported)
+        self._show(report, numbers)
+        report.update({"reported": [one.name for one in reported]})
         self._say(report, runs, reported, numbers, test, ranked, seed)
         return report.result()
 
@@ -288,7 +295,7 @@ class Heads(Probe):
             one.direct = np.nan if straight is None else float(straight.share[i])
         for one in heads:
             at = (slice(None), one.site.layer, one.site.units[0])
-            one.induction = 0.0 if found is None else float(found[at].mean())
+            one.induction = np.nan if found is None else float(found[at].mean())
             one.marks = {
                 query: {mark: float(np.nanmean(value[at])) for mark, value in marks.items()}
                 for query, marks in runs.attention.items()
@@ -412,23 +419,23 @@ class Heads(Probe):
         )
         report.hero("stream")
 
-    def _show(self, report: Report, reported: Sequence[Component]) -> None:
-        """A row per head or MLP that stands."""
-        report.update({"reported": [one.name for one in reported]})
+    def _show(self, report: Report, tested: Sequence[Component]) -> None:
+        """A row per head or MLP that was held against a wrong source, whatever came of it."""
         columns: dict[str, list[Any]] = {
-            "component": [one.name for one in reported],
-            "moved": [one.moved for one in reported],
-            "low": [one.low for one in reported],
-            "high": [one.high for one in reported],
-            "wrong source": [one.wrong for one in reported],
-            "direct": [one.direct for one in reported],
-            "through queries": [one.through for one in reported],
-            "induction score": [one.induction for one in reported],
-            "roles": [listed(one.roles(self.significance)) for one in reported],
+            "component": [one.name for one in tested],
+            "moved": [one.moved for one in tested],
+            "low": [one.low for one in tested],
+            "high": [one.high for one in tested],
+            "wrong source": [one.wrong for one in tested],
+            "p": [max(one.p_values) for one in tested],
+            "direct": [one.direct for one in tested],
+            "through queries": [one.through for one in tested],
+            "induction score": [one.induction for one in tested],
+            "roles": [listed(one.roles(self.significance)) for one in tested],
         }
-        units = dict.fromkeys([*columns][1:7], SHARE)
+        units = dict.fromkeys(set(columns) - {"component", "p", "induction score", "roles"}, SHARE)
         for query in ("answer", "changed"):
-            seen = [one.marks.get(query, {}) for one in reported]
+            seen = [one.marks.get(query, {}) for one in tested]
             best = [max(marks, key=marks.__getitem__, default="") for marks in seen]
             said = "from the answer" if query == "answer" else "from the token that differs"
             columns[f"{said}, attends to"] = [MARKS.get(mark, "") for mark in best]
@@ -436,8 +443,9 @@ class Heads(Probe):
                 marks.get(mark, np.nan) for marks, mark in zip(seen, best, strict=True)
             ]
         caption = (
-            "One row per head or MLP that moves more than another pair's prompt does; shares of "
-            "the logit difference with 95% intervals."
+            "One row per head or MLP that was held against another pair's prompt; shares of the "
+            "logit difference with 95% intervals; p: the larger, against no "
+            "effect and that prompt. Ways and attention are of those alone that reach the level."
         )
         report.table("heads", columns, caption, units)
 
@@ -463,6 +471,11 @@ class Heads(Probe):
         half = np.isin(runs.units, units[: len(units) // 2])
         search, judged = np.flatnonzero(half), np.flatnonzero(~half)
         among = [one.site for one in reported if one.site.kind == "head"]
+        if not among:
+            self._deny(report, runs, numbers)
+            for one in reported:
+                self._say_of(report, one)
+            return
         found = find_sufficient(runs.measure, ranked, among, search, judged)
         (first,) = found[:1] or judge(runs.measure, ranked, [among], judged)
         others = [one for one in ranked if one not in first.sites]
@@ -504,7 +517,8 @@ class Heads(Probe):
             Claim(
                 said,
                 lead=said,
-                no="No few heads suffice to answer.",
+                no=f"{some} do{'es' * (len(names) == 1)} not suffice to answer.",
+                unclear="Whether these heads suffice to answer is unclear.",
                 caveat="" if whole else "of those tested",
                 causal=True,
             ),
@@ -516,15 +530,39 @@ class Heads(Probe):
                 "left without them",
             ),
             holds=enough,
-            null=[f"{name}.above_wrong_source" for name in names]
-            or f"{numbers[0].name}.above_wrong_source",
+            null=[f"{name}.above_wrong_source" for name in names],
             details=details,
             n=report.metrics["pairs"],
         )
-        if among and verdict != "yes":
-            report.lead(f"{listed(map(str, among[:3]))} move{'s' * (len(among) == 1)} the answer.")
+        leads = [str(one.site) for one in reported if one.site in among and one.moved >= LEADS][:3]
+        if leads and verdict != "yes":
+            report.lead(f"{listed(leads)} move{'s' * (len(leads) == 1)} the answer.")
         for one in reported:
             self._say_of(report, one)
+
+    def _deny(self, report: Report, runs: PairRuns, tested: Sequence[Component]) -> None:
+        """Say that no head passes, with the nearest one and what all heads move together."""
+        top, level = next(one for one in tested if one.site.kind == "head"), self.significance
+        (every,) = runs.measure([runs.heads]).share.tolist()
+        if (p_value := max(top.p_values)) <= NEAR and abs(top.moved) >= LEAST:
+            said = f"the nearest, {top.name}, moves {percent(top.moved)} of the difference, p = "
+            said += f"{p_value:.2g}, {level:g} asked for; more pairs would tell"
+            report.unclear("Heads that move the answer cannot be told.", said)
+            return
+        said = "No head moves more than another pair's prompt does; together they move "
+        report.finding(
+            Claim("", no=f"{said}{percent(every)}."),
+            Effect(
+                top.moved,
+                "of the logit difference",
+                f"{top.name} moved",
+                top.wrong,
+                "another pair's prompt",
+            ),
+            holds=False,
+            null=f"{top.name}.above_wrong_source",
+            n=report.metrics["pairs"],
+        )
 
     def _say_of(self, report: Report, one: Component) -> None:
         """One component: what it does, in the field's words where they hold, and what it moves."""
@@ -542,6 +580,7 @@ class Heads(Probe):
             Claim(
                 f"{one.name} {does}.",
                 no=f"{one.name} moves no more than another pair's prompt does.",
+                unclear=f"Whether {one.name} moves the answer is unclear.",
                 causal=True,
             ),
             Effect(
@@ -557,7 +596,7 @@ class Heads(Probe):
                     if one.readers
                     else {}
                 ),
-                "induction score": one.induction,
+                **({} if np.isnan(one.induction) else {"induction score": one.induction}),
                 **(
                     {"roles": listed(roles), "p of the words": max(roles.values())} if roles else {}
                 ),

@@ -116,7 +116,10 @@ def test_an_mlp_that_rewrites_the_token_that_differs_is_marked() -> None:
     roles = dict(zip(columns["component"], columns["roles"], strict=True))
     assert roles["L0 MLP"] == "rewrites the token that differs"
     assert "is a mover" in roles[f"L{layer + 1}H{head}"]
-    assert columns["moved"] == pytest.approx([1, 1], abs=1e-4)
+    moved = dict(zip(columns["component"], columns["moved"], strict=True))
+    for name, share in moved.items():
+        assert share == pytest.approx(float(name in result.metrics["reported"]), abs=1e-4)
+    assert len(result.metrics["reported"]) == 2 < len(moved)
     stream = result.figures["stream"].plots[0].layers[0]
     assert len(stream.z) == 3
 
@@ -128,6 +131,47 @@ def test_heads_that_were_not_patched_are_untested() -> None:
     assert np.isfinite(moved).sum() == 2
     assert "untested" in result.figures["components"].caption
     assert result.findings[0].caveat == "of those tested"
+
+
+def test_heads_that_move_nothing_are_named_with_what_all_move() -> None:
+    """The last token goes straight to the logits, past small heads of random weights."""
+    torch.manual_seed(0)
+    config = mechint.ModelConfig(
+        n_layers=1, d_model=20, n_heads=2, d_head=10, d_mlp=8, d_vocab=10, d_vocab_out=10, n_ctx=2
+    )
+    model = HookedTransformer(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(0.4)
+        model.embed.W_E.copy_(torch.eye(20)[:10])
+        model.unembed.W_U.copy_(5 * torch.eye(20)[:, :10])
+    rows = []
+    for first, last in [(a, b) for a in range(10) for b in range(10) if (b - a) % 10 < 5]:
+        other = (last + 3 + first % 4) % 10
+        both = {"prompt": [first, other], "answer": other}
+        rows.append({"prompt": [first, last], "answer": last, "counterfactual": both})
+    subject = Subject(model, Prompts.of(rows, None, 10, 2))
+    result = probes.run("heads", subject, null_samples=999)
+    (finding,) = result.findings
+    columns = result.tables["heads"].columns
+    moved = dict(zip(columns["component"], columns["moved"], strict=True))
+    assert finding.verdict == "no" and "kept_by_these_alone" not in result.metrics
+    assert finding.effect is not None and finding.effect.value == pytest.approx(
+        max((v for n, v in moved.items() if "H" in n), key=abs)
+    )
+    both = torch.tensor([(r["prompt"], r["counterfactual"]["prompt"]) for r in rows])
+    both = torch.cat([both, both.flip(1)])
+    hook = "blocks.0.attn.hook_z"
+    with torch.no_grad():
+        z = model.run_with_cache(both[:, 1])[1][hook]
+        runs = [model(both[:, 0]), model(both[:, 1])]
+        runs.append(model.run_with_hooks(both[:, 0], fwd_hooks=[(hook, lambda *_, **__: z)]))
+    base, end, edited = (
+        (one[:, -1].gather(1, both[:, 1, 1:]) - one[:, -1].gather(1, both[:, 0, 1:])).mean()
+        for one in runs
+    )
+    share = float((edited - base) / (end - base))
+    assert mechint.errors.percent(share) in finding.headline and 1e-4 < abs(share) < 0.2
 
 
 def test_few_pairs_decide_nothing(tmp_path: Path) -> None:
