@@ -47,7 +47,6 @@ class Sources:
         subject: a model with ``hook_resid_pre`` of its first block and ``hook_z``, ``hook_v`` and
             ``hook_pattern`` of every block: a native one, or a bridge or wrapped module with these.
         rows: examples of the subject's data; all when None. Index 0 is the first of them.
-        decode: logits (example, d_vocab_out) → answers (example,); the largest when None.
 
     Cost: one forward of the inputs; a composition, one pass of the answers' rows through the MLPs
     (a native model), else one hooked forward.
@@ -69,7 +68,6 @@ class Sources:
         self,
         subject: Subject,
         rows: Int[Tensor, " example"] | None = None,
-        decode: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         layers = range(subject.n_layers)
         names = ("hook_z", "hook_v", "hook_pattern")
@@ -82,7 +80,7 @@ class Sources:
             )
         self.subject = subject
         self.rows = torch.arange(len(subject.data)) if rows is None else rows.cpu()
-        self._decode, self._kept = decode, dict[str, Tensor]()
+        self._kept = dict[str, Tensor]()
         self._needed = [*needed, LOGITS]
         self.n_heads = self._z(0).shape[1]
         self.heads = tuple(f"L{layer}H{head}" for layer in layers for head in range(self.n_heads))
@@ -91,21 +89,14 @@ class Sources:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def first(self, n: int) -> Sources:
-        """The sources of the first n inputs."""
-        return Sources(self.subject, self.rows[:n], self._decode)
-
-    def among(self, kept: Bool[Tensor, " example"]) -> Sources:
-        """The sources of some of the inputs."""
-        return Sources(self.subject, self.rows[kept], self._decode)
+    def among(self, kept: Tensor | slice) -> Sources:
+        """The sources of some of the inputs: flags of these, or a slice."""
+        return Sources(self.subject, self.rows[kept])
 
     def repeated(self, n: int) -> Sources:
         """The inputs several times, at least n in all, so that each is paired with several."""
-        return (
-            self
-            if len(self) >= n
-            else Sources(self.subject, self.rows.repeat(-(-n // len(self))), self._decode)
-        )
+        times = -(-n // len(self))
+        return self if times == 1 else Sources(self.subject, self.rows.repeat(times))
 
     @cached_property
     def tokens(self) -> Int[Tensor, "example pos"]:
@@ -130,9 +121,10 @@ class Sources:
             return torch.ones_like(self.tokens, dtype=torch.bool)
         return places < lengths.cpu()[self.rows][:, None]
 
-    def answers(self, logits: Float[Tensor, "example d_vocab_out"]) -> Int[Tensor, " example"]:
+    @staticmethod
+    def answers(logits: Float[Tensor, "example d_vocab_out"]) -> Int[Tensor, " example"]:
         """The answers that logits give."""
-        return logits.argmax(1) if self._decode is None else self._decode(logits)
+        return logits.argmax(1)
 
     @cached_property
     def own(self) -> Int[Tensor, " example"]:

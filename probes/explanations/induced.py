@@ -157,16 +157,13 @@ class Refusal:
     reason: str
 
 
-def induce(sources: Sources, forced: Mapping[str, Rule] | None = None) -> SourceProgram | Refusal:
-    """A program of the model's own answers on these inputs, on which all of it is chosen.
-
-    forced: rules that heads are said to have, in place of those that are found; for controls.
-    """
+def induce(sources: Sources) -> SourceProgram | Refusal:
+    """A program of the model's own answers on these inputs, on which all of it is chosen."""
     if not len(sources):
         return Refusal("there are no inputs to fit a program on")
     if bool((sources.own == sources.own[0]).all()):
         return always(sources, Search(sources).inputs)
-    return Search(sources).program(forced or {})
+    return Search(sources).program()
 
 
 def branched(sources: Sources, most: int = MAX_BRANCHES) -> SourceProgram | Refusal:
@@ -287,7 +284,7 @@ class Search:
     @cached_property
     def few(self) -> Sources:
         """The inputs on which rules are compared."""
-        return self.sources.first(SEARCHED)
+        return self.sources.among(slice(SEARCHED))
 
     def _layer(self, head: str) -> int:
         return self.sources.heads.index(head) // self.sources.n_heads
@@ -302,17 +299,16 @@ class Search:
         """A share of own answers above chance."""
         return self.skill.above(share)
 
-    def program(self, forced: Mapping[str, Rule]) -> SourceProgram | Refusal:
+    def program(self) -> SourceProgram | Refusal:
         """The whole search."""
         rest = self.irrelevant()
         relevant = [name for name in self.sources.names if name not in rest]
         if not relevant:
             return Refusal("no source matters: the answers follow from none of them")
         rules = self.rules([name for name in relevant if name != EMBEDDING])
-        rules = {head: forced.get(head, rule) for head, rule in rules.items()}
         made = self._with(rules, relevant, rest)
         best, fit = (made, 0.0) if isinstance(made, Refusal) else made
-        if self.above(fit) < SHIFT_BELOW and not forced:
+        if self.above(fit) < SHIFT_BELOW:
             for head in rules:
                 rule = rules[head]
                 placed = rule.fixed and (rule.name != OWN or self.inputs.aligned is not None)

@@ -196,7 +196,7 @@ def test_edits_of_several_heads_say_that_they_are_together(told: Any) -> None:
     ):
         found = told(program(heads=heads, rest=rest))
         (faithful,), (patched,) = found.tests["faithfulness"], found.tests["path patching"]
-        assert patched.target == name and found.asked["repeated"] == [120]
+        assert patched.target == name and found.asked["repeated"] == [1000]
         for test in (faithful, patched):
             assert test.scope.components == (len(rest), 3) and test.scope.together == together
 
@@ -234,7 +234,7 @@ def test_interchanges_are_of_groups_keys_or_halves(told: Any) -> None:
         "half of v20",
     ]
     assert [one[3] for one in found.asked["swapped"]] == [None, 1, 3, None]
-    assert {one[-1] for one in found.asked["swapped"]} == {400}
+    assert {one[-1] for one in found.asked["swapped"]} == {1000}
     for one, refutes in ((group("L0H0"), [True]), (keyed, [False] * 2), (halved, [False])):
         tests = told(program((one,), alone=True)).tests["interchange"]
         assert [test.refutes for test in tests] == refutes

@@ -41,10 +41,9 @@ MOVED = Bound(0.75, above_chance=True)
 """Answers that follow a moved key, where one group brings everything."""
 CHANGED = 0.02
 """Share of inputs whose answer an interchange has to change; of fewer the variable is untested."""
-ENOUGH = 400
-"""Inputs whose answer an interchange has to change, before no more others are taken for each."""
-PAIRS = 120
-"""Pairs of inputs, at least, that are made of fewer inputs, each with several others."""
+PAIRS = 1000
+"""Pairs of inputs, at least, that are made of fewer inputs, each with several others; and pairs
+whose answer an interchange changes, before no more others are taken."""
 SHOWN = 3
 """Inputs on which a token is brought, before a key may be moved to it: others were never asked."""
 
@@ -63,7 +62,7 @@ def source_tests(
         return constancy(sources, program, covered, whole)
     bound = Bound(1 - 0.5 / len(sources)) if whole else KEEPS
     found = [share("coverage", "the program's", every, covered, bound, refutes=True, whole=whole)]
-    judged, sources = sources, sources.repeated(ENOUGH if whole else PAIRS)
+    judged, sources = sources, sources.repeated(PAIRS)
     if program.rest:
         found.append(faithfulness(sources, program, seed))
     found += attention(sources if whole else judged, program, seed, whole)
@@ -92,7 +91,7 @@ def constancy(
     """The one answer on all inputs, and when every source comes from an input of its own; shares of
     all, since chance of one answer is all.
     """
-    kept = kept_each(sources.repeated(ENOUGH), program.rest)
+    kept = kept_each(sources.repeated(PAIRS), program.rest)
     bound = replace(FAITHFUL, above_chance=False)
     claims = program.part_claims()
     return [
@@ -237,7 +236,7 @@ def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Te
         keys = list(zip(group.keys, said, strict=True)) if group.keys else whole
         for key, target in keys:
             compute = program.function.strict
-            measured = swapped(sources, program.groups, index, compute, key, seed, ENOUGH)
+            measured = swapped(sources, program.groups, index, compute, key, seed, PAIRS)
             if measured.n < CHANGED * len(sources):
                 measured = Measured(0, 0)
             half = "half of " if group.mask is not None else ""

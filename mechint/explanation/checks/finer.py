@@ -22,8 +22,8 @@ PENALTY = 1e-3
 
 def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Test]:
     """For each part that holds one variable other than an answer: how many of its values the
-    answers tell apart; and whether the site holds it beyond the answer, and beyond the sum of the
-    variables that are claimed at the same site, where it is to be read linearly.
+    answers tell apart; and whether the site holds it beyond the answer, where it is to be read
+    linearly.
     """
     for part in parts:
         if len(part.variables) != 1 or part.variables[0] in bench.answers or part.blocks:
@@ -31,10 +31,8 @@ def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Test]:
         classes = told_apart(bench, part.variables[0])
         found = resolution(bench, part, classes)
         yield found
-        if found.verdict == "untested" or not is_linear(bench, part):
-            continue
-        beside = [one for one in parts if one.site == part.site and len(one.variables) == 1]
-        yield beyond(bench, part, classes, [one.variables[0] for one in beside])
+        if found.verdict != "untested" and is_linear(bench, part):
+            yield beyond(bench, part, classes)
 
 
 def is_linear(bench: Bench, part: Part) -> bool:
@@ -100,9 +98,9 @@ def is_modulus(classes: Int[Tensor, " value"], n: int) -> bool:
     return 1 < n < len(classes) and torch.equal(classes, classes[places % n])
 
 
-def beyond(bench: Bench, part: Part, classes: Int[Tensor, " value"], beside: Sequence[str]) -> Test:
+def beyond(bench: Bench, part: Part, classes: Int[Tensor, " value"]) -> Test:
     """The share of judged inputs whose class a linear reading of the site finds among those that
-    occur with the same answer, and the same sum of the variables `beside` it; it can only refute.
+    occur with the same answer; it can only refute.
     """
     mean = bench.activation(part.site, bench.fitted).mean(0)
     held, labels = [], []
@@ -112,7 +110,8 @@ def beyond(bench: Bench, part: Part, classes: Int[Tensor, " value"], beside: Seq
     one_hot = torch.nn.functional.one_hot(labels[0], int(classes.max()) + 1).double()
     weights = ridge(held[0], one_hot - one_hot.mean(0), PENALTY)
     scores = held[1] @ weights + one_hot.mean(0)
-    group = groups(bench, beside)
+    answers = bench.labels(bench.values(bench.judged)).cpu()
+    group = torch.unique(answers, dim=0, return_inverse=True)[1]
     counts = torch.zeros(int(group.max()) + 1, scores.shape[1]).double()
     counts.index_put_((group, labels[1]), torch.ones(len(group)).double(), accumulate=True)
     several = (counts > 0).sum(1) > 1
@@ -126,12 +125,3 @@ def beyond(bench: Bench, part: Part, classes: Int[Tensor, " value"], beside: Seq
     return judge_share(
         "beyond", part.name, (str(part),), found, skill, bound=HALF, refutes=True, where=where
     )
-
-
-def groups(bench: Bench, beside: Sequence[str]) -> Int[Tensor, " n"]:
-    """A number of each judged input's answer and sum of the variables `beside`, where several."""
-    values = bench.values(bench.judged)
-    keys = [bench.labels(values).cpu()]
-    if len(beside) > 1:
-        keys.append(torch.stack([values[name].cpu() for name in beside]).sum(0)[:, None])
-    return torch.unique(torch.cat(keys, 1), dim=0, return_inverse=True)[1]

@@ -27,7 +27,7 @@ CHANGED = 400
 
 def untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
     """The rule that a head does not follow on changed prompts, in words; "" where there is none."""
-    few = sources.first(CHANGED)
+    few = sources.among(slice(CHANGED))
     rules = {head: rule for head, rule in program.heads.items() if rule.kind == "token"}
     rules = {head: rule for head, rule in rules.items() if rule.weights is None}
     for words, other in changed_prompts(few, program, seed) if rules else ():
