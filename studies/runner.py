@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from mechint.errors import (
     MechintError,
     NonFiniteError,
@@ -35,6 +37,7 @@ from mechint.studies.page import Outcome, study_page
 from mechint.studies.rows import Row, Rows, read_rows, write_rows
 from mechint.studies.study import SIZES, PlannedRun, Study
 from mechint.system.files import make_directory, read_json, write_text
+from mechint.system.notebook import Shown
 from mechint.system.parallel import interruptible
 from mechint.training import Progress, Run, Spec, train_many, workers_on
 from mechint.training.manifest import manifest
@@ -45,8 +48,8 @@ KIND, ROWS, CLAIMS = "study.json", "rows.jsonl.gz", "claims.json"
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Reproduction:
+@dataclass(frozen=True, repr=False)
+class Reproduction(Shown):
     """The outcome of a study: its claims, the rows they were judged from, where the report lies;
     runs still to be trained where the budget ended first, and name → error of runs that failed.
     """
@@ -56,6 +59,10 @@ class Reproduction:
     report: Path
     waiting: int
     failed: Mapping[str, str]
+
+    def text(self, width: int = 100) -> Text:
+        lines = [claim.text(width) for claim in self.claims]
+        return Text("\n").join(lines or [Text("size smoke judges no claim")])
 
 
 def find_study(name: str) -> Study:

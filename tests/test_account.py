@@ -24,19 +24,12 @@ from mechint.account import (
     quality_of,
     verdict_of,
 )
-from mechint.account.terminal import (
-    MAX_LAYERS,
-    account_text,
-    comparison_text,
-    full_text,
-    head_lines,
-    quality_text,
-    sparkline,
-)
+from mechint.account.terminal import account_text, comparison_text, quality_text
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
 from mechint.probe.results import Effect, Finding, ProbeResult, Scope, Table
+from mechint.probe.text import MAX_LAYERS, full_text, head_lines, sparkline
 from mechint.registry import PROBES, TASKS
 
 

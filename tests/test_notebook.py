@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import mechint
+import probes
 import tasks
 from mechint import figures, planted
-from mechint.probe.results import Finding, Null, ProbeResult, Table
+from mechint.checkpoints import save_checkpoint
+from mechint.cli import main
+from mechint.explanation import compare
+from mechint.probe.results import Finding, Null, PaperClaim, ProbeResult, Table
+from mechint.studies.rows import Rows
+from mechint.studies.runner import Reproduction
 from mechint.training import Run, spec
 
 
@@ -95,6 +105,48 @@ def test_a_run_shows_its_training_curve() -> None:
     assert page.images == 1 and "train.accuracy" in page.text
     run.error = "a <tag>"
     assert "a <tag>" in shown(run).text
+
+
+SUBJECT = planted.modular_addition(11, (2, 3)).subject
+SHOWN: dict[str, Callable[[], object]] = {
+    "account": lambda: mechint.analyze(SUBJECT, "norms"),
+    "audit": lambda: mechint.explain(SUBJECT)[0],
+    "test of an audit": lambda: mechint.explain(SUBJECT)[0].tests[0],
+    "comparison": lambda: compare(SUBJECT, SUBJECT),
+    "result": lambda: probes.norms(SUBJECT),
+    "finding": lambda: probes.norms(SUBJECT).findings[0],
+    "claim of a study": lambda: PaperClaim("s", "a", "It <learns>.", verdict="refuted"),
+    "study": lambda: Reproduction([], Rows([]), Path("report.html"), 0, {}),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_result_prints_as_a_terminal_shows_it(name: str) -> None:
+    made = SHOWN[name]()
+    text, page = str(made), shown(made)
+    assert text == repr(made) and f"{made}" in repr([made])
+    assert 0 < len(text) < 4000 and len(text.splitlines()) <= 30, text
+    assert "Tensor(" not in text and "tensor(" not in text and "object at" not in text
+    told = " ".join(page.text)
+    assert max(re.findall(r"\w+", text.splitlines()[0]), key=len).lower() in told.lower()
+
+
+def test_an_audit_prints_what_the_command_prints(tmp_path: Path) -> None:
+    save_checkpoint(
+        tmp_path / "m.pt",
+        config=SUBJECT.model.config,
+        weights=SUBJECT.model.weights(),
+        task=SUBJECT.task,
+        step=0,
+        metrics={},
+    )
+    done = CliRunner(env={"COLUMNS": "100"}).invoke(main, ["explain", str(tmp_path / "m.pt")])
+    subject = mechint.load(tmp_path / "m.pt")
+    assert str(mechint.explain(subject)[0]) in done.stdout
+    done = CliRunner(env={"COLUMNS": "100"}).invoke(
+        main, ["analyze", str(tmp_path / "m.pt"), "--probe", "norms"]
+    )
+    assert done.stdout.rstrip() == str(mechint.analyze(subject, "norms"))
 
 
 @pytest.mark.parametrize("name", ["modular-arithmetic", "remainders", "single-index"])

@@ -98,10 +98,6 @@ def test_json_of_another_schema_is_refused() -> None:
         ProbeResult.from_dict(old)
 
 
-def test_a_result_is_short_in_a_terminal() -> None:
-    assert repr(example()) == ("<ProbeResult fourier: yes: Two. (3 metrics, 1 tables, 1 figures)>")
-
-
 def test_a_p_value_at_the_floor_is_a_bound() -> None:
     assert Null.sampled("m", 2.0, [0.0] * 99, "how").p_text == "p ≤ 0.01"
     assert Null.sampled("m", 2.0, [0.0] * 98 + [3.0], "how").p_text == "p = 0.02"

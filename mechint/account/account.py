@@ -20,9 +20,12 @@ from mechint.probe import quick_probes
 from mechint.probe.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, Scope, rank
 from mechint.registry import EXPLANATIONS, PROBES
 from mechint.system.jsonable import from_jsonable
+from mechint.system.notebook import Shown
 from mechint.task import FiniteTask, TargetKind
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from mechint.explanation import Audit
     from mechint.subject import Subject
 
@@ -99,8 +102,8 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
     )
 
 
-@dataclass(frozen=True)
-class Account:
+@dataclass(frozen=True, repr=False)
+class Account(Shown):
     """Findings of probes about one model, the answer first.
 
     title: task and model in words; path: of the checkpoint, "" in memory. verdict: at most fifteen
@@ -163,7 +166,7 @@ class Account:
         program = self.program
         if program is None or program["standing"] not in STANDS:
             return []
-        from mechint.account.audits import shown_tests
+        from mechint.explanation.text import shown_tests
 
         shown = [one for one in shown_tests(program) if one.verdict == "yes"]
         return [("explanation", one) for one in shown[:MAX_TESTS]]
@@ -293,11 +296,8 @@ class Account:
             "next": list(self.next),
         }
 
-    def __str__(self) -> str:
-        """The account as text of 100 columns, without color."""
-        return account_text(self, 100).plain
-
-    __repr__ = __str__
+    def text(self, width: int = 100) -> Text:
+        return account_text(self, width)
 
     def _repr_html_(self) -> str:
         """Title, quality, verdict, hero and evidence; every result folded below."""

@@ -93,7 +93,7 @@ def compare_programs(
     alike = ""
     if found.alike is not None:
         alike = f" They give the same answer to {found.alike:.1%} of these inputs."
-    return found, f"{found}{alike}"
+    return found, f"{found.sentence}{alike}"
 
 
 def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) -> Sequence[Audit]:

@@ -70,7 +70,8 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
 
         print_json(accounts_json([found.account]))
     else:
-        from mechint.account.terminal import account_text, full_text
+        from mechint.account.terminal import account_text
+        from mechint.probe.text import full_text
 
         screen = console()
         screen.print(account_text(found.account, screen.width), soft_wrap=True)

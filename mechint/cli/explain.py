@@ -114,7 +114,7 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
     if given["as_json"]:
         print_json({"schema": 3, "path": str(path), "audits": account.audits})
     else:
-        from mechint.account.audits import audits_text
+        from mechint.explanation.text import audits_text
 
         screen = console()
         heading = one_line(f"{account.title}   {path}")

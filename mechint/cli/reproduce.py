@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -21,9 +20,6 @@ from mechint.cli.common import (
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.registry import STUDIES
 from mechint.system.progress import spinner
-
-if TYPE_CHECKING:
-    from mechint.probe.results import PaperClaim
 
 SIZES = click.Choice(["smoke", "laptop", "fresh", "overnight", "full"])
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -44,25 +40,6 @@ def seconds_of(text: str) -> float:
     if not found or float(found[1]) == 0:
         raise ParameterError(f"--budget: got {text!r}, expected a time such as 90s, 30m or 2h")
     return float(found[1]) * SECONDS[found[2]]
-
-
-def lines(claim: PaperClaim) -> list[str]:
-    """A claim for the terminal, with its positive control where that failed.
-
-    >>> from mechint.probe.results import PaperClaim
-    >>> asked = "share above 0.4; control: every run learns the 1-hop"
-    >>> of = {"verdict": "inconclusive", "ours": "0.5", "criterion": asked}
-    >>> print("\\n".join(lines(PaperClaim("s", "a", "It learns.", **of, control="failed: 3 of 8"))))
-    a   inconclusive  It learns.
-                      0.5
-                      control failed: 3 of 8; asked for: every run learns the 1-hop
-    """
-    text = [f"{claim.id:<3} {claim.verdict:<13} {claim.statement}"]
-    text.append(f"    {'':<13} {claim.ours or claim.note}")
-    if claim.control.startswith("failed"):
-        asked = claim.criterion.rpartition("; control: ")[2]
-        text.append(f"    {'':<13} control {claim.control}; asked for: {asked}")
-    return text
 
 
 def failures(failed: Mapping[str, str]) -> list[str]:
@@ -150,11 +127,7 @@ def reproduce(
         where = {"report": str(done.report), "waiting": done.waiting, "failed": dict(done.failed)}
         print_json({"study": study, "size": size, **where, "claims": claims})
     else:
-        for claim in done.claims:
-            for line in lines(claim):
-                click.echo(line)
-        if not done.claims:
-            click.echo("size smoke judges no claim")
+        click.echo(str(done))
     for line in failures(done.failed):
         print_error(line)
     if done.waiting:

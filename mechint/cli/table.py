@@ -229,7 +229,7 @@ def curves_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width
     >>> curves_text(rows, ["step", "test.accuracy"], 60)
     ['test.accuracy  ▁▂▄▆█  0 to 1', '               step 0 to 4']
     """
-    from mechint.account.terminal import sparkline
+    from mechint.probe.text import sparkline
     from mechint.report._render import show
     from mechint.run_table.entries import is_number
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from rich.text import Text
 
 from mechint.decide.words import STANDS
 from mechint.explanation._audit import audit_on
@@ -16,10 +17,12 @@ from mechint.explanation.standing import Audit
 from mechint.registry import EXPLANATIONS
 from mechint.subject import Subject
 from mechint.system.jsonable import to_jsonable
+from mechint.system.notebook import Shown
+from mechint.system.progress import hanging
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Two models with the best explanation of each, and both explanations audited on the other.
 
     first, second: each model's own best audit. on_second: the explanation of the first audited on
@@ -50,7 +53,11 @@ class Comparison:
         decided = {"incomplete", "wrong", "refused"}
         return "different" if decided & set(crossed) else "unclear"
 
-    def __str__(self) -> str:
+    def text(self, width: int = 100) -> Text:
+        return Text("\n".join(hanging(self.sentence, width, 4)))
+
+    @property
+    def sentence(self) -> str:
         """The verdict in a sentence, with the reason where the program is not the same.
 
         The models are named A and B.
@@ -80,7 +87,7 @@ class Comparison:
         crossed = {"a_on_b": self.on_second, "b_on_a": self.on_first}
         return {
             "verdict": self.verdict,
-            "sentence": str(self),
+            "sentence": self.sentence,
             "alike": to_jsonable(self.alike),
             **{name: None if one is None else one.to_dict() for name, one in crossed.items()},
         }

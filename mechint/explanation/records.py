@@ -54,7 +54,7 @@ MARKS = {"stands": "✓", "incomplete": "○", "wrong": "✗", "unclear": "–",
 """Standing of a test → its mark."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Test(Finding):
     """One test of an audit.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mechint.decide.words import STANDINGS
 from mechint.explanation.explanation import Explanation, program_text
@@ -13,6 +13,10 @@ from mechint.explanation.measure import Bench
 from mechint.explanation.records import Test
 from mechint.probe.results import EACH, Scope
 from mechint.system.jsonable import to_jsonable
+from mechint.system.notebook import Shown
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 ORDER = tuple(STANDINGS)
 """Standings of explanations, best first."""
@@ -51,8 +55,8 @@ class Accounted:
     how: str = ""
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(Shown):
     """An explanation with what its tests came to.
 
     standing: one of `ORDER`. claims: the standing of each part, route and copy. unaccounted: shares
@@ -73,6 +77,11 @@ class Audit:
     reason: str = ""
     n: int = 0
     scope: Scope = EACH
+
+    def text(self, width: int = 100) -> Text:
+        from mechint.explanation.text import audit_text
+
+        return audit_text(self, width)
 
     def value(self, kind: str, target: str | None = None) -> float:
         """The least favorable value of the tests of a kind; NaN where there is none."""

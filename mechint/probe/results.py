@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from rich.text import Text
 
 from mechint.decide import Verdict
 from mechint.decide.null import MIN_PRINTED_P, Null
@@ -30,7 +31,7 @@ from mechint.system.jsonable import (
     to_jsonable,
     with_integer_keys,
 )
-from mechint.system.notebook import as_html, short
+from mechint.system.notebook import Shown, as_html, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,8 +122,8 @@ EACH = Scope()
 """All inputs, the one answer, each component by itself."""
 
 
-@dataclass(frozen=True)
-class Finding:
+@dataclass(frozen=True, repr=False)
+class Finding(Shown):
     """One answer of a probe: a verdict, a headline, and the numbers that decided it.
 
     headline: at most fifteen words, subject first. verdict: "yes" where the claim stands, "no"
@@ -167,7 +168,7 @@ class Finding:
         at_floor = samples.isdigit() and self.p_value * (1 + int(samples)) <= 1 + 1e-9
         return f"p {'≤' if at_floor else '='} {self.p_value:.2g}"
 
-    def __str__(self) -> str:
+    def text(self, width: int = 100) -> Text:
         """The finding as one line: headline, effect, p-value, scope, caveat; of an unclear one the
         reason.
 
@@ -182,7 +183,7 @@ class Finding:
             self.reason.rstrip("."),
         )
         added = "; ".join(filter(None, more))
-        return f"{self.headline.rstrip('.')} ({added})." if added else self.headline
+        return Text(f"{self.headline.rstrip('.')} ({added})." if added else self.headline)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -194,8 +195,8 @@ class Finding:
         return from_jsonable(cls, data)
 
 
-@dataclass(frozen=True)
-class PaperClaim:
+@dataclass(frozen=True, repr=False)
+class PaperClaim(Shown):
     """One statement of a paper held against runs, with its verdict: "supported", "refuted",
     "inconclusive" or "not run".
 
@@ -225,6 +226,22 @@ class PaperClaim:
     date: str = ""
     own: bool = False
     experiment: tuple[str, ...] = ()
+
+    def text(self, width: int = 100) -> Text:
+        """The claim with its verdict and number, and its positive control where that failed.
+
+        >>> asked = "share above 0.4; control: every run learns the 1-hop"
+        >>> of = {"verdict": "inconclusive", "ours": "0.5", "criterion": asked}
+        >>> print(PaperClaim("s", "a", "It learns.", **of, control="failed: 3 of 8"))
+        a   inconclusive  It learns.
+                          0.5
+                          control failed: 3 of 8; asked for: every run learns the 1-hop
+        """
+        text = f"{self.id:<3} {self.verdict:<13} {self.statement}\n{'':<18}{self.ours or self.note}"
+        if self.control.startswith("failed"):
+            asked = self.criterion.rpartition("; control: ")[2]
+            text += f"\n{'':<18}control {self.control}; asked for: {asked}"
+        return Text(text)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -308,7 +325,7 @@ class Table:
 
 
 @dataclass(frozen=True, repr=False)
-class ProbeResult:
+class ProbeResult(Shown):
     """The outcome of one probe on one subject.
 
     metrics: flat, "group.name" → number, text, list or dictionary of numbers; units: metric → unit,
@@ -437,11 +454,10 @@ class ProbeResult:
         ]
         return pd.DataFrame(rows)
 
-    def __repr__(self) -> str:
-        held = (
-            f"{len(self.metrics)} metrics, {len(self.tables)} tables, {len(self.figures)} figures"
-        )
-        return f"<ProbeResult {self.probe}: {self.verdict}: {self.headline} ({held})>"
+    def text(self, width: int = 100) -> Text:
+        from mechint.probe.text import result_text
+
+        return result_text(self, width)
 
     def _repr_html_(self) -> str:
         """The findings, the hero, every metric with its null, and the figures as drawings;
@@ -451,7 +467,8 @@ class ProbeResult:
             f"<li>{MARKS[one.verdict]} {html.escape(str(one))}</li>"
             for one in sorted(self.findings, key=lambda one: rank(one.verdict))
         )
-        head = f"<b>{html.escape(self.probe)}</b> <i>{self.verdict}</i><ul>{said}</ul>"
+        asked = f"<b>{html.escape(self.probe)}</b>: {html.escape(self.question)}"
+        head = f"{asked} <i>{self.verdict}</i><ul>{said}</ul>"
         order = sorted(self.figures, key=lambda name: name != self.hero)
         drawings = [self.figures[name].drawing_html(name) for name in order[:SHOWN]]
         rows = [self._cells(name, value) for name, value in self.metrics.items()]

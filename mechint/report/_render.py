@@ -20,8 +20,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from mechint.account.audits import legend, share_text
 from mechint.errors import spell
+from mechint.explanation.text import legend, share_text
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers

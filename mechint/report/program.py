@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mechint.account.audits import share_text, shown_tests, told_tests
 from mechint.explanation.records import Test
+from mechint.explanation.text import share_text, shown_tests, told_tests
 from mechint.probe.results import Effect
 
 DEPTHS = ("embed", "resid_pre", "attn", "resid_mid", "mlp", "resid_post")

@@ -1,12 +1,37 @@
-"""Views of a value in notebooks: short texts and plain tables."""
+"""Views of a value in notebooks: the terminal's text, short texts and plain tables."""
 
 from __future__ import annotations
 
 import html
+import io
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mechint.system.jsonable import to_jsonable
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+class Shown(ABC):
+    """Base of results that print as the terminal shows them; a notebook adds its styles."""
+
+    @abstractmethod
+    def text(self, width: int = 100) -> Text:
+        """The result as the terminal shows it in `width` columns."""
+
+    def __str__(self) -> str:
+        return self.text().plain
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from rich.console import Console
+
+        console = Console(record=True, file=io.StringIO(), force_terminal=True, highlight=False)
+        console.print(self.text(), soft_wrap=True)
+        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 def as_html(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from mechint.account.terminal import MAX_WIDTH, MIN_WIDTH, wrap_line
 from mechint.explanation.records import HEADLINES, Test
+from mechint.probe.text import MAX_WIDTH, MIN_WIDTH, wrap_line
 
 if TYPE_CHECKING:
     from mechint.explanation import Audit
