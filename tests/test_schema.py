@@ -10,7 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from mechint import planted
-from mechint.probe.results import SCHEMA, VERDICTS, Effect, Finding, Null
+from mechint.probe.results import SCHEMA, Effect, Finding, Null
+from mechint.probe.text import VERDICTS
 from mechint.registry import PROBES
 from tests.test_results import example
 

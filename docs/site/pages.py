@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.figures.static import drawing
-from mechint.probe.results import MARKS
+from mechint.probe.text import MARKS
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, find_pages
 from mechint.report.gallery import cards_html

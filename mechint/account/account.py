@@ -17,7 +17,8 @@ from mechint.account.terminal import account_text, quality_text
 from mechint.decide.words import NOT_FALSE, STANDS
 from mechint.errors import NUMBERS
 from mechint.probe import quick_probes
-from mechint.probe.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, Scope, rank
+from mechint.probe.results import SCHEMA, Figure, Finding, ProbeResult, Scope
+from mechint.probe.text import MARKS, rank
 from mechint.registry import EXPLANATIONS, PROBES
 from mechint.system.jsonable import from_jsonable
 from mechint.system.notebook import Shown

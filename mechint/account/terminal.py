@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from mechint.errors import one_line, percent
-from mechint.probe.results import MARKS
 from mechint.probe.text import (
+    MARKS,
     MAX_WIDTH,
     MIN_WIDTH,
     NAME_WIDTH,

@@ -22,6 +22,7 @@ from mechint.decide import Verdict
 from mechint.decide.null import MIN_PRINTED_P, Null
 from mechint.errors import ParameterError, RunError
 from mechint.figures.figure import Figure
+from mechint.probe.text import MARKS, rank, result_text
 from mechint.system.files import csv_text, write_text
 from mechint.system.jsonable import (
     decode_array,
@@ -38,20 +39,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 3
 """Version of the JSON form."""
-
-VERDICTS: tuple[Verdict, ...] = ("yes", "no", "unclear")
-"""Verdicts of a probe; a test of an audit may be "untested", too."""
-MARKS: Mapping[str, str] = {"yes": "✓", "no": "○", "unclear": "–"}
-"""Verdict → its mark: there, looked for and not there, cannot be told."""
-
-
-def rank(verdict: str | None) -> int:
-    """Place of a verdict in a list of findings: "yes" first.
-
-    >>> sorted(["unclear", "no", "yes"], key=rank)
-    ['yes', 'no', 'unclear']
-    """
-    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
 @dataclass(frozen=True)
@@ -455,8 +442,6 @@ class ProbeResult(Shown):
         return pd.DataFrame(rows)
 
     def text(self, width: int = 100) -> Text:
-        from mechint.probe.text import result_text
-
         return result_text(self, width)
 
     def _repr_html_(self) -> str:

@@ -5,19 +5,37 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 from rich.text import Text
 
-from mechint.probe.results import MARKS, Finding, ProbeResult, Table, rank, short
+from mechint.system.notebook import short
 
+if TYPE_CHECKING:
+    from mechint.decide import Verdict
+    from mechint.probe.results import Finding, ProbeResult, Table
+
+VERDICTS: tuple[Verdict, ...] = ("yes", "no", "unclear")
+"""Verdicts of a probe; a test of an audit may be "untested", too."""
+MARKS: Mapping[str, str] = {"yes": "✓", "no": "○", "unclear": "–"}
+"""Verdict → its mark: there, looked for and not there, cannot be told."""
 MIN_WIDTH, MAX_WIDTH = 60, 160
 NAME_WIDTH = 13
 """Columns for the mark and the name of a probe."""
 MAX_SUMMARY, MAX_LAYERS, MAX_LABEL = 4, 6, 12
 BLOCKS = "▁▂▃▄▅▆▇█"
 STYLES = {"yes": "green", "no": "dim", "unclear": "dim"}
+
+
+def rank(verdict: str | None) -> int:
+    """Place of a verdict in a list of findings: "yes" first.
+
+    >>> sorted(["unclear", "no", "yes"], key=rank)
+    ['yes', 'no', 'unclear']
+    """
+    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
 def result_text(result: ProbeResult, width: int = 100) -> Text:

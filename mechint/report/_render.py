@@ -25,7 +25,8 @@ from mechint.explanation.text import legend, share_text
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
-from mechint.probe.results import MARKS, Effect, Null, Table, to_jsonable
+from mechint.probe.results import Effect, Null, Table, to_jsonable
+from mechint.probe.text import MARKS
 from mechint.report.claims import claim_strip, reason_of
 from mechint.report.page import Page
 from mechint.report.program import columns_of

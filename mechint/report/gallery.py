@@ -12,7 +12,7 @@ from pathlib import Path
 from mechint.errors import DataError, MechintError, RunError
 from mechint.figures.figure import Figure
 from mechint.figures.static import drawing
-from mechint.probe.results import rank
+from mechint.probe.text import rank
 from mechint.report._render import (
     asset,
     content_policy,

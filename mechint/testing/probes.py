@@ -32,7 +32,8 @@ from mechint.decide.null import samples_needed, why_undecidable
 from mechint.errors import NotApplicableError
 from mechint.planted import Trial
 from mechint.probe import Probe
-from mechint.probe.results import VERDICTS, Figure, ProbeResult
+from mechint.probe.results import Figure, ProbeResult
+from mechint.probe.text import VERDICTS
 from mechint.registry import unfinished
 from mechint.subject import Subject
 

@@ -19,7 +19,8 @@ from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.planted import composition, modular_addition
 from mechint.probe import quick_probes
-from mechint.probe.results import VERDICTS, ProbeResult, short
+from mechint.probe.results import ProbeResult, short
+from mechint.probe.text import VERDICTS
 from mechint.report.page import command_of
 from tests.cli.conftest import Command, one_line
 

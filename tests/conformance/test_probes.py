@@ -13,7 +13,8 @@ import pytest
 from mechint import planted
 from mechint.figures import Figure
 from mechint.planted.library import prompted_induction
-from mechint.probe.results import ProbeResult, rank
+from mechint.probe.results import ProbeResult
+from mechint.probe.text import rank
 from mechint.registry import PROBES, TASKS
 from mechint.testing import calibration_checks, probe_checks
 from tests.marks import full_where
