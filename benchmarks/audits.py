@@ -24,7 +24,7 @@ from benchmarks import induced
 from benchmarks.far_sum import FarSum
 from benchmarks.kept import keep_row, made
 from mechint import planted
-from mechint.decide.intervals import wilson
+from mechint.decide.evidence import wilson
 from mechint.explanation import Audit, Explanation, Part, audit, explain, head
 from mechint.explanation.claims import one_hot
 from mechint.explanation.measure import Bench

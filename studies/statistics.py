@@ -16,7 +16,7 @@ from jaxtyping import Real
 from scipy import optimize, stats
 
 from mechint.decide import Bound, Decision, Evidence, all_of, decide
-from mechint.decide.intervals import CONFIDENCE, clopper_pearson, wilson
+from mechint.decide.evidence import CONFIDENCE, clopper_pearson, wilson
 
 MIN_RUNS = 3
 """Fewer independent runs have no interval of a mean: their spread is not known."""

@@ -18,7 +18,7 @@ from mechint import planted
 from mechint.calibration import calibrate, engine, trials
 from mechint.calibration.table import controls_without_row, markdown, picture, write
 from mechint.cli import main
-from mechint.decide.intervals import clopper_pearson
+from mechint.decide.evidence import clopper_pearson
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
 from mechint.planted import Calibration, Trial, library, trained
 from mechint.probe.results import Table

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from mechint.decide import clopper_pearson, wilson
-from mechint.decide.intervals import at_least
+from mechint.decide.evidence import at_least
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 400, 10_000])

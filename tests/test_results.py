@@ -52,44 +52,23 @@ def example() -> ProbeResult:
     )
 
 
-def test_a_result_read_back_is_equal_and_has_the_same_keys() -> None:
-    """Frequencies are numbers and names of representations are text, whatever they look like."""
-    metrics = {
-        "share": {2: 0.5, np.int64(3): 0.5},
-        "clusters": {"2": 60},
-        "cosine": {"mod 7": {1: 1.0}, "mod 5": {}},
-        "mixed": {1: 0.0, "one": 0.0},
-        "numbers": (np.float32(0.5), math.nan),
-    }
+def test_a_result_read_back_is_equal() -> None:
+    """Keys of mappings are text there, as JSON has them."""
+    metrics = {"share": {2: 0.5, np.int64(3): 0.5}, "numbers": (np.float32(0.5), math.nan)}
     result = dataclasses.replace(
         example(), metrics=metrics, arrays={"a": np.array([math.nan, 1.0]), "b": np.zeros((0, 2))}
     )
     back = ProbeResult.from_json(result.to_json())
-    assert back == result and back.metrics["share"][2] == 0.5
-    assert back.metrics["share"] == metrics["share"]
-    assert back.metrics["clusters"] == metrics["clusters"]
-    assert back.metrics["cosine"] == metrics["cosine"]
-    assert back.metrics["mixed"] == {"1": 0.0, "one": 0.0}
-    assert ProbeResult.from_json(back.to_json()) == back
+    assert back == result and back.metrics["share"] == {"2": 0.5, "3": 0.5}
     for name, other in (
         ("arrays", {"a": np.array([math.nan, 2.0]), "b": np.zeros((0, 2))}),
         ("arrays", {}),
-        ("metrics", {**metrics, "share": {"2": 0.5, "3": 0.5}}),
+        ("metrics", {**metrics, "share": {"2": 0.5}}),
         ("lead", "Three."),
         ("figures", {}),
     ):
         assert dataclasses.replace(result, **{name: other}) != back
     assert result != "a result" and result != result.to_dict()
-
-
-def test_integer_keys_are_restored_only_where_they_are_integers() -> None:
-    """A file that somebody else wrote is taken as it stands."""
-    data = json.loads(example().to_json())
-    assert data["integer_keys"] == [] and data["metrics"]["share"] == {"16": 0.348}
-    read = ProbeResult.from_dict({**data, "integer_keys": [["share"], ["key"], ["none"], []]})
-    assert read.metrics["share"] == {16: 0.348} and read.metrics["key"] == [16, 30]
-    del data["integer_keys"]
-    assert ProbeResult.from_dict(data).metrics["share"] == {"16": 0.348}
 
 
 def test_json_of_another_schema_is_refused() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mechint.decide.intervals import clopper_pearson
+from mechint.decide.evidence import clopper_pearson
 from mechint.errors import DataError, NotApplicableError
 from mechint.planted import Trial
 from mechint.probe import Probe

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mechint.checkpoints.reader import Assumption
 from mechint.decide.chance import why_too_few
-from mechint.decide.intervals import at_least
+from mechint.decide.evidence import at_least
 from mechint.subject import Subject
 from mechint.subject.cache import model_version
 from mechint.task import IGNORE

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 from mechint.config.settings import Settings, setting
 from mechint.errors import ParameterError
 
-
-class SizedOutput(Protocol):
-    """One output of a task: the number of its classes."""
-
-    @property
-    def n_classes(self) -> int: ...
-
-
-class Sized(Protocol):
-    """The sizes of a task that the shape of a model follows from."""
-
-    @property
-    def n_ctx(self) -> int: ...
-    @property
-    def d_vocab(self) -> int: ...
-    @property
-    def d_vocab_out(self) -> int: ...
-    @property
-    def outputs(self) -> Sequence[SizedOutput]: ...
+if TYPE_CHECKING:
+    from mechint.task import Task
 
 
 DEEPEST = 4096
@@ -195,7 +178,7 @@ class ModelConfig(Settings):
         return "model"
 
     @classmethod
-    def for_task(cls, task: Sized, **values: Any) -> Self:
+    def for_task(cls, task: Task, **values: Any) -> Self:
         """The configuration with the task's positions, tokens and outputs and the given values."""
         sizes = [output.n_classes for output in task.outputs]
         shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}

@@ -97,9 +97,9 @@ class Settings:
             cls.__repr__ = Settings.__repr__
 
     def __repr__(self) -> str:
-        """The fields, with a long table or list by its size."""
+        """The fields, long values cut."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        parts = [f"{field.name}={_brief(getattr(self, field.name))}" for field in fields]
+        parts = [f"{field.name}={shown(getattr(self, field.name), 160)}" for field in fields]
         return f"{type(self).__qualname__}({', '.join(parts)})"
 
     def __post_init__(self) -> None:
@@ -191,19 +191,6 @@ def shown(value: Any, most: int = 80) -> str:
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
         return f"a value of type {type(value).__name__} that is too long to print"
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
-
-
-def _brief(value: Any, most: int = 160) -> str:
-    """`value` as the repr of settings has it.
-
-    >>> _brief((2, 3)), _brief(((0,) * 60,) * 60), _brief((0,) * 99)
-    ('(2, 3)', '<60×60>', '<99 entries>')
-    """
-    if not isinstance(value, tuple) or len(shown(value, LONGEST)) <= most:
-        return shown(value, most)
-    widths = {len(row) if isinstance(row, tuple) else 0 for row in value}
-    width = widths.pop() if len(widths) == 1 else 0
-    return f"<{len(value)}×{width}>" if width else f"<{len(value)} entries>"
 
 
 def _frozen(value: Any) -> Any:

@@ -6,8 +6,7 @@ found.verdict                         # "yes", "no", "unclear" or "untested"
 
 from mechint.decide._rule import NEAR, YES, Decision, Verdict, all_of, decide
 from mechint.decide.chance import Skill, best_constant
-from mechint.decide.evidence import Bound, Evidence
-from mechint.decide.intervals import clopper_pearson, wilson
+from mechint.decide.evidence import Bound, Evidence, clopper_pearson, wilson
 from mechint.decide.null import MaxNull, Null
 from mechint.decide.words import Claim, first_of
 

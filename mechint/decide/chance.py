@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Int
 
-from mechint.decide.intervals import at_least
+from mechint.decide.evidence import at_least
 from mechint.errors import counted
 
 CHANCE_LEVEL = 1e-3

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
-from mechint.decide.intervals import at_least
+from mechint.decide.evidence import at_least
 from mechint.errors import counted
 from mechint.system.jsonable import from_jsonable, to_jsonable
 

@@ -111,14 +111,6 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
 _NEED_A_TASK = {Need.FINITE, Need.GRID, Need.SYMMETRY, Need.VARIABLES, Need.ANSWERS}
 
 
-def check_logits(subject: Subject) -> None:
-    """MechintError where a logit at the answer is not `finite`, as of weights that are finite and
-    too large.
-    """
-    if unmet_need(Need.ANSWERS, subject) is None and not subject.finite:
-        raise MechintError(f"{subject.describe()}: its logits are not finite: they overflow")
-
-
 def unmet_need(need: Need, subject: Subject) -> str | None:
     """The reason for which `subject` does not meet `need`, in one line; None where it does."""
     if subject.task is None and (need is Need.TASK or need in _NEED_A_TASK):
@@ -230,21 +222,10 @@ class Probe(Settings, abc.ABC):
             subject = subject.with_answer(answer)
         self.require_applicable(subject)
         with subject.untouched():
-            if {Need.ANSWERS, Need.VARIABLES} & set(self.needs):
-                check_logits(subject)
+            asked = {Need.ANSWERS, Need.VARIABLES} & set(self.needs) and len(subject.answers)
+            if asked and not subject.finite:  # weights that are finite and too large
+                raise MechintError(f"{subject.describe()}: its logits overflow: not finite")
             result = self.measure(subject, seed)
-        return self._finish(result, subject, seed)
-
-    def detects(self, result: ProbeResult) -> bool:
-        """Return whether `result` counts as a finding; what calibration counts."""
-        return result.verdict == "yes"
-
-    def result(self, **parts: Any) -> ProbeResult:
-        """A ProbeResult of this probe from its parts (metrics, finding, null, …)."""
-        return ProbeResult(probe=self.name, question=self.question, **parts)
-
-    def _finish(self, result: ProbeResult, subject: Subject, seed: int) -> ProbeResult:
-        """`result` with its provenance."""
         made_by = {
             "name": self.name,
             "settings": self.to_dict(),
@@ -254,6 +235,14 @@ class Probe(Settings, abc.ABC):
         }
         provenance = {**subject.provenance, "probe": made_by, **result.provenance}
         return dataclasses.replace(result, provenance=provenance)
+
+    def detects(self, result: ProbeResult) -> bool:
+        """Return whether `result` counts as a finding; what calibration counts."""
+        return result.verdict == "yes"
+
+    def result(self, **parts: Any) -> ProbeResult:
+        """A ProbeResult of this probe from its parts (metrics, finding, null, …)."""
+        return ProbeResult(probe=self.name, question=self.question, **parts)
 
 
 def run(

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Num, Shaped
 
 from mechint.decide import Bound, Claim, Decision, Evidence, Skill, decide
-from mechint.decide.intervals import at_least
+from mechint.decide.evidence import at_least
 from mechint.decide.null import by_example
 from mechint.probe.results import (
     EACH,

@@ -24,14 +24,7 @@ from mechint.errors import ParameterError, RunError
 from mechint.figures.figure import Figure
 from mechint.probe.text import MARKS, rank, result_text
 from mechint.system.files import csv_text, write_text
-from mechint.system.jsonable import (
-    decode_array,
-    encode_array,
-    from_jsonable,
-    integer_keyed,
-    to_jsonable,
-    with_integer_keys,
-)
+from mechint.system.jsonable import decode_array, encode_array, from_jsonable, to_jsonable
 from mechint.system.notebook import Shown, as_html, short
 
 if TYPE_CHECKING:
@@ -375,7 +368,6 @@ class ProbeResult(Shown):
             "findings": [finding.to_dict() for finding in self.findings],
             "not_asked": [list(pair) for pair in self.not_asked],
             "metrics": to_jsonable(self.metrics),
-            "integer_keys": integer_keyed(self.metrics),
             "units": dict(self.units),
             "null": {name: null.to_dict() for name, null in self.null.items()},
             "tables": {name: table.to_dict() for name, table in self.tables.items()},
@@ -393,13 +385,12 @@ class ProbeResult(Shown):
         fields = dict(data)
         if fields.pop("schema", None) != SCHEMA:
             raise ValueError(f"schema {data.get('schema')!r}; expected {SCHEMA}")
-        arrays, paths = fields.pop("arrays", {}), fields.pop("integer_keys", ())
+        arrays = fields.pop("arrays", {})
         made = from_jsonable(cls, fields)
-        arrays = {name: decode_array(array) for name, array in arrays.items()}
-        return replace(made, arrays=arrays, metrics=with_integer_keys(made.metrics, paths))
+        return replace(made, arrays={name: decode_array(one) for name, one in arrays.items()})
 
     def to_json(self) -> str:
-        """Everything, arrays and figures too; `from_json` gives an equal result, keys as here."""
+        """Everything, arrays and figures too; `from_json` gives an equal result, keys as text."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.decide.intervals import at_least
+from mechint.decide.evidence import at_least
 from mechint.errors import DataError, ParameterError
 from mechint.run_table.entries import METRICS, Row, check_column, is_number, is_setting
 from mechint.run_table.transitions import Transition, fit_transition

@@ -15,7 +15,6 @@ import io
 import json
 import os
 import secrets
-import shutil
 import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -113,23 +112,15 @@ def read_toml(path: str | Path, error: type[MechintError] = RunError) -> Any:
 
 
 def read_yaml(path: str | Path, error: type[MechintError] = RunError) -> Any:
-    """The YAML in `path`, None where there is no such file; plain values alone, without aliases."""
+    """The YAML in `path`, None where there is no such file; plain values alone."""
     if not Path(path).exists():
         return None
     import yaml
 
     def read() -> Any:
-        depth = 0
         try:
-            for event in yaml.parse(data):
-                if isinstance(event, yaml.AliasEvent):
-                    raise ValueError("it uses aliases")  # which may grow without bound
-                depth += isinstance(event, yaml.CollectionStartEvent)
-                depth -= isinstance(event, yaml.CollectionEndEvent)
-                if depth > MAX_DEPTH:
-                    raise RecursionError
             return yaml.safe_load(data)
-        except (ValueError, RecursionError, MemoryError):
+        except (ValueError, RecursionError):
             raise
         except Exception as damaged:  # of its constructors: `!!bool x` is a KeyError, say
             raise ValueError(f"{damaged}" or "a value that its type does not have") from damaged
@@ -187,22 +178,6 @@ def write_error(path: str | Path, error: OSError) -> RunError:
     out.html: cannot be written: the disk is full; free some space or choose another place
     """
     return RunError(f"{path}: cannot be written: {_reason(error)}")
-
-
-def check_space(path: str | Path, size: int) -> None:
-    """RunError where the disk that holds `path` has less than `size` bytes free."""
-    place = Path(path).absolute()
-    try:
-        while not place.exists() and place != place.parent:
-            place = place.parent
-        free = shutil.disk_usage(place).free
-    except OSError:  # a file system that does not say, or a wrong path: writing will tell
-        return
-    if size > free:
-        raise RunError(
-            f"{path}: cannot be written: it needs {size:,} bytes and the disk has {free:,} free; "
-            "free some space or choose another place"
-        )
 
 
 @contextlib.contextmanager
@@ -285,7 +260,6 @@ def write_bytes(
     path: str | Path, data: bytes, durable: bool = True, *, within: Path | None = None
 ) -> None:
     """Make `data` the content of `path`, as `replacing` does; RunError if it cannot be."""
-    check_space(path, len(data))
     with replacing(path, durable, within=within) as beside:
         beside.write_bytes(data)
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -92,42 +91,6 @@ def from_jsonable(kind: Any, value: Any) -> Any:
 
 
 _hints = cache(typing.get_type_hints)
-
-
-def integer_keyed(value: Any) -> list[list[str]]:
-    """The places in nested mappings at which all keys are integers, which JSON would write as text:
-    the keys on the way to each such mapping.
-
-    >>> integer_keyed({"share": {2: 0.5, 3: 0.5}, "clusters": {"2": 60}, "mod": {"7": {1: 0.1}}})
-    [['share'], ['mod', '7']]
-    """
-    if not isinstance(value, Mapping) or not value:
-        return []
-    inside = [
-        [str(to_jsonable(key)), *path]
-        for key, item in value.items()
-        for path in integer_keyed(item)
-    ]
-    whole = all(isinstance(key, int | np.integer) and not isinstance(key, bool) for key in value)
-    return [[], *inside] if whole else inside
-
-
-def with_integer_keys(value: Any, paths: Iterable[Sequence[str]]) -> Any:
-    """JSON values with the keys at `paths` (of `integer_keyed`) integers again.
-
-    >>> with_integer_keys({"share": {"2": 0.5}, "clusters": {"2": 60}}, [["share"]])
-    {'share': {2: 0.5}, 'clusters': {'2': 60}}
-    """
-    if not isinstance(value, Mapping):
-        return value
-    below = {key: [path[1:] for path in paths if path[:1] == [key]] for key in value}
-    items = {key: with_integer_keys(item, below[key]) for key, item in value.items()}
-    if [] in paths and all(_INTEGER.fullmatch(key) for key in items):
-        return {int(key): item for key, item in items.items()}
-    return items
-
-
-_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
 def encode_array(array: Shaped[np.ndarray, " ..."]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -57,16 +56,19 @@ def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[]
     try:
         lock.acquire(poll_interval=0.01)
     except Timeout as error:
+        holder = "another process"
+        with contextlib.suppress(RunError):
+            holder = read_bytes(path, MAX_LOCK).decode(errors="replace")[:200].strip() or holder
         raise BusyError(
-            f"{directory}: {_holder(path)} is writing there; wait until it has ended, or choose "
-            "another directory"
+            f"{directory}: {holder} is writing there; wait until it has ended, or choose another "
+            "directory"
         ) from error
     except OSError as error:
         raise write_error(path, error) from error
     try:
         held = path.stat()
         with contextlib.suppress(OSError):  # on a full disk the others are not told who it is
-            path.write_text(f"process {os.getpid()} of {_user()} on {platform.node()}")
+            path.write_text(f"process {os.getpid()} on {platform.node()}")
 
         def check_held() -> None:
             with contextlib.suppress(OSError):
@@ -80,18 +82,3 @@ def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[]
         yield check_held
     finally:
         lock.release()
-
-
-def _holder(path: Path) -> str:
-    try:
-        said = read_bytes(path, MAX_LOCK).decode(errors="replace")
-        return said[:200].strip() or "another process"
-    except RunError:
-        return "another process"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in containers
-        return str(os.getuid())

@@ -7,9 +7,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import struct
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -210,23 +210,20 @@ def test_json_and_yaml_beside_a_file_are_bounded(tmp_path):
     for name in ("deep.json", "number.json", "latin.json"):
         with pytest.raises(RunError, match="cannot be read as JSON"):
             read_json(tmp_path / name)
-    (tmp_path / "bomb.yaml").write_text("a: &a [1, 2]\nb: [*a, *a]\n")
+    bomb = [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in pairwise("abcdefghi")]
+    (tmp_path / "bomb.yaml").write_text("\n".join(["a: &a [1]", *bomb]))
     (tmp_path / "code.yaml").write_text("a: !!python/object/apply:os.system ['true']\n")
-    for name in ("bomb.yaml", "code.yaml"):
-        with pytest.raises(RunError, match="cannot be read as YAML"):
+    (tmp_path / "deep.yaml").write_text("[" * 5000)
+    for name, said in (
+        ("bomb.yaml", "holds more than"),
+        ("code.yaml", "cannot be read as YAML"),
+        ("deep.yaml", "cannot be read as YAML: nested too deep"),
+    ):
+        with pytest.raises(RunError, match=said):
             read_yaml(tmp_path / name)
     (tmp_path / "good.yaml").write_text("model: {d_model: 4, act_fn: null}\n")
     assert read_yaml(tmp_path / "good.yaml") == {"model": {"d_model": 4, "act_fn": None}}
     assert read_yaml(tmp_path / "none.yaml") is None
-
-
-def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path, monkeypatch):
-    path = native(tmp_path)
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(RunError, match=r"new.*: cannot be written: it needs .* bytes and the disk"):
-        load_checkpoint(path).subject().save_pretrained(tmp_path / "new")
-    assert not [entry for entry in (tmp_path / "new").rglob("*") if entry.is_file()]
 
 
 # --- Hugging Face directories ---------------------------------------------------------------------

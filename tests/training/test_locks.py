@@ -41,7 +41,7 @@ def test_a_directory_has_one_writer_until_it_dies(tmp_path: Path) -> None:
     child, _ = holding(out)
     try:
         for resume in (False, True):
-            with pytest.raises(RunError, match=rf"run: process {child} of .* is writing there"):
+            with pytest.raises(RunError, match=rf"run: process {child} on .* is writing there"):
                 tiny(out, resume=resume)
     finally:
         os.kill(child, signal.SIGKILL)
