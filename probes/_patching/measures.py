@@ -97,6 +97,22 @@ def effects_of(
     return Effects(base, end, changed, units), Effects(base, end, wrong, units), flips
 
 
+def exchanged(
+    subject: Subject, pairs: Pairs, component: Site, *, from_answer: bool = False
+) -> float:
+    """Share of the pairs that give the label with the component as in the source, among those whose
+    source is answered otherwise; NaN where there is none. What holds the answer gives the source's.
+    """
+    told = (pairs.labels != pairs.source_answers).any(-1) & pairs.changed.any(-1)
+    told &= pairs.reads == pairs.source_reads
+    if from_answer:
+        told &= pairs.reads + place_of(component) >= 0
+    if not bool(told.any()):
+        return math.nan
+    *_, flips = effects_of(subject, pairs[told], [component], from_answer=from_answer)
+    return float(flips.mean())
+
+
 def placed(components: Sequence[Site], reads: Int[Tensor, " pair"]) -> list[Site]:
     """The components at positions counted from that of each pair's answer; a pair without the
     position is left as it is.
@@ -178,16 +194,19 @@ def first_needed(
     recovered: Float[np.ndarray, " component"],
     flips: Float[np.ndarray, " component"],
     left: Callable[[int], Left],
+    apart: Callable[[int], float],
 ) -> tuple[list[int], dict[int, Left]]:
-    """Of the components `among`, those that recover the most of all that also flip most answers and
-    leave at most half, several where these tie; the first where none does. And what is left without
-    each that was tried: those that recover and flip enough, down to these.
+    """Of the components `among`, those that recover the most of all that also flip most answers,
+    leave at most half and flip most `apart`, too, several where these tie; the first where none
+    does. And what is left without each that was tried: those that recover and flip enough, down to
+    these.
     """
     groups = [[among[i] for i in group] for group in tied(recovered[list(among)])]
     tried: dict[int, Left] = {}
     for group in groups:
         tried |= {i: left(i) for i in group if min(recovered[i], flips[i]) >= MOST}
         needed = [i for i in group if i in tried and tried[i].share <= 1 - MOST]
+        needed = [i for i in needed if not apart(i) < MOST]
         if needed:
             return needed, tried
     return groups[0], tried

@@ -22,6 +22,7 @@ from mechint.probes._patching.measures import (
     KINDS,
     Left,
     effects_of,
+    exchanged,
     first_needed,
     left_by,
     place_of,
@@ -51,8 +52,8 @@ class Patching(Probe):
     LD: logit of the source's answer above the base's, over pairs (base, source) that differ in one
     causal variable. Each component of the base run is taken from the source run; a wrong source is
     the null. Leading are heads and MLPs; one that recovers and flips half must leave at most half
-    of LD_source − LD_base when held at its mean. Its first-order estimate is the probe
-    attribution's.
+    of LD_source − LD_base when held at its mean, and flip half where all else differs, too: what
+    holds the answer does not. Its first-order estimate is the probe attribution's.
     """
 
     name: ClassVar[str] = "patching"
@@ -104,7 +105,7 @@ class Patching(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         variable = choose_variable(subject.task, self.variable)
-        pairs = self._draw(subject, variable, seed, only_correct=self.only_correct)
+        pairs = self._draw(subject, variable, seed)
         unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         right = float(answered(subject, unselected).double().mean())
         if right <= 0.5 and getattr(
@@ -112,7 +113,7 @@ class Patching(Probe):
         ):  # of prompts it is said before the work
             report = Report(self, subject)
             report.update({"answered": right, "component": None, "flips": math.nan})
-            self._say(report, carried(variable), math.nan, "", False)
+            self._say(report, carried(variable), math.nan, "", last=False)
             return report.result()
         pairs, places = self._places(subject, pairs)
         from_answer = places is not None
@@ -124,7 +125,15 @@ class Patching(Probe):
         recovered = shares.value
         among = leading(components)
         left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
-        (top, *ties), tried = first_needed(among, recovered, flips, left)
+        try:
+            independent = self._draw(subject, variable, seed + 2, relation="independent")
+        except DataError:  # nothing else differs between any two inputs
+            independent = pairs[:0]
+
+        def apart(index: int) -> float:
+            return exchanged(subject, independent, components[index], from_answer=from_answer)
+
+        (top, *ties), tried = first_needed(among, recovered, flips, left, apart)
         gains = (effects.by_unit - wrong.by_unit)[among]
         test = sign_flips(gains, self.null_samples, seed)
         names = [named(one, from_answer) for one in components]
@@ -137,6 +146,7 @@ class Patching(Probe):
         report.update(
             {
                 "flips": float(flips[top]),
+                "flips_apart": apart(top),
                 "component": names[top],
                 "interval": [float(shares.low[top]), float(shares.high[top])],
                 "tied": [names[index] for index in ties],
@@ -177,10 +187,10 @@ class Patching(Probe):
         report.hero("recovered" if "recovered" in drawn else components[top].kind)
         one = components[top]
         last = one.kind in ("mlp", "resid_post") and one.layer == subject.n_layers - 1
-        self._say(report, carried(variable), float(wrong.share[top]), listed.caveat, last)
+        self._say(report, carried(variable), float(wrong.share[top]), listed.caveat, last=last)
         return report.result()
 
-    def _say(self, report: Report, name: str, wrong: float, caveat: str, last: bool) -> None:
+    def _say(self, report: Report, name: str, wrong: float, caveat: str, *, last: bool) -> None:
         """last: whether the component is the last to write to the answer, which holds the answer of
         any right model.
         """
@@ -195,12 +205,13 @@ class Patching(Probe):
             report.unclear(unclear, doubt)
             return
         strong = min(metrics["recovered"], flips) >= MOST
-        needed = metrics["left"] <= 1 - MOST
+        needed, apart = metrics["left"] <= 1 - MOST, metrics["flips_apart"]
         both = f"recovers {metrics['recovered']:.0%}, flips {flips:.0%}"
         details: dict[str, Any] = {
             "95% interval": "{:.2f} to {:.2f}".format(*metrics["interval"]),
             "answers flipped": flips,
             "left with it at its mean": metrics["left"],
+            "answers flipped where all else differs": apart,
             "pairs" + ", all there are" * (metrics["pairs"] < self.pairs): metrics["pairs"],
         }
         for label, key in (("as much", "tied"), ("flip answers, not needed", "not_needed")):
@@ -214,11 +225,12 @@ class Patching(Probe):
                 no=first_of(
                     (not strong, f"No component alone carries most of {name}: {top} {both}."),
                     (not needed, f"{top} swaps {name}, but the model does without it."),
+                    (apart < MOST, f"{top} swaps {name} only along with the rest of the input."),
                     (True, f"A wrong source swaps {name} at {top} as well."),
                 ),
                 unclear=unclear,
                 doubt=f"only {top} does, which holds the answer of any right model"
-                if last and strong
+                if last and strong and math.isnan(apart)
                 else "",
                 lead=f"{top} carries {name}.",
                 caveat=caveat,
@@ -227,7 +239,7 @@ class Patching(Probe):
             Effect(
                 metrics["recovered"], "of the logit difference", "recovered", wrong, "wrong source"
             ),
-            holds=strong and needed,
+            holds=strong and needed and not apart < MOST,
             null="above_wrong_source",
             details=details,
             n=metrics["pairs"],
@@ -236,15 +248,21 @@ class Patching(Probe):
 
     # --- pairs and components ---------------------------------------------------------------------
     def _draw(
-        self, subject: Subject, variable: Variable, seed: int, *, only_correct: bool
+        self,
+        subject: Subject,
+        variable: Variable,
+        seed: int,
+        *,
+        only_correct: bool | None = None,
+        relation: str = "minimal",
     ) -> Pairs:
         return draw(
             subject,
             variable,
             self.pairs,
             seed,
-            only_correct=only_correct,
-            relation="minimal",
+            only_correct=self.only_correct if only_correct is None else only_correct,
+            relation=relation,
             answer=asked_answer(subject),
             least=min(2, self.pairs),
         )

@@ -127,8 +127,21 @@ def test_a_mechanism_enforced_by_training_is_found(
     assert result.metrics["recovered"] > 0.9 and 7 <= result.metrics["pairs"] < 256
 
 
-def test_what_writes_the_answer_is_not_said_to_carry_an_operand() -> None:
-    """The MLP at the answer of a table gives every answer, and knows neither operand from it."""
+@pytest.mark.parametrize("kind", ["attention", "mlp"])
+def test_what_holds_the_answer_is_not_said_to_carry_an_operand(kind: str) -> None:
+    """The heads at the answer of a table bring both operands to the MLP, which gives every answer:
+    taken from an input of another x and y, either layer answers as that input does. A head of them
+    brings one operand.
+    """
     subject = planted.lookup_table(TASKS["modular-arithmetic"](p=11)).subject
-    (finding,) = mechint.probes.patching(subject, variable="x", components=("mlp",)).findings
-    assert finding.verdict == "unclear" and "holds the answer" in finding.reason
+    result = mechint.probes.patching(subject, variable="x", components=(kind,))
+    assert result.verdict == "no" and not result.lead
+    assert result.metrics["flips"] > 0.9 and result.metrics["flips_apart"] < 0.2
+    tokens, hook = subject.data.tokens, Site.of(kind, 0).hook
+    source = tokens.roll(40, 0)
+    with torch.no_grad():
+        value = subject.model.run_with_cache(source)[1][hook]
+        edited = subject.model.run_with_hooks(tokens, fwd_hooks=[(hook, lambda *_, **__: value)])
+    assert torch.equal(edited[:, -1].argmax(-1), subject.model(source)[:, -1].argmax(-1))
+    heads = mechint.probes.patching(subject, variable="x", components=("head",))
+    assert heads.metrics["component"] == "L0H0 @ 2" and heads.metrics["flips_apart"] == 1
