@@ -161,6 +161,10 @@ class Rule:
         found = tokens.gather(1, place.clamp(0, mask.shape[1] - 1)[:, None])[:, 0]
         return torch.where(there, found, NOTHING)
 
+    def tells(self, other: Rule) -> bool:
+        """Return whether one of two rules depends on the input and the other does not."""
+        return self.fixed != other.fixed and not (self.place or other.place)
+
     def shifted(self, by: int) -> Rule:
         """The rule of which the token `by` behind the key is the value."""
         words = "after" if by > 0 else "before"
@@ -470,8 +474,7 @@ def _told(rule: Rule, other: Rule, changed: Iterable[tuple[str, Tensor, Tensor]]
         if bool(differ.any()):
             row = int(differ.int().argmax())
             example = tuple(tokens[row, : int(at[row]) + 1].tolist())
-            alike = rule.fixed == other.fixed or rule.place or other.place
-            return Equal(other.name, words, example, not alike)
+            return Equal(other.name, words, example, rule.tells(other))
     return None
 
 

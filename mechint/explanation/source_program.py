@@ -274,7 +274,10 @@ class SourceProgram:
         short = (short if len(short) <= MAX_TITLE else text) + TIES * (self.tied > 0)
         if self.otherwise is not None:
             other = self.otherwise.title.removeprefix("answer = ").removesuffix(WHATEVER)
-            return f"answer = {short} if {self.where} else {other}"
+            first = f"({short})" if " if " in short else short
+            return (
+                f"answer = {short if short == other else f'{first} if {self.where} else {other}'}"
+            )
         return f"answer = {short}{'' if used else WHATEVER}"
 
     @property
@@ -321,8 +324,8 @@ class SourceProgram:
             found = [line.replace("operands(t)", marks) for line in found]
         if self.otherwise is None:
             return found
-        inside = [f"    {line}" for line in found]
-        return [f"if {self.where}:", *inside, *self.otherwise.lines(number + 1)]
+        inside, other = [f"    {line}" for line in found], self.otherwise.lines(number + 1)
+        return other if found == other else [f"if {self.where}:", *inside, *other]
 
     def said_of_heads(self) -> list[str]:
         """One line a rule: the heads and the keys that they attend to, and in which branch."""

@@ -166,6 +166,21 @@ def first_is_largest(seed: int, rare: float = 0.0) -> list[Audit]:
     return [audit(subject_of(model, rows), head(0, 0).copies("largest token"))]
 
 
+def sorted_but_for_few(bonus: float) -> list[Audit]:
+    """Attention to the smallest, and by a bonus of its score to the first: of the prompts one in
+    fifty is not sorted.
+    """
+    n, ctx = 20, 5
+    scores = [-float(i) for i in range(n)] + [-500.0]
+    one = Head(scores, at(0, ctx + 1, bonus), torch.eye(n + 1))
+    model = by_hand(n + 1, ctx + 1, [one], direct=copies(0, n))
+    rows = torch.rand(4 * ROWS, n, generator=torch.Generator().manual_seed(3)).argsort(1)
+    rows = torch.cat([rows[:, :ctx], torch.full((len(rows), 1), n)], 1)
+    few = len(rows) // 52
+    rows[few:, :ctx] = rows[few:, :ctx].sort(1).values
+    return explain(subject_of(model, rows))
+
+
 EYE = torch.eye(10)
 LARGEST = Head(rising(9), brings=EYE)
 SMALLEST = Head([*rising(9, sign=-1)[:-1], -18 * SHARP], brings=EYE)
@@ -292,6 +307,9 @@ FORGERIES: dict[str, tuple[Callable[[], Sequence[Audit]], Callable[[Audit], bool
     "t[1] is copied, equal to t[0]": (partial(tied_behind, 0), says_first),
     "the last of sorted lists": (sorted_lists, says_largest),
     "a head that is the query of a later one": (query_from_before, stays_without_first),
+    "the smallest, or the first that is hardly larger": (
+        partial(sorted_but_for_few, 2.5), anything
+    ),
 }  # fmt: skip
 """Audits of each, and whether one that stands says what is false."""
 
@@ -301,3 +319,8 @@ def test_a_forgery_does_not_stand(name: str) -> None:
     audits, is_false = FORGERIES[name]
     stood = [one.explanation.name for one in audits() if one.standing == "stands" and is_false(one)]
     assert not stood
+
+
+def test_few_prompts_tell_a_rule_where_all_of_them_do() -> None:
+    (found,) = sorted_but_for_few(0.0)
+    assert (found.standing, found.explanation.name) == ("stands", "answer = min(operands(t))")

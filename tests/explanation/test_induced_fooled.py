@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from mechint.explanation import Audit, explain
 from mechint.explanation.functions import Function, Variable
 from mechint.explanation.measure import failing_class, is_population
 from mechint.explanation.rules import Inputs
-from mechint.explanation.source_program import SourceProgram
+from mechint.explanation.source_program import Condition, SourceProgram
 from mechint.explanation.sources import Group
 from mechint.models.transformer import HookedTransformer
 
@@ -200,6 +201,28 @@ def test_classes_with_rules_of_their_own_are_branches(first: bool) -> None:
     own = torch.tensor([answer(a, b) for a, b in tokens[:, :2].tolist()])
     assert torch.equal(said, own) and torch.equal(program.answer(tokens, at), own)
     assert {one.target.rpartition(" ")[2] for one in found.tests} == {"5", "elsewhere"}
+
+
+def test_a_title_of_branches_is_the_answer_in_python() -> None:
+    """With parentheses where the first branch has a condition, and once where they are the same."""
+    tokens = torch.cartesian_prod(*[torch.arange(3)] * 2)
+    inputs = Inputs(tokens, torch.ones(9, dtype=torch.long), True, 3)
+    last = Group(("embedding",), lambda t, at: {"t[-1]": t[:, 1]})
+    makes = {
+        "1 if t[-1] < 1 else 2": lambda v: torch.where(v["t[-1]"] < 1, 1, 2),
+        "0": lambda v: 0 * v["t[-1]"],
+    }
+    variables = ((Variable("t[-1]", "t[-1]"),),)
+    one, zero = (
+        SourceProgram(inputs, {}, (last,), variables, Function(python, compute, 1), ())
+        for python, compute in makes.items()
+    )
+    for first, second in ((one, zero), (zero, one), (zero, zero)):
+        both = replace(first, where=Condition(0, (2,)), otherwise=second)
+        said = [eval(both.title.removeprefix("answer = "), {"t": row}) for row in tokens.tolist()]
+        assert said == both.answer(tokens, inputs.at).tolist()
+        assert torch.equal(both.run_python(tokens, inputs.at), torch.tensor(said))
+    assert both.title == "answer = 0" and both.lines() == ["return 0"]
 
 
 def test_one_answer_to_all_is_told_as_such() -> None:

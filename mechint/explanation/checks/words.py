@@ -7,6 +7,7 @@ match is at "the last match" where no prompt has two. The prompts do not tell; c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.explanation.rules import Rule
+from mechint.decide import Evidence
+from mechint.explanation.rules import Rule, rules_for
 from mechint.explanation.source_program import SourceProgram
 from mechint.explanation.sources import Sources
 from mechint.task import IGNORE, rng
@@ -23,13 +25,27 @@ HELD = 0.6
 """Share of its attention on the tokens that a rule names which a head has to keep, at least."""
 CHANGED = 400
 """Prompts that are changed, at most."""
+FEW, TOLD = 0.02, 0.7
+"""Share of the inputs on which two rules bring different tokens, below which these are few; and
+the share of them, at its lower end, that has to be answered as the program says."""
 
 
 def untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
-    """The rule that a head does not follow on changed prompts, in words; "" where there is none."""
+    """The rule that a head does not follow on changed prompts, or on the few that tell it from
+    another one, in words; "" where there is none.
+    """
     few = sources.among(slice(CHANGED))
     rules = {head: rule for head, rule in program.heads.items() if rule.kind == "token"}
     rules = {head: rule for head, rule in rules.items() if rule.weights is None}
+    tokens, at = sources.tokens, sources.at
+    right = program.right(tokens, at, sources.own)
+    every = [one for one in rules_for(program.inputs) if one.kind == "token"] if rules else []
+    for rule, other in itertools.product(rules.values(), every):
+        differ = rule.token(tokens, at) != other.token(tokens, at)
+        told = Evidence.share(int(right[differ].sum()), int(differ.sum()))
+        if rule.tells(other) and 0 < told.n < FEW * len(right) and told.low < TOLD:
+            said = f"{told.hits} of {told.n} are answered as it says"
+            return f"few inputs tell {rule.name} from {other.name}: {said}"
     for words, other in changed_prompts(few, program, seed) if rules else ():
         for head, rule in rules.items():
             before, after = (on_named(one, head, rule) for one in (few, other))
