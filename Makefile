@@ -72,13 +72,14 @@ $(PEER)/.installed:
 	$(PEER)/bin/python -m pip install --quiet torch==2.13.0 transformer-lens==3.9.0
 	touch $@
 
-docs: $(STAMP)  ## the documentation as a site of pages, in site/; a warning stops it
+docs: $(STAMP) gallery  ## the documentation as a site of pages, in site/; a warning stops it
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	GALLERY=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -W error -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -W error -m mkdocs build --quiet
+	cp -r gallery site/gallery
 	@echo "site/index.html; python -m http.server --directory site serves it with search"
 
-gallery: $(STAMP)  ## the five studies, examples, tasks and probes as pages, in gallery/
-	$(BIN)/python -W error docs/site/measure.py gallery --out gallery
+gallery: $(STAMP)  ## studies, examples, tasks and probes as pages, measured now, in gallery/
+	$(BIN)/python -W error docs/site/measure.py gallery
 
 notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/: docstring and titles of cells as text
 	mkdir -p notebooks

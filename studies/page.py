@@ -32,10 +32,8 @@ class Outcome:
     facts: Mapping[str, str]
 
 
-def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "") -> Page:
-    """The page of a study as data. outcomes: by size, the smallest first; history: of its criteria,
-    in one line.
-    """
+def study_page(study: Study, outcomes: Mapping[str, Outcome]) -> Page:
+    """The page of a study, from its outcomes by size, the smallest first."""
     claims = best(outcomes)
     last = list(outcomes.values())[-1]
     dates = span([one.facts["date"] for one in outcomes.values() if one.facts.get("date")])
@@ -54,21 +52,24 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome], history: str = "")
     if len(figures) > 1:
         sections.append(Section("Figures", figures=figures))
     if claims:
-        sections.append(
-            Section("Criteria", lead=history, tables={"Fixed before the runs": criteria(claims)})
-        )
+        sections.append(Section("Criteria", tables={"Fixed before the runs": criteria(claims)}))
     return Page(
         study.title,
         sections,
         kicker="study of ours" if study.before else "study",
-        verdict=counts(claims) if claims else "",
+        verdict=answer(study, claims) if claims else "",
         abstract=abstract(study, claims),
         hero=hero,
         facts={**last.facts, "size": ", ".join(outcomes), "date": dates, **regimes(study)},
         command=f"mechint reproduce {study.name} --size {list(outcomes)[-1]}",
-        date=dates,
         provenance=manifest(),
     )
+
+
+def answer(study: Study, claims: Sequence[PaperClaim]) -> str:
+    """The first topic that stands, else falls, else is open, and the number of each verdict."""
+    first = next(iter(standing(study, claims).values()), "").partition(";")[0].rstrip(".")
+    return f"{first}. {counts(claims)}" if first else counts(claims)
 
 
 def abstract(study: Study, claims: Sequence[PaperClaim]) -> str:

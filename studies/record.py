@@ -4,8 +4,8 @@ results/STUDY/SIZE/rows.jsonl.gz   a row of numbers a run
 results/STUDY/SIZE/kept.jsonl.gz   rows of earlier runs that no plan trains again
 results/STUDY/SIZE/study.json      when, how long, by which code
 results/STUDY/criteria.json        the criteria replaced so far, with verdict and reason
-results/STUDY/SIZE/claims.json, results/STUDY/page.json, results/README.md   made from these, and
-results/STUDY/figure.svg of a study of ours
+results/STUDY/SIZE/claims.json, results/README.md   made from these, and results/STUDY/figure.svg
+of a study of ours
 
 Everything but rows, study.json and criteria.json is made again from them by ``python -m
 studies.record`` alone, so that a changed criterion costs no training.
@@ -13,18 +13,18 @@ studies.record`` alone, so that a changed criterion costs no training.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from mechint.errors import RunError
 from mechint.probe.results import PaperClaim
 from mechint.registry import STUDIES
-from mechint.report import PAGE
+from mechint.report import Page
 from mechint.studies.claims import INCONCLUSIVE, NOT_RUN, VERDICTS
 from mechint.studies.page import (
     OPEN,
@@ -38,7 +38,7 @@ from mechint.studies.page import (
 )
 from mechint.studies.rows import Rows, read_rows
 from mechint.studies.runner import CLAIMS, KIND, ROWS, claims_text, facts, judge
-from mechint.studies.study import SIZES, Study
+from mechint.studies.study import SIZES
 from mechint.system.files import make_directory, read_json, write_text
 
 CRITERIA, PICTURE, KEPT = "criteria.json", "figure.svg", "kept.jsonl.gz"
@@ -71,15 +71,12 @@ def record(
         kept = make_directory(results / kind["study"] / kind["size"])
         for name in (KIND, ROWS):
             shutil.copyfile(place / name, kept / name)
-    kept = {name: outcomes(name, results) for name in STUDIES if (results / name).is_dir()}
-    found = {name: sizes for name, sizes in kept.items() if sizes}
+    found = outcomes([results])
     for name, sizes in found.items():
         for size, outcome in sizes.items():
             write_text(results / name / size / CLAIMS, claims_text(outcome.claims))
-        page = study_page(STUDIES[name](), sizes, history(results / name))
-        if page.hero and STUDIES[name].before:
-            page.hero.save(results / name / PICTURE)
-        write_text(results / name / PAGE, json.dumps(page.to_dict(), ensure_ascii=False))
+        if STUDIES[name].before and (hero := study_page(STUDIES[name](), sizes).hero):
+            hero.save(results / name / PICTURE)
     write_text(results / "README.md", tables(found, results))
     for document in map(Path, documents):
         before, begun, rest = document.read_text(encoding="utf-8").partition(BEGIN)
@@ -90,19 +87,36 @@ def record(
     return results / "README.md"
 
 
-def outcomes(name: str, results: Path) -> dict[str, Outcome]:
-    """The outcomes kept of a study, by size, judged anew."""
-    study: Study = STUDIES[name]()
-    found = {}
-    for size in SIZES:
-        place = results / name / size
-        if not (place / ROWS).exists():
-            continue
-        rows, kind = read_rows(place / ROWS), read_json(place / KIND)
-        done, rows = len(rows), Rows([*rows, *read_rows(place / KEPT)])
-        claims = judge(study, rows, size)
-        found[size] = Outcome(rows, claims, facts(kind, done, kind.get("planned", done)))
+def outcomes(places: Iterable[str | Path]) -> dict[str, dict[str, Outcome]]:
+    """The outcomes of the studies whose rows lie under `places`, by study and size, judged anew."""
+    files = (file for place in map(Path, places) for file in place.rglob(KIND))
+    kept = {
+        (kind["study"], kind["size"]): (file.parent, kind)
+        for file in files
+        if (file.parent / ROWS).exists() and (kind := read_json(file))
+    }
+    found: dict[str, dict[str, Outcome]] = {}
+    for name, size in product(STUDIES, SIZES):
+        if (name, size) in kept:
+            place, kind = kept[name, size]
+            rows = read_rows(place / ROWS)
+            done, rows = len(rows), Rows([*rows, *read_rows(place / KEPT)])
+            claims = judge(STUDIES[name](), rows, size)
+            told = facts(kind, done, kind.get("planned", done))
+            found.setdefault(name, {})[size] = Outcome(rows, claims, told)
     return found
+
+
+def pages_under(places: Sequence[str | Path]) -> list[Page]:
+    """The page of every study whose rows lie under `places`, drawn from them.
+
+    Raises:
+        RunError: a place that is not there.
+    """
+    for place in map(Path, places):
+        if not place.exists():
+            raise RunError(f"{place}: there is no such file or directory to take rows of studies from")
+    return [study_page(STUDIES[name](), sizes) for name, sizes in outcomes(places).items()]
 
 
 def history(place: Path) -> str:

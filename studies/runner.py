@@ -5,7 +5,7 @@ DIR/study.json      which study at which size, and the time spent
 DIR/runs/NAME/      one run directory each
 DIR/rows.jsonl.gz   what is measured of every run, one row each: all that claims are judged from
 DIR/claims.json     the claims with their verdicts and numbers
-DIR/page.json       the report as data, for the gallery; DIR/report.html the report
+DIR/report.html     the report
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mechint.errors import (
 )
 from mechint.probe.results import PaperClaim
 from mechint.registry import STUDIES
-from mechint.report import PAGE, write_page
+from mechint.report import write_page
 from mechint.studies.page import Outcome, study_page
 from mechint.studies.rows import Row, Rows, read_rows, write_rows
 from mechint.studies.study import SIZES, PlannedRun, Study
@@ -109,7 +109,6 @@ def reproduce(
     write_text(place / CLAIMS, claims_text(claims))
     outcome = Outcome(rows, claims, facts(kind, len(rows), len(planned)))
     page = study_page(study, {size: outcome})
-    write_text(place / PAGE, json.dumps(page.to_dict(), ensure_ascii=False))
     report = write_page(page, place / "report.html")
     waiting = sum(run.status in ("waiting", "interrupted") for run in trained.values())
     return Reproduction(claims, rows, report, waiting, failed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import html
 import io
-import os
 import re
 import sys
 from pathlib import Path
@@ -17,10 +16,7 @@ from mkdocs.structure.files import File, Files
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
-import measure  # noqa: E402  (beside this file)
 import pages  # noqa: E402  (beside this file)
-
-from mechint.report import build_gallery  # noqa: E402
 
 OUTPUT = "<!-- output -->"
 FORMULA = (
@@ -101,14 +97,6 @@ def _as_mathml(found: re.Match[str]) -> str:
     if "\\" in shown:
         raise PluginError(f"formula {tex}: latex2mathml leaves a command as it is")
     return shown.replace("<math ", f'<math aria-label="{html.escape(tex, quote=True)}" ', 1)
-
-
-def on_post_build(config: Any) -> None:
-    """Build the gallery's pages, which takes minutes, where GALLERY is set."""
-    if os.environ.get("GALLERY"):
-        build_gallery(
-            measure.gallery_pages(pages.ROOT / "results"), Path(config.site_dir) / "gallery"
-        )
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

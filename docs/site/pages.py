@@ -6,17 +6,16 @@ import html
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import measure  # beside this file, from where mkdocs imports it
+
 from mechint.figures.static import drawing
 from mechint.probe.text import MARKS
 from mechint.registry import PROBES, TASKS
-from mechint.report import PAGE, Page, find_pages
-from mechint.report.gallery import cards_html
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = {
@@ -56,7 +55,7 @@ REFERENCE = {
 def made() -> dict[str, str]:
     """Path in the documentation → text."""
     found = {f"reference/{title.replace(' ', '-')}.md": reference(title) for title in REFERENCE}
-    found |= {"command-line.md": command_line(), "papers.md": papers(), "gallery.md": gallery()}
+    found |= {"command-line.md": command_line(), "papers.md": papers()}
     for kind, registry, page in (("probes", PROBES, probe_page), ("tasks", TASKS, task_page)):
         found[f"{kind}/index.md"] = index(
             kind, {name: registry.describe(name) for name in registry}
@@ -108,12 +107,8 @@ def probe_page(name: str) -> str:
 
 
 def yes_and_no(name: str) -> list[str]:
-    """A planted mechanism of which the probe says yes, beside a control of which it says no; as
-    ``python docs/site/measure.py probes`` measured them.
-    """
-    page = kept("probes", name)
-    if page is None:
-        return []
+    """A planted mechanism of which the probe says yes, beside a control of which it says no."""
+    page = measure.probe_page(name)
     shown = [
         f'<figure markdown="0"><img src="{name}-{word.partition("-")[0]}.svg" '
         f'alt="{html.escape(figure.title)}"><figcaption>{html.escape(figure.title)}. '
@@ -129,19 +124,11 @@ def yes_and_no(name: str) -> list[str]:
     return ['<div class="beside">' + "".join(shown) + "</div>", "\n".join(said)]
 
 
-@cache
-def kept(kind: str, name: str) -> Page | None:
-    """The page that is kept of a probe or task under ``results/``."""
-    file = ROOT / "results" / kind / name / PAGE
-    return find_pages([file])[0] if file.exists() else None
-
-
 def pictures() -> dict[str, bytes]:
     """Path in the documentation → drawing, of the probes' pages."""
     found = {}
     for name in PROBES:
-        page = kept("probes", name)
-        for word, figure in (page.figures if page else {}).items():
+        for word, figure in measure.probe_page(name).figures.items():
             if figure.plots:
                 drawn = drawing(figure, "svg", 4.6, 3.0)
                 found[f"probes/{name}-{word.partition('-')[0]}.svg"] = drawn
@@ -170,16 +157,6 @@ def papers() -> str:
     text = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
     body = re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", text.partition("\n")[2])
     return f"# Papers, run again\n{body}"
-
-
-def gallery() -> str:
-    """The cards of the gallery, whose pages are built beside the documentation."""
-    sys.path[:0] = [str(Path(__file__).parent)]
-    from measure import gallery_pages  # beside this file
-
-    pages = gallery_pages(ROOT / "results")
-    cards = cards_html(pages, "gallery/")
-    return f"# Gallery\n\n{cards}\n" if pages else "# Gallery\n\nNo page is kept here yet.\n"
 
 
 def task_page(name: str) -> str:

@@ -1,4 +1,4 @@
-"""``mechint gallery``: one folder of pages out of what studies left."""
+"""``mechint gallery``: one folder of pages out of the rows of studies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mechint.system.progress import counting
 
 @click.group(cls=CliGroup, short_help="Make one folder of pages of all studies.")
 def gallery() -> None:
-    """Make one folder of pages out of what studies left."""
+    """Make one folder of pages out of the rows of studies."""
 
 
 @gallery.command(short_help="Draw the pages of studies as one gallery.")
@@ -27,22 +27,23 @@ def gallery() -> None:
 @force_option
 @plugin_option
 def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
-    """Draw every page.json found under PLACES (results and runs, when none is given) as one gallery
-    that opens from the disk.
+    """Draw a page of every study whose rows lie under PLACES (results and runs, when none is given)
+    as one gallery that opens from the disk.
     """
     from mechint.errors import RunError, counted
-    from mechint.report import PAGE, build_gallery, find_pages
+    from mechint.report import build_gallery
+    from mechint.studies.record import pages_under
 
     places = (
         places
         or tuple(place for place in (Path("results"), Path("runs")) if place.is_dir())
         or (Path("runs"),)
     )
-    pages = find_pages(places)
+    pages = pages_under(places)
     if not pages:
         raise RunError(
-            f"{', '.join(map(str, places))}: expected a {PAGE} there, found none; run mechint "
-            "reproduce first"
+            f"{', '.join(map(str, places))}: expected rows of a study there, found none; run "
+            "mechint reproduce first"
         )
     with counting("drawing pages") as update:
         index = build_gallery(pages, out, force=force, progress=update)

@@ -3,7 +3,7 @@ as a gallery.
 
 write_report(mechint.analyze(subject), "report.html")
 write_page(Page("A study", [Section("Claims", claims=claims)]), "study.html")
-build_gallery(find_pages(["runs"]), "gallery")
+build_gallery([page_of(account) for account in accounts], "gallery")
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mechint.report._render import render, slug
 from mechint.report.comparison import comparison_page
-from mechint.report.gallery import PAGE, build_gallery, find_pages
+from mechint.report.gallery import build_gallery
 from mechint.report.outputs import check_writable
 from mechint.report.page import Page, Section, page_of, section_of, training_section
 from mechint.system.files import write_text
@@ -41,13 +41,11 @@ def write_page(page: Page, path: str | Path, *, light: bool = False) -> Path:
 
 
 __all__ = [
-    "PAGE",
     "Page",
     "Section",
     "build_gallery",
     "check_writable",
     "comparison_page",
-    "find_pages",
     "page_of",
     "render",
     "section_of",

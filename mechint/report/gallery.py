@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mechint.errors import DataError, MechintError, RunError
+from mechint.errors import RunError
 from mechint.figures.figure import Figure
 from mechint.figures.static import drawing
 from mechint.probe.text import rank
@@ -24,23 +24,21 @@ from mechint.report._render import (
 )
 from mechint.report.outputs import refuse_foreign
 from mechint.report.page import Page
-from mechint.system.files import make_directory, read_json, write_bytes, write_text
+from mechint.system.files import make_directory, write_bytes, write_text
 from mechint.system.progress import Count
 
 PLOTLY = "plotly.js"
 RESERVED = ("index", "plotly")
 HEADINGS = {
     "report": "Reports",
-    "example": "Examples",
     "study": "Papers, run again",
     "study of ours": "Questions of our own",
+    "example": "Examples",
     "task": "Tasks",
     "probe": "Probes",
     "table": "Tables of models",
 }
 """Kind of page → heading, in the order of the index."""
-PAGE = "page.json"
-"""The file in which a study or an example keeps its page for the gallery."""
 LONGEST = 110
 """Characters of a card's text."""
 MAX_PANELS = 3
@@ -122,27 +120,23 @@ def build_gallery(
 
     Raises:
         RunError: `out` cannot be written, holds other things and no gallery, or another's file
-            under a name that is needed; or a page holds what cannot be drawn.
+            under a name that is needed.
     """
     _check_place(Path(out), force)
     named = _named(pages)
-    cards, texts, pictures, name = dict[str, Card](), dict[str, str](), dict[str, bytes](), ""
-    try:
-        for name, page in named.items():
-            cards[name] = card(name, page)
-        order = sorted(named, key=lambda name: list(HEADINGS).index(cards[name].kind))
-        for place, name in enumerate(order):
-            progress(place, len(order), name)
-            around = {"index": ("index.html", title)}
-            for side, other in (("back", place - 1), ("next", place + 1)):
-                if 0 <= other < len(order):
-                    around[side] = (f"{order[other]}.html", named[order[other]].title)
-            texts[f"{name}.html"] = render(named[name], PLOTLY, around)
-            if (figure := picture(named[name])) is not None:
-                figure = dataclasses.replace(figure, plots=figure.plots[:MAX_PANELS])
-                pictures[f"{name}.svg"] = drawing(figure, "svg", 3.6, 2.5)
-    except (TypeError, ValueError, AttributeError, LookupError) as error:
-        raise RunError(f"page {name}: cannot be drawn: {error}"[:300]) from error
+    cards = {name: card(name, page) for name, page in named.items()}
+    texts, pictures = dict[str, str](), dict[str, bytes]()
+    order = sorted(named, key=lambda name: list(HEADINGS).index(cards[name].kind))
+    for place, name in enumerate(order):
+        progress(place, len(order), name)
+        around = {"index": ("index.html", title)}
+        for side, other in (("back", place - 1), ("next", place + 1)):
+            if 0 <= other < len(order):
+                around[side] = (f"{order[other]}.html", named[order[other]].title)
+        texts[f"{name}.html"] = render(named[name], PLOTLY, around)
+        if (figure := picture(named[name])) is not None:
+            figure = dataclasses.replace(figure, plots=figure.plots[:MAX_PANELS])
+            pictures[f"{name}.svg"] = drawing(figure, "svg", 3.6, 2.5)
     texts["index.html"] = _index(title, [cards[name] for name in order])
     out = make_directory(out)
     for name in texts:
@@ -154,13 +148,6 @@ def build_gallery(
     for name, data in pictures.items():
         write_bytes(out / name, data)
     return out / "index.html"
-
-
-def cards_html(pages: Iterable[Page], folder: str) -> str:
-    """The cards of `pages`, which `build_gallery` writes to `folder`, for another site."""
-    cards = [card(name, page) for name, page in _named(pages).items()]
-    made = environment().get_template("cards.html.j2").module.cards(_groups(cards), folder)  # type: ignore[attr-defined]
-    return f"<style>{asset('cards.css')}</style>{made}<script>{asset('gallery.js')}</script>"
 
 
 def _index(title: str, cards: Sequence[Card]) -> str:
@@ -190,29 +177,3 @@ def _named(pages: Iterable[Page]) -> dict[str, Page]:
             name = f"{first}-{count}"
         named[name] = page
     return named
-
-
-def find_pages(places: Iterable[str | Path]) -> list[Page]:
-    """Every page kept under `places` (files, or folders searched to any depth), by path.
-
-    Raises:
-        RunError: a place that is not there, or a file that holds no page.
-    """
-    pages = []
-    for place in map(Path, places):
-        if not place.exists():
-            raise RunError(f"{place}: there is no such file or directory to take pages from")
-        for file in sorted(place.rglob(PAGE)) if place.is_dir() else [place]:
-            pages.append(_read(file))
-    return pages
-
-
-def _read(file: Path) -> Page:
-    """The page that `file` holds; RunError with the reason where it holds none."""
-    try:
-        data = read_json(file)
-        if not isinstance(data, dict):
-            raise DataError(f"got a {type(data).__name__}, expected a mapping")
-        return Page.from_dict(data)
-    except MechintError as error:
-        raise RunError(f"{file}: does not hold a page: {error}") from error

@@ -1,8 +1,5 @@
 """The content of a page, before its looks: the answer, evidence, sections of findings, numbers,
 claims, tables and figures.
-
-A `Page` is data (``to_dict``, ``from_dict``), so that a study keeps it as JSON and a
-gallery draws it later.
 """
 
 from __future__ import annotations
@@ -13,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from mechint.account.account import accounts_json
 from mechint.account.terminal import quality_text
 from mechint.config import assignment
 from mechint.config._assign import set_options
-from mechint.errors import DataError
 from mechint.figures import training_curve
 from mechint.probe.results import (
     Figure,
@@ -30,15 +27,12 @@ from mechint.probe.results import (
 )
 from mechint.registry import PROBES, TASKS
 from mechint.system.files import read_json_lines
-from mechint.system.jsonable import from_jsonable, without_defaults
 
 if TYPE_CHECKING:
     from mechint.account import Account
     from mechint.checkpoints import Checkpoint
 
 METRICS = "metrics.jsonl"
-SCHEMA = 3
-"""Version of the JSON form of a page."""
 MAX_EVIDENCE = 6
 LAST = -1
 """The answer that a probe is asked about unless told otherwise."""
@@ -93,8 +87,8 @@ class Page:
     from, drawn as boxes; hero: the figure beside the evidence,
     (probe, finding) pairs, of which the first `bearing` decide the verdict; abstract: text in place
     of a verdict. not_asked: reason → questions.
-    next_steps: commands; command: what made the page; task, probes, date: by which a gallery
-    sorts; downloads: file name → text of files that belong to it.
+    next_steps: commands; command: what made the page; task, probes: words by which a gallery is
+    searched; downloads: file name → text of files that belong to it.
     """
 
     title: str
@@ -117,29 +111,8 @@ class Page:
     command: str = ""
     task: str = ""
     probes: Sequence[str] = ()
-    date: str = ""
     downloads: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values; `from_dict` gives an equal page."""
-        return {"schema": SCHEMA, **without_defaults(self)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Page:
-        """The page that `to_dict` wrote.
-
-        Raises:
-            DataError: another schema, or values that make no page.
-        """
-        if data.get("schema") != SCHEMA:
-            raise DataError(
-                f"schema {data.get('schema')!r}: expected {SCHEMA}; make the page again"
-            )
-        try:
-            return from_jsonable(cls, {name: data[name] for name in data if name != "schema"})
-        except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-            raise DataError(f"not a page: {type(error).__name__}: {error}"[:300]) from error
 
 
 def page_of(
@@ -164,8 +137,7 @@ def page_of(
     if account.audits:
         drawn = explanation_section(account.audits, account.path)
         sections.insert(0, replace(drawn, program={}) if account.program else drawn)
-    kept = {"schema": SCHEMA, "accounts": [account.to_dict()]}
-    data = json.dumps(kept, separators=(",", ":"))
+    data = json.dumps(accounts_json([account]), separators=(",", ":"))
     given = {
         "quality": quality_text(account.quality, ", "),
         "verdict": account.verdict,

@@ -14,7 +14,6 @@ import pytest
 import mechint
 from mechint.errors import RunError, UnknownNameError
 from mechint.registry import STUDIES
-from mechint.report import Page
 from mechint.training import Run, train_many
 from studies import (
     ClaimTest,
@@ -30,7 +29,7 @@ from studies import (
 )
 from studies.claims import above
 from studies.page import Outcome, best
-from studies.record import BEGIN, CRITERIA, END, outcomes, record
+from studies.record import BEGIN, CRITERIA, END, outcomes, pages_under, record
 from studies.rows import read_rows
 from studies.runner import CLAIMS, KIND, ROWS, left_to_train
 from studies.statistics import share
@@ -122,7 +121,7 @@ def test_a_study_of_somebody_elses_is_run_and_judged(tmp_path: Path) -> None:
     kept = json.loads((place / CLAIMS).read_text())
     assert [one["verdict"] for one in kept] == ["supported", "supported"]
     assert kept[0]["n"] == 3 and kept[0]["ours"].startswith("3 of 3")
-    page = Page.from_dict(json.loads((place / "page.json").read_text()))
+    (page,) = pages_under([place])
     assert [one.id for one in page.sections[0].claims] == ["a", "b"]
     assert json.loads((place / KIND).read_text())["processor_seconds"] > 0
     assert len(Own.measured_runs) == 6 and not left_to_train("own", "laptop", place)
@@ -274,6 +273,6 @@ def test_kept_verdicts_are_those_of_the_kept_rows(name: str) -> None:
     place = ROOT / "results" / name
     for kept in sorted(place.glob("*/claims.json")):
         claims = json.loads(kept.read_text(encoding="utf-8"))
-        again = outcomes(name, ROOT / "results")[kept.parent.name].claims
+        again = outcomes([ROOT / "results" / name])[name][kept.parent.name].claims
         lines = list(differences(str(kept), claims, [one.to_dict() for one in again], 1e-9, 0.0))
         assert not lines, report(lines)
