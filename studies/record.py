@@ -115,7 +115,7 @@ def pages_under(places: Sequence[str | Path]) -> list[Page]:
     """
     for place in map(Path, places):
         if not place.exists():
-            raise RunError(f"{place}: there is no such file or directory to take rows of studies from")
+            raise RunError(f"{place}: there is no such directory to take rows of studies from")
     return [study_page(STUDIES[name](), sizes) for name, sizes in outcomes(places).items()]
 
 

@@ -52,7 +52,7 @@ from tests.cli.conftest import Command, one_line
         (["analyze", "none.pt", "--probe", "fourier"], "none.pt: there is no such file"),
         (
             ["gallery", "build", "none"],
-            "none: there is no such file or directory to take rows of studies from",
+            "none: there is no such directory to take rows of studies from",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
