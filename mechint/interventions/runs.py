@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ from mechint.interventions.values import (
     Take,
 )
 from mechint.models.forward import Forward
-from mechint.models.layers import heads, linear, no_hook, norm, rotation
+from mechint.models.layers import heads, linear, no_hook, norm
 from mechint.models.protocol import (
     check_edits,
     describe,
@@ -82,10 +82,14 @@ HEADS, ATTENTION, MIDDLE, NEURONS, MLP, END = range(1, 7)
 """Stages of a block at which a run can begin with what was recorded before; 0 is its start."""
 _APART = ("hook_q_input", "hook_k_input", "hook_v_input")
 
-_held: WeakSet[Any] = WeakSet()
-"""Models whose logits are those of their configuration's mathematics."""
-_skipped: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
-"""Bridge → block → whether a run that begins there was found to give the bridge's logits."""
+_STARTS = {"native": ("resid_pre", "attn_out"), "blocks": ("resid_pre",), "whole": ()}
+"""Hooks of every block that are recorded with the first run."""
+_WHOLE = -1
+
+_tried: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
+"""Model → block → whether a run that begins there was found to give the model's logits; `_WHOLE`: a
+run by the mathematics of its configuration.
+"""
 
 
 @dataclass
@@ -134,7 +138,7 @@ class At:
         """Part of what was recorded: the cases' inputs at the positions computed."""
         if self.answers:
             return recorded[self.inputs, self.reads][:, None]
-        return recorded[self.inputs][:, self.first : self.last + 1]
+        return recorded[:, self.first : self.last + 1][self.inputs]
 
 
 Edits = Mapping[str, list[tuple[slice | Tensor, Intervention]]]
@@ -171,9 +175,9 @@ class EditedRuns:
         else:
             self.causal = self.engine == "blocks"  # what is no causal model is no bridge
         self._kept: dict[str, Tensor] = {}
+        self._kept_projected: dict[int, dict[str, Tensor]] = {}
         self._outputs: dict[int, Any] = {}
         self._gains: dict[int, Tensor] = {}
-        self._based: tuple[Tensor, Tensor] | None = None
         if names:
             self.record(names)
 
@@ -181,28 +185,35 @@ class EditedRuns:
         return len(self.tokens)
 
     def _choose_engine(self) -> str:
-        if resumes(self.model) and self._is_held():
+        two = self.tokens[:2]
+        if resumes(self.model) and self._agrees(
+            _WHOLE,
+            lambda: Forward(detached_weights(self.model), self.model.config).logits(
+                RowLayout.dense(two)
+            ),
+            lambda: self.model(two),
+        ):
             return "native"
         blocks = _blocks(self.model)
         return "whole" if blocks is None or has_hooks_attached(self.model) else "blocks"
 
-    def _is_held(self) -> bool:
-        """Return whether the mathematics of the model's configuration gives the model's logits, as
-        it does not where a subclass computes something else; tried once, on two inputs.
+    def _agrees(
+        self, start: int, run: Callable[[], Tensor], expected: Callable[[], Tensor]
+    ) -> bool:
+        """Return whether `run`, on at most two inputs, gives the model's logits, as it does not
+        where a subclass computes something else than its configuration says, or where later blocks
+        of a bridge read earlier ones; tried once.
         """
-        if self.model not in _held:
-            tokens, forward = (
-                self.tokens[:2],
-                Forward(detached_weights(self.model), self.model.config),
-            )
+        tried = _tried.setdefault(self.model, {})
+        if start not in tried:
             with torch.no_grad():
-                expected = self.model(tokens)
-                off = (forward.logits(RowLayout.dense(tokens)) - expected).abs().max()
-                within = off <= 1e-4 * (expected.max() - expected.min())
-            if not within:
-                return False
-            _held.add(self.model)
-        return True
+                logits = expected()
+                try:
+                    off = (run() - logits).abs().max()
+                    tried[start] = bool(off <= 1e-4 * (logits.max() - logits.min()))
+                except Exception:  # a module of others that cannot be skipped, in whatever way
+                    tried[start] = False
+        return tried[start]
 
     # --- recording --------------------------------------------------------------------------------
     def recorded(self, hook: str) -> Float[Tensor, "input pos ..."]:
@@ -220,65 +231,51 @@ class EditedRuns:
         names = set(names) - set(self._kept)
         if self._kept and not names:
             return
-        with torch.no_grad():
-            if self.engine == "native":
-                self._record_native(names)
-            else:
-                self._record_hooked(names)
-
-    def _record_native(self, names: set[str]) -> None:
         if not self._kept:
-            ends = ("hook_resid_pre", "hook_attn_out")
-            names = names | {f"blocks.{layer}.{end}" for layer in range(self.depth) for end in ends}
-        last = max(map(self._place, names))
+            ends = _STARTS[self.engine]
+            names |= {f"blocks.{layer}.hook_{end}" for layer in range(self.depth) for end in ends}
+        run = self._record_native if self.engine == "native" else self._record_hooked
+        every = torch.arange(len(self), device=self.tokens.device)
+        with torch.no_grad():
+            for rows in every.split(self._at_once(logits=False)):
+                run(names, rows)
 
-        def keep(name: str, tensor: Tensor) -> Tensor:
-            if name not in names:
-                return tensor
-            if size >= len(self):
-                self._kept[name] = tensor.expand(len(self), *tensor.shape[1:])
-            else:
-                if name not in self._kept:
-                    self._kept[name] = tensor.new_empty(len(self), *tensor.shape[1:])
-                self._kept[name][rows] = tensor
-            return tensor
+    def _keep(self, name: str, rows: Int[Tensor, " row"], x: Tensor) -> None:
+        if len(rows) == len(self):
+            self._kept[name] = x.expand(len(self), *x.shape[1:])
+        else:
+            if name not in self._kept:
+                self._kept[name] = x.new_empty(len(self), *x.shape[1:])
+            self._kept[name][rows] = x
 
-        forward = Forward(self.weights, self.config, keep)
-        size = self._at_once(logits=False)
-        for begin in range(0, len(self), size):
-            rows = slice(begin, begin + size)
-            x = forward.embed(RowLayout.dense(self.tokens[rows]))
-            for layer in range(self.depth):
-                x = forward.attend(layer, x)
-                if layer < self.depth - 1 or last >= (layer, MIDDLE):
-                    x = forward.feed_forward(layer, x)
+    def _record_native(self, names: set[str], rows: Int[Tensor, " row"]) -> None:
+        def keep(name: str, x: Tensor) -> Tensor:
+            if name in names:
+                self._keep(name, rows, x)
+            return x
 
-    def _record_hooked(self, names: set[str]) -> None:
-        starts = {f"blocks.{layer}.hook_resid_pre" for layer in range(self.depth)}
-        wanted = names | (starts if self.engine == "blocks" else set())
-        wanted = sorted(wanted - set(self._kept))
-        if not wanted and "logits" in self.__dict__:
-            return
+        forward, last = Forward(self.weights, self.config, keep), max(map(self._place, names))
+        x = forward.embed(RowLayout.dense(self.tokens[rows]))
+        for layer in range(self.depth):
+            x = forward.attend(layer, x)
+            if layer < self.depth - 1 or last >= (layer, MIDDLE):
+                x = forward.feed_forward(layer, x)
+
+    def _record_hooked(self, names: set[str], rows: Int[Tensor, " row"]) -> None:
         blocks = _blocks(self.model) if self.engine == "blocks" else None
         handles = [
             block.register_forward_hook(self._see_output(layer))
             for layer, block in enumerate(blocks or ())
         ]
-        parts: list[dict[str, Tensor]] = []
-        answers: list[Tensor] = []
         try:
-            for rows in torch.arange(len(self), device=self.tokens.device).split(self._at_once()):
-                with _showing_reads(self.model, wanted):
-                    logits, found = record(self.model, self.tokens[rows], wanted)
-                answers.append(select_positions(logits, self.reads[rows]))
-                parts.append(found)
+            with _showing_reads(self.model, names):
+                logits, found = record(self.model, self.tokens[rows], sorted(names))
         finally:
             for handle in handles:
                 handle.remove()
-        for name in wanted:
-            if name in parts[0]:
-                self._kept[name] = torch.cat([part[name] for part in parts])
-        self.__dict__["logits"] = torch.cat(answers)
+        found["logits"] = select_positions(logits, self.reads[rows])
+        for name, x in found.items():
+            self._keep(name, rows, x)
 
     def _see_output(self, layer: int) -> Callable[..., None]:
         def see(module: Any, inputs: Any, output: Any) -> None:
@@ -292,22 +289,16 @@ class EditedRuns:
         if self.engine == "native":
             return self._read_out(self.end, None)
         self.record(())
-        return self.__dict__["logits"]  # which recording sets
+        return self._kept["logits"]
 
     @cached_property
     def end(self) -> Float[Tensor, "input d_model"]:
         """The residual stream behind the last block at the answers."""
-        if self.engine == "native":
-            return self._end(torch.arange(len(self), device=self.tokens.device))
-        return select_positions(
-            self.recorded(f"blocks.{self.depth - 1}.hook_resid_post"), self.reads
-        )
-
-    def _end(self, inputs: Int[Tensor, " row"]) -> Float[Tensor, "row d_model"]:
-        last, at = self.depth - 1, (inputs, self.reads[inputs])
-        x = self.recorded(f"blocks.{last}.hook_resid_pre")[at]
+        last = self.depth - 1
+        if self.engine != "native":
+            return select_positions(self.recorded(f"blocks.{last}.hook_resid_post"), self.reads)
         with torch.no_grad():
-            x = x + self.recorded(f"blocks.{last}.hook_attn_out")[at]
+            x = select_positions(self._stream(last, MIDDLE), self.reads)
             return Forward(self.weights, self.config).feed_forward(last, x)
 
     def _stream(self, layer: int, stage: int) -> Float[Tensor, "input pos d_model"]:
@@ -319,14 +310,9 @@ class EditedRuns:
         self, rows: Int[Tensor, " row"], classes: Int[Tensor, "row k"] | None = None
     ) -> Float[Tensor, "row d_vocab_out"]:
         """Logits at the answers of the inputs `rows` without an edit, of `classes` alone if any."""
-        if self.engine != "native":
-            return _pick(self.logits[rows], classes)
-        with torch.no_grad():
-            if classes is not None:
-                return self._read_out(self.end[rows], classes)
-            if self._based is None or not torch.equal(self._based[0], rows):
-                self._based = rows, self._read_out(self._end(rows), None)
-            return self._based[1]
+        if self.engine == "native" and classes is not None:
+            return self._read_out(self.end[rows], classes)
+        return _pick(self.logits[rows], classes)
 
     def written(
         self,
@@ -415,23 +401,26 @@ class EditedRuns:
             ParameterError: a position or unit that an activation does not have, a value of another
                 width, or a hook that the model can only show.
         """
-        every = torch.arange(len(self), device=self.tokens.device)
-        rows = every if rows is None else rows
-        read = _logits if read is None else read
+        if rows is None:
+            rows = torch.arange(len(self), device=self.tokens.device)
+        read = read or (lambda logits, rows: logits)
         sets = [[one] if isinstance(one, Intervention) else [*one] for one in variants]
         prepared = {id(one): self._prepared(one, rows) for edits in sets for one in edits}
         sets = [[prepared[id(one)] for one in edits] for edits in sets]
         self._prepare({edit.site.hook for edits in sets for edit in edits}, sets)
-        with torch.set_grad_enabled(gradient):
-            base = read(self.base(rows, classes), torch.arange(len(rows), device=rows.device))
-            result = base.expand(len(sets), *base.shape).clone()
-            cases = list(self._cases(sets, rows, classes is None))
-            with counting_within("runs") as count:
-                for done, (start, at) in enumerate(cases):
-                    count(done, len(cases))
-                    chosen = None if classes is None else classes[at.rows]
-                    logits = self._run(start, at, self._by_hook(sets, at), chosen)
-                    result[at.variants, at.rows] = read(logits, at.rows).to(result.dtype)
+        cases, result = list(self._cases(sets, rows, classes is None)), None
+        with torch.set_grad_enabled(gradient), counting_within("runs") as count:
+            if sum(len(at.rows) for _, at in cases) < len(sets) * len(rows) or not cases:
+                base = read(self.base(rows, classes), torch.arange(len(rows)).to(rows))
+                result = base.expand(len(sets), *base.shape).clone()
+            for done, (start, at) in enumerate(cases):
+                count(done, len(cases))
+                chosen = None if classes is None else classes[at.rows]
+                part = read(self._run(start, at, self._by_hook(sets, at), chosen), at.rows)
+                if result is None:
+                    result = part.new_empty(len(sets), len(rows), *part.shape[1:])
+                result[at.variants, at.rows] = part.to(result.dtype)
+        assert result is not None
         return result
 
     def _prepared(self, edit: Intervention, rows: Tensor) -> Intervention:
@@ -487,75 +476,75 @@ class EditedRuns:
                 return int(layer), stage
         return int(layer), 0
 
-    def _first_changed(self, edit: Intervention, rows: Tensor) -> Int[Tensor, " row"]:
+    def _first_changed(
+        self, edit: Intervention, rows: Int[Tensor, " row"], reads: Int[np.ndarray, " row"]
+    ) -> Int[np.ndarray, " row"]:
         """The first position of each row that the edit changes; as many as there are where none."""
-        n_ctx, reads = self.tokens.shape[1], self.reads[rows]
-        first = torch.zeros_like(reads)
+        n_ctx, pos = self.tokens.shape[1], edit.site.pos
+        first = np.zeros_like(reads)
         if isinstance(edit, Take):
-            differ = self.tokens[rows] != self.tokens[edit.source]
-            first = differ.int().argmax(1) if self.causal else first
-            first = torch.where(differ.any(1), first, n_ctx)
-        pos = edit.site.pos
+            differ = (self.tokens[rows] != self.tokens[edit.source]).cpu().numpy()
+            first = np.where(differ.any(1), differ.argmax(1) * self.causal, n_ctx)
+        place = reads if pos is None or pos == "answer" else np.asarray(pos)
         if pos is not None:
-            place = reads if pos == "answer" else torch.as_tensor(pos, device=reads.device)
-            first = torch.where(first <= place, place, n_ctx)
+            first = np.where(first <= place, place, n_ctx)
         if not self.causal:
             return first
-        first = torch.where(first > reads, n_ctx, first)
         layer, stage = self._place(edit.site.hook)
         behind = stage > 0 and not edit.site.hook.endswith(("hook_k_input", "hook_v_input"))
         if layer == self.depth - 1 and behind and pos is not None:  # nothing but the answer is read
-            place = reads if pos == "answer" else torch.as_tensor(pos, device=reads.device)
-            first = torch.where(place == reads, first, n_ctx)
-        return first
+            first = np.where(place == reads, first, n_ctx)
+        return np.where(first > reads, n_ctx, first)
 
     def _cases(
         self, sets: Sequence[Sequence[Intervention]], rows: Tensor, every_logit: bool
     ) -> Iterator[tuple[tuple[int, int], At]]:
         """Starts of cases, and the cases, as many as are stacked; those that no edit changes are
-        left out.
+        left out. In cases of one stack the same heads read something else than the stream.
         """
-        n, n_ctx, reads = len(rows), self.tokens.shape[1], self.reads[rows]
+        n, n_ctx, reads = len(rows), self.tokens.shape[1], self.reads[rows].cpu().numpy()
         used = {id(edit): edit for edits in sets for edit in edits}
-        firsts = {number: self._first_changed(edit, rows) for number, edit in used.items()}
+        firsts = {number: self._first_changed(edit, rows, reads) for number, edit in used.items()}
         places = {number: self._place(edit.site.hook) for number, edit in used.items()}
-        alike: dict[frozenset[int], list[int]] = defaultdict(list)  # variants of the same edits
+        apart = {number: self._heads_apart(edit.site) for number, edit in used.items()}
+        by_start: dict[Any, list[np.ndarray]] = defaultdict(list)
         for variant, edits in enumerate(sets):
-            if edits:
-                alike[frozenset(map(id, edits))].append(variant)
-        by_start: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
-        for numbers, variants in alike.items():
-            first = torch.stack([firsts[number] for number in numbers]).amin(0)
-            changed = (first < n_ctx).nonzero().flatten()
+            numbers = [id(edit) for edit in edits]
+            first = np.minimum.reduce([firsts[one] for one in numbers] or [reads + n_ctx])
+            changed = np.flatnonzero(first < n_ctx)
             if len(changed):
-                every = torch.tensor(variants, device=reads.device).repeat_interleave(len(changed))
-                index = changed.repeat(len(variants))
-                case = torch.stack([first[index], reads[index], every, index], 1)
-                by_start[min(places[number] for number in numbers)].append(case)
-        native = self.engine == "native"
-        reading = (one.site for one in used.values() if one.site.hook.endswith(_APART))
-        apart = max((len(site.units) or self.shape.n_heads or 0 for site in reading), default=0)
-        for start, parts in by_start.items():
-            cases = torch.cat(parts)
-            if native and self.causal:
-                order = (cases[:, 0] * n_ctx + cases[:, 1]).argsort(stable=True)
-                cases = cases[order]
+                case = [first[changed], reads[changed], 0 * changed + variant, changed]
+                heads = frozenset[tuple[int, int]]().union(*(apart[one] for one in numbers))
+                start = min(places[one] for one in numbers), heads
+                by_start[start].append(np.stack(case, 1))
+        for (start, heads), parts in by_start.items():
+            table = np.concatenate(parts)
+            if self.engine == "native" and self.causal:
+                table = table[np.lexsort((table[:, 1], table[:, 0]))]
             else:
-                cases[:, :2] = torch.tensor([0, n_ctx - 1], device=cases.device)
-            table = cases.cpu().numpy()
+                table[:, :2] = 0, n_ctx - 1
+            most_apart = max(Counter(layer for layer, _ in heads).values(), default=0)
             places_at, variants_at = (_changes(table[:, columns]) for columns in ([0, 1], [2]))
-            begin, n_cases = 0, len(cases)
-            while begin < n_cases:
+            begin = 0
+            while begin < len(table):
                 first, last = table[begin, :2].tolist()
-                most = self._at_once(start, last + 1 - first, every_logit, apart)
+                most = self._at_once(start, last + 1 - first, every_logit, most_apart)
                 end = places_at[np.searchsorted(places_at, begin, "right")]
-                stop = min(begin + most, max(end, min(begin + FEW, n_cases)))
+                stop = min(begin + most, max(end, min(begin + FEW, len(table))))
                 # all rows of a variant, where so many fit
                 whole = variants_at[np.searchsorted(variants_at, stop, "right") - 1]
                 stop = int(whole if begin < whole < stop else stop)
-                some, last = cases[begin:stop], int(table[begin:stop, 1].max())
-                inputs, begin = rows[some[:, 3]], stop
-                yield start, At(some[:, 2], some[:, 3], inputs, self.reads[inputs], first, last, n)
+                last, some = int(table[begin:stop, 1].max()), torch.from_numpy(table[begin:stop])
+                _, _, variants, index = some.to(rows.device).unbind(1)
+                inputs, begin = rows[index], stop
+                yield start, At(variants, index, inputs, self.reads[inputs], first, last, n)
+
+    def _heads_apart(self, site: Site) -> set[tuple[int, int]]:
+        """Blocks and heads that read something else than the stream under an edit at the site."""
+        if self.engine != "native" or not site.hook.endswith(_APART):
+            return set()
+        site.check_units(self.config.n_heads)
+        return {(site.layer or 0, head) for head in site.units or range(self.config.n_heads)}
 
     def _at_once(
         self,
@@ -624,10 +613,11 @@ class EditedRuns:
 
     def _edit(self, part: Tensor, at: At, edit: Intervention, turned: bool) -> bool:
         """Edit the activation `part` (case, pos, …) in place; return whether it was changed."""
-        site, pos = edit.site, edit.site.pos
+        site, pos, column = edit.site, edit.site.pos, at.reads
         index: tuple[Any, ...] = (slice(None), slice(None))
         if pos is not None:
-            column = self._column(pos, at)
+            if pos != "answer":
+                column = torch.tensor(pos, device=at.reads.device).expand(at.n)[at.rows]
             low, high = (at.reads, at.reads) if at.answers else (at.first, at.last)
             inside = (column >= low) & (column <= high)
             if not inside.any():
@@ -641,75 +631,57 @@ class EditedRuns:
         whole = [at.n, n_ctx, *part.shape[2:]] if pos is None else [at.n, *part.shape[2:]]
         if turned:
             whole[-1] = n_ctx
+        units: tuple[Any, ...] = ()
         if site.units:
             axis = (1 + (pos is None)) if site.per_head else len(whole) - 1
             site.check_units(whole[axis])
             whole[axis] = len(site.units)
-            units = _span(site.units)
-            if isinstance(units, list) and isinstance(index[0], Tensor):
+            span = _span(site.units)
+            if isinstance(span, list) and isinstance(index[0], Tensor):
                 index = tuple(one[:, None] for one in index)
-            index = (*index, *[slice(None)] * (axis - 1 - (pos is None)), units)
-        old = part[index]
-        edit = self._local(edit, at, old, tuple(whole), turned)
-        new = edit.function(old, at) if isinstance(edit, Compute) else edit.replacement(old)
-        copied = any(isinstance(one, Tensor | list) for one in index)
+            units = (*[slice(None)] * (axis - 1 - (pos is None)), span)
+        old = part[(*index, *units)]
+        if isinstance(edit, Compute):
+            new = edit.function(old, at)
+        else:
+            local = self._local(edit, at, column, whole, units, part.shape[-1] if turned else None)
+            new = local.replacement(old)
+        copied = any(isinstance(one, Tensor | list) for one in (*index, *units))
         if new is not None and (copied or new is not old):
-            part[index] = new.to(part.dtype)
+            part[(*index, *units)] = new.to(part.dtype)
         return new is not None
 
-    def _column(self, pos: Any, at: At) -> Int[Tensor, " case"]:
-        if pos == "answer":
-            return at.reads
-        if isinstance(pos, tuple):
-            return torch.tensor(pos, device=at.reads.device)[at.rows]
-        return torch.full_like(at.reads, pos)
-
     def _local(
-        self, edit: Intervention, at: At, part: Tensor, whole: tuple[int, ...], turned: bool
+        self,
+        edit: Intervention,
+        at: At,
+        column: Int[Tensor, " case"],
+        whole: Sequence[int],
+        units: tuple[Any, ...],
+        keys: int | None,
     ) -> Intervention:
-        """The edit with its values at the cases and positions of `part`; checked against the shape
-        of the part at all positions.
+        """The edit with its values at the cases and positions of a part; checked against the shape
+        of the part at all positions, `whole`. keys: how many a pattern has here.
         """
-        if isinstance(edit, Compute):
-            return edit
+        site, turned, rows = edit.site, keys is not None, at.rows
         if isinstance(edit, Take):
-            return self._taken_from(edit, at, part, turned)
-        edit.check_fits(whole)
-        found: dict[str, Tensor] = {}
-        for name in PER_EXAMPLE:
-            value = getattr(edit, name, None)
-            if not isinstance(value, Tensor):
-                continue
-            found[name] = self._value(value, at, edit, len(whole))
-            if turned and value.shape[-1] > 1:
-                found[name] = found[name][..., : part.shape[-1]]
-        return dataclasses.replace(edit, **found) if found else edit
-
-    def _value(self, value: Tensor, at: At, edit: Intervention, axes: int) -> Tensor:
-        per_row = value.dim() == axes and not isinstance(edit, Mean) and len(value) > 1
-        value = value[at.rows] if per_row else value
-        places = value.dim() - axes + 1  # its axis of positions
-        if edit.site.pos is not None or places < 0 or value.shape[places] == 1:
-            return value
-        if not at.answers:
-            return value.narrow(places, at.first, at.last + 1 - at.first)
-        if per_row:
-            return value[torch.arange(len(value), device=value.device), at.reads][:, None]
-        return (value[0] if places else value)[at.reads][:, None]
-
-    def _taken_from(self, edit: Take, at: At, part: Tensor, turned: bool) -> Intervention:
-        site, there = edit.site, self.recorded(edit.site.hook)
-        there, source = there.transpose(1, 2) if turned else there, edit.source[at.rows]
-        if site.units:
-            last = [] if site.per_head else [slice(None)] * (there.dim() - 3)
-            there = there[(slice(None), slice(None), *last, _span(site.units))]
-        if site.pos is not None:
-            value = there[source, self._column(site.pos, at)]
-        elif at.answers:
-            value = there[source, at.reads][:, None]
+            x, rows = self.recorded(site.hook), edit.source[rows]
+            x = (x.transpose(1, 2) if turned else x)[(slice(None), slice(None), *units)]
+            edit, given = Replace(site, x), {"value": x}
         else:
-            value = there[source][:, at.first : at.last + 1]
-        return Replace(site, value[..., : part.shape[-1]] if turned else value)
+            edit.check_fits(whole)
+            values = {name: getattr(edit, name, None) for name in PER_EXAMPLE}
+            given = {name: x.expand(*whole) for name, x in values.items() if isinstance(x, Tensor)}
+        taken = rows is not at.rows
+        for name, x in given.items():
+            if site.pos is not None:
+                x = x[rows, column] if taken else x[rows]
+            elif at.answers:
+                x = x[rows, at.reads][:, None]
+            else:
+                x = x[:, at.first : at.last + 1][rows]
+            given[name] = x[..., :keys] if turned else x
+        return dataclasses.replace(edit, **given) if given else edit
 
     # --- native -----------------------------------------------------------------------------------
     def _run_native(
@@ -741,10 +713,10 @@ class EditedRuns:
                 if begin == 0:
                     x = edit(f"{name}.hook_resid_pre", x)
                 inside = any(one.startswith((f"{name}.attn.", f"{name}.ln1")) for one in edits)
+                ends = index == last and not at.answers
                 out = self._attend(index, begin, x, at, edits, hooked if inside else plain)
-                if index == last and not at.answers:
+                if ends:
                     x = select_positions(x, at.reads - at.first)[:, None]
-                    at.answers = True
                 x = x + edit(f"{name}.hook_attn_out", out)
             if begin < END:
                 inside = any(one.startswith((f"{name}.mlp.", f"{name}.ln2")) for one in edits)
@@ -756,136 +728,111 @@ class EditedRuns:
     def _attend(
         self, layer: int, begin: int, x: Tensor, at: At, edits: Edits, forward: Forward
     ) -> Tensor:
-        """Output of attention of block `layer`: recorded, of z recorded, or computed."""
+        """Output of attention of block `layer`, at the answers alone in the last one: recorded, of
+        z recorded, or computed.
+        """
         name = f"blocks.{layer}"
         if begin == ATTENTION:
             return at.window(self.recorded(f"{name}.hook_attn_out"))
-        ends = layer == self.depth - 1 and not at.answers
-        rows = dataclasses.replace(at, answers=at.answers or ends)  # of what attention computes
+        stood, n_heads = dataclasses.replace(at), self.config.n_heads
+        reading = {one: edits.get(f"{name}.hook_{one.lower()}_input", ()) for one in "QKV"}
+        asked = [edit.site.units for some in reading.values() for _, edit in some]
+        apart = sorted({head for units in asked for head in units or range(n_heads)})
+        reading = {
+            letter: [(where, _among(edit, apart)) for where, edit in some]
+            for letter, some in reading.items()
+        }
+        if begin == HEADS or len(apart) == n_heads:
+            at.answers |= layer == self.depth - 1
         if begin == HEADS:
-            z = rows.window(self.recorded(f"{name}.attn.hook_z"))
-        elif _of_all_heads(name, edits, len(x)):
-            z = x.new_empty(*rows.positions.shape, self.config.n_heads, self.config.d_head or 0)
+            z = at.window(self.recorded(f"{name}.attn.hook_z"))
+        elif len(apart) == n_heads:
+            z = x.new_empty(*at.positions.shape, n_heads, self.config.d_head or 0)
         else:
-            z = self._mix_heads(layer, x, at, rows, forward)
-        z = self._read_apart(layer, x, z, at, rows, edits, begin == HEADS)
-        z = self._edited(f"{name}.attn.hook_z", z, rows, edits)
+            z = self._mix(layer, x, at, forward)
+        if apart:
+            for one in edits:
+                within = one.startswith(f"{name}.attn.")
+                if within and not one.endswith(("hook_z", "hook_result")):
+                    raise ParameterError(
+                        f"{one}: what heads of a block read and how they attend are edited one at "
+                        "a time"
+                    )
+            plain = Forward(self.weights, self.config)
+            z = z.clone()
+            z[:, :, apart] = self._mix(layer, x, stood, plain, apart, reading, begin == HEADS)
+        z = self._edited(f"{name}.attn.hook_z", z, at, edits)
         if f"{name}.attn.hook_result" not in edits:
             return forward.write_heads(layer, z)
         weights = f"blocks.{layer % self.config.n_layers}.attn"
         each = torch.einsum("cphd,hdm->cphm", z, self.weights[f"{weights}.W_O"])
-        each = self._edited(f"{name}.attn.hook_result", each, rows, edits).sum(-2)
+        each = self._edited(f"{name}.attn.hook_result", each, at, edits).sum(-2)
         bias = self.weights.get(f"{weights}.b_O")
         return each if bias is None else each + bias
 
-    def _mix_heads(
-        self, layer: int, x: Tensor, at: At, rows: At, forward: Forward
+    def _mix(
+        self,
+        layer: int,
+        x: Tensor,
+        at: At,
+        forward: Forward,
+        apart: Sequence[int] | None = None,
+        reading: Mapping[str, Sequence[tuple[slice | Tensor, Intervention]]] | None = None,
+        recorded: bool = False,
     ) -> Float[Tensor, "case pos head d_head"]:
-        """Outputs of all heads of block `layer`, at the answers alone in the last one."""
-        name, weights = f"blocks.{layer}", f"blocks.{layer % self.config.n_layers}"
-        normed = norm(self.weights, f"{weights}.ln1", f"{name}.ln1", self.config, x, forward.hook)
-        q, k, v = forward.project(f"{name}.attn", f"{weights}.attn", normed, None, at.first)
-        if at.first:
-            past = self._projected(layer)[1:]
-            k, v = (
-                torch.cat([old[at.inputs, : at.first], new], 1)
-                for old, new in zip(past, (k, v), strict=True)
-            )
-        if rows.answers and not at.answers:
-            q = select_positions(q, at.reads - at.first)[:, None]
-        answers, at.answers = at.answers, rows.answers  # as the edits of the pattern see them
-        z = forward.mix(f"{name}.attn", q, k, v, rows.positions)
-        at.answers = answers
-        return z
-
-    def _projected(self, layer: int) -> tuple[Tensor, ...]:
-        """Queries, keys and values (input, pos, head, d_head) of the unedited runs."""
-        kept = self.__dict__.setdefault("_kept_projected", {})
-        if layer not in kept:
-            weights = f"blocks.{layer % self.config.n_layers}"
-            with torch.no_grad():
-                x = self._stream(layer, 0)
-                normed = norm(self.weights, f"{weights}.ln1", "", self.config, x, no_hook)
-                forward = Forward(self.weights, self.config)
-                kept[layer] = forward.project("", f"{weights}.attn", normed, None)
-        return kept[layer]
-
-    def _read_apart(
-        self, layer: int, x: Tensor, z: Tensor, at: At, rows: At, edits: Edits, recorded: bool
-    ) -> Tensor:
-        """z with those heads computed anew whose queries, keys or values read something else than
-        the stream x, which is `recorded` or not; cases with the same heads together.
+        """Outputs of heads of block `layer`, at the answers alone in the last one, as `at` then
+        says: of all heads of the stream x, or of the heads `apart`, whose queries, keys and values
+        read the stream with the edits `reading`. recorded: the stream is not edited before.
         """
-        name, weights = f"blocks.{layer}", f"blocks.{layer % self.config.n_layers}.attn"
-        asked = [
-            (letter, where, edit)
-            for letter in "QKV"
-            for where, edit in edits.get(f"{name}.hook_{letter.lower()}_input", ())
-        ]
-        if not asked:
-            return z
-        for one in edits:
-            if one.startswith(f"{name}.attn.") and not one.endswith(("hook_z", "hook_result")):
-                raise ParameterError(
-                    f"{one}: what heads of a block read and how they attend are edited one at a "
-                    "time"
-                )
-        forward, every = Forward(self.weights, self.config), torch.arange(len(x), device=x.device)
-        apart = torch.zeros(len(x), self.config.n_heads, dtype=torch.bool, device=x.device)
-        for _, where, edit in asked:
-            edit.site.check_units(self.config.n_heads)
-            apart[every[where][:, None], list(edit.site.units) or slice(None)] = True
-        z = z.clone()
-        if bool((apart == apart[0]).all()):
-            groups, group_of = apart[:1], torch.zeros_like(every)
-        else:
-            groups, group_of = apart.unique(dim=0, return_inverse=True)
-        for number, group in enumerate(groups):
-            if not group.any():
+        name, attn = f"blocks.{layer}.attn", f"blocks.{layer % self.config.n_layers}.attn"
+        index = slice(None) if apart is None else _span(tuple(apart))
+        normed = x if recorded else self._normed(layer, x, forward.hook)
+        found: dict[str, Tensor] = {}
+        for letter in "KVQ":
+            asked = (reading or {}).get(letter, ())
+            ends = letter == "Q" and layer == self.depth - 1 and not at.answers
+            if recorded and not asked:
+                at.answers |= ends
+                there = at if letter == "Q" else dataclasses.replace(at, first=0)
+                found[letter] = there.window(self._projected(layer)[letter][:, :, index])
                 continue
-            index, cases = group.nonzero()[:, 0], (group_of == number).nonzero()[:, 0]
-            units, some = index.tolist(), _as_slice(cases)
-            place = torch.full_like(every, -1).index_put((cases,), every[: len(cases)])
-            here, queries = at.of(some), rows.of(some)
-            projected: list[Tensor] = []
-            for letter in "QKV":
-                local = []
-                for one, where, edit in asked:
-                    inside = place[every[where]]
-                    if one == letter and len(inside := inside[inside >= 0]):
-                        numbers = tuple(units.index(unit) for unit in edit.site.units)
-                        site = dataclasses.replace(edit.site, units=numbers)
-                        local.append((_as_slice(inside), dataclasses.replace(edit, site=site)))
-                if recorded and not local:
-                    there = queries if letter == "Q" else dataclasses.replace(here, first=0)
-                    known = self._projected(layer)["QKV".index(letter)][:, :, index]
-                    projected.append(there.window(known))
-                    continue
-                weight = self.weights[f"{weights}.W_{letter}"][index]
-                bias = self.weights.get(f"{weights}.b_{letter}")
-                bias = None if bias is None else bias[index]
-                stands, read = here, x[some]
-                if letter == "Q" and queries.answers and not here.answers:
-                    stands, read = queries, select_positions(read, here.reads - here.first)[:, None]
-                if local:
-                    read = read[:, :, None].repeat(1, 1, len(units), 1)  # never a view of x
-                    self._edit_all(read, stands, local)
-                normed = norm(self.weights, f"{weights[:-5]}.ln1", "", self.config, read, no_hook)
-                if normed.dim() == 4:  # a stream of its own for each head
-                    y = torch.bmm(normed.movedim(2, 0).flatten(1, 2), weight)
-                    y = y.unflatten(1, normed.shape[:2]).movedim(0, 2)
-                    y = y if bias is None else y + bias
-                else:
-                    y = heads(normed, weight, bias)
-                y = forward.place(letter, weights, y, rotation(self.config, stands.positions))
-                if letter != "Q" and at.first:
-                    past = self._projected(layer)["QKV".index(letter)]
-                    y = torch.cat([past[here.inputs, : at.first][:, :, index], y], 1)
-                projected.append(y)
-            q, k, v = projected
-            found = forward.mix("", q, k, v, queries.positions)
-            z[cases[:, None], :, index[None]] = found.transpose(1, 2)
-        return z
+            here = x if asked else normed
+            if ends:
+                here, at.answers = select_positions(here, at.reads - at.first)[:, None], True
+            weight, bias = (self.weights.get(f"{attn}.{one}_{letter}") for one in "Wb")
+            assert weight is not None
+            bias = None if bias is None else bias[index]
+            if asked:  # a stream of its own for each head, never a view of x
+                here = here[:, :, None].repeat(1, 1, len(weight[index]), 1)
+                self._edit_all(here, at, asked)
+                here = self._normed(layer, here)
+                y = torch.einsum("cphd,hdk->cphk", here, weight[index])
+                y = y if bias is None else y + bias
+            else:
+                y = heads(here, weight[index], bias)
+            y = forward.hook(f"{name}.hook_{letter.lower()}", y)
+            y = forward.place(letter, name, attn, y, at.positions[: None if at.answers else 1])
+            if letter != "Q" and at.first:
+                past = self._projected(layer)[letter][at.inputs, : at.first]
+                y = torch.cat([past[:, :, index], y], 1)
+            found[letter] = y
+        return forward.mix(name, found["Q"], found["K"], found["V"], at.positions)
+
+    def _normed(
+        self, layer: int, x: Tensor, hook: Callable[[str, Tensor], Tensor] = no_hook
+    ) -> Tensor:
+        weights = f"blocks.{layer % self.config.n_layers}.ln1"
+        return norm(self.weights, weights, f"blocks.{layer}.ln1", self.config, x, hook)
+
+    def _projected(self, layer: int) -> dict[str, Tensor]:
+        """Queries, keys and values (input, pos, head, d_head) of the unedited runs."""
+        if layer not in self._kept_projected:
+            with torch.no_grad():
+                attn = f"blocks.{layer % self.config.n_layers}.attn"
+                normed = self._normed(layer, self._stream(layer, 0))
+                parts = Forward(self.weights, self.config).project("", attn, normed, None)
+            self._kept_projected[layer] = dict(zip("QKV", parts, strict=True))
+        return self._kept_projected[layer]
 
     def _feed_forward(
         self,
@@ -966,23 +913,12 @@ class EditedRuns:
                 block.__dict__.pop("forward", None)
 
     def _may_skip(self, start: int) -> bool:
-        """Return whether a run from block `start` gives the bridge's logits, as it does not where
-        later blocks read earlier ones; tried once on at most two inputs.
-        """
-        tried = _skipped.setdefault(self.model, {})
-        if start not in tried:
-            rows = torch.arange(min(2, len(self)), device=self.tokens.device)
-            n_ctx = self.tokens.shape[1]
-            at = At(rows, rows, rows, self.reads[rows], 0, n_ctx - 1, len(rows))
-            expected = self.logits[rows]
-            try:
-                with torch.no_grad():
-                    found = self._from_block(start, at, [])
-                    off = (found - expected).abs().max()
-                    tried[start] = bool(off <= 1e-5 * expected.abs().max())
-            except Exception:  # a module of others that cannot be skipped, in whatever way
-                tried[start] = False
-        return tried[start]
+        """Return whether a run from block `start` gives the bridge's logits."""
+        rows = torch.arange(min(2, len(self)), device=self.tokens.device)
+        at = At(rows, rows, rows, self.reads[rows], 0, self.tokens.shape[1] - 1, len(rows))
+        return self._agrees(
+            start, lambda: self._from_block(start, at, []), lambda: self.logits[rows]
+        )
 
     # --- gradients --------------------------------------------------------------------------------
     def gradients(
@@ -1120,13 +1056,10 @@ def _showing_reads(model: Any, names: Collection[str]) -> Generator[None]:
             getattr(model, name)(False)
 
 
-def _of_all_heads(block: str, edits: Edits, n: int) -> bool:
-    """Return whether all heads of all `n` cases read something else than the stream."""
-    return any(
-        not edit.site.units and where == slice(0, n)
-        for name in _APART
-        for where, edit in edits.get(f"{block}.{name}", ())
-    )
+def _among(edit: Intervention, units: Sequence[int]) -> Intervention:
+    """The edit where its units are numbered within `units`."""
+    numbers = tuple(units.index(unit) for unit in edit.site.units)
+    return dataclasses.replace(edit, site=dataclasses.replace(edit.site, units=numbers))
 
 
 def _changes(table: np.ndarray) -> np.ndarray:
@@ -1149,7 +1082,3 @@ def _as_slice(cases: Int[Tensor, " case"]) -> slice | Tensor:
 
 def _pick(logits: Tensor, classes: Tensor | None) -> Tensor:
     return logits if classes is None else logits.gather(-1, classes)
-
-
-def _logits(logits: Tensor, rows: Tensor) -> Tensor:
-    return logits

@@ -160,15 +160,15 @@ class Forward:
         return linear(z.flatten(-2), weight.flatten(-3, -2), bias)
 
     def project(
-        self, name: str, weights: str, x: Tensor, rows: BlockRows | None, first: int = 0
+        self, name: str, weights: str, x: Tensor, rows: BlockRows | None
     ) -> tuple[Tensor, ...]:
         """q (..., B, Q, head, d_head), k and v (..., B, T, head, d_head) of rows x, which without a
-        layout stand at positions from `first` on; where scores are gathered, q and k of the rows
+        layout stand at positions from 0 on; where scores are gathered, q and k of the rows
         themselves, (..., rows, head, d_head).
         """
         n_heads = self.config.n_heads
         if rows is None:
-            places = torch.arange(first, first + x.shape[-2], device=x.device)
+            places = torch.arange(x.shape[-2], device=x.device)
             turned = rotation(self.config, places)
         else:
             turned = rows.rotation
@@ -219,10 +219,17 @@ class Forward:
         return self.config.use_qk_norm or not self.config.embeds_positions
 
     def place(
-        self, letter: str, weights: str, x: Float[Tensor, "*rows head d_head"], by: Rotation | None
-    ) -> Float[Tensor, "*rows head d_head"]:
+        self,
+        letter: str,
+        name: str,
+        weights: str,
+        x: Float[Tensor, "case pos head d_head"],
+        positions: Int[Tensor, "#case pos"],
+    ) -> Float[Tensor, "case pos head d_head"]:
         """Queries, keys or values of the attention `weights` as they enter its products."""
-        return self._placed(letter, "", weights, x, by) if self._places_heads else x
+        if not self._places_heads or letter == "V":
+            return x
+        return self._placed(letter, name, weights, x, rotation(self.config, positions))
 
     def _placed(
         self, letter: str, name: str, weights: str, x: Tensor, by: Rotation | None
