@@ -75,14 +75,21 @@ class Checkpoint(Recorded):
         return measure(self.subject(), self.split_indices)
 
     def warnings(self) -> list[str]:
-        """Lines to show before any result: another corpus, chance, few examples, or a file read
-        wrongly.
+        """Lines to show before any result: another corpus, chance, few examples, a file read
+        wrongly, or no task.
         """
         said = [
             f"{file} is another file now than when this model was trained with it, so that its "
             "numbers are of other data or of another task"
             for file in changed_files(self.path.parent)
         ]
+        if self.task is None:
+            fitting = " or ".join(self.proposals)
+            said.append(
+                "no task is known, so only probes that need none apply; name it with --task and "
+                "--set, or give a language model prompts with --data"
+                + (f": {fitting} fits the vocabulary" if fitting else "")
+            )
         if self.performance is None:
             return said
         doubtful = self.performance.misread or self.performance.at_chance

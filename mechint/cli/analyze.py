@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,15 +22,13 @@ from mechint.cli.common import (
     set_option,
     task_option,
 )
-from mechint.cli.opening import Opening, check_names, check_page, one_model, warnings_of
+from mechint.cli.opening import Opening, check_options, one_model
 from mechint.errors import RunError
 from mechint.system.progress import console, counting, spinner
 
 if TYPE_CHECKING:
     from mechint.account import Account
-    from mechint.checkpoints import Checkpoint
     from mechint.report import Page
-    from mechint.subject import Subject
 
 
 @click.command(
@@ -58,104 +56,80 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE, and
     what the file does not state of the model as --set model.NAME=VALUE.
     """
-    check_names(given)
-    path, out = one_model(paths, "analyze"), given["out"]
-    check_page(given)
-    found = measure(Opening.of(path, given), written=out is not None)
+    check_options(given)
+    opening, account, problems = measure(one_model(paths, "analyze"), given)
     # the file first: whoever reads our output may close it early
-    page = report_of(found, out) if out is not None and found.account.results else None
-    problems = [*found.problems, *(write(page, given) if page is not None else ())]
+    if given["out"] is not None and account.results:
+        problems += write(report_of(opening, account), given)
     if given["as_json"]:
         from mechint.account import accounts_json
 
-        print_json(accounts_json([found.account]))
+        print_json(accounts_json([account]))
     else:
         from mechint.account.terminal import account_text
         from mechint.probe.text import full_text
 
         screen = console()
-        screen.print(account_text(found.account, screen.width), soft_wrap=True)
+        screen.print(account_text(account, screen.width), soft_wrap=True)
         if given["full"]:
-            screen.print(full_text(found.account.results, screen.width), soft_wrap=True)
+            screen.print(full_text(account.results, screen.width), soft_wrap=True)
     return report_problems(problems)
 
 
-class Analysis(NamedTuple):
-    """One model with what its probes found, and a line for each probe that could not run."""
-
-    opening: Opening
-    opened: Checkpoint
-    subject: Subject
-    account: Account
-    problems: list[str]
-
-
-def measure(opening: Opening, *, written: bool = False) -> Analysis:
-    """Open one model and run its probes, all quick ones that apply when none is named; a report is
-    `written` or not, which decides what is proposed next.
+def measure(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, list[str]]:
+    """Open one model and run its probes, all quick ones that apply when none is named; a line for
+    each that could not run.
     """
     from mechint.account.analysis import probe_model
 
-    named = bool(opening.probes)
-    with spinner(f"opening {opening.path}"):
+    with spinner(f"opening {path}"):
         from mechint.probe import quick_probes
 
-        if not named:
-            opening = dataclasses.replace(opening, probes=tuple(quick_probes()))
-        opened = opening.load()
-        subject = opening.subject(opened)
-        if not named:
-            opening = dataclasses.replace(opening, probes=tuple(quick_probes(subject)))
+        named = given["names"]
+        opening = Opening(path, given, named or quick_probes())
+        subject = opening.subject
+        warnings = opening.checkpoint.warnings()
     with counting("probing") as update:
+        settings, seed = opening.sorted[2], given["seed"]
         account, errors = probe_model(
-            subject,
-            opening.probes if named else (),
-            opening.sorted[2],
-            seed=opening.seed,
-            warnings=warnings_of(opened),
-            told=update,
+            subject, named, settings, seed=seed, warnings=warnings, told=update
         )
     if not named:
-        more = next_commands(opening, opened, written, bool(account.audits))
+        more = next_commands(opening, bool(account.audits))
         account = dataclasses.replace(account, next=tuple(more))
-    problems = [str(error) for error in errors] if named or not account.results else []
-    return Analysis(opening, opened, subject, account, problems)
+    return opening, account, [str(one) for one in errors if named or not account.results]
 
 
-def next_commands(
-    opening: Opening, opened: Checkpoint, written: bool, explained: bool
-) -> list[str]:
-    """Commands that tell more about a model whose quick probes were run, and whose report was
-    `written` or not, and programs of it audited or not.
+def next_commands(opening: Opening, explained: bool) -> list[str]:
+    """Commands that tell more about a model whose quick probes were run, and programs of it audited
+    or not.
     """
-    place = shlex.quote(str(opening.path))
-    fitting = opened.proposals if opened.task is None else ()
-    commands = [opening.command(places=f"{place} {named}") for named in fitting]
-    if not written:
+    place, opened = shlex.quote(str(opening.path)), opening.checkpoint
+    commands = [opening.command(places=f"{place} {named}") for named in opened.proposals]
+    if opening.given["out"] is None:
         commands.append(opening.command("--out report.html"))
     if opened.task is not None and opened.task.own_program is not None and not explained:
         commands.append(opening.command(verb="explain"))
     elif len(opened.series) > 1:
         commands.append(f"mechint table {place} --over-steps")
-    elif opened.task is not None and opening.data is None:
+    elif opened.task is not None and opening.given["data"] is None:
         commands.append(opening.command("--probe ablation,circuits"))
     return commands
 
 
-def report_of(found: Analysis, out: Path, verb: str = "analyze") -> Page:
-    """The report of what was found, made again by the command that wrote it to `out`."""
+def report_of(opening: Opening, account: Account, verb: str = "analyze") -> Page:
+    """The report of what was found, made again by the command that wrote it."""
     from mechint.report import page_of, training_section
 
-    opening, account = found.opening, found.account
-    place, names = shlex.quote(str(found.opened.path)), list(account.results)
+    place, names = shlex.quote(str(opening.checkpoint.path)), list(account.results)
+    out = f"--out {shlex.quote(str(opening.given['out']))}"
     page = page_of(
         account,
-        command=opening.command(
-            f"--out {shlex.quote(str(out))}", probes=names, places=place, verb=verb
-        ),
+        command=opening.command(out, probes=names, places=place, verb=verb),
         commands={name: opening.command(probes=[name], places=place) for name in names},
     )
-    return dataclasses.replace(page, sections=[*page.sections, *training_section(found.opened)])
+    training = training_section(opening.checkpoint)
+    return dataclasses.replace(page, sections=[*page.sections, *training])
 
 
 def write(page: Page, given: Any) -> list[str]:

@@ -16,7 +16,7 @@ from mechint.cli.common import (
     set_option,
     task_option,
 )
-from mechint.cli.opening import Opening, assumptions
+from mechint.cli.opening import Opening
 from mechint.errors import one_line
 from mechint.system.progress import console, hanging, spinner
 
@@ -44,7 +44,8 @@ def info(
     how well it answers.
     """
     with spinner(f"opening {path}"):
-        opened = Opening(path, task, settings, mapping=mapping).load()
+        given = {"task": task, "settings": settings, "mapping": mapping}
+        opened = Opening(path, given).checkpoint
         known = opened.provenance
         known["task"] = (
             None
@@ -69,12 +70,17 @@ def info(
     from mechint.figures.theme import shorten_label
     from mechint.report._render import flat
 
-    out = console()
+    out, fields = console(), known["model"] if isinstance(known["model"], dict) else ()
+    settable = {name: f"; --set model.{name}=… sets it" for name in fields}
     head = [
         f"{one_line(str(opened.path), 200)} ({known['format']})",
         *([] if opened.task is None else [f"task {opened.task.name}"]),
         *quality_text(quality_of(opened.subject())),
-        *assumptions(opened),
+        *(
+            f"assumed {name} = {'none' if one.value is None else one.value}: {one.why}"
+            f"{settable.get(name, '')}"
+            for name, one in opened.assumed.items()
+        ),
     ]
     for line in head:
         out.print("\n".join(hanging(line, out.width, 2)), markup=False, soft_wrap=True)
@@ -88,8 +94,3 @@ def info(
         out.print("\n".join(hanging(line, out.width, width + 2)), markup=False, soft_wrap=True)
     for line in opened.warnings():
         print_error(f"warning: {line}")
-    if opened.task is None:
-        fitting = " or ".join(opened.proposals) or "--task and --set"
-        language = (opened.path / "config.json").is_file() and "model_type" in opened.extra
-        fitting = "--data prompts.jsonl" if language else fitting
-        print_error(f"the file does not name its task; give it with {fitting} when you analyze it")

@@ -21,7 +21,7 @@ from mechint.cli.common import (
     set_option,
     task_option,
 )
-from mechint.cli.opening import Opening, check_exist, check_names, check_page
+from mechint.cli.opening import check_exist, check_options
 from mechint.errors import ParameterError
 from mechint.system.progress import console, spinner
 
@@ -51,28 +51,25 @@ def compare(paths: tuple[Path, ...], **given: Any) -> int:
         said = f"compare: is for two models, got {len(paths)}; mechint "
         more = "table PATH… is a row of each" if len(paths) > 2 else "analyze PATH is for one"
         raise ParameterError(said + more)
-    check_names(given)
+    check_options(given)
     check_exist(paths)
-    check_page(given)
-    found = [measure(Opening.of(path, given)) for path in paths]
+    found = [measure(path, given) for path in paths]
     with spinner("comparing programs"):
         from mechint.account import accounts_json
         from mechint.account.analysis import compare_programs
 
-        first, second = (one.subject for one in found)
+        first, second = (opening.subject for opening, *_ in found)
         programs, said = compare_programs(first, second, seed=given["seed"])
-    accounts = [dataclasses.replace(one.account, next=()) for one in found]
+    accounts = [dataclasses.replace(account, next=()) for _, account, _ in found]
     if programs is not None:
         best = programs.first, programs.second
         accounts = [one.explained([it]) for one, it in zip(accounts, best, strict=True)]
-    problems = [problem for one in found for problem in one.problems]
+    problems = [problem for *_, some in found for problem in some]
     if out := given["out"]:
         from mechint.report import comparison_page
 
-        opening = found[0].opening
         more, places = f"--out {shlex.quote(str(out))}", shlex.join(map(str, paths))
-        named = given["names"]
-        command = opening.command(more, probes=named, places=places, verb="compare")
+        command = found[0][0].command(more, probes=given["names"], places=places, verb="compare")
         problems += write(comparison_page(accounts, command, said), given)
     if given["as_json"]:
         crossed = {"sentence": said} if programs is None else programs.to_dict()

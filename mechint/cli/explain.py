@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.analyze import Analysis, report_of, report_problems, write
+from mechint.cli.analyze import report_of, report_problems, write
 from mechint.cli.common import (
     GroupedCommand,
     count_option,
@@ -22,7 +22,7 @@ from mechint.cli.common import (
     set_option,
     task_option,
 )
-from mechint.cli.opening import Opening, check_names, check_page, one_model, warnings_of
+from mechint.cli.opening import Opening, check_options, one_model
 from mechint.errors import MechintError, ParameterError, UnknownNameError, one_line
 from mechint.registry import EXPLANATIONS
 from mechint.system.progress import console, spinner
@@ -92,25 +92,24 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
     path = one_model(paths, "explain")
     _check(given)
     n, seed = given["n"], given["seed"]
-    opening = Opening.of(path, given)
+    opening = Opening(path, given)
     with spinner(f"explaining {path}"):
         from mechint.account import account_of
+        from mechint.checkpoints import load
         from mechint.explanation import explain as propose
+        from mechint.models.members import of_member
 
-        opened = opening.load()
-        subject = opening.subject(opened)
+        subject = opening.subject
         if given["member"] is not None:
-            subject = _of_member(opened.model, path, given)
+            subject = load(of_member(subject.model, given["member"]), data=given["data"])
         found = (
             _judged(subject, given)
             if given["claimed"]
             else propose(subject, family=given["family"], seed=seed, examples=n)
         )
-        account = account_of(subject, {}, warnings=warnings_of(opened)).explained(found)
-    problems = list[str]()
-    if (out := given["out"]) is not None:
-        page = report_of(Analysis(opening, opened, subject, account, []), out, "explain")
-        problems = write(page, given)
+        account = account_of(subject, {}, warnings=opening.checkpoint.warnings()).explained(found)
+    out = given["out"]
+    problems = [] if out is None else write(report_of(opening, account, "explain"), given)
     if given["as_json"]:
         print_json({"schema": 3, "path": str(path), "audits": account.audits})
     else:
@@ -126,8 +125,7 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
 
 def _check(given: Mapping[str, Any]) -> None:
     """An error where options cannot be followed together, or a file may not be replaced."""
-    check_names({**given, "names": ()})
-    check_page(given)
+    check_options(given)
     if given["family"] is not None and given["family"] not in EXPLANATIONS:
         raise UnknownNameError.of("family of explanations", given["family"], EXPLANATIONS)
     if given["family"] is not None and given["claimed"]:
@@ -144,17 +142,6 @@ def _check(given: Mapping[str, Any]) -> None:
 
         kind = "a program that mechint wrote"
         check_writable(given["python"], force=given["force"], mark=MARK.encode(), kind=kind)
-
-
-def _of_member(model: Any, path: Path, given: Mapping[str, Any]) -> Subject:
-    """The model asked whether one symbol is in its set."""
-    from mechint.checkpoints import load
-    from mechint.models.members import of_member
-    from mechint.models.transformer import HookedTransformer
-
-    if not isinstance(model, HookedTransformer):
-        raise ParameterError(f"--member: {path} is no model of mechint's own")
-    return load(of_member(model, given["member"]), data=given["data"])
 
 
 def _judged(subject: Subject, given: Mapping[str, Any]) -> list[Audit]:

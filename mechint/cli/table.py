@@ -29,7 +29,7 @@ from mechint.cli.common import (
     set_option,
     task_option,
 )
-from mechint.cli.opening import Opening, check_exist, check_names, check_page
+from mechint.cli.opening import Opening, check_exist, check_options
 from mechint.errors import ParameterError, counted, one_line
 from mechint.system.progress import console, counting, echo
 
@@ -78,10 +78,10 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     from mechint.report.outputs import refuse_foreign
     from mechint.system.files import csv_text, write_text
 
-    check_names(given)
+    check_options(given)
     check_exist(paths)
-    check_page(given)
-    csv, out, opening = given["csv"], given["out"], Opening.of(paths[0], given)
+    csv, out, names = given["csv"], given["out"], given["names"]
+    opening = Opening(paths[0], given, names)
     if given["explained"] and opening.answer == "all":
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     if csv is not None:
@@ -105,7 +105,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         command = opening.command(
             *more,
             f"--out {shlex.quote(str(out))}",
-            probes=opening.probes,
+            probes=names,
             places=shlex.join(map(str, paths)),
             verb="table",
         )
@@ -119,7 +119,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         from mechint.explanation.table import last_over_steps
 
         with counting("explaining"):
-            programs = last_over_steps(asked.entries, seed=opening.seed, answer=opening.answer)
+            programs = last_over_steps(asked.entries, seed=given["seed"], answer=opening.answer)
     if given["as_json"]:
         from mechint.probe.results import SCHEMA, to_jsonable
 
@@ -135,7 +135,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
                 echo(f"\n{said}", 2)
         if learned is not None:
             console().print(f"\n{_transition_text(learned)}", markup=False)
-    return 2 if _report_refusals(rows, [*opening.probes, *["explain"] * given["explained"]]) else 0
+    return 2 if _report_refusals(rows, [*names, *["explain"] * given["explained"]]) else 0
 
 
 KEYS = {"over-steps": "over_steps", "explain": "explained"}
@@ -154,12 +154,12 @@ def _asked(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) ->
     made = runs(
         list(paths),
         workers=given["workers"],
-        task=opening.task,
-        device=opening.device,
+        task=given["task"],
+        device=given["device"],
         **parameters,
     )
     made = made.over_steps() if given["over_steps"] else made
-    asked = {"seed": opening.seed, "answer": opening.answer}
+    asked = {"seed": given["seed"], "answer": opening.answer}
     for name in opening.probes:
         made = made.probe(name, **asked, **options.get(name, {}))
     return made.explain(**asked) if given["explained"] else made

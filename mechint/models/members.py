@@ -19,7 +19,7 @@ def of_member(model: HookedTransformer, symbol: int) -> HookedTransformer:
     shared.
 
     Raises:
-        ParameterError: no such symbol.
+        ParameterError: no such symbol, or another kind of model.
 
     >>> from mechint.planted import modular_addition
     >>> model = modular_addition(5, (1,)).subject.model
@@ -28,6 +28,8 @@ def of_member(model: HookedTransformer, symbol: int) -> HookedTransformer:
     >>> bool((asked(tokens)[..., 1] - model(tokens)[..., 3]).abs().max() < 1e-5)
     True
     """
+    if not isinstance(model, HookedTransformer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ParameterError(f"member {symbol}: a {type(model).__name__} is no model of mechint's")
     width = model.config.d_vocab_out
     if not 0 <= symbol < width:
         raise ParameterError(f"member {symbol}: the model has logits of symbols 0 to {width - 1}")
