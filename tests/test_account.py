@@ -53,10 +53,20 @@ UNCLEAR = Finding("Whether it copies is unclear.", "unclear", reason="nine examp
 
 
 def account(**results: ProbeResult) -> Account:
-    verdict, caveat = verdict_of(results)
+    verdict, scope, caveat = verdict_of(results)
     quality = (Quality("answer", 0.999, 0.01, 0.003, 4.7, 12769, 0.998, True),)
     return Account(
-        "Addition mod 113, one layer", "runs/demo", verdict, quality, caveat, 1800, 226816, results
+        *(
+            "Addition mod 113, one layer",
+            "runs/demo",
+            verdict,
+            quality,
+            caveat,
+            1800,
+            226816,
+            results,
+        ),
+        scope=scope,
     )
 
 
@@ -72,12 +82,22 @@ def test_the_title_says_where_the_steps_to_the_answer_are_given(steps: bool) -> 
 def test_the_lead_of_highest_rank_is_the_verdict() -> None:
     scope = Scope(drawn=512, components=(3, 14), together=True)
     caveat = Finding("The model adds as a clock.", "yes", caveat="of the units", scope=scope)
+    narrow = replace(YES, scope=Scope(drawn=99, answers="units"))
+    aside = replace(YES, scope=Scope(drawn=9))
     results = {
-        "low": result("low", YES, lead="It has circles.", rank=20),
+        "low": result("low", aside, lead="It has circles.", rank=20),
         "high": result("high", caveat, lead="It adds as a clock.", rank=90),
+        "beside": result("beside", narrow, replace(aside, verdict="no"), lead="It adds.", rank=80),
     }
-    limits = "on 512 inputs drawn, 3 of 14 components together; of the units"
-    assert verdict_of(results) == ("It adds as a clock.", limits)
+    found = verdict_of(results)
+    assert found == (
+        "It adds as a clock.",
+        replace(scope, drawn=99, answers="units"),
+        "of the units",
+    )
+    text = str(account(**results))
+    assert text.count("99 inputs drawn") == text.count("units alone") == 1
+    assert text.count("512 inputs") == text.count("9 inputs drawn)") + 1 == 1
     assert verdict_of({"one": result("one", YES)})[0] == NOT_ASKED  # a description alone
     needed = replace(YES, causal=True)
     unled = {"a": result("a", Finding("It has circles.", "yes"), rank=9), "b": result("b", needed)}

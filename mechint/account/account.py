@@ -17,7 +17,7 @@ from mechint.account.terminal import account_text, quality_text
 from mechint.decide.words import NOT_FALSE, STANDS
 from mechint.errors import NUMBERS
 from mechint.probe import quick_probes
-from mechint.probe.results import SCHEMA, Figure, Finding, ProbeResult, Scope
+from mechint.probe.results import EACH, SCHEMA, Figure, Finding, ProbeResult, Scope
 from mechint.probe.text import MARKS, rank
 from mechint.registry import EXPLANATIONS, PROBES
 from mechint.system.jsonable import from_jsonable
@@ -108,7 +108,8 @@ class Account(Shown):
     """Findings of probes about one model, the answer first.
 
     title: task and model in words; path: of the checkpoint, "" in memory. verdict: at most fifteen
-    words, from the lead of the leading result; `caveat` limits it. quality: one row an output.
+    words, from the lead of the leading result; `scope`, the narrowest of what it rests on, and
+    `caveat` limit it. quality: one row an output.
     results: probe → result, in the order in which they were measured. assumed: field → value that
     the model's file does not state. warnings: what must be read
     before the numbers. next: commands that would tell more. audits: of explanations, as JSON
@@ -128,6 +129,7 @@ class Account(Shown):
     next: tuple[str, ...] = ()
     audits: tuple[Mapping[str, Any], ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    scope: Scope = EACH
 
     # --- findings ---------------------------------------------------------------------------------
     def findings(self, *verdicts: str) -> list[tuple[str, Finding]]:
@@ -143,7 +145,7 @@ class Account(Shown):
         numbered = []
         for name, finding in self.findings("yes"):
             seen[name] = seen.get(name, 0) + 1
-            numbered.append((not self._bears(name), seen[name], name, finding))
+            numbered.append((not _bears(self.results[name]), seen[name], name, finding))
         numbered.sort(key=lambda one: one[:2])  # stable: leading probes first
         found = [(name, finding) for *_, name, finding in numbered]
         return [*self._tests, *found][:MAX_EVIDENCE]
@@ -152,8 +154,13 @@ class Account(Shown):
     def bearing(self) -> int:
         """The number of findings among the evidence, at its beginning, that decide the verdict."""
         return len(self._tests) + sum(
-            self._bears(name) for name, _ in self.evidence[len(self._tests) :]
+            _bears(self.results[name]) for name, _ in self.evidence[len(self._tests) :]
         )
+
+    @property
+    def limits(self) -> str:
+        """What limits the verdict, as one clause; "" where nothing does."""
+        return "; ".join(filter(None, (str(self.scope), self.caveat)))
 
     @property
     def program(self) -> Mapping[str, Any] | None:
@@ -171,11 +178,6 @@ class Account(Shown):
 
         shown = [one for one in shown_tests(program) if one.verdict == "yes"]
         return [("explanation", one) for one in shown[:MAX_TESTS]]
-
-    def _bears(self, name: str) -> bool:
-        """Return whether the probe leads with what the model computes, as the verdict does."""
-        result = self.results[name]
-        return bool(result.lead) and result.lead_rank > DESCRIBES
 
     @property
     def looked_for(self) -> list[tuple[str, Finding]]:
@@ -260,11 +262,10 @@ class Account(Shown):
         verdict = explained("" if lead is None else self.verdict, of_it)
         if self.verdict == NOT_ASKED and any(one["standing"] != "untested" for one in held):
             verdict = verdict or NOTHING
-        notes = [self.caveat]
+        scope = self.scope
         if verdict not in ("", self.verdict, NOTHING):
-            notes.append(str(from_jsonable(Scope, of_it[0]["scope"])))
-        caveat = "; ".join(filter(None, dict.fromkeys(notes)))
-        return replace(self, verdict=verdict or self.verdict, audits=held, caveat=caveat)
+            scope = scope.within([from_jsonable(Scope, of_it[0]["scope"])])
+        return replace(self, verdict=verdict or self.verdict, audits=held, scope=scope)
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:
@@ -289,7 +290,7 @@ class Account(Shown):
             "parameters": self.parameters,
             "quality": [one.to_dict() for one in self.quality],
             "verdict": self.verdict,
-            "caveat": self.caveat,
+            "caveat": self.limits,
             "assumed": dict(self.assumed),
             "warnings": list(self.warnings),
             "provenance": shared,
@@ -306,7 +307,7 @@ class Account(Shown):
 
         quality = "".join(f"<p>{html.escape(line)}</p>" for line in quality_text(self.quality))
         hero = self.hero
-        caveat = f" <small>({html.escape(self.caveat)})</small>" if self.caveat else ""
+        caveat = f" <small>({html.escape(self.limits)})</small>" if self.limits else ""
         found = "".join(
             f"<li>{MARKS[one.verdict]} <b>{html.escape(name)}</b> {html.escape(str(one))}</li>"
             for name, one in (*self.evidence, *self.looked_for)
@@ -373,29 +374,32 @@ def _findings(results: Mapping[str, ProbeResult], *verdicts: str) -> list[tuple[
     ]
 
 
-def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
-    """Verdict and caveat of an account: the lead of highest rank; where nothing leads, the
+def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, Scope, str]:
+    """Verdict, scope and caveat of an account: the lead of highest rank; where nothing leads, the
     first headline of the evidence that an intervention bears out. Else NOTHING where a probe whose
     lead names a mechanism says "no", UNDECIDED where all is unclear, and NOT_ASKED otherwise.
     """
     leading = next(iter(_ranked(results)), None)
     if leading is not None:
         first = min(leading.findings, key=lambda one: rank(one.verdict))
-        return leading.lead, _limits(first)
+        borne = [one for result in results.values() if _bears(result) for one in result.findings]
+        scope = first.scope.within(one.scope for one in borne if one.verdict == "yes")
+        return leading.lead, scope, first.caveat
     found = _findings(results, "yes")
     for _, finding in found:
         if finding.causal:
-            return finding.headline, _limits(finding)
+            return finding.headline, finding.scope, finding.caveat
     able = {name: one for name, one in results.items() if one.lead_rank > DESCRIBES}
     if _findings(able, "no"):
-        return NOTHING, ""
+        return NOTHING, EACH, ""
     decided = found or _findings(results, "no")
-    return (UNDECIDED if _findings(results, "unclear") and not decided else NOT_ASKED), ""
+    unclear = _findings(results, "unclear") and not decided
+    return UNDECIDED if unclear else NOT_ASKED, EACH, ""
 
 
-def _limits(finding: Finding) -> str:
-    """The scope and the caveat of the finding that a verdict is from, as one clause."""
-    return "; ".join(filter(None, (str(finding.scope), finding.caveat)))
+def _bears(result: ProbeResult) -> bool:
+    """Return whether the probe leads with what the model computes, as the verdict does."""
+    return bool(result.lead) and result.lead_rank > DESCRIBES
 
 
 def account_of(
@@ -411,7 +415,7 @@ def account_of(
         warnings: what must be read first; next_commands: what would tell more.
     """
     quality = quality_of(subject)
-    verdict, caveat = verdict_of(results)
+    verdict, scope, caveat = verdict_of(results)
     known = subject.provenance["checkpoint"]
     refused = {}
     if verdict == NOT_ASKED:  # the reader sees why no probe that names a mechanism was run
@@ -431,6 +435,7 @@ def account_of(
         warnings=tuple(warnings),
         next=tuple(next_commands),
         refused=refused,
+        scope=scope,
     )
 
 

@@ -92,7 +92,7 @@ def card_of(account: Account) -> str:
             "",
             f"# {account.title}",
             "",
-            f"**{account.verdict}**" + (f" ({account.caveat})" if account.caveat else ""),
+            f"**{account.verdict}**" + (f" ({account.limits})" if account.limits else ""),
             "",
             "```",
             account_text(shown, 100).plain,

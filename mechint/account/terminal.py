@@ -87,7 +87,7 @@ def _account_lines(
     for line in quality_text(account.quality):
         yield from wrap_line(line, width, "")
     yield "", ""
-    caveat = f"   ({account.caveat})" if account.caveat else ""
+    caveat = f"   ({account.limits})" if account.limits else ""
     yield from wrap_line(_heading(account) + caveat, width, "bold")
     summaries = (list(summary_lines(result, width)) for result in account.ranked if summary)
     if first := next(filter(None, summaries), None):
@@ -99,7 +99,7 @@ def _account_lines(
     for place, (name, finding) in enumerate(evidence):
         if place == bearing and bearing:
             yield "  also seen", "dim"
-        for line, style in finding_lines(name, finding, width):
+        for line, style in finding_lines(name, finding, width, account.scope):
             yield line, style if place < bearing or not bearing else "dim"
     looked = account.looked_for
     for name, finding in looked[:most_looked]:

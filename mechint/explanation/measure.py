@@ -123,9 +123,9 @@ class Bench:
     def scope(self) -> Scope:
         """The inputs that are judged, where these are not all, and the answer, of several."""
         asked, task = self.subject.answer, self.subject.task
-        words = "the last answer" if asked == -1 else f"answer {asked}"
-        several = task is not None and task.n_answers > 1
-        return Scope(None if self.whole else len(self.judged), words if several else "")
+        several = task is not None and task.n_answers > 1 and asked != "all"
+        name = task.answer_names[int(asked)] if several else ""
+        return Scope(None if self.whole else len(self.judged), name)
 
     def joint(self, heads: int) -> Scope:
         """The scope of an edit of so many heads at once."""

@@ -119,10 +119,11 @@ class Audit(Shown):
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         told = [one.headline.rstrip(".") for one in self.tests if not one.of]
+        answer = f"{self.scope.answers or 'answer'} = "
         return {
             "family": self.explanation.family,
-            "name": str(self.explanation.name),
-            "short": self.explanation.short,
+            "name": str(self.explanation.name).replace("answer = ", answer, 1),
+            "short": self.explanation.short.replace("answer = ", answer, 1),
             "standing": self.standing,
             "reason": self.reason,
             "program": "\n".join([program_text(self.explanation), *told]),

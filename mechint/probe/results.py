@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -71,11 +71,11 @@ class Scope:
     """The inputs, answers and components that a finding was asked of; as it is without fields, all
     inputs, the one answer, and each component by itself.
 
-    drawn: inputs drawn at random, where these are not all. answers: in words, where there are
+    drawn: inputs drawn at random, where these are not all. answers: the one that was asked, of
     several. components: those asked, of how many there are; together: they were edited at once.
 
-    >>> str(Scope(drawn=1500, answers="the tens", components=(2, 8), together=True))
-    'on 1,500 inputs drawn, the tens, 2 of 8 components together'
+    >>> str(Scope(drawn=1500, answers="the units", components=(2, 8), together=True))
+    'on 1,500 inputs drawn, the units alone, 2 of 8 components together'
     >>> str(Scope())
     ''
     """
@@ -92,10 +92,22 @@ class Scope:
         )
         parts = (
             "" if self.drawn is None else f"on {self.drawn:,} inputs drawn",
-            self.answers,
+            f"{self.answers} alone" if self.answers else "",
             " ".join(filter(None, (asked, "together" if self.together else ""))),
         )
         return ", ".join(filter(None, parts))
+
+    def beside(self, other: Scope) -> Scope:
+        """The scope without the inputs and answers that `other` has said."""
+        same = {"drawn": None} if self.drawn == other.drawn else {}
+        return replace(self, **same, answers="" if self.answers == other.answers else self.answers)
+
+    def within(self, others: Iterable[Scope]) -> Scope:
+        """The scope on the fewest inputs of all, and of the answer that any of them is of."""
+        every = [self, *others]
+        drawn = min((one.drawn for one in every if one.drawn is not None), default=None)
+        answers = next((one.answers for one in every if one.answers), "")
+        return replace(self, drawn=drawn, answers=answers)
 
 
 EACH = Scope()

@@ -15,7 +15,7 @@ from mechint.system.notebook import short
 
 if TYPE_CHECKING:
     from mechint.decide import Verdict
-    from mechint.probe.results import Finding, ProbeResult, Table
+    from mechint.probe.results import Finding, ProbeResult, Scope, Table
 
 VERDICTS: tuple[Verdict, ...] = ("yes", "no", "unclear")
 """Verdicts of a probe; a test of an audit may be "untested", too."""
@@ -144,8 +144,12 @@ def head_lines(
         yield f"  largest {', '.join(left)}; --full has all"
 
 
-def finding_lines(name: str, finding: Finding, width: int) -> Iterator[tuple[str, str]]:
-    """A finding: mark, probe, headline, then effect and p-value at the right where they fit."""
+def finding_lines(
+    name: str, finding: Finding, width: int, said: Scope | None = None
+) -> Iterator[tuple[str, str]]:
+    """A finding: mark, probe, headline, then effect, p-value and the scope that was not `said`
+    before at the right where they fit.
+    """
     style = STYLES[finding.verdict]
     start = f"{MARKS[finding.verdict]} {name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}"
     body = finding.headline
@@ -154,7 +158,8 @@ def finding_lines(name: str, finding: Finding, width: int) -> Iterator[tuple[str
     effect = finding.effect
     tail = "" if effect is None or finding.verdict == "unclear" else str(effect)
     p_text = finding.p_text.replace(" ", "\u00a0")  # not broken within
-    tail = "   ".join(filter(None, (tail, p_text, str(finding.scope))))
+    scope = finding.scope if said is None else finding.scope.beside(said)
+    tail = "   ".join(filter(None, (tail, p_text, str(scope))))
     indent = " " * len(start)
     if tail and len(start) + len(body) + 3 + len(tail) <= width:
         yield start + body + tail.rjust(width - len(start) - len(body)), style

@@ -141,10 +141,13 @@ def page_of(
     given = {
         "quality": quality_text(account.quality, ", "),
         "verdict": account.verdict,
-        "caveat": account.caveat,
+        "caveat": account.limits,
         "hero": account.hero,
         "program": account.program or {},
-        "evidence": account.evidence,
+        "evidence": [
+            (name, replace(one, scope=one.scope.beside(account.scope)))
+            for name, one in account.evidence
+        ],
         "bearing": account.bearing or MAX_EVIDENCE,
         "warnings": account.warnings,
         "assumed": account.assumptions,
@@ -204,7 +207,7 @@ def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> 
     )
     told = [best["reason"]] if best["reason"] else []
     told += [f"Missing: {', '.join(best['missing'])}."] if best["missing"] else []
-    told += [f"Not found: {note}." for note in best["notes"]]
+    told += [f"Note: {note}." for note in best["notes"]]
     told += [f"Beside it: {one['name']}: {one['standing']}." for one in others]
     names = ("kind", "target", "value", "n", "standing", "reason")
     columns = {name: [test.get(name, "") for test in best["tests"]] for name in names}
