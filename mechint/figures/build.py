@@ -263,7 +263,7 @@ def between(
     x_title: str,
     caption: Caption,
     interval: tuple[float, float] | None = None,
-    samples: Any = None,
+    bands: Mapping[str, tuple[float, float]] | None = None,
     name: str = "this model",
     x_range: tuple[float, float] | None = None,
 ) -> Figure:
@@ -271,31 +271,25 @@ def between(
 
     Args:
         references: label → value of each of the others, a vertical line.
-        interval: ends of the 95% interval of `value`; samples: what it is the mean of, drawn small
-            and gray below it.
+        interval: ends of the 95% interval of `value`; bands: label → ends of the values that have
+            a name.
         x_range: ends of the axis; when None, what is drawn and some more.
 
     >>> made = between(0.41, {"clock": 0.33, "pizza": 0.99}, title="T", x_title="s", caption="C")
     >>> [line.text for line in made.plots[0].lines]
-    ['clock 0.33', 'pizza 0.99', 'this model 0.41']
+    ['clock 0.33', 'pizza 0.99', '']
+    >>> made.title
+    'T: this model 0.41'
     """
     ends = "" if interval is None else " [{:.3g}, {:.3g}]".format(*interval)
     held = [value, *references.values(), *(interval or ())]
     layers = [Layer("points", [value], [0.5], name, COLORS[1], lying=True)]
-    if samples is not None:
-        drawn = np.asarray(samples, dtype=np.float64)
-        held += np.quantile(drawn, [0.02, 0.98]).tolist()
-        reach = 0.0 if np.ptp(drawn) > 1e-3 else 0.01  # what is all alike has no bins
-        ends_of = float(drawn.min()) - reach, float(drawn.max()) + reach
-        density, edges = np.histogram(drawn, bins=BINS, range=ends_of)
-        y = numbers([*(0.4 * density / max(density.max(), 1)).tolist(), 0.0])
-        none, at = [0.0] * len(y), numbers(edges)
-        layers.insert(0, Layer("curve", at, y, "", NULL, low=none, high=y, step=True, width=1))
     low, high = min(held), max(held)
     pad = 0.12 * ((high - low) or 1.0)
     lines = [
+        *(Line("x", a, label, b, color=NULL) for label, (a, b) in (bands or {}).items()),
         *(Line("x", float(at), f"{label} {at:.3g}", dash="") for label, at in references.items()),
-        Line("x", value, f"{name} {value:.3g}{ends}", dash="", color=COLORS[1]),
+        Line("x", value, dash="", color=COLORS[1]),
     ]
     if interval is not None:
         lines.append(Line("x", float(interval[0]), to=float(interval[1]), color=COLORS[1]))
@@ -303,7 +297,9 @@ def between(
         Axis(x_title, span=x_range or (low - pad, high + pad)),
         Axis("", names=[], span=(0.0, 1.0)),
     )
-    return _plot("dots", title, caption, layers, *axes, lines, size=210)
+    return _plot(
+        "dots", f"{title}: {name} {value:.3g}{ends}", caption, layers, *axes, lines, size=210
+    )
 
 
 def heatmap(
