@@ -1,96 +1,22 @@
 """A module, a task and a probe of your own, and several seeds of it as one table.
 
 The module is written as people write them: queries, keys and values in one layer, updates in place.
-The task is a line modulo p that no task of mechint's is. Every seed becomes a row.
+The task is a sum modulo 11 that no task of mechint's is. Every seed becomes a row.
 """
 
-# %% A task: a + 2b modulo p
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+# %% A task: a + b + 1 modulo 11
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 import mechint
-from mechint import (
-    Chance,
-    Claim,
-    FiniteTask,
-    Need,
-    Output,
-    Probe,
-    ProbeResult,
-    Report,
-    Subject,
-    Symmetry,
-    Vocabulary,
-    setting,
-)
-from mechint.groups.named import cyclic
+from mechint import Need, Probe, Subject, Task
 from mechint.interventions import ablate
-from mechint.task import IGNORE
 
-
-@dataclass(frozen=True)
-class Line(FiniteTask):
-    """The remainder of a + 2b modulo p."""
-
-    name: ClassVar[str] = "line"
-    source: ClassVar[str] = "this example"
-
-    p: int = setting(11, "modulus", low=3, high=97)
-    train_fraction: float = setting(0.9, "share to train on", low=0.05, high=1.0)
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The numbers and an equals sign."""
-        return Vocabulary((*map(str, range(self.p)), "="))
-
-    @property
-    def n_ctx(self) -> int:
-        """Two numbers and the sign."""
-        return 3
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        """One of p remainders."""
-        return (Output("answer", self.p, self.symmetry.group),)
-
-    @property
-    def chance(self) -> Mapping[str, Chance]:
-        """All remainders are as frequent."""
-        return {"answer": Chance.of(self.examples().targets[:, -1, 0])}
-
-    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        """The answer behind the sign."""
-        return [[IGNORE], [IGNORE], [(tokens[0] + 2 * tokens[1]) % self.p]]
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """All pairs."""
-        return (self.p, self.p)
-
-    @property
-    def fractions(self) -> tuple[float, float]:
-        """Of training and of validation."""
-        return self.train_fraction, 0.0
-
-    @property
-    def symmetry(self) -> Symmetry:
-        """The cyclic group, which acts on the numbers."""
-        return Symmetry(cyclic(self.p), tuple(range(self.p)))
-
-    def inputs(self) -> Tensor:
-        """(p², 3), in the order of the grid."""
-        pairs = torch.cartesian_prod(torch.arange(self.p), torch.arange(self.p))
-        return torch.cat([pairs, torch.full((len(pairs), 1), self.p)], 1)
-
-    def label_inputs(self, tokens: Tensor) -> Tensor:
-        """(batch, 3, 1): the answer at the last position."""
-        labels = torch.full((*tokens.shape, 1), IGNORE)
-        labels[:, 2, 0] = (tokens[:, 0] + 2 * tokens[:, 1]) % self.p
-        return labels
+task = Task.of(inputs=(11, 11), answer=lambda a, b: (a + b + 1) % 11, name="sum-and-one")
+task = replace(task, train_fraction=0.9)
+train = task.examples()[task.split(0)["train"]]
 
 
 # %% A module and its training loop
@@ -118,10 +44,6 @@ class Net(nn.Module):
         z = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(z.transpose(1, 2).flatten(2))
         return self.out(self.block(x + self.fc2(self.act(self.fc1(x)))))
-
-
-task = Line()
-train = task.examples()[task.split(0)["train"]]
 
 
 def trained(seed: int) -> Net:
@@ -158,45 +80,20 @@ without = ablate(subject, "L0 MLP")
 print(without)
 
 
-# %% A probe of your own: logits and targets of the answer, and a null
-@dataclass(frozen=True)
-class Margin(Probe):
-    """How far is the right answer ahead of the next best one?
-
-    The mean over inputs of the answer's logit minus the largest other. Cost: `models` untrained
-    models.
-    """
-
-    name: ClassVar[str] = "margin"
-    source: ClassVar[str] = "this example"
-    needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS, Need.REINITIALIZE)
-
-    models: int = setting(99, "untrained models of the null", low=1)
-
-    def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        """The margin beside that of initial weights."""
-        report = Report(self, subject)
-        null = [margin(subject.untrained(seed + i)) for i in range(self.models)]
-        mine = margin(subject)
-        report.metric("mean", mine, null=null, how="initial weights")
-        report.finding(
-            Claim(
-                f"The right answer is {mine:.1f} ahead on the mean",
-                no="The right answer is no further ahead than with initial weights",
-            ),
-            mine,
-        )
-        return report.result()
-
-
-def margin(subject: Subject) -> float:
+# %% A probe of your own: a number of a subject, and a null
+@Probe.of(
+    question="How far is the right answer ahead of the next best one?",
+    null=mechint.untrained(99),
+    needs=[Need.ANSWERS],
+)
+def margin(subject: Subject) -> Tensor:
     """Mean margin (logits), from (row, class) logits and (row, output) targets."""
-    logits, targets = subject.logits().double(), subject.targets[:, :1]
+    logits, targets = subject.logits(), subject.targets[:, :1]
     right = logits.gather(1, targets)
-    return float((right[:, 0] - logits.scatter(1, targets, float("-inf")).amax(1)).mean())
+    return (right[:, 0] - logits.scatter(1, targets, float("-inf")).amax(1)).mean()
 
 
-result = Margin().run(subject)
+result = margin.run(subject)
 result
 
 # %% Three seeds as one table

@@ -20,9 +20,7 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.account.analysis import analyze as analyze
     from mechint.account.card import save_pretrained as save_pretrained
     from mechint.calibration import calibrate as calibrate
-    from mechint.checkpoints import Checkpoint as Checkpoint
     from mechint.checkpoints import load as load
-    from mechint.checkpoints import load_checkpoint as load_checkpoint
     from mechint.config import ModelConfig as ModelConfig
     from mechint.config import TrainConfig as TrainConfig
     from mechint.config import setting as setting
@@ -31,12 +29,18 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.explanation import Audit as Audit
     from mechint.explanation import Explanation as Explanation
     from mechint.explanation import audit as audit
+    from mechint.explanation import compare as compare
     from mechint.explanation import explain as explain
+    from mechint.explanation import head as head
+    from mechint.explanation import site as site
     from mechint.models.foreign.wrapped import wrap as wrap
     from mechint.models.transformer import HookedTransformer as HookedTransformer
+    from mechint.planted.calibration import Calibration as Calibration
+    from mechint.planted.calibration import Trial as Trial
     from mechint.probe import Need as Need
     from mechint.probe import Probe as Probe
     from mechint.probe import Report as Report
+    from mechint.probe import untrained as untrained
     from mechint.probe.results import Effect as Effect
     from mechint.probe.results import Figure as Figure
     from mechint.probe.results import Finding as Finding
@@ -50,6 +54,7 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.studies import Study as Study
     from mechint.studies import reproduce as reproduce
     from mechint.subject import Subject as Subject
+    from mechint.task import IGNORE as IGNORE
     from mechint.task import Batch as Batch
     from mechint.task import Chance as Chance
     from mechint.task import Control as Control
@@ -71,8 +76,8 @@ _MODULES = {
     "mechint.account": "Account",
     "mechint.account.analysis": "analyze",
     "mechint.account.card": "save_pretrained",
-    "mechint.explanation": "audit explain Audit Explanation",
-    "mechint.checkpoints": "load load_checkpoint Checkpoint",
+    "mechint.explanation": "audit compare explain head site Audit Explanation",
+    "mechint.checkpoints": "load",
     "mechint.training": "train Run",
     "mechint.run_table": "runs Runs",
     "mechint.studies": "reproduce Study",
@@ -80,10 +85,11 @@ _MODULES = {
     "mechint.shipped": "example",
     "mechint.subject": "Subject",
     "mechint.task": (
-        "Task FiniteTask GeneratedTask Batch Output Program Step Variable "
+        "Task FiniteTask GeneratedTask IGNORE Batch Output Program Step Variable "
         "Vocabulary Symmetry Control Chance"
     ),
-    "mechint.probe": "Probe Need Report",
+    "mechint.planted.calibration": "Calibration Trial",
+    "mechint.probe": "Probe Need Report untrained",
     "mechint.config": "setting ModelConfig TrainConfig",
     "mechint.probe.results": "ProbeResult Finding Effect Null Table Figure PaperClaim",
     "mechint.decide": "Claim",

@@ -291,7 +291,7 @@ def test_a_module_a_task_and_a_probe_of_ones_own(run: Run) -> None:
     best = logits.topk(2).values
     first = logits.argmax(1) == targets
     margins = logits[range(len(targets)), targets] - best[:, 1].where(first, best[:, 0])
-    assert left["result"].metrics["mean"] == pytest.approx(margins.mean().item())
+    assert left["result"].metrics["margin"] == pytest.approx(margins.mean().item(), rel=1e-5)
     assert left["result"].verdict == "yes"
     assert list(left["frame"]["name"]) == ["seed 0", "seed 1", "seed 2"]
 

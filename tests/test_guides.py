@@ -71,6 +71,10 @@ def test_they_are_listed_beside_the_built_ins(installed: Path) -> None:
     assert re.search(r"^  parity +Whether an odd number of the first", tasks, re.M)
     probes = json.loads(run(installed, ["mechint", "probes", "--json"]))
     assert probes["embedding-norms"].startswith("Is some token's embedding shorter")
+    assert probes["shortfall"].startswith("Is some token's embedding shorter than in untrained")
+    assert "Inputs that a function answers" in tasks and "operand 0" in run(
+        installed, ["mechint", "tasks", "minus"]
+    )
     assert "bits that matter" in run(installed, ["mechint", "tasks", "parity"])
 
 

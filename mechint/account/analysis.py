@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.account import Account, account_of
 from mechint.errors import MechintError, NotApplicableError
-from mechint.probe import run_all
-from mechint.registry import EXPLANATIONS, PROBES
-from mechint.subject import Subject
+from mechint.probe import Probe, make_probes, run_all
+from mechint.registry import EXPLANATIONS
+from mechint.subject import Subject, Which
+from mechint.system.progress import counting_if
 
 if TYPE_CHECKING:
     from mechint.explanation import Audit
@@ -18,15 +19,22 @@ if TYPE_CHECKING:
 
 
 def analyze(
-    subject: Any, *probes: str, seed: int = 0, settings: Mapping[str, Mapping[str, Any]] = {}
+    subject: Any,
+    *probes: str | Probe,
+    seed: int = 0,
+    answer: Which | None = None,
+    settings: Mapping[str, Mapping[str, Any]] = {},
+    progress: bool = False,
 ) -> Account:
     """Run probes on a subject and give the account of what they found; where no quick probe leads,
     with the program that the model runs, if one is found.
 
     Args:
         subject: a Subject, or whatever `mechint.load` opens.
-        probes: names; all quick ones that apply when none is given.
-        settings: probe → its settings.
+        probes: names, or probes of one's own; all quick ones that apply when none is given.
+        answer: which answer is asked about, as in `Subject.with_answer`.
+        settings: probe → its settings: ``{"das": {"variable": "y"}}``.
+        progress: whether to say on stderr how far it is.
 
     Raises:
         NotApplicableError: none of the probes that were named applies. One that does not, among
@@ -41,12 +49,15 @@ def analyze(
         import mechint
 
         subject = mechint.load(subject)
-    made = {name: PROBES[name].from_dict(settings.get(name, {})) for name in probes}
+    if answer is not None:
+        subject = subject.with_answer(answer)
+    made = make_probes(probes, settings)
     refused = {name: why for name, one in made.items() if (why := one.applicable(subject))}
     if made and len(refused) == len(made):
         next(iter(made.values())).require_applicable(subject)
-    probes = tuple(name for name in probes if name not in refused)
-    account, errors = probe_model(subject, probes, settings, seed=seed)
+    probes = tuple(one for name, one in made.items() if name not in refused)
+    with counting_if(progress, "probing") as told:
+        account, errors = probe_model(subject, probes, settings, seed=seed, told=told)
     for error in errors:
         if probes or not isinstance(error, NotApplicableError):
             raise error
@@ -55,7 +66,7 @@ def analyze(
 
 def probe_model(
     subject: Subject,
-    probes: Sequence[str] = (),
+    probes: Sequence[str | Probe] = (),
     settings: Mapping[str, Mapping[str, Any]] = {},
     *,
     seed: int = 0,

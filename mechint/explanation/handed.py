@@ -4,17 +4,12 @@ group: the program says what the answer is, they say how it is computed.
 
 from __future__ import annotations
 
-import contextlib
-
-import numpy as np
 import torch
-from jaxtyping import Int
 
-from mechint.errors import DataError
 from mechint.explanation.functions import LEAST_GROUP
 from mechint.explanation.records import KEEPS
 from mechint.explanation.standing import Audit
-from mechint.groups.finite import FiniteGroup
+from mechint.groups.finite import group_of
 from mechint.prompts import Prompts
 from mechint.subject import Subject
 from mechint.task import Program, Step, Symmetry
@@ -66,18 +61,3 @@ def handed(found: Audit, subject: Subject) -> Subject | None:
     )
     told = Program(found.explanation.name, tuple(steps), (("answer",),))
     return subject.with_task(task.told(told, Symmetry(group, tuple(elements.tolist()))))
-
-
-def group_of(table: Int[np.ndarray, "element element"]) -> FiniteGroup | None:
-    """The group whose product, or product with the inverse of one operand, a table is; None where
-    there is none.
-
-    >>> x, y = np.indices((5, 5))
-    >>> group_of((x - y) % 5) == group_of((x + y) % 5), group_of(x * y % 5)
-    (True, None)
-    """
-    unit = table[0, 0]
-    for one in (table, table[:, table[unit]], table[table[:, unit]]):
-        with contextlib.suppress(DataError):
-            return FiniteGroup(one)
-    return None

@@ -14,7 +14,7 @@ from mechint.explanation.handed import handed
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
 from mechint.explanation.standing import Audit
 from mechint.registry import EXPLANATIONS, summary
-from mechint.subject import Subject
+from mechint.subject import Subject, Which
 from mechint.task import Program
 
 
@@ -77,7 +77,12 @@ class Family(abc.ABC):
 
 
 def explain(
-    subject: Subject, *, family: str | None = None, seed: int = 0, examples: int = MAX_EXAMPLES
+    subject: Subject,
+    *,
+    family: str | None = None,
+    seed: int = 0,
+    answer: Which | None = None,
+    examples: int = MAX_EXAMPLES,
 ) -> list[Audit]:
     """Propose programs of a model and audit them, best first.
 
@@ -86,6 +91,7 @@ def explain(
 
     Args:
         family: the one that proposes; all that apply when None.
+        answer: which answer is explained, as in `Subject.with_answer`.
         examples: distinct inputs, half of which are fitted and half judged.
 
     Returns:
@@ -101,6 +107,7 @@ def explain(
             f"{subject.describe()}: give prompts, whose answers by the model are explained: "
             "explain --data prompts.jsonl, or load(path, data=…)"
         )
+    subject = subject if answer is None else subject.with_answer(answer)
     program = subject.task.own_program
     bench = Bench.of(subject, program or Program("none", (), ()), seed, examples)
     few = len(bench.judged) < MIN_INPUTS

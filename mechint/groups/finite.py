@@ -6,6 +6,7 @@ down in ``mechint/groups/named.py``. Only numpy is needed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -173,3 +174,18 @@ def _check(table: NDArray) -> None:
                 f"group table: not associative: ({a}·{b})·{c} = {table[table[a, b], c]}, "
                 f"{a}·({b}·{c}) = {table[a, table[b, c]]}"
             )
+
+
+def group_of(table: Int[np.ndarray, "element element"]) -> FiniteGroup | None:
+    """The group whose product, or product with the inverse of one operand, a table is; None where
+    there is none.
+
+    >>> x, y = np.indices((5, 5))
+    >>> group_of((x - y) % 5) == group_of((x + y) % 5), group_of(x * y % 5)
+    (True, None)
+    """
+    unit = table[0, 0]
+    for one in (table, table[:, table[unit]], table[table[:, unit]]):
+        with contextlib.suppress(DataError):
+            return FiniteGroup(one)
+    return None

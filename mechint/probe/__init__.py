@@ -5,10 +5,23 @@ from mechint.probe.probe import (
     Need,
     Probe,
     Report,
+    make_probes,
     quick_probes,
     run,
     run_all,
     unmet_need,
+    untrained,
 )
 
-__all__ = ["NEEDS", "Need", "Probe", "Report", "quick_probes", "run", "run_all", "unmet_need"]
+__all__ = [
+    "NEEDS",
+    "Need",
+    "Probe",
+    "Report",
+    "make_probes",
+    "quick_probes",
+    "run",
+    "run_all",
+    "unmet_need",
+    "untrained",
+]

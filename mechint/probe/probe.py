@@ -9,20 +9,28 @@ from __future__ import annotations
 import abc
 import dataclasses
 import inspect
+import math
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from mechint.config import Settings
-from mechint.errors import MechintError, NotApplicableError
+import torch
+
+from mechint.config import Settings, setting
+from mechint.decide import Claim
+from mechint.errors import MechintError, NotApplicableError, ParameterError
+from mechint.figures import histogram
 from mechint.models.protocol import Capability
 from mechint.probe.report import Report as Report
-from mechint.probe.results import ProbeResult
+from mechint.probe.results import Effect, ProbeResult
 from mechint.registry import PROBES, summary
 from mechint.subject import Subject, Which, check_subjects
+from mechint.system.progress import counting_if
 from mechint.task import FiniteTask
 
 if TYPE_CHECKING:
@@ -162,6 +170,42 @@ class Probe(Settings, abc.ABC):
                 f"mechint.Need: {', '.join(need.name for need in Need)}"
             )
 
+    @staticmethod
+    def of(
+        *, question: str, null: NullModels, needs: Sequence[Need] = (), source: str = "a function"
+    ) -> Callable[[Callable[[Subject], float]], Probe]:
+        """A decorator that makes a probe of a function from a subject to a number, larger is more.
+
+        Args:
+            question: what the number answers; null: models without the mechanism, such as
+                `untrained(199)`, whose numbers it has to exceed; needs: of the subject; source: of
+                the method.
+
+        >>> from mechint import planted
+        >>> @Probe.of(question="Is the embedding large?", null=untrained(99))
+        ... def length_of_embedding(subject):
+        ...     return subject.model.W_E.norm()
+        >>> subject = planted.modular_addition(11, (2, 3)).subject
+        >>> length_of_embedding.run(subject).findings[0].headline
+        'The length of embedding is larger than in the same architecture with initial weights.'
+        """
+
+        def made(function: Callable[[Subject], float]) -> Probe:
+            told = {
+                "__module__": function.__module__,
+                "__doc__": question,
+                "__annotations__": {"models": "int"},
+                "name": function.__name__.replace("_", "-"),
+                "source": source,
+                "needs": (*needs, *null.needs),
+                "null": null,
+                "function": staticmethod(function),
+                "models": setting(null.models, f"models of the null: {null.how}", low=1),
+            }
+            return dataclasses.dataclass(frozen=True)(type("FunctionProbe", (_Function,), told))()
+
+        return made
+
     # --- what a probe defines ---------------------------------------------------------------------
     @abc.abstractmethod
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
@@ -203,7 +247,14 @@ class Probe(Settings, abc.ABC):
                 f"probe {self.name} does not apply to {subject.describe()}: {reason}"
             )
 
-    def run(self, subject: Subject, *, seed: int = 0, answer: Which | None = None) -> ProbeResult:
+    def run(
+        self,
+        subject: Subject,
+        *,
+        seed: int = 0,
+        answer: Which | None = None,
+        progress: bool = False,
+    ) -> ProbeResult:
         """Measure `subject`.
 
         Leaves model, hooks, training mode and global RNG state as they were, after an error too.
@@ -211,6 +262,7 @@ class Probe(Settings, abc.ABC):
         Args:
             answer: which answer of an example is asked about, as in `Subject.with_answer`; the
                 subject's own choice when None.
+            progress: whether to say on stderr how far what takes long is.
 
         Raises:
             NotApplicableError: with the reason `applicable` gives.
@@ -221,7 +273,8 @@ class Probe(Settings, abc.ABC):
         if answer is not None:
             subject = subject.with_answer(answer)
         self.require_applicable(subject)
-        with subject.untouched():
+        with subject.untouched(), counting_if(progress, "probing") as told:
+            told(0, 1, self.name)
             asked = {Need.ANSWERS, Need.VARIABLES} & set(self.needs) and len(subject.answers)
             if asked and not subject.finite:  # weights that are finite and too large
                 raise MechintError(f"{subject.describe()}: its logits overflow: not finite")
@@ -245,6 +298,78 @@ class Probe(Settings, abc.ABC):
         return ProbeResult(probe=self.name, question=self.question, **parts)
 
 
+@dataclass(frozen=True)
+class NullModels:
+    """Models without a mechanism: how many, what was done to them in words, how to draw one for a
+    subject from a seed, and what that needs.
+    """
+
+    models: int
+    how: str
+    draw: Callable[[Subject, int], Subject]
+    needs: tuple[Need, ...] = ()
+
+
+def untrained(models: int) -> NullModels:
+    """Models of the same architecture with initial weights; p ≤ 0.01 takes 99."""
+    how = "the same architecture with initial weights"
+    return NullModels(models, how, Subject.untrained, (Need.REINITIALIZE,))
+
+
+class _Function(Probe, abc.ABC):
+    """A probe by a function, as `Probe.of` makes it."""
+
+    function: ClassVar[Callable[[Subject], float]]
+    null: ClassVar[NullModels]
+    models: int
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        report, words = Report(self, subject), self.name.replace("-", " ")
+        null = self.null
+
+        def measured(subject: Subject) -> float:
+            return torch.as_tensor(type(self).function(subject)).item()
+
+        value = measured(subject)
+        samples = [measured(null.draw(subject, seed + i)) for i in range(self.models)]
+        report.metric(self.name, value, null=samples, how=null.how)
+        baseline = sum(samples) / len(samples)
+        report.finding(
+            Claim(
+                f"The {words} is larger than in {null.how}.",
+                no=f"The {words} is no larger than in {null.how}.",
+                at_chance=True,  # a comparison of models, whatever they answer
+            ),
+            Effect(value, label=words, baseline=baseline, baseline_label="null"),
+            least=-math.inf,
+        )
+        drawn = histogram(
+            {null.how: samples},
+            title=f"The {words} and its null",
+            x_title=words,
+            caption=self.question,
+            marks={"observed": value},
+            null=True,
+        )
+        report.figure("null", drawn)
+        return report.result()
+
+    def __reduce__(self) -> Any:
+        """The class is made again in another process: from the registry, or its module."""
+        function = type(self).function
+        if self.name not in PROBES and "<" in function.__qualname__:
+            raise ParameterError(
+                f"{self.name}: a worker cannot take a function inside another; expected one of a "
+                "module, or one worker"
+            )
+        return _again, (self.name, function.__module__, function.__qualname__, self.to_dict())
+
+
+def _again(name: str, module: str, function: str, fields: Mapping[str, Any]) -> Probe:
+    known = PROBES[name] if name in PROBES else type(getattr(import_module(module), function))
+    return known.from_dict(fields)
+
+
 def run(
     name: str, subject: Subject, *, seed: int = 0, answer: Which | None = None, **settings: Any
 ) -> ProbeResult:
@@ -258,7 +383,7 @@ def run(
 
 def run_all(
     subject: Subject,
-    names: Sequence[str] = (),
+    names: Sequence[str | Probe] = (),
     settings: Mapping[str, Mapping[str, Any]] = {},
     *,
     seed: int = 0,
@@ -268,11 +393,11 @@ def run_all(
     lose the others.
 
     Args:
-        names: of probes; all quick ones when there are none.
+        names: of probes, or probes; all quick ones when there are none.
         settings: probe → its settings; told: called before each one.
     """
     names = names or quick_probes(subject)
-    made = {name: PROBES[name].from_dict(settings.get(name, {})) for name in names}
+    made = make_probes(names, settings)
     results: dict[str, ProbeResult] = {}
     errors: list[MechintError] = []
     for done, (name, probe) in enumerate(made.items()):
@@ -288,9 +413,20 @@ def run_all(
     return results, errors
 
 
+def make_probes(
+    names: Sequence[str | Probe], settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Probe]:
+    """Name → probe with its settings; probes that were made before are as they are."""
+    made = [
+        PROBES[one].from_dict(settings.get(one, {})) if isinstance(one, str) else one
+        for one in names
+    ]
+    return {one.name: one for one in made}
+
+
 def _failure(name: str, kind: type, error: Exception) -> MechintError:
     """The error of a probe that a plug-in brings, with the last line of its file that ran."""
-    file = inspect.getfile(kind)
+    file = getattr(kind, "function", kind.measure).__code__.co_filename
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
     place = f"{Path(file).name}, line {frames[-1].lineno}: " if frames else ""
     return MechintError(f"probe {name} failed: {place}{type(error).__name__}: {error}")

@@ -49,6 +49,8 @@ def load_plugin(text: str) -> str:
         raise ParameterError(f"{where}: there is no file {path}")
     module = _imported(file.resolve(), where)
     kind = getattr(module, name, None)
+    if isinstance(kind, Task | Probe):
+        kind = type(kind)
     registered = getattr(kind, "name", None)
     if kind is None:
         raise ParameterError(f"{where}: {path} defines no {name}")

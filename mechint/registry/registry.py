@@ -117,6 +117,8 @@ class Registry(Generic[T]):
             plain = isinstance(error, ImportError | AttributeError)
             said = str(error) if plain else f"{type(error).__name__}: {error}"
             raise MechintError(f"{where} cannot be loaded: {said}") from error
+        if self.base is not None and not isinstance(found, type):
+            found = type(found)  # of Task.of and Probe.of
         if owner != OWN and (reason := self._invalid(name, found)):
             raise MechintError(f"{where}: {reason}")
         return found
@@ -169,7 +171,8 @@ class Registry(Generic[T]):
         module, _, attribute = target.partition(":")
         try:
             for node in ast.parse(_source(module).read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
+                kinds = (ast.ClassDef, *[ast.FunctionDef] * (self.base is None))
+                if isinstance(node, kinds) and node.name == attribute:
                     return summary(ast.get_docstring(node)), _topic(node)
             found = _load(target)
             return summary(found.__doc__), getattr(found, "topic", OTHER)

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -136,6 +137,11 @@ def counting(title: str) -> Iterator[Count]:
             yield count
         finally:
             _inside.reset(token)
+
+
+def counting_if(shown: bool, title: str) -> AbstractContextManager[Count]:
+    """`counting` where it is `shown`; a function that says nothing elsewhere."""
+    return counting(title) if shown else contextlib.nullcontext(lambda done, of, name: None)
 
 
 @contextlib.contextmanager

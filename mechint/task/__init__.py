@@ -20,6 +20,7 @@ from mechint.task.batch import (
     first_of_each,
     rng,
 )
+from mechint.task.by_function import function_task
 from mechint.task.families import FiniteTask, GeneratedTask, Sides, sides
 from mechint.task.pairing import Relation, choose_answer, find_variable
 from mechint.task.program import Program, Step
@@ -53,6 +54,7 @@ __all__ = [
     "epochs",
     "find_variable",
     "first_of_each",
+    "function_task",
     "rng",
     "sides",
 ]

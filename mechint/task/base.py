@@ -7,7 +7,7 @@ import dataclasses
 import html
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from mechint.task.batch import IGNORE, Batch, Output, Vocabulary
 from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
 from mechint.task.program import Given, Program, Step
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
+
+if TYPE_CHECKING:
+    from mechint.task.families import FiniteTask
 
 ACCURACY, LOSS = 0, 1
 """Columns of `answer_scores`."""
@@ -51,6 +54,33 @@ class Task(Settings, abc.ABC):
     preset_results: ClassVar[Mapping[str, str]] = {}
     without_variables: ClassVar[str] = "its task names no causal variables"
     when_wrong: ClassVar[str] = "train the model further"
+
+    @staticmethod
+    def of(
+        *,
+        inputs: Sequence[int] | Sequence[Sequence[int]],
+        answer: Callable[..., int],
+        name: str = "function",
+    ) -> FiniteTask:
+        """A task from a function of its inputs; vocabulary, labels, chance, program, controls and
+        the group, where the answers are products of one, follow.
+
+        Args:
+            inputs: how many values each operand has, so that an example is the operands and "=";
+                or rows of tokens as a model reads them, with the answer at the last one.
+            answer: of the operands, or of the tokens of a row, a whole number from 0.
+            name: under which it is registered.
+
+        Raises:
+            ParameterError: no such inputs, or an answer that is none.
+
+        >>> task = Task.of(inputs=(5, 5), answer=lambda a, b: (a + b) % 5)
+        >>> task.text([3, 4, 5]), task.answer_text(task.brute_force([3, 4, 5]))
+        ('3 4 =', '2')
+        """
+        import mechint
+
+        return mechint.task.function_task(inputs, answer, name)
 
     @classmethod
     def preset(cls, name: str) -> dict[str, dict[str, Any]]:
