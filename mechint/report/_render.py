@@ -21,7 +21,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from mechint.errors import spell
-from mechint.explanation.text import legend, share_text
+from mechint.explanation.text import beside, legend, share_text
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
@@ -157,11 +157,12 @@ def environment() -> jinja2.Environment:
         "effect": effect_text,
         "by_size": _by_size,
         "boxes": columns_of,
+        "percent": lambda share: f"{100 * min(max(share, 0.0), 1.0):.1f}",
         "legend": legend,
         "claim_strip": claim_strip,
         "reason": reason_of,
     }
-    made.globals |= {"asset": asset, "MARKS": MARKS, "share_text": share_text}
+    made.globals |= {"asset": asset, "MARKS": MARKS, "share_text": share_text, "beside": beside}
     return made
 
 

@@ -137,6 +137,8 @@ def page_of(
     if account.audits:
         drawn = explanation_section(account.audits, account.path)
         sections.insert(0, replace(drawn, program={}) if account.program else drawn)
+    # the boxes of a program hold its tests
+    tests = sum(name == "explanation" for name, _ in account.evidence) if account.program else 0
     data = json.dumps(accounts_json([account]), separators=(",", ":"))
     given = {
         "quality": quality_text(account.quality, ", "),
@@ -146,9 +148,9 @@ def page_of(
         "program": account.program or {},
         "evidence": [
             (name, replace(one, scope=one.scope.beside(account.scope)))
-            for name, one in account.evidence
+            for name, one in account.evidence[tests:]
         ],
-        "bearing": account.bearing or MAX_EVIDENCE,
+        "bearing": account.bearing - tests if account.bearing else MAX_EVIDENCE,
         "warnings": account.warnings,
         "assumed": account.assumptions,
         "not_asked": account.not_asked,

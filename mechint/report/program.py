@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mechint.explanation.records import Test
@@ -15,8 +15,6 @@ DEPTHS = ("embed", "resid_pre", "attn", "resid_mid", "mlp", "resid_post")
 """Sites of a layer in the order in which they are computed."""
 HEADS = re.compile(r"((?:L\d+H[\d,]+,? ?)*)(.*)")
 """The heads that a route begins with, and what they do."""
-MAX_TESTS = 3
-"""Tests that a box shows."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,11 @@ def columns_of(audit: Mapping[str, Any]) -> list[list[Box]]:
     last = max((depth for depth, _ in placed), default=(0, 0))
     placed += [(last, Box("missing", said, "missing")) for said in audit["missing"]]
     columns: dict[tuple[int, int], list[Box]] = {}
+    told: set[str] = set()  # a test of several parts stands in the first
     for depth, box in sorted(placed, key=lambda one: one[0]):
-        columns.setdefault(depth, []).append(box)
+        new = [test for test in box.tests if test.headline not in told]
+        told |= {test.headline for test in new}
+        columns.setdefault(depth, []).append(replace(box, tests=new))
     found = audit.get("accounted")
     if found is None:
         return list(columns.values())
@@ -78,7 +79,7 @@ def _box(
         (one for one in tests if claim in one.of), key=lambda one: one.standing == "stands"
     )
     found = claims.get(claim, {"standing": "untested", "reason": ""})
-    return Box(title.strip(), where, found["standing"], blocks, found["reason"], own[:MAX_TESTS])
+    return Box(title.strip(), where, found["standing"], blocks, found["reason"], own)
 
 
 def _depth(site: str) -> tuple[int, int]:
