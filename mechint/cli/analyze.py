@@ -24,7 +24,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import Opening, check_options, one_model
 from mechint.errors import RunError
-from mechint.system.progress import console, counting, spinner
+from mechint.system.progress import console, counting
 
 if TYPE_CHECKING:
     from mechint.account import Account
@@ -82,7 +82,7 @@ def measure(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, lis
     """
     from mechint.account.analysis import probe_model
 
-    with spinner(f"opening {path}"):
+    with counting(f"opening {path}"):
         from mechint.probe import quick_probes
 
         named = given["names"]

@@ -18,7 +18,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import Opening
 from mechint.errors import one_line
-from mechint.system.progress import console, hanging, spinner
+from mechint.system.progress import console, counting, hanging
 
 QUALITY = ("accuracy", "loss", "chance", "splits")
 MAX_VALUE = 60
@@ -43,7 +43,7 @@ def info(
     """Say what PATH was taken for: format, architecture, task, step, metrics, what was assumed, and
     how well it answers.
     """
-    with spinner(f"opening {path}"):
+    with counting(f"opening {path}"):
         given = {"task": task, "settings": settings, "mapping": mapping}
         opened = Opening(path, given).checkpoint
         known = opened.provenance

@@ -72,20 +72,11 @@ def _terminable() -> Iterator[None]:
         yield
         return
 
-    def again(ignored: Any) -> None:
-        """Send it once more where what Python called by itself, as on a deletion, took it up."""
-        if not isinstance(ignored.exc_value, _Terminated):
-            hook(ignored)
-        else:
-            threading.Timer(0.05, signal.raise_signal, (signal.SIGTERM,)).start()
-
-    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
-    sys.unraisablehook = again
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-        sys.unraisablehook = hook
 
 
 class CliGroup(click.Group):

@@ -23,7 +23,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import check_exist, check_options
 from mechint.errors import ParameterError
-from mechint.system.progress import console, spinner
+from mechint.system.progress import console, counting
 
 
 @click.command(
@@ -54,7 +54,7 @@ def compare(paths: tuple[Path, ...], **given: Any) -> int:
     check_options(given)
     check_exist(paths)
     found = [measure(path, given) for path in paths]
-    with spinner("comparing programs"):
+    with counting("comparing programs"):
         from mechint.account import accounts_json
         from mechint.account.analysis import compare_programs
 

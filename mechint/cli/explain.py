@@ -25,7 +25,7 @@ from mechint.cli.common import (
 from mechint.cli.opening import Opening, check_options, one_model
 from mechint.errors import MechintError, ParameterError, UnknownNameError, one_line
 from mechint.registry import EXPLANATIONS
-from mechint.system.progress import console, spinner
+from mechint.system.progress import console, counting
 
 if TYPE_CHECKING:
     from mechint.explanation import Audit
@@ -93,7 +93,7 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
     _check(given)
     n, seed = given["n"], given["seed"]
     opening = Opening(path, given)
-    with spinner(f"explaining {path}"):
+    with counting(f"explaining {path}"):
         from mechint.account import account_of
         from mechint.checkpoints import load
         from mechint.explanation import explain as propose

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +93,7 @@ def probes(name: str | None, as_json: bool) -> None:
     out = console()
     out.print(f"[bold]{name}[/bold]", soft_wrap=True)
     out.print(f"try: mechint analyze PATH --probe {name}\n", markup=False, soft_wrap=True)
-    out.print(prose(inspect.getdoc(probe), out.width), markup=False, soft_wrap=True)
+    out.print(prose(inspect.getdoc(probe)), markup=False, soft_wrap=True)
     _show_settings(out, probe.describe(), "settings")
     if probe.needs:
         out.print(f"\nneeds   {', '.join(probe.needs)}", markup=False)
@@ -132,7 +130,7 @@ def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]
 def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> None:
     out = console()
     out.print(f"[bold]{name}[/bold]")
-    out.print(prose(inspect.getdoc(type(task)), out.width), markup=False, soft_wrap=True)
+    out.print(prose(inspect.getdoc(type(task))), markup=False, soft_wrap=True)
     given = task.to_dict()
     rows = [row | {"value": _short(given[row["name"]])} for row in type(task).describe()]
     _show_settings(out, rows, "parameters")
@@ -175,38 +173,14 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     out.print(f"\nsource  {task.source}", markup=False)
 
 
-def prose(docstring: str | None, width: int = 100) -> str:
-    """A docstring for a terminal of `width` columns, without its example and its markup: paragraphs
-    and items of lists, whose lines hang, and indented formulas, whose lines stay.
+def prose(docstring: str | None) -> str:
+    """A docstring without its example and its markup.
 
-    >>> print(prose("More of\\nit, with ``x``:\\n\\n- one\\n  item.\\n\\n>>> 1\\n1", 8))
-    More of
-    it, with
-    x:
-    <BLANKLINE>
-    - one
-      item.
+    >>> print(prose("More of it,\\n``x``.\\n\\n>>> 1\\n1"))
+    More of it,
+    x.
     """
-    text = (docstring or "").partition(">>>")[0].replace("``", "").replace("`", "")
-    blocks: list[str] = []
-    for block in text.strip().split("\n\n"):
-        if all(line.startswith("    ") for line in block.split("\n")):
-            kept = [hanging(line, width, 8) for line in block.split("\n")]
-            blocks.append("\n".join(part for lines in kept for part in lines))
-            continue
-        parts = re.split(r"(?:^|\n)(?=- )", block)
-        lines = [
-            textwrap.fill(
-                " ".join(part.split()),
-                width,
-                subsequent_indent="  " if part.startswith("- ") else "",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            for part in parts
-        ]
-        blocks.append("\n".join(filter(None, lines)))
-    return "\n\n".join(blocks)
+    return (docstring or "").partition(">>>")[0].replace("`", "").strip()
 
 
 def _short(value: Any, limit: int = 40) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ from mechint.cli.common import (
 )
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.registry import STUDIES
-from mechint.system.progress import spinner
+from mechint.system.progress import counting
 
 SIZES = click.Choice(["smoke", "laptop", "fresh", "overnight", "full"])
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -120,8 +121,8 @@ def reproduce(
                 click.confirm(
                     "Train it on this CPU? (--budget stops in time)", abort=True, err=True
                 )
-    with spinner(f"{study} at size {size}") as update:
-        done = run(study, size, out, update, device=device, budget=seconds)
+    with counting(f"{study} at size {size}") as update:
+        done = run(study, size, out, partial(update, 0, 0), device=device, budget=seconds)
     if as_json:
         claims = [claim.to_dict() for claim in done.claims]
         where = {"report": str(done.report), "waiting": done.waiting, "failed": dict(done.failed)}

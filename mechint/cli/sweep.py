@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,9 +30,9 @@ from mechint.cli.common import (
 )
 from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
-from mechint.errors import ParameterError, UnknownNameError, counted, percent
+from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.registry import PROBES, TASKS
-from mechint.system.progress import counting, echo, headlines, training_bar
+from mechint.system.progress import counting, echo, summary, training_bar
 
 if TYPE_CHECKING:
     from mechint.sweeps import Group
@@ -94,7 +93,7 @@ TRIALS = 20
     help="The sweep's directory; a stopped sweep goes on there.  [default: runs/sweep-TASK]",
     metavar="DIR",
 )
-@click.option("--resume", is_flag=True, help="Go on with the sweep in DIR.")
+@click.option("--resume", is_flag=True, help="Go on with the sweep in DIR; begin it where none is.")
 @click.option(
     "--other-sources",
     is_flag=True,
@@ -153,8 +152,6 @@ def sweep(what: str, **given: Any) -> int:
     place = Path(what)
     planned_here, searched = (place / PLAN_FILE).is_file(), (place / SEARCH_FILE).is_file()
     _check_options(what, planned_here or searched, given)
-    if searched or planned_here:
-        _require_task(place, searched)
     if searched:
         if not given["resume"] and given["trials"] is None:
             return show_search(place, request["as_json"])
@@ -162,7 +159,6 @@ def sweep(what: str, **given: Any) -> int:
     if given["spaces"]:
         search = described_search(what, settings, given)
         out = given["out"] or Path("runs") / f"search-{what}"
-        _refuse_absent(out, SEARCH_FILE, given["resume"])
         return run_search_command(out, given["trials"], request, search)
     if planned_here:
         from mechint.sweeps import read_plan
@@ -174,7 +170,6 @@ def sweep(what: str, **given: Any) -> int:
             return show_sweep(groups, out, request)
     else:
         groups, out = planned(what, settings, given)
-        _refuse_absent(out, PLAN_FILE, given["resume"])
     if given["dry_run"]:
         for group in groups:
             click.echo(f"group {group.name}: {', '.join(group.run_ids)}")
@@ -213,25 +208,6 @@ def _check_options(what: str, there: bool, given: Mapping[str, Any]) -> None:
         refuse({"slurm"}, "is for --executor slurm")
     elif given["loggers"]:
         refuse({"loggers"}, "is for mechint sweep DIR; this command does not wait for Slurm")
-
-
-def _require_task(place: Path, searched: bool) -> None:
-    """ParameterError where the sweep or search in a directory is of a task that is not there."""
-    from mechint.sweeps import read_plan
-    from mechint.sweeps.search import read_search
-
-    for one in [read_search(place)] if searched else read_plan(place):
-        if one.task not in TASKS:
-            said = f"is of the task {one.task!r}; give its file with --plugin FILE.py:CLASS"
-            raise ParameterError(f"sweep {place}: {said}")
-
-
-def _refuse_absent(out: Path, file: str, resume: bool) -> None:
-    """ParameterError where a sweep is to go on that is not there."""
-    if resume and not (out / file).is_file():
-        raise ParameterError(
-            f"--resume: {out} holds no sweep to go on with; without --resume one begins there"
-        )
 
 
 def probe_settings(
@@ -305,7 +281,7 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
                 print_rows(done)
     if request["as_json"]:
         print_json(rows)
-    counts = _conclude(rows, request)
+    counts = _conclude(rows)
     if _is_whole(counts):
         measure(out, request)
         if not request["as_json"]:
@@ -326,7 +302,7 @@ def show_sweep(groups: list[Group], out: Path, request: Request) -> int:
     Forwarder(_places(groups, out), request["loggers"]).close()
     rows = status(groups, out)
     (print_json if request["as_json"] else print_rows)(rows)
-    counts = _conclude(rows, request)
+    counts = _conclude(rows)
     text = ", ".join(f"{count} {name}" for name, count in counts.items())
     left = counts["waiting"] + counts["interrupted"] + counts["failed"]
     print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
@@ -360,9 +336,9 @@ def _is_whole(counts: Mapping[str, int]) -> bool:
     return not any(counts[name] for name in ("waiting", "interrupted", "submitted", "running"))
 
 
-def _conclude(rows: Rows, request: Request) -> Counter[str]:
-    """Say on stderr which runs failed, how many another process trains, and how well the runs do;
-    how many have each status.
+def _conclude(rows: Rows) -> Counter[str]:
+    """Say on stderr which runs failed, and how many another process trains; how many have each
+    status.
     """
     for row in rows:
         if row["status"] == "failed":
@@ -370,8 +346,6 @@ def _conclude(rows: Rows, request: Request) -> Counter[str]:
     counts = Counter(row["status"] for row in rows)
     if counts["running"]:
         print_error(f"another process trains {counted(counts['running'], 'run')}")
-    for line in () if request["as_json"] else summary_lines(rows):
-        echo(line, 18, err=True)
     return counts
 
 
@@ -379,43 +353,8 @@ def print_rows(rows: Rows) -> None:
     """A line per run on stdout: its id, its status and its main numbers."""
     width = max((len(row["id"]) for row in rows), default=0)
     for row in rows:
-        line = f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}"
+        line = f"{row['id']:<{width}}  {row['status']:<11}  {summary(row['metrics'])}"
         echo(line.rstrip())
-
-
-def summary_lines(rows: Rows) -> list[str]:
-    """Test accuracy by each setting that was swept, every run a dot from 0 to 1, with the median,
-    and the worst run; nothing where fewer than two runs have one.
-
-    >>> held = [("seed=0,lr=1", 0.5), ("seed=1,lr=1", 0.9)]
-    >>> rows = [{"id": name, "metrics": {"test.accuracy": value}} for name, value in held]
-    >>> print("\\n".join(summary_lines(rows)))
-    test accuracy     0 ··········●·······●·· 1   50.0% … 90.0%   median 70.0%
-    worst: seed=0,lr=1   50.0%
-    """
-    cells = {row["id"]: row["metrics"].get("test.accuracy") for row in rows}
-    held = {name: value for name, value in cells.items() if isinstance(value, int | float)}
-    if len(held) < 2:
-        return []
-    groups: dict[str, list[float]] = {}
-    for name, value in held.items():
-        for text in name.split(","):
-            if not text.startswith("seed="):
-                groups.setdefault(f"  {text}", []).append(value)
-    shown = {"test accuracy": list(held.values())}
-    shown |= {name: values for name, values in groups.items() if len(values) < len(held)}
-    width = max(16, *map(len, shown))
-    lines = [f"{name:<{width}}  {_dots(values)}" for name, values in shown.items()]
-    worst = min(held, key=lambda name: held[name])
-    return [*lines, f"worst: {worst}   {percent(held[worst])}"]
-
-
-def _dots(values: Sequence[float]) -> str:
-    """Shares of one as dots on a line from 0 to 1, with their range and median."""
-    places = {round(20 * value) for value in values}
-    line = "".join("●" if place in places else "·" for place in range(21))
-    ends = f"{percent(min(values))} … {percent(max(values))}"
-    return f"0 {line} 1   {ends}   median {percent(statistics.median(values))}"
 
 
 # --- a search -------------------------------------------------------------------------------------

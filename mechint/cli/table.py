@@ -76,6 +76,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     has what differs, accuracy, and every named probe's numbers; no other probe runs.
     """
     from mechint.report.outputs import refuse_foreign
+    from mechint.run_table import transition
     from mechint.system.files import csv_text, write_text
 
     check_options(given)
@@ -98,7 +99,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         print_error(f"table written to {csv}")
     if out is not None:
         from mechint.report import write_page
-        from mechint.run_table.page import page_of_table
+        from mechint.run_table.page import over_steps, page_of_table
 
         figures = {name: asked.figures_of(name) for name in measured} if one_run else {}
         more = [f"--{name}" for name in ("over-steps", "explain") if given[KEYS[name]]]
@@ -109,11 +110,13 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
             places=shlex.join(map(str, paths)),
             verb="table",
         )
-        page = page_of_table(rows, _title(rows, paths), figures=figures, command=command)
+        title = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
+        title += f": {paths[0].resolve().name}" if len(paths) == 1 else ""
+        page = page_of_table(rows, title, figures=figures, command=command)
         write_page(page, out, light=given["light"])
         print_error(f"report written to {out}")
     over = given["transition"]
-    learned = None if over is None else _transition(rows, over)
+    learned = None if over is None else transition(rows, over)
     programs = list[dict[str, Any]]()
     if one_run and given["explained"]:
         from mechint.explanation.table import last_over_steps
@@ -123,7 +126,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     if given["as_json"]:
         from mechint.probe.results import SCHEMA, to_jsonable
 
-        found = {} if learned is None else {"transition": learned}
+        found = {} if learned is None else {"transition": {"over": over, **learned.to_dict()}}
         found |= {"last_program": programs} if programs else {}
         print_json(to_jsonable({"schema": SCHEMA, "rows": rows, **found}))
     else:
@@ -134,7 +137,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
             if said := last_program(programs):
                 echo(f"\n{said}", 2)
         if learned is not None:
-            console().print(f"\n{_transition_text(learned)}", markup=False)
+            console().print(f"\nTest accuracy {learned.said(over)}.", markup=False)
     return 2 if _report_refusals(rows, [*names, *["explain"] * given["explained"]]) else 0
 
 
@@ -179,85 +182,6 @@ def _report_refusals(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -
     return nowhere
 
 
-def _transition(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, Any]:
-    """The setting at which test accuracy passes one half, with its 95% interval."""
-    from mechint.run_table import transition
-    from mechint.run_table.entries import is_setting
-
-    names = dict.fromkeys(name for row in rows for name in row)
-    column = next(
-        (name for name in names if is_setting(name) and name.partition(".")[2] == size), size
-    )
-    found = transition(rows, column)
-    low, high = found.interval(0.5)
-    return {
-        "over": column,
-        "at": found.at(0.5),
-        "low": low,
-        "high": high,
-        "slope": found.slope,
-        "smallest": float(found.parameters.min()),
-        "largest": float(found.parameters.max()),
-    }
-
-
-def _transition_text(found: Mapping[str, Any]) -> str:
-    over = found["over"].partition(".")[2] or found["over"]
-    ends = [f"{found[name]:,.3g}" for name in ("low", "high")]
-    interval = f"95% interval {ends[0]} to {ends[1]}".replace("to inf", "and beyond")
-    if found["at"] == float("inf"):
-        end = f"{found['largest']:,.3g}"
-        return f"Test accuracy does not pass one half up to {over} {end} ({interval})."
-    if not found["at"]:
-        end = f"{found['smallest']:,.3g}"
-        return f"Test accuracy passes one half below {over} {end}, the smallest ({interval})."
-    return f"Test accuracy passes one half at {over} {found['at']:,.3g} ({interval})."
-
-
-def _title(rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
-    """The title of the rows: their number, and the folder or run where there is one."""
-    from mechint.run_table.page import over_steps
-
-    count = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
-    return count + (f": {paths[0].resolve().name}" if len(paths) == 1 else "")
-
-
-def curves_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> list[str]:
-    """A line for each number over the steps of one run: a row of blocks, its ends, the steps.
-
-    >>> rows = [{"step": n, "test.accuracy": n / 4} for n in range(5)]
-    >>> curves_text(rows, ["step", "test.accuracy"], 60)
-    ['test.accuracy  ▁▂▄▆█  0 to 1', '               step 0 to 4']
-    """
-    from mechint.probe.text import sparkline
-    from mechint.report._render import show
-    from mechint.run_table.entries import is_number
-
-    held = {
-        name: [row.get(name) for row in rows]
-        for name in columns
-        if name != "step"
-        and all(row.get(name) is None or is_number(row.get(name)) for row in rows)
-        and sum(is_number(row.get(name)) for row in rows) > 1
-    }
-    lines, first = list[str](), max(map(len, held), default=0)
-    room = max(8, width - first - 26)
-    at = [round(i * (len(rows) - 1) / max(1, room - 1)) for i in range(min(room, len(rows)))]
-    at = list(range(len(rows))) if len(rows) <= room else at
-    for name, values in held.items():
-        seen = [value for value in values if value is not None]
-        least = min(seen)
-        drawn = sparkline(
-            [0.0 if (value := values[i]) is None else value - min(0.0, least) for i in at]
-        )
-        shown = "".join(" " if values[i] is None else drawn[k] for k, i in enumerate(at))
-        lines.append(f"{name:<{first}}  {shown}  {show(seen[0])} to {show(seen[-1])}")
-    if lines:
-        ends = f"step {rows[0].get('step')} to {rows[-1].get('step')}"
-        lines.append(f"{'':<{first}}  {ends}")
-    return lines
-
-
 def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     """The table on the terminal: a row of each model with name, what differs, accuracy, and each
     probe's main numbers.
@@ -274,7 +198,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     )
 
     settings, columns = settings_of(rows), shown_columns(rows, probes, limit=3)
-    if steps := over_steps(rows):  # what is the same at every step says nothing
+    if over_steps(rows):  # what is the same at every step says nothing
         columns = [
             name
             for name in columns
@@ -284,10 +208,6 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     out = console()
     if note := notes_of(rows):
         out.print(f"{note}\n", markup=False, highlight=False)
-    if steps and len({row.get("path") for row in rows}) == 1:
-        for line in curves_text(rows, columns, out.width):
-            out.print(line, markup=False, highlight=False)
-        out.print()
     # on a terminal a name breaks at its dots, and what does not fit is left to --csv
     heads = {name: name.split(".") if out.is_terminal else [name] for name in columns}
     widths = {name: max(map(len, [*cells[name], *heads[name]])) for name in columns}

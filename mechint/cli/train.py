@@ -29,7 +29,7 @@ from mechint.config import ModelConfig, assignment, parse_assignment
 from mechint.errors import ParameterError, RunError, UnknownNameError
 from mechint.registry import TASKS
 from mechint.system.files import make_directory
-from mechint.system.progress import echo, headlines, training_bar
+from mechint.system.progress import echo, summary, training_bar
 
 if TYPE_CHECKING:
     from mechint.training import Run
@@ -119,7 +119,7 @@ def train(
         print_json([_row(run) for run in runs])
     else:
         for row in map(_row, runs):
-            echo(f"{row['path']}  {row['status']}  {headlines(row['metrics'])}")
+            echo(f"{row['path']}  {row['status']}  {summary(row['metrics'])}")
         if all(run.status in ("finished", "stopped") for run in runs) and paths:
             alone = len(paths) == 1
             propose("analyze" if alone else "table", paths[0] if alone else paths[0].parent)

@@ -130,12 +130,15 @@ def which_first(
 def transition(
     rows: Sequence[Row], size: str, accuracy: str = "test.accuracy", *, seed: int = 0
 ) -> Transition:
-    """The logistic curve of `accuracy` over the logarithm of column `size`, with its bootstrap.
+    """The logistic curve of `accuracy` over the logarithm of column `size` (of a setting, with or
+    without its owner), with its bootstrap.
 
     Raises:
         UnknownNameError: no such column. DataError: fewer than two sizes, or an accuracy outside
             0–1.
     """
+    names = dict.fromkeys(name for row in rows for name in row)
+    size = next((one for one in names if is_setting(one) and one.endswith(f".{size}")), size)
     check_column(rows, size)
     check_column(rows, accuracy)
     held = [row for row in rows if is_number(row.get(size)) and is_number(row.get(accuracy))]

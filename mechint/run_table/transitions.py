@@ -91,6 +91,23 @@ class Transition:
         low, high = np.quantile(curves, [0.025, 0.975], axis=0)
         return logistic(np.log(sizes), self.middle, self.slope), low, high
 
+    def to_dict(self) -> dict[str, float]:
+        """Where it passes one half, with the 95% interval, its slope, and the ends of the sizes."""
+        low, high = self.interval()
+        ends = {"smallest": float(self.parameters.min()), "largest": float(self.parameters.max())}
+        return {"at": self.at(), "low": low, "high": high, "slope": self.slope, **ends}
+
+    def said(self, over: str) -> str:
+        """Where along `over` it passes one half, in words."""
+        shown = {name: f"{value:,.3g}" for name, value in self.to_dict().items()}
+        ends = f"{shown['low']} to {shown['high']}".replace("to inf", "and beyond")
+        interval = f"(95% interval {ends})"
+        if math.isinf(self.at()):
+            return f"does not pass one half up to {over} {shown['largest']} {interval}"
+        if not self.at():
+            return f"passes one half below {over} {shown['smallest']}, the smallest {interval}"
+        return f"passes one half at {over} {shown['at']} {interval}"
+
     @staticmethod
     def _solve(level: float, middle: float, slope: float) -> float:
         if not 0 < level < 1:

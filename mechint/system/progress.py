@@ -103,16 +103,16 @@ def console(*, err: bool = False) -> Console:
 def counting(title: str) -> Iterator[Count]:
     """Progress over things that are counted, with rate and time left, on stderr.
 
-    Yields the function that is told how far it is. A bar on a terminal; elsewhere a line every
-    `EVERY` seconds and at the end. What takes long inside one of them says how far it is by
-    `counting_within`.
+    Yields the function that is told how far it is, of 0 where that is not known. A bar on a
+    terminal; elsewhere a line every `EVERY` seconds and at the end. What takes long inside one of
+    them says how far it is by `counting_within`.
     """
     from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     out, start = console(err=True), time.monotonic()
     last, now = start, (0, 1, "")
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    columns = (BarColumn(), TextColumn("{task.description}"))
     shown = {"disable": not out.is_terminal, "redirect_stdout": sys.stdout.isatty()}
     with Progress(*columns, console=out, transient=True, **shown) as bar:
         entry = bar.add_task(title, total=None)
@@ -120,12 +120,13 @@ def counting(title: str) -> Iterator[Count]:
         def show(done: int, of: int, text: str) -> None:
             nonlocal last
             at = time.monotonic()
+            said = f"{done} of {of} ({text}){_pace(done, of, at - start)}" if of else text
             if out.is_terminal:
-                said = escape(f"{title} {text}{_pace(done, of, at - start)}")
-                bar.update(entry, completed=done, total=of, description=said)
-            elif at - last >= EVERY or (done >= of and at - start >= EVERY):
+                said = escape(f"{title}: {said}")
+                bar.update(entry, completed=done, total=of or None, description=said)
+            elif at - last >= EVERY or (done >= of > 0 and at - start >= EVERY):
                 last = at
-                print_line(f"{title}: {done} of {of} ({text}){_pace(done, of, at - start)}")
+                print_line(f"{title}: {said}")
 
         def count(done: int, of: int, name: str) -> None:
             nonlocal now
@@ -184,28 +185,6 @@ def _pace(done: int, of: int, seconds: float) -> str:
         return ""
     rate = done / max(seconds, 1e-9)
     return f", {per_time(rate)}, {in_words((of - done) / rate)} left"
-
-
-@contextlib.contextmanager
-def spinner(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with `text` on a terminal; yields the function that says what is done now, which
-    elsewhere prints a line, at most one every `EVERY` seconds.
-    """
-    out, last = console(err=True), -math.inf
-    if out.is_terminal:
-        from rich.markup import escape
-
-        with out.status(escape(text)) as status:
-            yield lambda now: status.update(escape(f"{text}: {now}"))
-        return
-
-    def say(now: str) -> None:
-        nonlocal last
-        if (at := time.monotonic()) - last >= EVERY:
-            last = at
-            print_line(f"{text}: {now}")
-
-    yield say
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -267,17 +246,3 @@ def summary(metrics: Mapping[str, Any]) -> str:
         if f"{split}.loss" in metrics:
             losses.append(f"{split} loss {float(metrics[f'{split}.loss']):.3g}")
     return "  ".join(accuracies or losses)
-
-
-def headlines(metrics: Mapping[str, Any]) -> str:
-    """The step, and accuracy and loss over all outputs, in one line.
-
-    >>> headlines({"step": 100, "test.accuracy": 0.25, "test.accuracy.q=3": 0.5})
-    'step 100  test.accuracy 0.25'
-    """
-    wanted = ("step", "test.accuracy", "train.accuracy", "test.loss", "train.loss")
-    return "  ".join(
-        f"{name} {metrics[name]:.3g}" if name != "step" else f"step {metrics[name]:.6g}"
-        for name in wanted
-        if isinstance(metrics.get(name), int | float)
-    )

@@ -110,7 +110,7 @@ def test_where_along_a_size_the_task_is_learned(
             (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     asked = ("table", tmp_path / "sweep", "--transition", "d_model")
     found = json.loads(mechint(*asked, "--json").stdout)["transition"]
-    assert found["over"] == "model.d_model" and float(found["low"]) <= float(found["at"])
+    assert found["over"] == "d_model" and float(found["low"]) <= float(found["at"])
     assert f"Test accuracy {said}" in " ".join(mechint(*asked).stdout.split())
     line = mechint("table", tmp_path / "sweep", "--transition", "d_modl")
     assert line.exit_code == 2 and "unknown column 'd_modl'" in line.stderr
