@@ -67,9 +67,39 @@ def page_of_table(
             ),
         ],
         kicker="table",
+        verdict=answer_of(rows),
         caveat=notes_of(rows),
         figures=drawn,
         command=command,
+    )
+
+
+def answer_of(rows: Sequence[Row]) -> str:
+    """The medians of test accuracy by the one setting beside the seed that differs, with the
+    p-value of Kruskal and Wallis; "" where several differ, or two values lack two models each.
+    """
+    asked = [name for name in settings_of(rows) if name != "seed" and not over_steps(rows)]
+    held: dict[str, list[float]] = defaultdict(list)
+    one_differs = asked and not any(_varies(rows, asked[0], name) for name in asked[1:])
+    for row in rows if one_differs else ():
+        if is_number(row.get("test.accuracy")):
+            value = row.get(asked[0])
+            shown = f"{value:g}" if is_number(value) else str(value)
+            held[shown].append(row["test.accuracy"])
+    every = [one for values in held.values() for one in values]
+    if min(len(held), *map(len, held.values()), 2) < 2 or len(set(every)) < 2:
+        return ""
+    from scipy.stats import kruskal
+
+    p = kruskal(*held.values()).pvalue
+    medians = ", ".join(
+        f"{statistics.median(values):.0%} at {value} (n = {len(values)})"
+        for value, values in held.items()
+    )
+    said = "differs" if p < 0.05 else "is not shown to differ"
+    return (
+        f"Test accuracy {said} by {asked[0].partition('.')[2] or asked[0]}: median {medians}, "
+        f"p = {p:.2g}; {sum(one >= 0.9 for one in every)} of {len(every)} reach 90%."
     )
 
 

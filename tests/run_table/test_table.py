@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 import multiprocessing
 import os
 import shutil
@@ -269,6 +270,23 @@ def test_seeds_are_points_and_not_a_curve() -> None:
     assert list(page.figures) == ["test.accuracy", "lens.top", "lens.error"]
     (trace,) = page.figures["lens.top"].spec["data"]
     assert trace["mode"] == "markers" and trace["x"] == [0, 1, 2]
+
+
+def test_a_sweep_over_one_setting_is_answered() -> None:
+    """Kruskal and Wallis by hand: ranks 1 2 3 | 4 5 6 have H = 12/42 (12 + 75) - 21 = 3.857."""
+    rows = [
+        {"name": f"{place}", "path": f"{place}", "train.lr": 0.1 * (1 + place // 3)}
+        | {"seed": place % 3, "test.accuracy": 0.9 + place / 100}
+        for place in range(6)
+    ]
+    answer = page_of_table(rows, "sweep").verdict
+    assert "91% at 0.1" in answer and "94% at 0.2" in answer and "6 of 6" in answer
+    p = float(answer.partition("p = ")[2].partition(";")[0])
+    assert p == pytest.approx(math.erfc(math.sqrt(3.857 / 2)), rel=0.03)
+    assert not page_of_table(rows[:4], "sweep").verdict  # one model at the second value
+    for row in rows:
+        row["train.weight_decay"] = row["test.accuracy"]
+    assert not page_of_table(rows, "sweep").verdict  # two settings differ
 
 
 def test_models_of_different_tasks_are_named_by_their_task() -> None:
