@@ -150,11 +150,6 @@ class Gradients(Probe):
             Effect(below, "powers of ten", "below other answers", 0.0, "as large"),
             null="gradients.below_shuffled",
             least=LEAST_BELOW,
-            details={
-                "norm": metrics["gradients.total"],
-                "largest": metrics["gradients.largest"],
-                "its share of the square": metrics["gradients.largest_share"],
-            },
             n=n,
         )
 

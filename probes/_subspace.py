@@ -109,11 +109,6 @@ class Subspace(Probe):
             ),
             Effect.of(null, "", "signal kept", "random subspaces"),
             least=null.mean,
-            details={
-                "rank": q.shape[1],
-                "tasks that hold as many features as their utility predicts": f"{agreeing:.0%}",
-                "residual of the frequent tasks": report.metrics["subspace.residual"],
-            },
         )
         report.table("tasks", _table(captured, predicted, q.shape[1] / q.shape[0]))
         report.array("captured", captured)

@@ -347,7 +347,7 @@ def add_finding(
     noun: of one key; others: those that are not key; gate: what more `Report.finding` is to know.
     """
     metrics, name = report.metrics, "embedding.removal_named"
-    each, these = metrics["embedding.removal"], f"{in_words(len(keys), noun)} of its embedding"
+    these = f"{in_words(len(keys), noun)} of its embedding"
     together = len(keys) > 1 and not metrics["embedding.needed"]
     unclear = f"Whether the model needs {these} is unclear."
     asked = len(keys) if together else 1
@@ -373,11 +373,6 @@ def add_finding(
         null=name,
         alpha=ALPHA,
         least=least,
-        details={
-            "accuracy without": metrics["embedding.accuracy_without"],
-            f"loss without the other {len(others)}": metrics["embedding.removal_unnamed"],
-            **{f"without {k}": each[k] for k in sorted(each, key=lambda k: -each[k])},
-        },
         scope=report.scope(metrics["embedding.examples"], asked, len(keys) + len(others)),
         **gate,
     )

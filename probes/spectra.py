@@ -436,10 +436,6 @@ def add_logits_finding(
         Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         holds=bool(keys),
         null=name,
-        details={
-            "a key exceeds": float(found.thresholds.max()),
-            "keys": ", ".join(map(str, found.strongest)),
-        },
     )
 
 
@@ -606,12 +602,6 @@ def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutati
         null=name,
         alpha=WHOLE_ALPHA,
         least=0.5,
-        details={
-            "share of the logits' variance": whole.share,
-            "loss": whole.loss,
-            "loss with them alone": whole.alone,
-            "loss without them": whole.without,
-        },
     )
 
 
@@ -633,5 +623,4 @@ def add_embedding_finding(
         else None,
         holds=bool(found.keys),
         null=null,
-        details={str(k): f"{found.by_label[k]:.1%}" for k in found.strongest},
     )

@@ -255,19 +255,6 @@ class Ablation(Probe):
         in_nats = harm.unit == "nats"
         lost = f"the loss rises by {rise:.2g} nats" if in_nats else f"accuracy falls by {fall:.0%}"
         median = metrics["others_median"]
-        details: dict[str, Any] = {
-            "replaced by": {"mean": "its mean", "zero": "zero", "resample": "another example's"}[
-                self.mode
-            ],
-            "accuracy without it": metrics["accuracy"] - fall,
-            "loss without it": metrics["loss"] + rise,
-        }
-        if metrics["tied"]:
-            details["as much"] = ", ".join(metrics["tied"][:8])
-        if len(needed) > 1:
-            details["needed"] = ", ".join(needed[:8]) + f", {len(needed) - 8} more" * (
-                len(needed) > 8
-            )
         report.finding(
             Claim(
                 f"Without {top} {lost}.",
@@ -287,7 +274,6 @@ class Ablation(Probe):
             holds=metrics["found"],
             null=harm.metric,
             least=max(self.least * harm.advantage, 0.0) - 1e-9,
-            details=details,
             n=metrics["examples"],
         )
 
@@ -309,7 +295,6 @@ class Ablation(Probe):
             ),
             Effect.of(null, "nats", "rise of the loss", "as many random ones"),
             null="neurons_loss_increase",
-            details={"neurons": ", ".join(map(str, metrics["important_neurons"][:16]))},
         )
 
 

@@ -245,11 +245,6 @@ class Attention(Probe):
             holds=bool(names),
             null=[f"{name}.excess" for name in tests],
             least=float(null[:, best].mean()) + self.least if names else 0.0,
-            details={
-                "queries": queries,
-                "repeated random tokens": attention is not patterns.sample
-                and (made is None or made.made),
-            },
             n=queries,
         )
 
@@ -303,7 +298,6 @@ class Attention(Probe):
             holds=before >= COPIED,
             null="induction.lost",
             least=before / 2,
-            details={"repeat": before, "without the heads": without, "random tokens": not own},
             n=len(change),
         )
         if verdict == "yes":

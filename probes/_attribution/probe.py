@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 UNIT = "nats of logit"
-INSTEAD = {"counterfactual": "the source's", "resample": "another example's"}
 """Ablation → the stand-in for an activation; else its mean."""
 
 
@@ -210,29 +209,7 @@ class Attribution(Probe):
         if reason := mostly_wrong(metrics["answered"], "examples"):
             report.unclear("What carries answers that are mostly wrong is not asked.", reason)
             return
-        details: dict[str, Any] = {
-            "score": metrics["score"],
-            "95% interval": "{:.2f} to {:.2f}".format(*metrics["interval"]),
-            "replaced by": INSTEAD.get(metrics["ablation"], "its mean"),
-            "first-order estimates, correlation": metrics["correlation"],
-            "farthest off": f"{metrics['worst']}: {metrics['worst_first_order']:.3g} for "
-            f"{metrics['worst_exact']:.3g}",
-        }
-        if metrics["examples"] < metrics["answers"]:
-            details["means over"] = (
-                f"{metrics['examples']} different inputs, each once, of "
-                f"{metrics['answers']} answers"
-            )
-        if metrics["tied"]:
-            details["as much"] = ", ".join(metrics["tied"][:8])
-        caveat = ""
-        if "writer" in metrics:
-            details["largest part written straight to the logits"] = (
-                f"{metrics['writer']}: {metrics['written']:.3g}"
-                + ", parts cancel" * (metrics["written"] > metrics["score"])
-            )
-        else:
-            caveat = "what is written directly does not add up, as where a norm follows a layer"
+        caveat = "what is written directly does not add up, as where a norm follows a layer"
         names, share = [top, *metrics["tied"]], metrics["largest_loss"] / metrics["score"]
         some = listed(names) if len(names) <= 3 else in_words(len(names), "component").capitalize()
         whose = f"carry {share:.0%} of the score each" if len(names) > 1 else f"carries {share:.0%}"
@@ -243,13 +220,12 @@ class Attribution(Probe):
                 no="No head or MLP alone carries the score.",
                 unclear="A component that carries the score cannot be told.",
                 lead=f"{some} {said}.",
-                caveat=caveat,
+                caveat="" if "writer" in metrics else caveat,
                 causal=True,
             ),
             Effect(
                 metrics["largest_loss"], "nats", "lost", median, "median of the others of its kind"
             ),
-            details=details,
             n=metrics["examples"],
         )
 

@@ -217,7 +217,7 @@ class Circuits(Probe):
         report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
         report.figure("curve", views.curve_figure(curve, int(kept.sum())))
         report.hero("circuit")
-        self._say(report, held_out=test is not every)
+        self._say(report)
         return report.result()
 
     def _record(
@@ -240,7 +240,7 @@ class Circuits(Probe):
             report.metric(name, value, unit="share of the model's score")
         report.update({"accuracy": found.accuracy, "edges": size})
 
-    def _say(self, report: Report, held_out: bool) -> None:
+    def _say(self, report: Report) -> None:
         metrics, nulls = report.metrics, report.nulls
         size, through = metrics["edges"], metrics["components"]
         floors = {name: nulls[name].floor for name in ("sufficiency", "necessity")}
@@ -252,11 +252,6 @@ class Circuits(Probe):
             caveats.append(f"only {least} rivals of its size exist, so that p is never smaller")
         if "necessity" not in tested:
             caveats.append("too few edges are outside it to test its necessity")
-        instead = {
-            "counterfactual": f"a source that differs in {metrics['variable']}",
-            "resample": "another example",
-            "mean": "means over examples",
-        }
         edges = f"{size} of {metrics['graph_edges']} edges"
         some = listed(through) if len(through) <= 4 else counted(len(through), "component")
         report.finding(
@@ -282,16 +277,6 @@ class Circuits(Probe):
             null=tested or ["sufficiency"],
             alpha=level,
             least=self.threshold - SLACK,
-            details={
-                "through": ", ".join(through) or "no head or MLP",
-                "edges outside carry": instead[metrics["ablation"]],
-                "answered by it alone": metrics["accuracy"],
-                "model loses without it": metrics["completeness"],
-                "edge that counts least": metrics["minimality"],
-                "CPR, CMD": f"{metrics['cpr']:.3g}, {metrics['cmd']:.3g}",
-                "judged on": f"{metrics['pairs_judged']} {'held-out ' * held_out}pairs of "
-                f"{metrics['examples_judged']} examples",
-            },
             n=metrics["examples_judged"],
         )
 

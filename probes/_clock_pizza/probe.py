@@ -142,7 +142,7 @@ class ClockPizza(Probe):
         self._add_circles(report, order, logits)
         losses = key_losses(subject, cycle, axes, logits)
         report.metric("loss", losses.own, unit="nats")
-        if losses.removed:
+        if not math.isnan(losses.alone):
             report.metric("loss.key_frequencies_alone", losses.alone, unit="nats")
             report.metric("loss.without_key_frequencies", losses.without, unit="nats")
         self._decide(report, cycle, axes, logits, losses)
@@ -363,16 +363,6 @@ class ClockPizza(Probe):
             least=-1.0,
             holds=named_one,
             n=self.triples,
-            details={
-                "gradient symmetricity as published, of the logit itself": metrics[
-                    "gradient_symmetricity"
-                ],
-                "distance irrelevance": metrics["distance_irrelevance"],
-                **{f"published {name}": "{}, {}".format(*one) for name, one in PUBLISHED.items()},
-                "key frequencies": named(keys) or "none",
-                "loss": losses.own,
-                **losses.removed,
-            },
         )
 
 
@@ -416,12 +406,6 @@ class KeyLosses:
     def sufficient(self) -> bool:
         """True if they alone give back `MOST` of it."""
         return self.share >= MOST
-
-    @property
-    def removed(self) -> dict[str, float]:
-        """The losses that were measured, with words for the details."""
-        found = {"loss with them alone": self.alone, "loss without them": self.without}
-        return {} if math.isnan(self.alone) else found
 
 
 def key_losses(subject: Subject, cycle: Cycle, places: Axes, logits: Spectrum) -> KeyLosses:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +21,6 @@ from mechint.probes._das._swap import SwapSite, mean
 from mechint.probes._das.search import (
     AMONG,
     MIN_EXAMPLES,
-    MINIMAL_PAIRS,
     Drawn,
     Place,
     Rule,
@@ -388,34 +386,8 @@ class DAS(Probe):
             holds=found and not unused,
             null=nulls,
             least=self.threshold - 1e-9,
-            details=self._details(one),
             n=pairs,
         )
-
-    def _details(self, one: Alignment) -> dict[str, Any]:
-        best, minimal = one.best, one.drawn.minimal
-        few = (
-            "" if minimal is None or len(minimal) >= min(self.held_out, MINIMAL_PAIRS) else ", all"
-        )
-        details: dict[str, Any] = {
-            "held-out pairs": len(one.drawn.test),
-            "whole activation swapped": best.full_swap,
-            "whole activation, only the variable differs": best.full_swap_minimal,
-            "pairs in which only the variable differs": (
-                "none" if minimal is None else f"{len(minimal)}{few}"
-            ),
-            "arbitrary labels": max(one.arbitrary),
-            "variance among inputs that share the value": best.input_share,
-        }
-        if math.isfinite(best.decoded):
-            details["value decoded from the coordinates"] = best.decoded
-        if one.untrained:
-            details["untrained model"] = max(one.untrained)
-        if one.readers is not None:
-            details["part that is read"] = one.readers.row_accuracy
-        if also := _held_at(one, self.rule):
-            details["also, without controls, at"] = ", ".join(also[:8])
-        return details
 
 
 def choose_variables(subject: Subject, name: str | None) -> list[Variable]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from mechint import figures
 from mechint.config import setting
 from mechint.decide import NEAR, Claim, first_of
-from mechint.decide.null import groupings, orderings, p_values
+from mechint.decide.null import orderings, p_values
 from mechint.groups.layouts import FEWEST, beyond_isotropy, find_layouts
 from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
@@ -21,7 +21,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes._clock_pizza.probe import circularity
 from mechint.probes.operands import has_own
-from mechint.probes.spectra import HALF, Array, KeyRule, permuted, share_spectrum
+from mechint.probes.spectra import HALF, Array, KeyRule, share_spectrum
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import rng
@@ -36,6 +36,8 @@ MIN_NEAR = 0.1
 closed if the last and the first tokens are at least half as similar."""
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
+HELD = 0.9
+"""Share of the variance that a rank is of."""
 FEWER = 0.75
 """Dimensions of a low rank, as a share of those of Gaussian rows: fewer by less say nothing."""
 LAYOUT_LEVEL = 0.05
@@ -53,7 +55,6 @@ class Embedding(Probe):
 
         rank_90 = least r with Σ_{i≤r} σ_i² ≥ 0.9 Σ σ_i²
         circles: frequencies of the values that hold more of ‖E‖² than permuted tokens give
-        separation = share between even and odd of a principal component of C
         layouts: the share of E Eᵀ, beyond isotropy, that is cyclic, ordered, a line, by x mod m …
     """
 
@@ -67,7 +68,6 @@ class Embedding(Probe):
     quick: ClassVar[bool] = True
     lead_rank: ClassVar[int] = 20
 
-    components: int = setting(4, "principal components in which parity is looked for", low=1)
     tokens: int = setting(512, "most tokens looked at where the task names no values", low=4)
     permutations: int = setting(499, "samples of the nulls", low=1)
     alpha: float = setting(
@@ -114,38 +114,38 @@ class Embedding(Probe):
         if ordered:
             closed = self._add_circles(report, rows, tokens, seed)
             self._add_layout(report, rows, closed, seed)
-            self._add_parity(report, similar, seed)
         else:
-            report.not_asked("circles, parity", "the tokens stand in no order")
+            report.not_asked("circles", "the tokens stand in no order")
         report.array("similarity", similar)
-        report.array("components", principal(similar)[:, : max(self.components, 2)])
         self._draw(report, similar, ordered)
         return report.result()
 
     # --- what is measured -----------------------------------------------------------------------
     def _add_ranks(self, report: Report, rows: Array, whose: str, seed: int) -> None:
-        """Dimensions that hold 50% and 90% of the variance; null: Gaussian rows of the same
+        """Dimensions that hold 90% of the variance; null: Gaussian rows of the same
         lengths, counted in fractions of a dimension, so that ranks do not tie; fewer is surprising.
         """
         centered = rows - rows.mean(0)
-        left, singular, _ = np.linalg.svd(centered, full_matrices=False)
+        singular = np.linalg.svd(centered, compute_uv=False)
         report.metric("svd.singular_values", singular[:64].tolist())
-        report.array("singular_vectors", left[:, :8])
         lengths = np.linalg.norm(centered, axis=1, keepdims=True)
         draw, drawn = rng("rank null", seed), []
         for _ in range(min(self.permutations, RANK_SAMPLES)):
             x = draw.standard_normal(rows.shape)
             x = x * lengths / np.linalg.norm(x, axis=1, keepdims=True)
-            drawn.append(np.linalg.svd(x - x.mean(0), compute_uv=False))
-        for share in (50, 90):
-            name, observed = f"svd.rank_{share}", fractional_rank(singular, share / 100)
-            ranks = np.array([fractional_rank(one, share / 100) for one in drawn])
-            p_value = float(p_values(-ranks, -observed))
-            how = "Gaussian rows of the same lengths; fewer is surprising"
-            report.nulls[name] = Null(
-                name, observed, float(ranks.mean()), float(ranks.std()), p_value, how, len(ranks)
-            )
-            report.metric(name, rank(singular, share / 100))
+            drawn.append(fractional_rank(np.linalg.svd(x - x.mean(0), compute_uv=False), HELD))
+        observed, ranks = fractional_rank(singular, HELD), np.array(drawn)
+        null = Null(
+            "svd.rank_90",
+            observed,
+            float(ranks.mean()),
+            float(ranks.std()),
+            float(p_values(-ranks, -observed)),
+            "Gaussian rows of the same lengths; fewer is surprising",
+            len(ranks),
+        )
+        dimensions = rank(singular, HELD)
+        report.metric("svd.rank_90", dimensions, null=null)
         held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
         columns = {"rank": list(range(1, len(singular) + 1)), "singular value": singular.tolist()}
         report.table(
@@ -154,7 +154,6 @@ class Embedding(Probe):
             "one row per singular value of the centered embedding",
             {"variance held": "0–1, cumulative"},
         )
-        dimensions, null = report.metrics["svd.rank_90"], report.nulls["svd.rank_90"]
         some = in_words(dimensions, "dimension")
         report.finding(
             Claim(
@@ -169,7 +168,6 @@ class Embedding(Probe):
             holds=null.observed <= FEWER * null.mean,
             null="svd.rank_90",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
-            details={"dimensions of half of the variance": report.metrics["svd.rank_50"]},
         )
 
     def _add_circles(self, report: Report, rows: Array, tokens: Sequence[int], seed: int) -> bool:
@@ -219,10 +217,6 @@ class Embedding(Probe):
             else None,
             holds=bool(shown),
             null=name,
-            details={
-                f"frequency {k}": f"{shares[k]:.1%}, circularity {roundness[k]:.2f}"
-                for k in found.strongest
-            },
         )
         if verdict == "yes" and round_ones:
             report.lead(f"Its tokens lie on {circles}." if share >= HALF else "")
@@ -268,7 +262,6 @@ class Embedding(Probe):
             holds=bool(named),
             null=metric,
             alpha=LAYOUT_LEVEL,
-            details={name: f"effect {effect:.2f}" for name, effect in found.effects.items()},
         )
         part = found.known[shown].project(residual)
         limit = float(np.abs(residual).max())
@@ -294,33 +287,6 @@ class Embedding(Probe):
                     )
                 )
             ),
-        )
-
-    def _add_parity(self, report: Report, similar: Array, seed: int) -> None:
-        """Separation of the first principal components of the similarities by parity."""
-        scores = principal(similar)[:, : self.components]
-        odd = np.arange(len(similar)) % 2
-        shares = separation(scores, odd)
-        orders = permuted(rng("layout null", seed), self.permutations, len(similar))
-        name, component = "parity.separation", int(shares.argmax()) + 1
-        null = Null.sampled(
-            name,
-            float(shares.max()),
-            [float(separation(scores, odd[order]).max()) for order in orders],
-            "the largest separation with permuted tokens",
-            groupings(np.bincount(odd).tolist()),
-        )
-        report.metric(name, null.observed, null=null)
-        report.metric("parity.component", component)
-        report.finding(
-            Claim(
-                "The similarities separate even from odd.",
-                no="The similarities do not separate even from odd.",
-                unclear="Whether the similarities separate even from odd is unclear.",
-                at_chance=True,
-            ),
-            Effect.of(null, label=f"separation (component {component})", than="permuted tokens"),
-            null=name,
         )
 
     def _draw(self, report: Report, similar: Array, ordered: bool) -> None:
@@ -356,7 +322,7 @@ def value_tokens(subject: Subject, limit: int = 512) -> list[int]:
 
 
 def in_order(subject: Subject) -> bool:
-    """Return whether the value tokens stand in an order that parity and circles are about: that of
+    """Return whether the value tokens stand in an order that circles are about: that of
     a cyclic group, or of numbers. Elements of other groups are merely listed.
 
     >>> from mechint.planted import group_product, modular_addition
@@ -435,28 +401,6 @@ def similarity(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
     centered = rows - rows.mean(1, keepdims=True)
     unit = centered / np.maximum(np.linalg.norm(centered, axis=1, keepdims=True), 1e-300)
     return unit @ unit.T
-
-
-def principal(similar: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n component"]:
-    """(n, n) principal component scores of a similarity matrix, strongest first: its rows,
-    centered, in their principal axes.
-    """
-    left, singular, _ = np.linalg.svd(similar - similar.mean(0))
-    return left * singular
-
-
-def separation(
-    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, " component"]:
-    """Share of each component's variance that lies between the classes (η², 0–1).
-
-    >>> separation(np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]),
-    ...     np.array([0, 1, 0, 1])).tolist()
-    [1.0, 0.0]
-    """
-    centered, members = scores - scores.mean(0), np.eye(classes.max() + 1)[classes]
-    between = ((members.T @ centered) ** 2 / members.sum(0)[:, None]).sum(0)
-    return between / np.maximum((centered**2).sum(0), 1e-300)
 
 
 def in_layout(name: str) -> str:

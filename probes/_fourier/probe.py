@@ -72,7 +72,7 @@ class Fourier(Probe):
         99, "random directions removed in the null of the removals, tested at p ≤ 0.01", low=1
     )
     removal_examples: int = setting(
-        512, "inputs on which removals are held against random ones", low=1
+        2048, "inputs on which removals are held against random ones", low=1
     )
 
     def unmet(self, subject: Subject) -> str | None:
@@ -246,7 +246,6 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
         for cycle in cycles
         if element_orders(cyclic(cycle.n)) >= len(logits) / alpha
     }
-    too_few = [output for output in logits if output not in tested]
     if not tested:
         report.unclear(
             "Key frequencies of the outputs are unclear.",
@@ -283,11 +282,6 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
         ),
         holds=bool(found),
         null=name,
-        details={
-            **{output: ", ".join(map(str, keys)) for output, keys in found.items()},
-            **({"too few classes": named(too_few)} if too_few else {}),
-            "answered better than chance": f"{len(learned)} of {len(logits)}",
-        },
     )
 
 

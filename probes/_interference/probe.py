@@ -137,10 +137,6 @@ class Interference(Probe):
         """Report whether batches are aligned with the task's gradient."""
         metrics, null = report.metrics, report.nulls["cosine.batch"]
         least = min(metrics["cosine.batch"], metrics["cosine.mean_gradient"])
-        details = {name: metrics[f"cosine.{name}"] for name in groups[1:]}
-        for name in ("between_groups.mean", "between_groups.least"):
-            if name in metrics:
-                details[name.replace("_", " ")] = metrics[name]
         report.finding(
             Claim(
                 "Batch gradients are aligned with the task's.",
@@ -151,7 +147,6 @@ class Interference(Probe):
             ),
             Effect(least, "", "cosine", null.mean, "permuted labels"),
             null="cosine.batch",
-            details={"cosine of the mean gradient": metrics["cosine.mean_gradient"], **details},
         )
 
     # --- what is measured -------------------------------------------------------------------------

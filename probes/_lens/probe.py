@@ -158,10 +158,8 @@ class Lens(Probe):
                 ),
             )
         report.hero("difference")
-        at = columns["after"].index(read[0])
-        more = {"difference there": columns["difference"][at], "rank there": columns["rank"][at]}
         said = f"The right answer is above the other after {read[0]}."
-        self._say(report, said, accuracy, read, more)
+        self._say(report, said, accuracy, read)
         return report.result()
 
     def _read(self, report: Report, accuracy: dict[str, float]) -> tuple[str, float, int]:
@@ -189,9 +187,8 @@ class Lens(Probe):
         headline: str,
         accuracy: dict[str, float],
         read: tuple[str, float, int],
-        more: dict[str, float] | None = None,
     ) -> None:
-        ready, chance, n = read
+        _, chance, n = read
         final = accuracy[list(accuracy)[-1]]
         report.finding(
             Claim(
@@ -201,11 +198,5 @@ class Lens(Probe):
             Effect(final, "", "accuracy at the end", chance, "chance"),
             null="lens.final_accuracy",
             least=chance + LEAST * (1 - chance),
-            details={
-                f"accuracy after {ready}": accuracy[ready],
-                "accuracy at the end": final,
-                "chance": chance,
-                **(more or {}),
-            },
             n=n,
         )

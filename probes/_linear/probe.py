@@ -151,14 +151,11 @@ class Linear(Probe):
             for variable in variables
         }
         assert subject.task is not None
-        known = len(subject.task.variables)
         selective = {
             one.name: self.kind == "number" or not self._is_copied(few, one) for one in variables
         }
         report.hero("scores")
-        say(
-            report, found, certain, selective, score=self._score, control=self._control, known=known
-        )
+        say(report, found, certain, selective, score=self._score, control=self._control)
         return report.result()
 
     def _record(
@@ -375,7 +372,6 @@ def say(
     *,
     score: str,
     control: str,
-    known: int,
 ) -> None:
     """Report the variable that is decoded best, tested against the best variable of each shuffle; a
     variable whose null cannot decide is left out of both and named as not asked.
@@ -383,8 +379,7 @@ def say(
     Args:
         certain: variable → the selectivity that certainty has; selective: variable → whether its
             control task tells computing from memorizing, as for one input token it does not.
-        score: "accuracy" or "r2"; control: what was done to remove the mechanism, in words; known:
-            variables of the task, probed or not.
+        score: "accuracy" or "r2"; control: what was done to remove the mechanism, in words.
     """
     metrics, level = report.metrics, report.probe.significance
     keys = {name: f"linear.{name}.{score}" for name in scored}
@@ -417,7 +412,6 @@ def say(
         baseline_label="control task" if selective[best] else "shuffled",
     )
     place = metrics[f"linear.{best}.best_at"]
-    others = [name for name in pool if decodable[name] and name != best]
     report.metric("linear.decodable", [name for name in pool if decodable[name]])
     report.finding(
         Claim(
@@ -432,13 +426,6 @@ def say(
         accuracy,
         null=metric if told else key,
         least=LEAST,
-        details={
-            score: metrics[key],
-            "selectivity": metrics[f"linear.{best}.selectivity"],
-            "shuffled": report.nulls[key].mean,
-            "variables probed": f"{len(pool)} of {known}",
-            "decodable too": ", ".join(others) or "none",
-        },
     )
     for name, reason in unsaid.items():
         if told and reason is not None:

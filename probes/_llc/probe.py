@@ -202,13 +202,6 @@ class LLC(Probe):
             ),
             null=("t_below_regular", "t_above_minimum"),
             least=LEAST,
-            details={
-                "learning coefficient": chains.value,
-                "95% interval": f"{low:.4g} to {high:.4g}",
-                "without localization": chains.without_pull,
-                "d/2": regular,
-                "directions that curve upward": f"{report.metrics.get('share_curved', 0):.0%}",
-            },
         )
 
     def _too_coarse(self, sampler: Sampler, curved: Curving) -> str | None:

@@ -161,10 +161,6 @@ class Neurons(Probe):
             Effect.of(null, label=f"variance of a neuron in one {noun}", than="permuted elements"),
             holds=bool(clusters),
             null="mean_share",
-            details={
-                **{f"{noun} {name}": counted(n, "neuron") for name, n in clusters.items()},
-                "do not vary": report.metrics["dead"],
-            },
         )
 
     def _phases(
@@ -263,7 +259,6 @@ class Neurons(Probe):
                 "random sets as large",
             ),
             null="ablation.largest",
-            details={f"{noun} {name}": value for name, value in rises.items()},
             n=len(some.data),
             scope=report.scope(len(some.data), len(clusters[first]), len(varying)),
         )

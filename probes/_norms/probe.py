@@ -108,9 +108,6 @@ class Norms(Probe):
                 null=np.abs(samples - center),
                 how=subject.control,
             )
-            positions = few.data.own_positions()
-            given = np.isfinite(observed[name]).sum()
-            n = observed[name].size if positions is None else int(positions.sum())
             report.finding(
                 Claim(
                     f"The norm ratio of {name} differs from that of {subject.control}.",
@@ -121,7 +118,6 @@ class Norms(Probe):
                 Effect(own, "", "output over input norm", center, beside),
                 null=metric,
                 least=-1.0,
-                details={"positions with an input": f"{given} of {n}"},
                 n=len(few.data),
                 scope=report.scope(len(few.data)),
             )

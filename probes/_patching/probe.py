@@ -207,18 +207,6 @@ class Patching(Probe):
         strong = min(metrics["recovered"], flips) >= MOST
         needed, apart = metrics["left"] <= 1 - MOST, metrics["flips_apart"]
         both = f"recovers {metrics['recovered']:.0%}, flips {flips:.0%}"
-        details: dict[str, Any] = {
-            "95% interval": "{:.2f} to {:.2f}".format(*metrics["interval"]),
-            "answers flipped": flips,
-            "left with it at its mean": metrics["left"],
-            "answers flipped where all else differs": apart,
-            "pairs" + ", all there are" * (metrics["pairs"] < self.pairs): metrics["pairs"],
-        }
-        for label, key in (("as much", "tied"), ("flip answers, not needed", "not_needed")):
-            if metrics[key]:
-                details[label] = ", ".join(metrics[key][:8])
-        if metrics["opposed"]:
-            details["works against it"] = metrics["opposed"]
         verdict = report.finding(
             Claim(
                 f"{top} carries {name}: patching it {both}.",
@@ -241,7 +229,6 @@ class Patching(Probe):
             ),
             holds=strong and needed and not apart < MOST,
             null="above_wrong_source",
-            details=details,
             n=metrics["pairs"],
         )
         report.metric("found", verdict == "yes")

@@ -225,14 +225,6 @@ class ProgressMeasures(Probe):
             ),
             holds=bool(keys) and set(keys) <= set(spectrum.keys) and share > 0,
             null="largest_cosine",
-            details={
-                "loss": full,
-                "restricted loss": restricted,
-                "restricted loss without the mean logits": bare,
-                "excluded loss": excluded,
-                "trigonometric share": metrics["trigonometric_share"],
-                "frequencies that stand out": f"{len(spectrum.keys)} of {len(spectrum.labels)}",
-            },
             n=n,
             scope=report.scope(len(report.subject.data), len(keys), len(spectrum.labels)),
         )

@@ -158,10 +158,6 @@ class Weights(Probe):
             ),
             Effect(z, "standard deviations", "above turned heads"),
             null=f"composition.{kind}",
-            details={
-                f"{kind}-composition score": score,
-                "turned heads": float(composed.expected[kind][a, b]),
-            },
         )
 
 
@@ -332,7 +328,6 @@ def add_matching(
         Effect.of(one, "", "eigenvalue share", "renamed tokens"),
         holds=own > MOST,
         null="matching",
-        details={"tokens that score their own highest": f"{own:.0%} of {min(len(left), tokens)}"},
     )
 
 

@@ -86,7 +86,7 @@ def test_p_is_that_of_the_null_in_the_row(
     asked = ("analyze", planted, "--probe", "embedding")
     rows = mechint(*asked, "--full").stdout.splitlines()
     result = ProbeResult.from_dict(data(mechint(*asked, "--json"))["results"]["embedding"])
-    assert "svd.rank_50" in result.null
+    assert "svd.rank_90" in result.null
     for name, null in result.null.items():
         (row,) = (line for line in rows if line.startswith(f"  {name}  "))
         assert f"  {short(null.observed)} " in row and row.endswith(null.p_text), name

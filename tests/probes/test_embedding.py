@@ -1,4 +1,4 @@
-"""The embedding's geometry: closed forms, planted order and parity, silence on random
+"""The embedding's geometry: closed forms, planted order, silence on random
 rows.
 """
 
@@ -40,16 +40,6 @@ def test_similarity_and_rank_by_the_book(seed: int, n: int, d: int) -> None:
     assert embedding.rank(1e-20 * singular, 0.9) == embedding.rank(singular, 0.9)
 
 
-def test_separation_is_the_r_squared_of_class_means() -> None:
-    draw = np.random.default_rng(0)
-    scores, classes = draw.standard_normal((20, 3)), draw.integers(0, 3, 20)
-    design = np.eye(3)[classes]
-    for i, column in enumerate(scores.T):
-        fitted = design @ np.linalg.lstsq(design, column, rcond=None)[0]
-        expected = 1 - ((column - fitted) ** 2).sum() / ((column - column.mean()) ** 2).sum()
-        assert embedding.separation(scores, classes)[i] == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("frequencies", [(3,), (3, 8)])
 def test_planted_circles_are_counted(frequencies: tuple[int, ...]) -> None:
     subject = planted.modular_addition(23, frequencies, rotation_seed=2).subject
@@ -61,9 +51,8 @@ def test_planted_circles_are_counted(frequencies: tuple[int, ...]) -> None:
     energy = (np.abs(np.fft.fft(rows - rows.mean(0), axis=0)) ** 2).sum(1)
     shares = {k: (energy[k] + energy[-k]) / energy.sum() for k in frequencies}
     assert metrics["cyclic.frequency_share"] == pytest.approx(shares)
-    circles, rank, layout, parity = result.findings
-    verdicts = [one.verdict for one in (rank, circles, layout, parity)]
-    assert verdicts == ["yes", "yes", "yes", "no"]
+    circles, rank, layout = result.findings
+    assert {one.verdict for one in (rank, circles, layout)} == {"yes"}
     assert metrics["layout"] == "cyclic" and metrics["layout.cyclic"] > 0.95
     assert circles.effect is not None
     assert circles.effect.value == pytest.approx(sum(shares.values()))
@@ -98,24 +87,11 @@ def test_a_bent_line_is_no_circle(closed: bool) -> None:
     assert f"{share:.0%} of" in said and share < 0.5 and result.lead == ""
 
 
-def test_planted_parity_is_separated() -> None:
-    draw = np.random.default_rng(0)
-    parity = np.where(np.arange(20) % 2, 1.0, -1.0)
-    rows = 3 * parity[:, None] * draw.standard_normal(32) + 0.3 * draw.standard_normal((20, 32))
-    result = probe.run("embedding", subject_with(rows, 20))
-    assert result.findings[-1].verdict == "yes"
-    # by the book: the share of the component's variance that its correlation with parity explains
-    scores = embedding.principal(embedding.similarity(rows))
-    column = scores[:, result.metrics["parity.component"] - 1]
-    assert result.metrics["parity.separation"] == pytest.approx(
-        np.corrcoef(column, parity)[0, 1] ** 2
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "functions"),
     [
         ("line", np.arange(20.0)[:, None] / 6),
+        ("mod 2", np.where(np.arange(20) % 2, 1.0, -1.0)[:, None]),
         ("mod 4", np.diag([3.0, 1.0, 2.0, 4.0])[np.arange(20) % 4]),
         ("none", np.zeros((20, 1))),
     ],
@@ -134,7 +110,7 @@ def test_elements_that_are_merely_listed_are_not_asked_for_circles() -> None:
     plant = planted.group_product("A5", ("3a",), noise=0.02, seed=1)
     result = probe.run("embedding", plant.subject)
     assert len(result.findings) == 1 and result.verdict == "yes"
-    assert [question for question, _ in result.not_asked] == ["circles, parity"]
+    assert [question for question, _ in result.not_asked] == ["circles"]
     assert set(result.figures) == {"similarity"}
 
 

@@ -63,7 +63,7 @@ UNIFORM = (
     Case("clock-pizza", ("logits.largest_cosine",), addition, {"triples": 8}),
     Case(
         "embedding",
-        ("svd.rank_50", "svd.rank_90", "cyclic.largest_share", "parity.separation"),
+        ("svd.rank_90", "cyclic.largest_share"),
         addition,
         {"permutations": 199},
     ),
