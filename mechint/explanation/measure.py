@@ -29,7 +29,7 @@ MIN_INPUTS = 24
 MAX_EXAMPLES, FEW_EXAMPLES = 3000, 512
 """Distinct inputs that an audit looks at, half of them judged; and so few that more are drawn."""
 
-MIN_CLASS, HALF_RIGHT = 20, 0.5
+MIN_CLASS, FEW_RIGHT = 20, 0.75
 """Inputs of a class that may forbid a program to stand, at least, and share of them to be right."""
 LARGE, LARGE_RIGHT = 0.1, 0.9
 """Share of the inputs from which a class is large, and share of it that has to be right."""
@@ -382,8 +382,9 @@ def counted_share(right: Bool[Tensor, " n"]) -> Evidence:
 
 
 def failing_class(right: Bool[Tensor, " n"], classes: Mapping[str, Tensor]) -> str:
-    """The class of inputs of which fewest are right, where it is certain that fewer than half are,
-    or than `LARGE_RIGHT` of a large class; "" where there is none, so that no average hides one.
+    """The class of inputs of which fewest are right, where it is certain that these are fewer than
+    `FEW_RIGHT`, or `LARGE_RIGHT` of a large class; "" where there is none, so that no average hides
+    one.
 
     classes: words, with {} for a value → (n,) values, or (n, value) flags of those that an input
     has.
@@ -401,7 +402,7 @@ def failing_class(right: Bool[Tensor, " n"], classes: Mapping[str, Tensor]) -> s
         counts, hits = flags.sum(0), (flags & right[:, None]).sum(0)
         for i in (counts >= MIN_CLASS).nonzero().flatten().tolist():
             share = Evidence.share(int(hits[i]), int(counts[i]))
-            least = LARGE_RIGHT if share.n >= LARGE * len(right) else HALF_RIGHT
+            least = LARGE_RIGHT if share.n >= LARGE * len(right) else FEW_RIGHT
             if share.high < least and share.value < worst[0]:
                 named = f"{share.hits} of {share.n} inputs with {words.format(values[i])}"
                 worst = share.value, f"{named} are answered as it says"

@@ -435,6 +435,21 @@ def weighted_tokens(inputs: Inputs, pattern: Float[Tensor, "example pos"]) -> Ru
     return Rule("all tokens, weighted by token", python, inputs.visible, "bag", weights=weights)
 
 
+def last_of_set(inputs: Inputs, pattern: Float[Tensor, "example pos"]) -> Rule:
+    """The last of the operands above the largest gap of their mean attention, as a ratio."""
+    shown = inputs.is_operand(inputs.tokens, inputs.at)
+    mass = torch.zeros(inputs.d_vocab).index_add_(0, inputs.tokens[shown], pattern[shown])
+    mean = mass / torch.bincount(inputs.tokens[shown], minlength=inputs.d_vocab)
+    ordered, place = mean[inputs.operands].clamp(min=1e-6).log().sort()
+    chosen = inputs.operands[place[int(ordered.diff().argmax()) + 1 :]].sort().values
+    said = str(set(chosen.tolist()))
+
+    def keys(tokens: Tensor, at: Tensor) -> Tensor:
+        return _latest_of(torch.isin(tokens, chosen) & inputs.visible(tokens, at))
+
+    return Rule(f"the last of {said}", f"last(x for x in t if x in {said})", keys)
+
+
 # --- rules that the inputs do not tell apart ------------------------------------------------------
 @dataclass(frozen=True)
 class Equal:

@@ -8,8 +8,9 @@ no task: what is explained is the model's own answer. Its tests are in
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -36,6 +37,8 @@ TIES = ", but for ties"
 """Of a title, where several answers are tied on some inputs, and it is not said which comes."""
 WHATEVER = ", whatever the input"
 """The end of the title of a constant."""
+MAX_COMPARED = 8
+"""Places from each end whose tokens are compared, in classes of inputs."""
 MAX_GROUPS, MAX_VARIABLES = 4, 6
 """Groups of sources and variables of a program, at most."""
 
@@ -126,7 +129,8 @@ class SourceProgram:
         self, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
     ) -> dict[str, Tensor]:
         """Classes of inputs, as `failing_class` takes them: by each token from both ends, tokens
-        that are there, length, the program's answer, and the value of each variable.
+        that are there, length, the program's answer, the value of each variable, and two tokens or
+        variables that are equal.
         """
         shown = self.inputs.visible(tokens, at)
         found = {
@@ -134,16 +138,19 @@ class SourceProgram:
             "its answer {}": self.answer(tokens, at),
             "{} among the tokens": count_tokens(tokens, shown, self.inputs.d_vocab) > 0,
         }
-        for place in range(min(int(at.min()) + 1, MAX_POSITIONS)):
-            for one in (-1 - place, place):
-                found[f"t[{one}] == {{}}"] = token_at(one, tokens, at)
+        places = range(min(int(at.min()) + 1, MAX_POSITIONS))
+        named = {f"t[{i}]": token_at(i, tokens, at) for p in places for i in (-1 - p, p)}
         values = self.values(tokens, at) if self.otherwise is None else {}
         for name, value in values.items():
             if value.dim() == 1:
-                found[f"{name} == {{}}"] = value
+                named[name] = value
             else:
                 first, second = value.topk(2).values.T
                 found[f"a lead of {{}} in {name}"] = first - second
+        found |= {f"{name} == {{}}": value for name, value in named.items()}
+        near = [*list(named.items())[: 2 * MAX_COMPARED], *list(named.items())[2 * len(places) :]]
+        for (name, value), (other, another) in itertools.combinations(near, 2):
+            found[f"{name} == {other}"] = (value == another)[:, None]
         return found
 
     @property
@@ -328,17 +335,11 @@ class SourceProgram:
         return other if found == other else [f"if {self.where}:", *inside, *other]
 
     def said_of_heads(self) -> list[str]:
-        """One line a rule: the heads and the keys that they attend to, and in which branch."""
-        if self.otherwise is not None:
-            own = replace(self, where=None, otherwise=None).said_of_heads()
-            return [f"where {self.where}: {one}" for one in own] + self.otherwise.said_of_heads()
-        by_rule: dict[str, list[str]] = {}
-        for head, rule in self.heads.items():
-            by_rule.setdefault(rule.name, []).append(head)
-        return [
-            f"{', '.join(heads)} {'attends' if len(heads) == 1 else 'attend'} to {name}"
-            for name, heads in by_rule.items()
-        ]
+        """One line a rule and layer: its heads, the keys that they attend to, and the branch."""
+        if self.otherwise is None:
+            return [str(one) for one in self.routes()]
+        own = [f"where {self.where}: {one}" for one in self.routes()]
+        return [*own, *self.otherwise.said_of_heads()]
 
     def notes(self) -> list[str]:
         """The share of inputs on which several answers are tied, and the rules that the prompts do

@@ -33,6 +33,7 @@ from mechint.explanation.rules import (
     count_tokens,
     equal_rules,
     is_constant,
+    last_of_set,
     read_positions,
     rules_for,
     weighted_tokens,
@@ -56,8 +57,8 @@ from mechint.explanation.sources import (
 )
 from mechint.subject import Subject
 
-MAX_LAYERS, MAX_SYMBOLS = 3, 1000
-"""Layers and tokens of a model, at most."""
+MAX_HEADS, MAX_LAYERS, MAX_SYMBOLS = 48, 3, 1000
+"""Heads of a model, layers with a head that matters, and tokens, at most."""
 SEARCHED = 400
 """Inputs on which rules are compared."""
 NEAR = 12
@@ -74,6 +75,8 @@ BROUGHT = 0.15
 """Mean attention from which a position before a key brings its token there."""
 SHIFT_GAIN, SHIFT_BELOW = 0.1, 0.9
 """Gain from a token beside the key, tried where a function fits fewer answers than the second."""
+MODULI = (2, 3, 4)
+"""Numbers modulo which the place of the answer is tried as a variable, where nothing else fits."""
 MAX_BRANCHES, MAX_LISTED = 4, 4
 """Branches of a program, and tokens of the condition of one, at most."""
 OWN = "its own token"
@@ -109,9 +112,10 @@ class Induced(Family):
         )
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
-        if bench.subject.n_layers > MAX_LAYERS:
-            raise NoProgramError(f"programs are found of at most {MAX_LAYERS} layers")
-        found = branched(Sources(bench.subject, bench.fitted))
+        sources = Sources(bench.subject, bench.fitted)
+        if len(sources.heads) > MAX_HEADS:
+            raise NoProgramError(f"programs are found of at most {MAX_HEADS} heads")
+        found = branched(sources)
         if isinstance(found, Refusal):
             raise NoProgramError(found.reason)
         yield explanation_of(found, bench)
@@ -272,6 +276,8 @@ class Search:
     sources: Sources
     among: Mapping[str, Sequence[Rule]] | None = None
     untold: dict[str, list[Equal]] = field(default_factory=dict[str, list[Equal]])
+    modulus: int = 0
+    """The number modulo which the place of the answer is a variable of its own embedding, or 0."""
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -305,6 +311,10 @@ class Search:
         relevant = [name for name in self.sources.names if name not in rest]
         if not relevant:
             return Refusal("no source matters: the answers follow from none of them")
+        layers = {self._layer(name) for name in relevant if name != EMBEDDING}
+        if len(layers) > MAX_LAYERS:
+            most = f"programs are found of at most {MAX_LAYERS}"
+            return Refusal(f"heads of {len(layers)} layers matter; {most}")
         rules = self.rules([name for name in relevant if name != EMBEDDING])
         made = self._with(rules, relevant, rest)
         best, fit = (made, 0.0) if isinstance(made, Refusal) else made
@@ -321,6 +331,11 @@ class Search:
                     if not isinstance(again, Refusal) and again[1] > fit + SHIFT_GAIN:
                         (best, fit), rules = again, other
                         break
+        if self.above(fit) < SHIFT_BELOW and self.inputs.aligned is None:
+            for self.modulus in MODULI:
+                again = self._with(rules, relevant, rest)
+                if not isinstance(again, Refusal) and again[1] > fit + SHIFT_GAIN:
+                    best, fit = again
         return best
 
     # --- which sources, which keys ----------------------------------------------------------------
@@ -417,6 +432,8 @@ class Search:
                 yield read_positions(places)
         if len(self.inputs.operands) < SEARCHED // 4:
             yield weighted_tokens(self.inputs, pattern)
+            if len(self.inputs.operands) > 2:
+                yield last_of_set(self.inputs, pattern)
 
     def _kept(self, rules: Mapping[str, Rule]) -> float:
         """Share of own answers above chance that are kept when heads attend as rules say."""
@@ -440,11 +457,11 @@ class Search:
         if len(groups) > MAX_GROUPS or sum(map(len, variables)) > MAX_VARIABLES:
             n = max(len(groups), sum(map(len, variables)))
             return Refusal(f"{n} things matter together: no small program")
-        function, fit = self._function(groups, variables, rest)
+        function, fit = best_function(self.fitting(groups, variables, rest))
         if function is None:
             return Refusal("no function of what the heads bring fits")
         if self._join_own(groups, variables, function, rules):
-            function, fit = self._function(groups, variables, rest)
+            function, fit = best_function(self.fitting(groups, variables, rest))
             assert function is not None
         for group, several in zip(groups, variables, strict=True):
             self._note_tied(group, several, function, rules)
@@ -594,8 +611,13 @@ class Search:
         name = f"v{number}"
         if rule is None or rule.name == OWN:
             own = inputs.own_python
-            one = Variable(f"v{number}" if own in taken else own, own)
-            return Group(sources, lambda t, at: {one.name: inputs.own(t, at)}), (one,)
+            one, k = Variable(f"v{number}" if own in taken else own, own), self.modulus
+            place = (Variable(f"v{number}_{k}", f"len(t) % {k}"),) * (rule is None and k > 0)
+
+            def at_answer(tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
+                return {one.name: inputs.own(tokens, at)} | {v.name: (at + 1) % k for v in place}
+
+            return Group(sources, at_answer), (one, *place)
         one = Variable(name, rule.python, rule.kind)
         if rule.kind == "token":
             return Group(sources, lambda t, at: {name: rule.token(t, at)}), (one,)
@@ -635,15 +657,6 @@ class Search:
         return {p for p in found if bool((tokens[:, p] != tokens[0, p]).any())}
 
     # --- functions --------------------------------------------------------------------------------
-    def _function(
-        self,
-        groups: Sequence[Group],
-        variables: Sequence[tuple[Variable, ...]],
-        rest: Sequence[str],
-    ) -> tuple[Function | None, float]:
-        """The function of what groups bring, on natural and composed inputs."""
-        return best_function(self.fitting(groups, variables, rest))
-
     def fitting(
         self,
         groups: Sequence[Group],

@@ -25,6 +25,7 @@ from mechint.explanation.rules import Inputs, rules_for
 from mechint.groups.named import parse
 from mechint.models.members import of_member
 from mechint.subject import Subject
+from tests.explanation.test_forgeries import Head, by_hand, copies, empty, rows_of
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "models"
 CHECKPOINTS = Path(os.environ.get("MECHINT_PUBLISHED", "published"))
@@ -38,9 +39,9 @@ def draws(n: int, make: Callable[[np.random.Generator], list[int]], seed: int = 
     return [{"prompt": [int(x) for x in make(draw)]} for _ in range(n)]
 
 
-def explained(path: Path, prompts: list[Any], **more: Any) -> tuple[Subject, Audit]:
-    subject = mechint.load(path, data=prompts)
-    return subject, explain(subject, **more)[0]
+def explained(model: Any, prompts: list[Any]) -> tuple[Subject, Audit]:
+    subject = mechint.load(model, data=prompts)
+    return subject, explain(subject)[0]
 
 
 def explained_all(model: Any, prompts: list[Any]) -> list[Audit]:
@@ -196,6 +197,49 @@ def test_a_member_of_a_set_of_symbols(tmp_path: Path) -> None:
     assert (audits[0]["standing"], audits[0]["name"]) == ("stands", "answer = t[-1]")
     refused = CliRunner().invoke(main, [*command[:-2], "9"])
     assert refused.exit_code != 0 and "0 to 5" in refused.output
+
+
+def test_idle_layers_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shipped model with four layers behind it that write nothing."""
+    own = {
+        name: one.detach()
+        for name, one in mechint.load(SHIPPED / "maximum.pt").model.named_parameters()
+    }
+    deep = empty(**{**vars(mechint.load(SHIPPED / "maximum.pt").model.config), "n_layers": 5})
+    deep.load_state_dict(own, strict=False)
+    prompts = draws(1200, lambda draw: draw.integers(0, 16, 4).tolist())
+    (found,) = explained_all(deep, prompts)
+    assert (found.standing, found.explanation.name) == ("stands", "answer = max(t)")
+    monkeypatch.setattr("probes.explanations.induced.MAX_LAYERS", 0)
+    (found,) = explained_all(deep, prompts)
+    assert found.standing == "refused" and "heads of 1 layers matter" in found.reason
+
+
+def test_the_last_of_a_set() -> None:
+    """A head that prefers three of six tokens, and of these the last."""
+    n, ctx, some = 6, 8, (1, 3, 4)
+    one = Head(
+        [400.0 * (i in some) for i in range(n)] + [0.0],
+        list(range(0, 10 * ctx + 1, 10)),
+        torch.eye(n + 1),
+    )
+    model = by_hand(n + 1, ctx + 1, [one], direct=copies(0, n))
+    rows = rows_of(5, n, ctx)[:1200]
+    rows[:, 0] = torch.tensor(some)[torch.arange(1200) % 3]
+    subject, found = explained(model, [{"prompt": row} for row in rows.tolist()])
+    assert found.standing == "stands" and "in {1, 3, 4}" in found.explanation.name
+    assert agreement(subject, found, lambda t: next(x for x in t[::-1] if x in some)) == 1.0
+
+
+def test_a_place_modulo_a_number() -> None:
+    """A model that answers by the position of its last token alone."""
+    model = empty(d_model=3, n_heads=1, d_head=2, d_mlp=1, d_vocab=6, d_vocab_out=3, n_ctx=12)
+    model.pos_embed.W_pos[:] = torch.eye(3).repeat(4, 1).roll(-1, 0)
+    model.unembed.W_U[:] = 30 * torch.eye(3)
+    prompts = draws(1500, lambda draw: draw.integers(0, 5, draw.integers(5, 12)).tolist())
+    subject, found = explained(model, prompts)
+    assert (found.standing, found.explanation.name) == ("stands", "answer = len(t) % 3")
+    assert agreement(subject, found, lambda t: len(t) % 3) == 1.0
 
 
 # --- what does not --------------------------------------------------------------------------------

@@ -156,22 +156,31 @@ def test_what_stands_is_right_of_other_prompts_too(what: str) -> None:
         assert "the same on all prompts" in found.reason
 
 
-def test_a_class_that_is_answered_otherwise_is_named() -> None:
-    """The sum, but for one of the symbols at the first place, at which answers have no rule."""
+@pytest.mark.parametrize(
+    ("words", "fails"), [("t[0] == 5", lambda a, b: a == 5), ("t[0] == t[-2]", lambda a, b: a == b)]
+)
+def test_a_class_that_is_answered_otherwise_is_named(words: str, fails: Any) -> None:
+    """The sum, but for one of the symbols at the first place, or two equal ones, of which answers
+    have no rule.
+    """
     draw, n = random.Random(1), 23
     odd = [draw.randrange(n) for _ in range(n)]
-    model = build(n, 2, (0, 1), lambda a, b: odd[b] if a == 5 else (a + b) % n)
-    rows = [{"prompt": [a, b, n]} for a in range(n) for b in range(n) if (a, b) != (1, 1)]
+    model = build(n, 2, (0, 1), lambda a, b: odd[b] if fails(a, b) else (a + b) % n)
+    rows = [{"prompt": [a, b, n]} for a in range(n) for b in range(n) if (a, b) != (1, 2)]
     found = explain(mechint.load(model, data=rows))[0]
-    assert found.standing == "incomplete" and "of 23 inputs with t[0] == 5 are" in found.reason
+    assert found.standing == "incomplete" and f"of 23 inputs with {words} are" in found.reason
+
+
+def test_a_class_is_named_where_it_is_certain() -> None:
     right = torch.arange(600) % 20 != 7
     classes = {"the symbol {}": torch.arange(600) % 20, "length {}": torch.arange(600) % 2}
     assert failing_class(right, classes).endswith("with the symbol 7 are answered as it says")
     few = {words: held[:380] for words, held in classes.items()}
     assert failing_class(right[:380], few) == ""  # 19 inputs of it
     some = torch.arange(600) % 20 == 7
-    half = right | (some & (torch.arange(600) % 40 == 7))
-    assert failing_class(half, classes) == ""  # half of it: its upper bound is above
+    for share, failing in ((40, True), (60, False)):  # its upper bound is above three quarters
+        part = right | (some & (torch.arange(600) % share != 7))
+        assert bool(failing_class(part, classes)) == failing
     flags = torch.stack([some, ~some], 1)
     assert "0 of 30 inputs with number 0 " in failing_class(right, {"number {}": flags})
     large = torch.arange(600) < 300
