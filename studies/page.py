@@ -58,6 +58,7 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome]) -> Page:
         sections,
         kicker="study of ours" if study.before else "study",
         verdict=answer(study, claims) if claims else "",
+        quality=[counts(claims)] if claims else [],
         abstract=abstract(study, claims),
         hero=hero,
         facts={**last.facts, "size": ", ".join(outcomes), "date": dates, **regimes(study)},
@@ -67,9 +68,12 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome]) -> Page:
 
 
 def answer(study: Study, claims: Sequence[PaperClaim]) -> str:
-    """The first topic that stands, else falls, else is open, and the number of each verdict."""
+    """The first topic that stands, else falls, else is open; a word says which, where it does not
+    stand.
+    """
     first = next(iter(standing(study, claims).values()), "").partition(";")[0].rstrip(".")
-    return f"{first}. {counts(claims)}" if first else counts(claims)
+    said = first.removeprefix("Stands: ")
+    return f"{said[:1].upper()}{said[1:]}." if said else counts(claims)
 
 
 def abstract(study: Study, claims: Sequence[PaperClaim]) -> str:

@@ -7,15 +7,16 @@ import numpy as np
 from mechint import figures
 from mechint.probe.results import Figure
 from mechint.studies.capacity.claims import rare
+from mechint.studies.capacity.regressions import HALF
 from mechint.studies.rows import Rows
 
 
 def draw(rows: Rows) -> dict[str, Figure]:
-    """Features by width, retention by gap, and what language models learn, of the arms there."""
+    """Tasks by width, retention by gap, and what language models learn, of the arms there."""
     arms = rows.values_of("arm")
     drawn = {}
     if "phase" in arms:
-        drawn["Features by width"] = phases(rows)
+        drawn["Tasks by width"] = phases(rows)
     if "retention" in arms:
         drawn["Rare features by gap"] = retention(rows)
     if "language" in arms:
@@ -25,16 +26,22 @@ def draw(rows: Rows) -> dict[str, Figure]:
 
 
 def phases(rows: Rows) -> Figure:
-    """Mean features of every task over the width."""
+    """Number of tasks held over the width, beside what their utilities predict."""
     by_width = rows.where(arm="phase").by("width")
-    table = np.array([np.mean(of.column("held"), 0) for of in by_width.values()])  # (width, task)
+    held = [np.mean(np.array(of.column("held")) >= HALF) for of in by_width.values()]
+    predicted = [
+        np.mean(np.array(of.column("critical")) <= width) for width, of in by_width.items()
+    ]
+    n_tasks = len(rows.where(arm="phase")[0]["held"])
     return figures.lines(
         list(by_width),
-        {f"task {t + 1}": table[:, t] for t in range(table.shape[1])},
-        title="Features held by width",
+        {"held": np.multiply(n_tasks, held), "predicted": np.multiply(n_tasks, predicted)},
+        title="Tasks held by width",
         x_title="width m",
-        y_title="features held",
-        caption="Features of every task, the most frequent first, mean over seeds (Fig. 2).",
+        y_title="tasks of which half a feature is held",
+        markers=True,
+        caption="Mean over seeds, beside the tasks whose critical width by Theorem 3 is at most m "
+        "(Fig. 2).",
     )
 
 
