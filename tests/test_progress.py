@@ -97,19 +97,3 @@ def test_a_step_is_named_where_no_terminal_is(
             now[0] = 100.0 + seconds
             update(0, 0, text)
     assert capsys.readouterr().err.splitlines() == ["mechint: remainders: measuring 2 runs"]
-
-
-def test_what_takes_over_ten_minutes_is_announced_once(
-    now: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with counting("probing"), counting_within("interventions") as within:
-        for done in range(4):
-            within(done, 400)
-            now[0] += 6
-        now[0] -= 24
-    with counting("probing"), counting_within("interventions") as within:
-        within(1, 2)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if "will take" in line] == [
-        "mechint: 400 interventions will take up to about 40 min"
-    ]

@@ -7,7 +7,6 @@ comparison_text([a, b], 100)      models side by side
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -181,28 +180,23 @@ def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "
     if said:
         add(said, "", "   ")
     out.append("\n")
-    if not (rows := compared_rows(accounts)):
-        return out
-    first = min(max((len(name) for name, _ in rows), default=0), 30)
-    cell = max(10, (width - first - 2 * len(accounts) - 2) // len(accounts))
-    add(" " * (first + 4) + "  ".join(label.ljust(cell) for label in labels), "dim")
-    for name, values in rows:
-        columns = [textwrap.wrap(value, cell) or ["–"] for value in values]
-        for depth in range(max(map(len, columns))):
-            head = name if depth == 0 else ""
-            if len(head) > first:
-                out.append(f"  {head}\n")
-                head = ""
-            parts = [column[depth] if depth < len(column) else "" for column in columns]
-            line = f"  {head:<{first}}" + "".join(f"  {part:<{cell}}" for part in parts)
-            out.append(line.rstrip() + "\n")
-    out.rstrip()
+    if rows := compared_rows(accounts):
+        from rich.console import Console
+        from rich.table import Table
+
+        grid = Table("", *labels, box=None, header_style="dim", padding=(0, 1))
+        for name, values in rows:
+            grid.add_row(name, *values)
+        screen = Console(width=width)
+        with screen.capture() as drawn:
+            screen.print(grid)
+        out.append("\n".join(line.rstrip() for line in drawn.get().splitlines()))
     return out
 
 
-def compared_rows(accounts: Sequence[Account], limit: int = 6) -> list[tuple[str, list[str]]]:
-    """(name, values) of what differs: text metrics, then headlines of leading findings, then the
-    effects of "yes" findings.
+def compared_rows(accounts: Sequence[Account]) -> list[tuple[str, list[str]]]:
+    """(name, values) of the first six that differ: text metrics, then headlines of leading
+    findings.
     """
     rows: list[tuple[str, list[str]]] = []
     texts = [one.mechanisms for one in accounts]
@@ -219,4 +213,4 @@ def compared_rows(accounts: Sequence[Account], limit: int = 6) -> list[tuple[str
         ]
         if len(set(values)) > 1:
             rows.append((probe, values))
-    return rows[:limit]
+    return rows[:6]

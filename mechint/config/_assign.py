@@ -54,32 +54,16 @@ def assignment(name: str, value: Any) -> str:
     >>> assignment("lr", 0.002), assignment("act_fn", "gelu"), assignment("name", "3")
     ('lr=0.002', 'act_fn=gelu', 'name="3"')
     """
-    return f"{name}={_written(value)}"
+    return f"{name}={value if _is_plain(value) else json.dumps(value, separators=(',', ':'))}"
 
 
 def set_options(values: Mapping[str, Any]) -> list[str]:
-    """The ``--set`` options that give `values` to settings, quoted for a shell. A list of numbers
-    or words has commas for brackets, as `assign` takes it.
+    """The ``--set`` options that give `values` to settings, quoted for a shell.
 
-    >>> set_options({"operations": ["MAX", "MED"], "decay": None, "path": "a text.txt"})
-    ['--set operations=MAX,MED', '--set decay=none', "--set 'path=a text.txt'"]
+    >>> print(*set_options({"operations": ["MAX", "MED"], "decay": None, "path": "a text.txt"}))
+    --set 'operations=["MAX","MED"]' --set decay=null --set 'path=a text.txt'
     """
-    return [f"--set {shlex.quote(f'{name}={_short(value)}')}" for name, value in values.items()]
-
-
-def _written(value: Any) -> str:
-    """The text that `parse_value` reads as `value`."""
-    return value if _is_plain(value) else json.dumps(value)
-
-
-def _short(value: Any) -> str:
-    """The shortest text that a setting reads as `value`."""
-    members = value if isinstance(value, list | tuple) else ()
-    if members and all(
-        isinstance(one, int | float) or (_is_plain(one) and "," not in one) for one in members
-    ):
-        return ",".join(map(_written, members))
-    return "none" if value is None else _written(value)
+    return [f"--set {shlex.quote(assignment(name, value))}" for name, value in values.items()]
 
 
 def _is_plain(value: Any) -> bool:

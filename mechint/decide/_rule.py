@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from mechint.decide.chance import Skill
 from mechint.decide.evidence import Bound, Evidence
@@ -33,10 +33,6 @@ class Decision:
 
     def __bool__(self) -> bool:
         return self.verdict == "yes"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"verdict": self.verdict, "reason": self.reason}
 
 
 YES = Decision("yes")

@@ -15,8 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from mechint.system.jsonable import to_jsonable
-
 CONFIDENCE = 0.95
 RESAMPLES = 400
 """Bootstrap resamples of the inputs behind an interval."""
@@ -177,11 +175,6 @@ class Evidence:
         """Upper end of the interval."""
         return self.interval[1]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Value, interval and counts as JSON values."""
-        made = {"value": self.value, "interval": list(self.interval), "n": self.n}
-        return to_jsonable(made | ({} if self.hits is None else {"hits": self.hits}))
-
     def __str__(self) -> str:
         if self.hits is None and self.draws is None:
             return f"{self.value:.3g}"
@@ -219,7 +212,3 @@ class Bound:
             return evidence.value, evidence.value
         low, high = evidence.interval
         return (low, high) if self.side == "above" else (high, low)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return vars(self).copy()

@@ -171,20 +171,6 @@ class Null:
         sign = "≤" if self.samples and self.p_value <= self.floor * (1 + 1e-9) else "="
         return f"p {sign} {self.p_value:.2g}"
 
-    @property
-    def z_text(self) -> str:
-        """z as it is printed: a bound beyond 100, where a null of hardly any spread makes it say
-        nothing more; "–" where there is no spread.
-
-        >>> Null("share", 0.9, 0.1, 1e-9, 0.0, "shuffled").z_text
-        '> 100'
-        """
-        if not self.std:
-            return "–"
-        if self.z > 100:
-            return "> 100"
-        return "< -100" if self.z < -100 else f"{self.z:.4g}"
-
     @classmethod
     def sampled(
         cls,

@@ -471,4 +471,4 @@ class ProbeResult(Shown):
         if null is None:
             return [name, shown, "", "", ""]
         spread = f"{short(null.mean)} ± {short(null.std)}"
-        return [name, shown, spread, null.z_text, null.p_text.removeprefix("p ").lstrip("= ")]
+        return [name, shown, spread, short(null.z), null.p_text.removeprefix("p ").lstrip("= ")]

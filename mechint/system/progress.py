@@ -28,9 +28,6 @@ BAR_FROM = 100
 EVERY = 10.0
 """Seconds between two lines of progress where stderr is not a terminal."""
 
-LONG, SURE = 600.0, 3.0
-"""Seconds that are announced before they pass, and seconds after which they are estimated."""
-
 _inside: ContextVar[Callable[[str], None] | None] = ContextVar("inside", default=None)
 """Shows a text beside the name of the thing that a command has come to."""
 
@@ -148,23 +145,19 @@ def counting_if(shown: bool, title: str) -> AbstractContextManager[Count]:
 @contextlib.contextmanager
 def counting_within(what: str) -> Iterator[Callable[[int, int], None]]:
     """Progress over parts, "forwards" say, of the thing that a command counts; shown beside its
-    name, with the time left. Parts that take over ten minutes in all are announced, once. Nothing
-    is shown where no command counts.
+    name, with the time left. Nothing is shown where no command counts.
 
     Yields the function that is told how many are done, and how many there are.
     """
-    show, start, said, announced = _inside.get(), time.monotonic(), "", False
+    show, start, said = _inside.get(), time.monotonic(), ""
     if show is None:
         yield lambda done, of: None
         return
 
     def count(done: int, of: int) -> None:
-        nonlocal said, announced
+        nonlocal said
         if done:
             seconds = time.monotonic() - start
-            if seconds * of / done >= LONG and seconds >= SURE and not announced:
-                announced = True
-                print_line(f"{of:,} {what} will take up to about {in_words(seconds * of / done)}")
             said = f"{what} {done:,} of {of:,}{_pace(done, of, seconds)}"
             show(said)
 

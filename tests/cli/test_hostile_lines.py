@@ -61,7 +61,7 @@ def line(dice: random.Random, out: Path) -> list[str]:
         return ["tasks", task, "--set", hostile, "--examples", dice.choice(["2", "-1", "10000000"])]
     if command == "probes":
         return ["probes", dice.choice([*sorted(PROBES), "x", ""])]
-    place = dice.choice([str(out), "/dev/null", "", "x\0y", "a" * 5000, "."])
+    place = dice.choice([str(out), "/dev/null", "", "a" * 5000, "."])
     if command == "analyze":
         return ["analyze", place, "--probe", dice.choice(["norms", "zzz"]), "--set", hostile]
     return ["checkpoint", "info", place]

@@ -189,12 +189,11 @@ def test_a_difference_is_taken_on_the_same_resamples() -> None:
     assert math.isnan(Evidence.ratio(np.ones(3), np.zeros(3)).value)
 
 
-def test_evidence_in_words_and_as_json() -> None:
+def test_evidence_in_words() -> None:
     found, plain = Evidence.share(9, 10), Evidence(value=0.25, n=4)
     drawn = Evidence.ratio(np.array([0.1] * 10))
     assert [str(one) for one in (found, plain)] == ["0.900 (0.596 to 0.982)", "0.25"]
     assert str(drawn) == "0.100 (0.100 to 0.100)"
-    assert found.to_dict()["hits"] == 9 and "hits" not in drawn.to_dict()
 
 
 # --- nulls ----------------------------------------------------------------------------------------
@@ -268,14 +267,10 @@ def test_few_arrangements_are_told_by_the_samples_that_reach_a_perfect_one() -> 
 
 
 def test_a_null_as_it_is_printed_and_what_it_cannot_decide() -> None:
-    def drawn(z: float) -> Null:
-        return Null("x", z, 0.0, 1.0, 0.5, "drawn")
-
-    assert [drawn(z).z_text for z in (50.0, -5.0, 200.0, -200.0)] == ["50", "-5", "> 100", "< -100"]
     for value, mean, std in ((math.nan, 0.0, 0.0), (1.0, 0.0, math.nan), (1.0, math.nan, 1.0)):
         assert math.isnan(Null("x", value, mean, std, 0.5, "drawn").z)
     flat = [Null("x", value, 0.0, 0.0, 0.5, "drawn") for value in (1.0, -1.0, 0.0)]
-    assert [one.z for one in flat] == [math.inf, -math.inf, 0.0] and flat[0].z_text == "–"
+    assert [one.z for one in flat] == [math.inf, -math.inf, 0.0]
     texts = [Null("x", 1.0, 0.0, 1.0, p, "binomial").p_text for p in (7e-13, 1.2e-12, 0.5)]
     assert texts == ["p < 1e-12", "p = 1.2e-12", "p = 0.5"]
     assert Null.sampled("x", 1.0, [math.inf, 0.0], "drawn").quantiles == ()
