@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from mechint import Need, Probe, Subject, Task, planted
 from mechint.cli import main
 from mechint.errors import ParameterError
 from mechint.planted import library
+from mechint.registry import PROBES, TASKS
+from mechint.registry.plugins import PLUGINS
 from mechint.testing import check_task, probe_checks
 
 UNEQUAL = [[a, b] for a in range(6) for b in range(6) if a != b]
@@ -145,7 +148,9 @@ def test_a_number_below_zero_can_exceed_its_null() -> None:
     assert list(account.results) == ["minus-length", "norms"]
 
 
-def test_both_are_plug_ins_of_the_commands(tmp_path: Path) -> None:
+def test_both_are_plug_ins_of_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PLUGINS, "[]")
+    monkeypatch.setattr(sys, "path", [*sys.path])
     file = tmp_path / "short_forms_of_mine.py"
     file.write_text(
         "import mechint\n"
@@ -164,3 +169,5 @@ def test_both_are_plug_ins_of_the_commands(tmp_path: Path) -> None:
     assert done.exit_code == 0 and done.stdout.count('"length.length"') == 2, done.output
     done = run.invoke(main, ["probes", "length", *plugins])
     assert "Is it long?" in done.output
+    TASKS.remove("least")
+    PROBES.remove("length")

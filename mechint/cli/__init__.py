@@ -25,6 +25,7 @@ from mechint.cli import (
     sweep,
     table,
     train,
+    verify,
     words,
 )
 from mechint.cli.common import CliGroup
@@ -38,6 +39,7 @@ SECTIONS = {
         explain.explain,
         compare.compare,
         table.table,
+        verify.verify,
         checkpoint.checkpoint,
     ),
     "Papers, calibration, pages": (reproduce.reproduce, calibrate.calibrate, gallery.gallery),

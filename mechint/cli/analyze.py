@@ -23,6 +23,7 @@ from mechint.cli.common import (
     task_option,
 )
 from mechint.cli.opening import Opening, check_options, one_model
+from mechint.cli.verify import call_of
 from mechint.errors import RunError
 from mechint.system.progress import console, counting
 
@@ -61,10 +62,10 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     # the file first: whoever reads our output may close it early
     if given["out"] is not None and account.results:
         problems += write(report_of(opening, account), given)
-    if given["as_json"]:
+    if given["as_json"] or given["brief"]:
         from mechint.account import accounts_json
 
-        print_json(accounts_json([account]))
+        print_account(account, given, [opening.path], accounts_json([account]))
     else:
         from mechint.account.terminal import account_text
         from mechint.probe.text import full_text
@@ -98,6 +99,16 @@ def measure(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, lis
         more = next_commands(opening, bool(account.audits))
         account = dataclasses.replace(account, next=tuple(more))
     return opening, account, [str(one) for one in errors if named or not account.results]
+
+
+def print_account(
+    account: Account, given: Mapping[str, Any], paths: Sequence[Path], whole: Mapping[str, Any]
+) -> None:
+    """The account in brief or as a `whole`, with what `mechint verify` reads."""
+    from mechint.account.brief import brief
+
+    called = call_of(paths)
+    print_json(brief(account, verify=called) if given["brief"] else {**whole, "verify": called})
 
 
 def next_commands(opening: Opening, explained: bool) -> list[str]:

@@ -361,13 +361,16 @@ force_option = click.option(
     "--force", is_flag=True, help="Replace a file that mechint did not write."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+brief_option = click.option(
+    "--brief", is_flag=True, help="Print JSON of under 2 kB: verdict, evidence, what next."
+)
 """The shared options, each as a decorator."""
 
 
 def model_options(command: Any) -> Any:
     """The options that every command on a model has, besides those that its help puts first."""
     options = (answer_option, seed_option, mapping_option, device_option, plugin_option)
-    for one in reversed((*options, light_option, force_option, json_option)):
+    for one in reversed((*options, light_option, force_option, json_option, brief_option)):
         command = one(command)
     return command
 

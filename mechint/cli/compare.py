@@ -22,6 +22,7 @@ from mechint.cli.common import (
     task_option,
 )
 from mechint.cli.opening import check_exist, check_options
+from mechint.cli.verify import call_of
 from mechint.errors import ParameterError
 from mechint.system.progress import console, counting
 
@@ -57,6 +58,7 @@ def compare(paths: tuple[Path, ...], **given: Any) -> int:
     with counting("comparing programs"):
         from mechint.account import accounts_json
         from mechint.account.analysis import compare_programs
+        from mechint.account.brief import brief_of_two
 
         first, second = (opening.subject for opening, *_ in found)
         programs, said = compare_programs(first, second, seed=given["seed"])
@@ -71,9 +73,12 @@ def compare(paths: tuple[Path, ...], **given: Any) -> int:
         more, places = f"--out {shlex.quote(str(out))}", shlex.join(map(str, paths))
         command = found[0][0].command(more, probes=given["names"], places=places, verb="compare")
         problems += write(comparison_page(accounts, command, said), given)
-    if given["as_json"]:
+    if given["brief"]:
+        print_json({**brief_of_two(accounts, said), "verify": call_of(paths)})
+    elif given["as_json"]:
         crossed = {"sentence": said} if programs is None else programs.to_dict()
-        print_json({**accounts_json(accounts), "programs": crossed})
+        whole = {**accounts_json(accounts), "programs": crossed}
+        print_json({**whole, "verify": call_of(paths)})
     else:
         from mechint.account.terminal import comparison_text
 

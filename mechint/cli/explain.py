@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.analyze import report_of, report_problems, write
+from mechint.cli.analyze import print_account, report_of, report_problems, write
 from mechint.cli.common import (
     GroupedCommand,
     count_option,
@@ -18,7 +18,6 @@ from mechint.cli.common import (
     out_option,
     path_option,
     print_error,
-    print_json,
     set_option,
     task_option,
 )
@@ -110,8 +109,9 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
         account = account_of(subject, {}, warnings=opening.checkpoint.warnings()).explained(found)
     out = given["out"]
     problems = [] if out is None else write(report_of(opening, account, "explain"), given)
-    if given["as_json"]:
-        print_json({"schema": 3, "path": str(path), "audits": account.audits})
+    if given["as_json"] or given["brief"]:
+        whole = {"schema": 3, "path": str(path), "audits": account.audits}
+        print_account(account, given, [path], whole)
     else:
         from mechint.explanation.text import audits_text
 
