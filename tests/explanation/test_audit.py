@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,18 @@ import pytest
 import torch
 
 from mechint.explanation import Explanation, _audit
-from mechint.explanation._audit import audit_on, carried, failing_class_by
+from mechint.explanation._audit import (
+    audit_of_branches,
+    audit_on,
+    carried,
+    failing_class_by,
+)
+from mechint.explanation.functions import Function
 from mechint.explanation.measure import MIN_INPUTS
 from mechint.explanation.parts import Part
+from mechint.explanation.rules import Inputs
+from mechint.explanation.source_program import Condition, SourceProgram
+from mechint.explanation.standing import Audit
 from mechint.task import Program
 from tests.explanation.stub import N, Stub, part, stub
 from tests.explanation.test_gates import record
@@ -150,6 +160,36 @@ def test_a_program_that_would_stand_is_held_to_classes_and_words(
         program: Any = SimpleNamespace(ambiguous={}, otherwise=None)
         found = audit_on(bench_of(), explanation_of(READS, over_sources=program))
         assert found.standing == whole and (found.reason == "it") == (said == "stands")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said", "whole"),
+    [
+        ("stands", "stands", "", "stands"),
+        ("stands", "stands", "a class", "incomplete"),
+        ("superfluous", "stands", "a class", "incomplete"),
+        ("stands", "wrong", "a class", "wrong"),
+        ("untested", "stands", "a class", "untested"),
+    ],
+)
+def test_branches_stand_as_the_worst_of_them_and_on_every_class(
+    monkeypatch: pytest.MonkeyPatch, first: str, second: str, said: str, whole: str
+) -> None:
+    bench = bench_of()
+    tokens, at = bench.subject.data.tokens, bench.subject.answer_positions
+    function = Function("0", lambda values: torch.tensor(0), 1)
+    one = SourceProgram(Inputs(tokens, at, True, N), {}, (), (), function, ())
+    program = replace(one, where=Condition(0, (2,)), otherwise=one)
+    asked, found = [], [Audit(explanation_of(READS), each, reason=each) for each in (first, second)]
+    monkeypatch.setattr(_audit, "failing_class_of", lambda *given: said)
+    monkeypatch.setattr(_audit, "audit_on", lambda *given: asked.append(given) or found.pop(0))
+    made = audit_of_branches(bench, explanation_of(READS), program)
+    worst = first if first != "stands" else second
+    assert (made.standing, said in made.reason) == (whole, whole in ("stands", "incomplete"))
+    assert whole == "incomplete" or made.reason.endswith(f": {worst}")
+    tokens_of = [bench.tokens(inner.judged)[:, 0] for inner, _ in asked]
+    assert bool((tokens_of[0] == 2).all()) and not bool((tokens_of[1] == 2).any())
+    assert sum(map(len, tokens_of)) == len(bench.judged)
 
 
 def test_blocks_carry_where_each_makes_the_change_that_is_predicted() -> None:
