@@ -79,13 +79,39 @@ def test_what_a_sweep_proposes_runs(mechint: Command) -> None:
     assert len([*follow(mechint, asked)]) >= 2
 
 
-@pytest.mark.full
-def test_what_a_language_model_proposes_runs(mechint: Command, tmp_path: Path) -> None:
-    from transformers import GPT2Config, GPT2LMHeadModel
+def language_model(folder: Path, kind: str = "gpt2") -> None:
+    """A small model with random weights, and pairs of prompts beside it."""
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=16, n_positions=8, n_embd=16, n_layer=1, n_head=2)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path / "model")
-    rows = [{"prompt": [i % 16, (3 * i) % 16, (7 * i) % 16], "answer": i % 16} for i in range(64)]
-    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert [*follow(mechint, ["analyze", "model", "--data", "data.jsonl"])]
+    sizes = {"vocab_size": 16, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 8}
+    config = AutoConfig.for_model(kind, **sizes, bos_token_id=0, eos_token_id=1)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    rows = []
+    for i in range(64):
+        prompts = [[i % 16, (3 * i) % 16, (7 * i + j) % 16] for j in (0, 1)]
+        one, other = ({"prompt": p, "answer": (i + j) % 16} for j, p in enumerate(prompts))
+        rows.append(one | {"counterfactual": other})
+    Path("pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_neox"])  # native, and a bridge
+def test_what_a_language_model_proposes_runs(mechint: Command, kind: str) -> None:
+    language_model(Path("model"), kind)
+    assert [*follow(mechint, ["analyze", "model", "--data", "pairs.jsonl"])]
+
+
+@pytest.mark.slow
+def test_what_the_readme_says_runs_as_does_what_it_proposes(mechint: Command) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    said = re.findall(r"^    mechint (.*?)(?:\s+#.*)?$", text, re.MULTILINE)
+    assert {one.split()[0] for one in said} == {"demo", "examples", "analyze", "compare", "explain"}
+    language_model(Path("smollm2"))
+    for name in ("clock", "pizza"):
+        Path(f"{name}.pt").write_bytes(example(f"{name}.pt").read_bytes())
+    Path("model.pt").write_bytes(example("clock.pt").read_bytes())
+    for one in said:
+        if "--task" not in one:  # of a file without one
+            assert [*follow(mechint, shlex.split(one) + ["--quick"] * (one == "demo"))]
