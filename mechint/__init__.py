@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.explanation import Audit as Audit
     from mechint.explanation import Explanation as Explanation
     from mechint.explanation import audit as audit
+    from mechint.explanation import certify as certify
     from mechint.explanation import compare as compare
     from mechint.explanation import explain as explain
     from mechint.explanation import head as head
@@ -76,7 +77,7 @@ _MODULES = {
     "mechint.account": "Account",
     "mechint.account.analysis": "analyze",
     "mechint.account.card": "save_pretrained",
-    "mechint.explanation": "audit compare explain head site Audit Explanation",
+    "mechint.explanation": "audit certify compare explain head site Audit Explanation",
     "mechint.checkpoints": "load",
     "mechint.training": "train Run",
     "mechint.run_table": "runs Runs",

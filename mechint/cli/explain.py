@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,11 @@ from mechint.registry import EXPLANATIONS
 from mechint.system.progress import console, counting
 
 if TYPE_CHECKING:
-    from mechint.explanation import Audit
+    from mechint.explanation import Audit, Certificate
+    from mechint.report.page import Section
     from mechint.subject import Subject
+
+TRUST = "What must you trust?"
 
 
 @click.command(
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
         "mechint explain runs/digits --claim 'L0 resid_post @ answer holds carry_0'",
         "mechint explain runs/digits --claim my_claims.py:Carry",
         "mechint explain runs/add --python add.py",
+        "mechint explain runs/add --certify",
         "mechint explain runs/digits --answer 2",
         "mechint explain model.pt --data prompts.jsonl --python program.py",
     ),
@@ -60,6 +65,12 @@ if TYPE_CHECKING:
     "--python",
     help="Write the best explanation as a Python file of numpy alone, with its constants.",
 )
+@click.option(
+    "--certify",
+    "certified",
+    is_flag=True,
+    help="Count the model, the best program that stands and the task on every input.",
+)
 @task_option
 @out_option
 @set_option
@@ -68,8 +79,8 @@ if TYPE_CHECKING:
     "--program",
     "under",
     metavar="NAME",
-    help="What claims are made under in place of the task's own program: a rival, or FILE.py:NAME "
-    "of a function from tokens to the answer.",
+    help="What claims are made under in place of the task's own program, or --certify counts: a "
+    "rival, or FILE.py:NAME of a function from tokens to the answer.",
 )
 @count_option(
     "--examples", "n", help="Inputs, half of them fitted and half judged.", low=64, default=3000
@@ -107,10 +118,15 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
             else propose(subject, family=given["family"], seed=seed, examples=n)
         )
         account = account_of(subject, {}, warnings=opening.checkpoint.warnings()).explained(found)
-    out = given["out"]
-    problems = [] if out is None else write(report_of(opening, account, "explain"), given)
+        certificates = [_certified(subject, found[0], given)] if given["certified"] else []
+    out, problems = given["out"], list[str]()
+    if out is not None:
+        page = report_of(opening, account, "explain")
+        sections = [*map(_section, certificates), *page.sections]
+        problems = write(dataclasses.replace(page, sections=sections), given)
     if given["as_json"] or given["brief"]:
         whole = {"schema": 3, "path": str(path), "audits": account.audits}
+        whole |= {"certificates": [one.to_dict() for one in certificates]} if certificates else {}
         print_account(account, given, [path], whole)
     else:
         from mechint.explanation.text import audits_text
@@ -118,6 +134,8 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
         screen = console()
         heading = one_line(f"{account.title}   {path}")
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
+        for one in certificates:
+            screen.print(f"\n{one}", markup=False, highlight=False)
     if given["python"] is not None:  # what was measured is said where the file cannot be written
         _write(given["python"], subject, found[0], seed, n)
     return report_problems(problems)
@@ -130,8 +148,8 @@ def _check(given: Mapping[str, Any]) -> None:
         raise UnknownNameError.of("family of explanations", given["family"], EXPLANATIONS)
     if given["family"] is not None and given["claimed"]:
         raise ParameterError("--family and --claim: expected one of them")
-    if given["under"] is not None and not given["claimed"]:
-        raise ParameterError("--program: is what --claim is made under; give one")
+    if given["under"] is not None and not (given["claimed"] or given["certified"]):
+        raise ParameterError("--program: is what --claim is made under, or --certify counts")
     if given["answer"] == "all":
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
     if given["member"] is not None and given["data"] is None:
@@ -149,13 +167,38 @@ def _judged(subject: Subject, given: Mapping[str, Any]) -> list[Audit]:
     from mechint.explanation import audit
     from mechint.explanation.claims import parse_claim
 
-    program = given["under"]
-    if program is not None and program.rpartition(":")[0].endswith(".py"):
-        program = _function("--program", *program.rsplit(":", 1))
-    more = {"seed": given["seed"], "examples": given["n"], "program": program}
+    more = {"seed": given["seed"], "examples": given["n"], "program": _program(given)}
     return [
         audit(subject, *_claims(text, subject, parse_claim), **more) for text in given["claimed"]
     ]
+
+
+def _program(given: Mapping[str, Any]) -> Any:
+    """The program that ``--program`` names, or the function of a file."""
+    program = given["under"]
+    if program is not None and program.rpartition(":")[0].endswith(".py"):
+        return _function("--program", *program.rsplit(":", 1))
+    return program
+
+
+def _certified(subject: Subject, best: Audit, given: Mapping[str, Any]) -> Certificate:
+    """The certificate of the program that was given, or of the best one where that stands."""
+    from mechint.decide.words import STANDS
+    from mechint.explanation import certify
+
+    program = _program(given)
+    if program is None and best.standing in STANDS:
+        program = best.explanation
+    return certify(subject, program, seed=given["seed"], examples=given["n"])
+
+
+def _section(certificate: Certificate) -> Section:
+    """The certificate on a page."""
+    from mechint.probe.results import Table
+    from mechint.report.page import Section
+
+    rows = {"what": list(certificate.trust), "how": list(certificate.trust.values())}
+    return Section(TRUST, lead=certificate.sentence, tables={"trust": Table(rows)})
 
 
 def _write(out: Path, subject: Any, found: Audit, seed: int, n: int) -> None:

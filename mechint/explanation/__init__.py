@@ -9,6 +9,7 @@ An `Explanation` binds the variables of a program to sites by features that are 
 """
 
 from mechint.explanation._audit import audit
+from mechint.explanation.certificate import Certificate, certify
 from mechint.explanation.claims import head, neurons, site
 from mechint.explanation.comparison import Comparison, carry, compare
 from mechint.explanation.explanation import Explanation
@@ -19,6 +20,7 @@ from mechint.explanation.standing import Audit
 
 __all__ = [
     "Audit",
+    "Certificate",
     "Comparison",
     "Explanation",
     "Family",
@@ -27,6 +29,7 @@ __all__ = [
     "Test",
     "audit",
     "carry",
+    "certify",
     "compare",
     "explain",
     "head",

@@ -1,0 +1,271 @@
+"""Certificates count what another forward counts, and bounds on rounding hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import mechint
+import tasks
+from mechint import planted
+from mechint.errors import MechintError
+from mechint.explanation import certificate, certify, explain
+from mechint.explanation.rounding import RoundingBound
+from mechint.subject import Subject
+from mechint.task import IGNORE, Chance, FiniteTask, Output, Vocabulary
+
+
+def margins(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(input,) the largest logit above the second."""
+    return np.sort(logits, 1)[:, -1] - np.sort(logits, 1)[:, -2]
+
+
+def clock_logits(dtype: Any) -> np.ndarray[Any, Any]:
+    """The logits of clock.pt by numpy alone, of all (x, y, =)."""
+    model = mechint.load(mechint.example("clock.pt")).model
+    weights = {name: one.detach().numpy().astype(dtype) for name, one in model.named_parameters()}
+    x, y = np.divmod(np.arange(29 * 29), 29)
+    tokens = np.stack([x, y, np.full(len(x), 29)], 1)
+    at = weights["embed.W_E"][tokens] + weights["pos_embed.W_pos"][:3]
+    stream = at[:, 2]
+    for head in range(4):
+        q, k, v = (
+            at @ weights[f"blocks.0.attn.W_{one}"][head]
+            + weights.get(f"blocks.0.attn.b_{one}", np.zeros((4, 1), dtype))[head]
+            for one in "QKV"
+        )
+        scores = np.einsum("nd,nkd->nk", q[:, 2], k) / np.sqrt(dtype(q.shape[-1]))
+        shares = np.exp(scores - scores.max(1, keepdims=True))
+        mixed = np.einsum("nk,nkd->nd", shares / shares.sum(1, keepdims=True), v)
+        stream = stream + mixed @ weights["blocks.0.attn.W_O"][head]
+    stream = stream + weights.get("blocks.0.attn.b_O", dtype(0))
+    hidden = stream @ weights["blocks.0.mlp.W_in"] + weights.get("blocks.0.mlp.b_in", dtype(0))
+    out = np.maximum(hidden, 0) @ weights["blocks.0.mlp.W_out"]
+    stream = stream + out + weights.get("blocks.0.mlp.b_out", dtype(0))
+    return stream @ weights["unembed.W_U"] + weights.get("unembed.b_U", dtype(0))
+
+
+def test_a_certificate_counts_what_a_forward_by_numpy_counts() -> None:
+    subject = mechint.load(mechint.example("clock.pt"))
+    found = certify(subject, lambda rows: (rows[:, 0] + rows[:, 1]) % 29)
+    exact, single = clock_logits(np.float64), clock_logits(np.float32)
+    x, y = np.divmod(np.arange(29 * 29), 29)
+    assert (found.n, found.as_task) == (841, int((exact.argmax(1) == (x + y) % 29).sum()))
+    assert found.as_program == 841 and not found.reason and found.to_dict()["certified"]
+    assert found.margin == pytest.approx(margins(exact).min(), abs=1e-9)
+    moved = np.abs(margins(single) - margins(exact)).max()
+    assert found.rounding is not None and 0 < moved < found.rounding < found.margin
+
+
+def test_each_thing_that_fails_is_said() -> None:
+    """A program that is wrong on one input, a model that is, margins within rounding."""
+    made = planted.modular_addition(13, (2, 5)).subject
+
+    def once_wrong(tokens: Tensor) -> Tensor:
+        right = (tokens[:, 0] + tokens[:, 1]) % 13
+        return torch.where((tokens[:, :2] == 3).all(1), (right + 1) % 13, right)
+
+    found = certify(made, once_wrong)
+    assert (found.as_task, found.as_program) == (169, 168) and "168 of 169" in found.reason
+    flat = made.with_model(type(made.model)(made.model.config))
+    with torch.no_grad():
+        for own, other in zip(flat.model.parameters(), made.model.parameters(), strict=True):
+            own.copy_(other)
+        flat.model.unembed.W_U.add_(1e5)  # of all classes alike: the same margins
+    small = certify(flat)
+    assert small.as_task == 169 and small.safe < 169 and small.reason
+    wrong = certify(made.with_model(made.untrained(0).model))
+    assert wrong.as_task < 100 and f"{wrong.as_task} of 169" in wrong.reason
+
+
+@pytest.mark.parametrize(("bits", "normed"), [("float32", True), ("bfloat16", False)])
+def test_no_forward_is_off_by_more_than_its_bound(bits: str, normed: bool) -> None:
+    """A network of the operations that are bounded, in a narrow type, its neurons in two orders."""
+    narrow, draw = getattr(torch, bits), torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> Tensor:
+        return (torch.randn(*shape, generator=draw) / 6).to(narrow)
+
+    mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
+
+    def network(x: Tensor, w: dict[str, Tensor], gain: Tensor, order: Tensor) -> Tensor:
+        y = x
+        if normed:
+            y = F.layer_norm(y, (32,), gain, gain) + 3
+            y = y - y.mean(-1, keepdim=True)
+            y = y / (y.pow(2).mean(-1, keepdim=True) + 1e-2).sqrt() * gain
+        scores = torch.bmm(y @ w["q"], (y @ w["k"]).transpose(1, 2)) * 0.1
+        y = scores.masked_fill(mask, -torch.inf).softmax(-1) @ (y @ w["v"]) + x
+        hidden = F.gelu(y @ w["a"][:, order]) - F.relu(y @ w["b"][:, order])
+        hidden = torch.addcmul(hidden, hidden, gain[order])
+        return torch.baddbmm(x, hidden, w["u"][order].expand(40, 32, 32), alpha=1).sum(1)
+
+    x, gain, w = drawn(40, 6, 32), drawn(32), {name: drawn(32, 32) for name in "qkvabu"}
+    wide, order = {name: one.double() for name, one in w.items()}, torch.arange(32)
+    with torch.no_grad(), RoundingBound(torch.finfo(narrow).eps / 2) as bound:
+        exact = network(x.double(), wide, gain.double(), order)
+    error = bound.of(exact)
+    assert bool(error.isfinite().all())
+    for other in (order, torch.randperm(32, generator=draw)):
+        off = (network(x, w, gain, other).double() - exact).abs()
+        assert bool((off <= error).all()) and float((off / error).max()) > 1e-6
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [lambda x: x @ x, lambda x: x + 0.1, lambda x: x * x, lambda x: x / 3, lambda x: x.mean(0)],
+)
+def test_a_bound_of_one_operation_is_near_what_it_is_off_by(operation: Any) -> None:
+    """Not a hundred times as large, so that it is no bound that always holds."""
+    x = torch.rand(64, 64, generator=torch.Generator().manual_seed(1)).float()
+    with RoundingBound(2.0**-24) as bound:
+        exact = operation(x.double())
+    off = (operation(x).double() - exact).abs()
+    share = float((off / bound.of(exact)).max())
+    assert 0.01 < share <= 1
+
+
+def test_what_is_decided_by_numbers_that_round_is_not_bounded() -> None:
+    x = torch.randn(3, 3).double()
+    for operation in (
+        lambda x: x[x.argmax(1)],
+        lambda x: torch.where(x > 0, x, 0.0),
+        lambda x: x.float().double(),
+        lambda x: x.add_(1.0),
+        torch.erf,
+    ):
+        with RoundingBound(2.0**-24), pytest.raises(MechintError, match="not bounded"):
+            operation(x + 1)
+
+
+def test_what_is_no_whole_population_is_refused_with_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = planted.modular_addition(13, (2, 5)).subject
+    monkeypatch.setattr(certificate, "MAX_INPUTS", 168)
+    with pytest.raises(MechintError, match="at most 168 inputs; got 169"):
+        certify(made)
+    with pytest.raises(MechintError, match="expected a number"):
+        certify(made.with_answer("all"))
+    drawn = mechint.load(mechint.example("maximum.pt"))
+    with pytest.raises(MechintError, match="got max-of-list"):
+        certify(drawn)
+    rows = [[a, b, 29] for a, b in itertools.product(range(8), range(8))]
+    clock = mechint.example("clock.pt")
+    with pytest.raises(MechintError, match="got 63 that are not all"):
+        certify(mechint.load(clock, data=[{"prompt": row} for row in rows[:-1]]))
+    whole = certify(mechint.load(clock, data=[{"prompt": row} for row in rows]))
+    assert (whole.n, whole.as_task, whole.reason) == (64, 64, "")
+
+
+def test_of_half_a_group_a_program_answers_half() -> None:
+    """A program of some inputs, as of products by logarithms, says nothing of the others."""
+    made = planted.modular_addition(13, (2, 5)).subject
+    best = explain(made, family="frequencies")[0].explanation
+    assert certify(made, best).as_program == 169
+    some = dataclasses.replace(best, among=lambda values: next(iter(values.values())) > 0)
+    found = certify(made, some)
+    assert (found.as_task, found.as_program) == (169, 156)
+
+
+# --- a module of one's own ------------------------------------------------------------------------
+@dataclasses.dataclass(frozen=True)
+class Brackets(FiniteTask):
+    """Are brackets of a length balanced?"""
+
+    name = "brackets"
+    source = "a test"
+    n: int = 8
+
+    vocabulary = Vocabulary(("(", ")"))
+    outputs = (Output("answer", 2),)
+    fractions = (1.0, 0.0)
+
+    @property
+    def n_ctx(self) -> int:
+        return self.n
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return (2,) * self.n
+
+    @property
+    def chance(self) -> dict[str, Chance]:
+        return {"answer": Chance.of(self.label_inputs(self.inputs())[:, -1:])}
+
+    def inputs(self) -> Tensor:
+        return torch.cartesian_prod(*[torch.arange(2)] * self.n)
+
+    def label_inputs(self, tokens: Tensor) -> Tensor:
+        found = torch.full((*tokens.shape, 1), IGNORE)
+        found[:, -1, 0] = torch.tensor([balanced(row) for row in tokens.tolist()])
+        return found
+
+    def brute_force(self, tokens: Any) -> list[list[int]]:
+        return [*[[IGNORE]] * (self.n - 1), [balanced(tokens)]]
+
+
+def balanced(row: Any) -> int:
+    depth = list(itertools.accumulate(1 - 2 * one for one in row))
+    return int(min(depth) >= 0 and depth[-1] == 0)
+
+
+class Reader(nn.Module):
+    """One layer of attention and one of neurons, pooled by a sum."""
+
+    def __init__(self, n: int, d: int = 32) -> None:
+        super().__init__()
+        self.token, self.place = nn.Embedding(2, d), nn.Parameter(0.3 * torch.randn(n, d))
+        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.norm, self.up, self.down = nn.LayerNorm(d), nn.Linear(d, 4 * d), nn.Linear(4 * d, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens) + self.place
+        q, k, v = self.qkv(x).chunk(3, -1)
+        ahead = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        scores = (q @ k.transpose(1, 2) / 5.0).masked_fill(ahead, -torch.inf)
+        x = x + self.out(scores.softmax(-1) @ v)
+        return self.down(F.gelu(self.up(self.norm(x)))).sum(1)
+
+
+@pytest.mark.full
+def test_a_trained_and_wrapped_module_is_certified_as_torch_counts() -> None:
+    torch.manual_seed(0)
+    task, net = Brackets(), Reader(8)
+    inputs, right = task.inputs(), task.label_inputs(task.inputs())[:, -1, 0]
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(300):
+        loss = F.cross_entropy(net(inputs), right, weight=torch.tensor([1.0, 10.0]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    subject = Subject(mechint.wrap(net.eval(), hooks={"hook_embed": "token"}), task)
+    found = certify(subject, lambda rows: torch.tensor([balanced(row) for row in rows.tolist()]))
+    with torch.no_grad():
+        exact = net.double()(inputs)
+        single = net.float()(inputs).double()
+    assert found.n == 256 and found.as_program == found.as_task == int(
+        (exact.argmax(1) == right).sum()
+    )
+    gap = (exact[:, 0] - exact[:, 1]).abs()
+    assert found.margin == pytest.approx(float(gap.min()), abs=1e-9)
+    moved = float(((single[:, 0] - single[:, 1]).abs() - gap).abs().max())
+    assert found.rounding is not None and moved < found.rounding
+    assert found.as_task == 256 and not found.reason
+
+
+def test_shuffled_labels_and_a_lookup_table_are_counted_as_the_task_that_they_are() -> None:
+    """A certificate is of answers: a table of all of them has one, of the task that it holds."""
+    made = planted.modular_addition(7, (1, 2)).subject
+    other = tasks.modular_arithmetic(p=7, labels="shuffled")
+    found = certify(made.with_task(other).with_data(other.examples()))
+    right = other.examples().answers.targets[:, 0, 0]
+    x, y = np.divmod(np.arange(49), 7)
+    assert found.as_task == int((right.numpy() == (x + y) % 7).sum()) and found.reason
