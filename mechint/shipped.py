@@ -70,6 +70,11 @@ def glossary() -> dict[str, str]:
     return {word: meaning for words, meaning in rows for word in words.split(", ")}
 
 
+def skill() -> str:
+    """The page by which a program or an agent uses mechint."""
+    return _beside("skill.md", "docs/skill.md").read_text(encoding="utf-8")
+
+
 def _beside(installed: str, checkout: str) -> Path:
     """A file of the installed package, or of the checkout beside it."""
     own = Path(__file__).parent / installed

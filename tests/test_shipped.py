@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 import mechint
@@ -53,6 +56,28 @@ def test_every_word_of_a_decision_can_be_looked_up() -> None:
     done = CliRunner().invoke(main, ["help", "superflous"])
     assert done.exit_code == 2 and "did you mean 'superfluous'?" in done.stderr
     assert all(word in CliRunner().invoke(main, ["help"]).output for word in decided)
+
+
+@pytest.mark.full
+def test_every_command_of_the_skill_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = CliRunner().invoke(main, ["skill"]).output
+    assert len(page.splitlines()) <= 120
+    lines = re.findall(
+        r"^ +(mechint (?:checkpoint|analyze|explain|probes|compare|verify) .*)$", page, re.M
+    )
+    assert len(lines) == 11
+    monkeypatch.chdir(tmp_path)
+    copy_examples(tmp_path)
+    rows = torch.cartesian_prod(*[torch.arange(16)] * 4)[::200].tolist()
+    Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": row}) + "\n" for row in rows))
+    for line in lines:
+        command, _, out = line.partition(" > ")
+        done = CliRunner().invoke(main, shlex.split(command)[1:])
+        assert done.exit_code == 0, f"{line}: {done.output}"
+        if out:
+            Path(out).write_text(done.stdout)
+        if "--brief" in command:
+            assert len(done.stdout.encode()) <= 2048 and json.loads(done.stdout)["verify"], line
 
 
 def test_the_page_of_the_package_has_no_relative_link() -> None:

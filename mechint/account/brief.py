@@ -68,6 +68,7 @@ def _row(name: str, finding: Finding) -> dict[str, Any]:
         "baseline": effect and _short(effect.baseline),
         "p": finding.p_value and max(finding.p_value, MIN_PRINTED_P),
         "scope": str(finding.scope),
+        "reason": finding.reason,
     }
     return {key: value for key, value in row.items() if value not in (None, "")}
 

@@ -32,7 +32,7 @@ from mechint.cli.common import CliGroup
 from mechint.cli.common import examples as shown
 
 SECTIONS = {
-    "Begin": (demo.demo, examples.examples, list.tasks, list.probes, words.look_up),
+    "Begin": (demo.demo, examples.examples, list.tasks, list.probes, words.look_up, words.skill),
     "Train": (train.train, sweep.sweep),
     "Analyze": (
         analyze.analyze,

@@ -1,4 +1,4 @@
-"""``mechint help``: the words of findings, explanations and studies."""
+"""``mechint help`` and ``mechint skill``: the words of findings, and how to use mechint well."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def look_up(word: tuple[str, ...]) -> None:
         raise UnknownNameError.of("word", asked, known)
     text = f"{names[asked]}: {known[names[asked]]}" if asked else ", ".join(known)
     out.print("\n".join(hanging(text.replace("*", ""), out.width, 2)), markup=False)
+
+
+@click.command("skill", short_help="Print a page by which an agent uses mechint well.")
+def skill() -> None:
+    """Print one page: the order of questions, what a verdict licenses, what to do on *unclear*."""
+    from mechint.shipped import skill
+
+    click.echo(skill(), nl=False)
