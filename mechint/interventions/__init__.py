@@ -1,5 +1,5 @@
-"""Interventions on activations: small named values at a site, and forwards resumed from where they
-act.
+"""Interventions on activations: small named values at a site, and runs computed again only from
+where they act.
 
     from mechint.interventions import Mean, ProjectOut, Site, Zero, loss_under
 
@@ -21,13 +21,7 @@ from mechint.interventions.effects import (
     logits_under,
     loss_under,
 )
-from mechint.interventions.resuming import (
-    asked,
-    detached_weights,
-    resume,
-    resumes,
-    select_positions,
-)
+from mechint.interventions.resuming import asked, detached_weights, resumes
 from mechint.interventions.runs import At, EditedRuns, path
 from mechint.interventions.sites import ResidSite, Site
 from mechint.interventions.values import (
@@ -39,8 +33,8 @@ from mechint.interventions.values import (
     Replace,
     Take,
     Zero,
-    hooks_of,
 )
+from mechint.subject.activations import select_positions
 
 __all__ = [
     "Ablated",
@@ -61,11 +55,9 @@ __all__ = [
     "asked",
     "detached_weights",
     "fill_means",
-    "hooks_of",
     "logits_under",
     "loss_under",
     "path",
-    "resume",
     "resumes",
     "select_positions",
 ]

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.errors import ParameterError
-from mechint.interventions.resuming import asked, select_positions
+from mechint.interventions.resuming import asked
+from mechint.interventions.runs import EditedRuns
 from mechint.interventions.sites import Site
-from mechint.interventions.values import Intervention, Mean, Zero, hooks_of
+from mechint.interventions.values import Intervention, Mean, Zero
 from mechint.models.foreign.untouched import evaluating
-from mechint.models.protocol import check_edits, run_hooked
+from mechint.models.protocol import check_edits
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -53,15 +53,9 @@ def logits_under(
         data.check_position(str(intervention.site), _place(intervention.site))
     check_edits(subject.model, [one.site.hook for one in interventions])
     filled = fill_means(subject, interventions, data)
-    parts: list[Tensor] = []
-    positions, _ = asked(subject, data)
-    for start in range(0, len(data), subject.chunk):
-        rows = slice(start, start + subject.chunk)
-        with torch.no_grad(), evaluating(subject.model):
-            hooks = hooks_of(filled, positions[rows], (rows, len(data)))
-            logits = run_hooked(subject.model, data.tokens[rows], hooks)
-        parts.append(select_positions(logits, positions[rows]))
-    return torch.cat(parts)
+    with evaluating(subject.model):
+        runs = EditedRuns(subject.model, data.tokens, asked(subject, data)[0], engine="whole")
+        return runs.under([filled])[0]
 
 
 def loss_under(
@@ -102,20 +96,14 @@ def fill_means(
         for index, one in lacking
     }
     every, _ = asked(subject, data)
+    hooks = {one.site.hook for _, one in lacking}
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
-
-        def collect(index: int, one: Intervention, rows: slice = rows):
-            def keep(activation: Tensor, hook: object) -> None:
-                part = one.site.select(activation.detach(), every[rows])
-                part = means[index].sum(part, rows)
-                sums[index] = sums[index] + part if index in sums else part
-
-            return keep
-
-        hooks = [(one.site.hook, collect(index, one)) for index, one in lacking]
-        with torch.no_grad(), evaluating(subject.model):
-            run_hooked(subject.model, data.tokens[rows], hooks)
+        with evaluating(subject.model):
+            runs = EditedRuns(subject.model, data.tokens[rows], every[rows], hooks, engine="whole")
+        for index, one in lacking:
+            part = means[index].sum(one.site.select(runs.recorded(one.site.hook), runs.reads), rows)
+            sums[index] = sums[index] + part if index in sums else part
     result = list(interventions)
     for index, one in lacking:
         result[index] = Mean(one.site, means[index].of(sums[index]))

@@ -1,7 +1,5 @@
-"""A forward resumed from a site of the residual stream, of a model whose mathematics is held.
-
-It is computed from the site on, after the last attention only where an answer is read, and equals a
-hooked forward from the tokens.
+"""Checks of models whose runs are edited: that their mathematics is held, and that what attention
+writes is added to the residual stream.
 """
 
 from __future__ import annotations
@@ -14,17 +12,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.interventions.sites import ResidSite
-from mechint.models.forward import Forward
 from mechint.models.protocol import (
     Capability,
     capabilities,
     has_hooks_attached,
 )
-from mechint.models.rows import RowLayout
-from mechint.subject.activations import select_positions
 from mechint.task import Batch
 
 if TYPE_CHECKING:
@@ -68,9 +62,9 @@ def asked(
 
 
 def record(
-    model: Any, tokens: Int[Tensor, "example pos"], names: Iterable[str], **options: Any
+    model: Any, tokens: Int[Tensor, "example pos"], names: Iterable[str]
 ) -> tuple[Float[Tensor, "example pos _"], dict[str, Tensor]]:
-    """The model's output and the activations `names`, by plain hooks; options: of its forward."""
+    """The model's output and the activations `names`, by plain hooks."""
     found: dict[str, Tensor] = {}
 
     def keeper(name: str) -> Any:
@@ -81,7 +75,7 @@ def record(
 
     with torch.no_grad():
         hooks = [(name, keeper(name)) for name in names]
-        return model.run_with_hooks(tokens, fwd_hooks=hooks, **options), found
+        return model.run_with_hooks(tokens, fwd_hooks=hooks), found
 
 
 def check_adds(model: Any, tokens: Int[Tensor, "example pos"], layer: int) -> None:
@@ -106,29 +100,3 @@ def check_adds(model: Any, tokens: Int[Tensor, "example pos"], layer: int) -> No
                     "there is not their sum; choose a site before or after the block"
                 )
     _added.setdefault(model, set()).add(layer)
-
-
-def resume(
-    p: Parameters,
-    config: ModelConfig,
-    x: Float[Tensor, "example pos d_model"],
-    site: ResidSite,
-    answer_positions: Int[Tensor, " example"],
-) -> Float[Tensor, "example d_vocab_out"]:
-    """Logits at the answers when the residual stream at `site` is x; differentiable in x.
-
-    p: the parameters by name, as of `detached_weights`.
-    """
-    site = site.at_depth(config.depth)
-    if site > ResidSite.pre(config.depth - 1):
-        rows, forward = select_positions(x, answer_positions), Forward(p, config)
-        return forward.unembed(
-            forward.feed_forward(site.layer, rows) if site.after_attention else rows
-        )
-    forward = Forward({name: value[None] for name, value in p.items()}, config)
-    no_tokens = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
-    layout = RowLayout.at(config, no_tokens, answer_positions, embedded=True)
-    rows = x.flatten(0, 1)[None]
-    if site.after_attention:
-        rows, site = forward.feed_forward(site.layer, rows), ResidSite.pre(site.layer + 1)
-    return forward.read_out(rows, layout, start=site.layer)[0]

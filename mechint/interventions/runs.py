@@ -27,7 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -60,6 +60,7 @@ from mechint.models.rows import RowLayout
 from mechint.subject.activations import select_positions
 from mechint.system.progress import counting_within
 
+Engine = Literal["native", "blocks", "whole"]
 Variant = Intervention | Sequence[Intervention]
 Read = Callable[[Tensor, Tensor], Tensor]
 """From logits (case, …) and the row of each case to what is kept of them, (case, …)."""
@@ -141,7 +142,7 @@ class At:
         return recorded[:, self.first : self.last + 1][self.inputs]
 
 
-Edits = Mapping[str, list[tuple[slice | Tensor, Intervention]]]
+Edits = Mapping[str, Sequence[tuple[slice | Tensor, Intervention]]]
 """Hook → the cases and the edit of each, in order."""
 
 
@@ -154,6 +155,7 @@ class EditedRuns:
         reads: (input,) the position of each input's answer.
         names: hooks to record at once; others are recorded when an edit asks for them.
         stack: bytes that one stacked forward may take; what is recorded and the result are apart.
+        engine: the fastest that the model allows when None.
     """
 
     def __init__(
@@ -164,11 +166,12 @@ class EditedRuns:
         names: Collection[str] = (),
         *,
         stack: int = STACK,
+        engine: Engine | None = None,
     ) -> None:
         self.model, self.tokens, self.reads, self.stack = model, tokens, reads, stack
         self.shape = describe(model)
         self.depth = self.shape.n_layers
-        self.engine = self._choose_engine()
+        self.engine = engine or self._choose_engine()
         if self.engine == "native":
             self.weights, self.config = detached_weights(model), model.config
             self.causal = self.config.reads_back_only
@@ -184,7 +187,7 @@ class EditedRuns:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def _choose_engine(self) -> str:
+    def _choose_engine(self) -> Engine:
         two = self.tokens[:2]
         if resumes(self.model) and self._agrees(
             _WHOLE,
@@ -298,13 +301,11 @@ class EditedRuns:
         if self.engine != "native":
             return select_positions(self.recorded(f"blocks.{last}.hook_resid_post"), self.reads)
         with torch.no_grad():
-            x = select_positions(self._stream(last, MIDDLE), self.reads)
-            return Forward(self.weights, self.config).feed_forward(last, x)
-
-    def _stream(self, layer: int, stage: int) -> Float[Tensor, "input pos d_model"]:
-        """The recorded residual stream before block `layer`, or between attention and MLP."""
-        x = self.recorded(f"blocks.{layer}.hook_resid_pre")
-        return x if stage < MIDDLE else x + self.recorded(f"blocks.{layer}.hook_attn_out")
+            pre, attention = (
+                select_positions(self.recorded(f"blocks.{last}.hook_{one}"), self.reads)
+                for one in _STARTS["native"]
+            )
+            return Forward(self.weights, self.config).feed_forward(last, pre + attention)
 
     def base(
         self, rows: Int[Tensor, " row"], classes: Int[Tensor, "row k"] | None = None
@@ -423,6 +424,27 @@ class EditedRuns:
         assert result is not None
         return result
 
+    def under_one(
+        self, edit: Intervention, rows: Int[Tensor, " row"]
+    ) -> Float[Tensor, "row d_vocab_out"]:
+        """Logits at the answers of the inputs `rows` under one edit, all in one forward, as in a
+        step of training; differentiable in the edit's values.
+        """
+        edit = self._prepared(edit, rows)
+        self._prepare({edit.site.hook})
+        reads, pos = self.reads[rows], edit.site.pos
+        first, last = int(reads.min()), int(reads.max())
+        first = first if pos == "answer" else min(first, pos if isinstance(pos, int) else 0)
+        every = torch.arange(len(rows), device=rows.device)
+        at = At(every * 0, every, rows, reads, *self._window(first, last), len(rows))
+        start, edits = self._place(edit.site.hook), {edit.site.hook: [(slice(None), edit)]}
+        return self._run(start, at, edits, None)
+
+    def _window(self, first: int, last: int) -> tuple[int, int]:
+        """The positions that are computed for those from `first` to `last`."""
+        whole = self.engine != "native" or not self.causal
+        return (0, self.tokens.shape[1] - 1) if whole else (first, last)
+
     def _prepared(self, edit: Intervention, rows: Tensor) -> Intervention:
         """The edit at a position counted from the first, of a hook that runs, with its mean."""
         site = edit.site
@@ -439,19 +461,17 @@ class EditedRuns:
 
     def _prepare(self, used: Collection[str], sets: Sequence[Sequence[Intervention]] = ()) -> None:
         """Check that the hooks `used` can be edited, and record what the edits begin with."""
+        known, native = self.model.hook_dict, self.engine == "native"
         reading = {name for name in used if name.endswith((*_APART, "hook_mlp_in"))}
-        known = set(self.model.hook_dict)
-        if self.engine == "native":
-            known |= {f"blocks.{layer}.{name}" for layer in range(self.depth) for name in _APART}
-            if not self.config.attn_only:
-                known |= {f"blocks.{layer}.hook_mlp_in" for layer in range(self.depth)}
-        for name in sorted(set(used) - known):
-            if name in reading:
+        for name in sorted(set(used) - known.keys()):
+            if name not in reading:
+                raise ParameterError(f"hook {name}: the model has none of this name")
+            within = native and self._place(name)[0] < self.depth
+            if not within or (self.config.attn_only and name.endswith("mlp_in")):
                 raise ParameterError(f"hook {name}: {NOT_APART}; edit what a component writes")
-            raise ParameterError(f"hook {name}: the model has none of this name")
         check_edits(self.model, sorted(set(used) - reading))
         needed = {edit.site.hook for edits in sets for edit in edits if isinstance(edit, Take)}
-        if self.engine == "native":
+        if native:
             needed |= self._beginnings(used)
         self.record(needed)
 
@@ -566,15 +586,20 @@ class EditedRuns:
 
     def _by_hook(self, sets: Sequence[Sequence[Intervention]], at: At) -> Edits:
         """Edits by hook; one that several variants share is made once on the cases of all."""
-        order = at.variants.argsort(stable=True)
-        numbers, counts = at.variants.unique(return_counts=True)
-        found: dict[tuple[int, int], tuple[Intervention, list[Tensor]]] = {}
-        for variant, cases in zip(numbers.tolist(), order.split(counts.tolist()), strict=True):
+        variants = at.variants.cpu().numpy()
+        order = variants.argsort(kind="stable")
+        numbers, starts = np.unique(variants[order], return_index=True)
+        found: dict[tuple[int, int], tuple[Intervention, list[np.ndarray]]] = {}
+        for variant, cases in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             for place, edit in enumerate(sets[variant]):
                 found.setdefault((place, id(edit)), (edit, []))[1].append(cases)
         hooks: dict[str, list[tuple[slice | Tensor, Intervention]]] = defaultdict(list)
         for (_, _), (edit, parts) in sorted(found.items(), key=lambda one: one[0][0]):
-            hooks[edit.site.hook].append((_as_slice(torch.cat(parts)), edit))
+            cases = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            low, high = int(cases[0]), int(cases[0]) + len(cases)
+            follow = np.array_equal(cases, np.arange(low, high))  # makes views
+            where = slice(low, high) if follow else torch.from_numpy(cases).to(at.rows.device)
+            hooks[edit.site.hook].append((where, edit))
         return hooks
 
     def _run(
@@ -697,11 +722,10 @@ class EditedRuns:
         last = self.depth - 1
         apart = {name.split(".")[1] for name in edits if name.endswith(_APART)}
         at.answers = layer == last and stage > 0 and str(last) not in apart
-        x = (
-            at.window(self._stream(layer, stage))
-            if stage < END
-            else at.window(self.recorded(f"blocks.{layer}.hook_resid_post"))
-        )
+        end = "post" if stage == END else "pre"
+        x = at.window(self.recorded(f"blocks.{layer}.hook_resid_{end}"))
+        if MIDDLE <= stage < END:
+            x = x + at.window(self.recorded(f"blocks.{layer}.hook_attn_out"))
         if {"hook_embed", "hook_pos_embed"} & set(edits):
             x = edit("hook_embed", at.window(self.recorded("hook_embed")))
             if self.config.embeds_positions:
@@ -777,7 +801,7 @@ class EditedRuns:
         at: At,
         forward: Forward,
         apart: Sequence[int] | None = None,
-        reading: Mapping[str, Sequence[tuple[slice | Tensor, Intervention]]] | None = None,
+        reading: Edits | None = None,
         recorded: bool = False,
     ) -> Float[Tensor, "case pos head d_head"]:
         """Outputs of heads of block `layer`, at the answers alone in the last one, as `at` then
@@ -829,7 +853,7 @@ class EditedRuns:
         if layer not in self._kept_projected:
             with torch.no_grad():
                 attn = f"blocks.{layer % self.config.n_layers}.attn"
-                normed = self._normed(layer, self._stream(layer, 0))
+                normed = self._normed(layer, self.recorded(f"blocks.{layer}.hook_resid_pre"))
                 parts = Forward(self.weights, self.config).project("", attn, normed, None)
             self._kept_projected[layer] = dict(zip("QKV", parts, strict=True))
         return self._kept_projected[layer]
@@ -940,13 +964,11 @@ class EditedRuns:
         """
         under = [self._prepared(edit, rows) for edit in under]
         self._prepare({*hooks, *(edit.site.hook for edit in under)})
-        n_ctx, depth = self.tokens.shape[1], max(1, self.depth)
-        size = max(1, 16 * self._at_once(logits=classes is None) // depth)
+        size = max(1, 16 * self._at_once(logits=classes is None) // max(1, self.depth))
         for part in torch.arange(len(rows), device=rows.device).split(size):
             inputs = rows[part]
             reads = self.reads[inputs]
-            native = self.engine == "native" and self.causal
-            window = (first, int(reads.max())) if native else (0, n_ctx - 1)
+            window = self._window(first, int(reads.max()))
             at = At(torch.zeros_like(part), part, inputs, reads, *window, len(rows))
             found: dict[str, list[Tensor]] = {}
 
@@ -1071,13 +1093,6 @@ def _span(units: tuple[int, ...]) -> slice | list[int]:
     """The units as an index: a slice where they follow each other, which makes views."""
     follow = units == tuple(range(units[0], units[0] + len(units)))
     return slice(units[0], units[-1] + 1) if follow else list(units)
-
-
-def _as_slice(cases: Int[Tensor, " case"]) -> slice | Tensor:
-    """A slice where the numbers follow each other, which makes views."""
-    low = int(cases[0])
-    following = torch.arange(low, low + len(cases), device=cases.device)
-    return slice(low, low + len(cases)) if torch.equal(cases, following) else cases
 
 
 def _pick(logits: Tensor, classes: Tensor | None) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from mechint.interventions.sites import Site
 
 
 @dataclass(frozen=True)
-class Intervention(abc.ABC):
+class Intervention:
     """A replacement for the part of an activation that `site` names.
 
     A site may be given as text, ``Zero("L0H2")`` (`mechint.subject.components.site_of`). Tensors
@@ -32,23 +31,11 @@ class Intervention(abc.ABC):
 
             object.__setattr__(self, "site", site_of(self.site))
 
-    @abc.abstractmethod
     def replacement(self, part: Float[Tensor, "example ..."]) -> Float[Tensor, "example ..."]:
         """Replacement of `part`, as `Site.select` gives it; the same shape."""
-
-    def apply(
-        self, activation: Float[Tensor, "example ..."], answer_positions: Int[Tensor, " example"]
-    ) -> Float[Tensor, "example ..."]:
-        """A copy of the whole activation at the site's hook with the part replaced.
-
-        Raises:
-            ParameterError: a position or unit that the activation does not have, or a value of
-                another width.
-        """
-        part = self.site.select(activation, answer_positions)
-        self.check_fits(part.shape)
-        new = self.replacement(part).to(activation.dtype)
-        return self.site.insert(activation, new, answer_positions)
+        raise ParameterError(
+            f"{type(self).__name__} at {self.site}: it is made by EditedRuns alone"
+        )
 
     def check_fits(self, part: Sequence[int]) -> None:
         """ParameterError where a tensor of the intervention does not fit a part of this shape."""
@@ -69,22 +56,6 @@ class Intervention(abc.ABC):
                     f"{tuple(value.shape)} does not fit the activation there, {tuple(part)}"
                 )
 
-    def of_examples(self, rows: slice | Int[Tensor, " row"], n: int, axes: int) -> Intervention:
-        """The intervention on some of `n` examples: values given per example are cut to them.
-
-        axes: of the site's part, examples included. A value with fewer has no examples, even where
-        its first axis is as long; it is broadcast.
-        """
-        kept = {
-            field.name: value[rows]
-            for field in dataclasses.fields(self)
-            if field.name in PER_EXAMPLE
-            and isinstance(value := getattr(self, field.name), Tensor)
-            and value.dim() == axes
-            and len(value) == n
-        }
-        return dataclasses.replace(self, **kept)
-
 
 PER_EXAMPLE = ("value", "delta", "toward")
 """Fields that are broadcast to the site's part, and whose first axis may be the examples."""
@@ -94,9 +65,8 @@ PER_EXAMPLE = ("value", "delta", "toward")
 class Zero(Intervention):
     """Set to zero.
 
-    >>> x = torch.ones(1, 2, 3)
-    >>> Zero(Site("hook_embed", pos=0)).apply(x, torch.tensor([1])).tolist()
-    [[[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]]
+    >>> Zero(Site("hook_embed", pos=0)).replacement(torch.ones(1, 3)).tolist()
+    [[0.0, 0.0, 0.0]]
     """
 
     def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
@@ -116,9 +86,6 @@ class Mean(Intervention):
     def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         mean = part.mean(0) if self.value is None else self.value
         return mean.expand_as(part)
-
-    def of_examples(self, rows: slice | Int[Tensor, " row"], n: int, axes: int) -> Mean:
-        return self
 
 
 @dataclass(frozen=True)
@@ -156,7 +123,7 @@ class ProjectOut(Intervention):
 
     >>> x = torch.tensor([[[3.0, 4.0]]])
     >>> out = ProjectOut(Site("hook_embed"), torch.tensor([[1.0], [0.0]]))
-    >>> out.apply(x, torch.tensor([0])).tolist()
+    >>> out.replacement(x).tolist()
     [[[0.0, 4.0]]]
     """
 
@@ -187,9 +154,6 @@ class Take(Intervention):
 
     source: Int[Tensor, " row"]
 
-    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
-        raise ParameterError(f"Take at {self.site}: only EditedRuns has runs of other inputs")
-
 
 @dataclass(frozen=True)
 class Compute(Intervention):
@@ -200,9 +164,6 @@ class Compute(Intervention):
 
     function: Callable[[Tensor, Any], Tensor | None]
 
-    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
-        raise ParameterError(f"Compute at {self.site}: only EditedRuns says where its part stands")
-
 
 def _orthonormal(basis: Tensor) -> bool:
     """Return whether `basis` is a matrix of orthonormal columns, to the rounding of float16."""
@@ -210,25 +171,3 @@ def _orthonormal(basis: Tensor) -> bool:
         return False
     products = basis.double().T @ basis.double()
     return torch.allclose(products, torch.eye(len(products)).to(products), atol=1e-3)
-
-
-def hooks_of(
-    interventions: Sequence[Intervention],
-    answer_positions: Int[Tensor, " example"],
-    part: tuple[slice, int] | None = None,
-) -> list[tuple[str, Callable[..., Any]]]:
-    """Forward hooks that apply the interventions, in their order, in one run_with_hooks.
-
-    part: (rows, n) where the forward has only these rows of the `n` examples that the
-    interventions were made for.
-    """
-    hooks: list[tuple[str, Callable[..., Any]]] = []
-    for intervention in interventions:
-
-        def edit(activation: Tensor, hook: Any, one: Intervention = intervention) -> Tensor:
-            if part is not None:
-                one = one.of_examples(*part, one.site.axes(activation))
-            return one.apply(activation, answer_positions)
-
-        hooks.append((intervention.site.hook, edit))
-    return hooks

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mechint.interventions import Mean, Site, hooks_of, logits_under
+from mechint.interventions import Mean, Site, logits_under
 from mechint.models.foreign.wrapped import WrappedModule
 from mechint.models.protocol import read_only_hooks
 from mechint.subject import Subject
@@ -421,22 +422,25 @@ def _copied_everywhere(
     tokens = data.tokens.cpu().numpy()
     earlier = targets(tokens, np.full(len(tokens), tokens.shape[1]), "induction")
     values = subject.activations(list(dict.fromkeys(site.hook for site in sites)), None, data)
-    means = [
-        Mean(site, site.select(values[site.hook], data.tokens[:, 0]).mean((0, 1), keepdim=True))
-        for site in sites
-    ]
+    means = {site: site.select(values[site.hook], data.tokens[:, 0]).mean((0, 1)) for site in sites}
 
-    def copied(edits: Sequence[Mean]) -> Float[np.ndarray, " example"]:
+    def put(x: Tensor, hook: Any, site: Site) -> Tensor:
+        x = x.clone()
+        x[:, :, list(site.units) or slice(None)] = means[site]
+        return x
+
+    edits = [(site.hook, partial(put, site=site)) for site in sites]
+
+    def copied(edits: Sequence[Any]) -> Float[np.ndarray, " example"]:
         shares = []
         for row in range(len(tokens)):  # one at a time, whose logits are of every position
-            part = data[row : row + 1]
-            logits = subject.logits(part, hooks_of(edits, part.tokens[:, 0]), None)
+            logits = subject.logits(data[row : row + 1], edits, None)
             given = logits[0].argmax(-1).cpu().numpy()
             hit = (tokens[row] == given[:, None]) & earlier[row]
             shares.append(hit.any(1)[earlier[row].any(1)].mean())
         return np.array(shares)
 
-    return copied([]), copied(means)
+    return copied([]), copied(edits)
 
 
 # --- operands -------------------------------------------------------------------------------------

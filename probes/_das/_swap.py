@@ -9,18 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.errors import MechintError, ParameterError
-from mechint.interventions import (
-    Replace,
-    Site,
-    detached_weights,
-    resume,
-    resumes,
-    select_positions,
-)
-from mechint.interventions.resuming import record
-from mechint.models.foreign.untouched import all_finite
-from mechint.models.protocol import check_edits, run_hooked
+from mechint.errors import ParameterError
+from mechint.interventions import EditedRuns, Replace, Site
+from mechint.models.protocol import check_edits
+from mechint.subject.activations import Recorder
 from mechint.subject.pairs import Pairs
 from mechint.task import IGNORE
 
@@ -40,9 +32,8 @@ def swap(
 class SwapSite:
     """A site at which pairs are interchanged.
 
-    base, source (pair, width): the activations at `hook` and `positions` (pair,), `width` that of
-    all heads together. Where the activation is added to the residual stream of a model that
-    resumes, a changed base is resumed from there; otherwise it runs from its tokens, under a hook.
+    base, source (pair, width): the activations at `hook` and the position, `width` that of all
+    heads together. Runs with a changed base are computed from there (`EditedRuns`).
 
     Args:
         hook: an activation vector at every position.
@@ -56,56 +47,27 @@ class SwapSite:
     def __init__(self, subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
         _check(subject, pairs, hook, pos)
         self.model, self.pairs, self.hook, self.pos = subject.model, pairs, hook, pos
-        n_ctx = pairs.base.shape[1]
-        fixed = torch.full_like(pairs.reads, 0 if pos is None else pos % n_ctx)
-        self.positions = pairs.reads if pos is None else fixed
-        source_positions = pairs.source_reads if pos is None else fixed
-        self.site = Site(hook, "answer" if pos is None else pos % n_ctx)
-        self.start = self.site.resid if resumes(subject.model) else None
-        names, options = [hook], dict[str, Any]()
-        if self.start is not None:
-            names.append(self.start.hook(subject.n_layers, subject.model.hook_dict))
-            last = max(Site(name).layer or 0 for name in names)
-            options["stop_at_layer"] = last + 1  # no later block is recorded
-        base, source, stream = [], [], []
-        for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            _, kept = record(subject.model, pairs.base[rows], dict.fromkeys(names), **options)
-            base.append(select_positions(kept[hook], self.positions[rows]).flatten(1))
-            stream += [kept[name] for name in names[1:]]
-            _, kept = record(subject.model, pairs.source[rows], [hook], **options)
-            source.append(select_positions(kept[hook], source_positions[rows]).flatten(1))
-        self.base, self.source = torch.cat(base), torch.cat(source)
-        if not (all_finite(self.base) and all_finite(self.source)):
-            raise MechintError(f"das: activation {hook} of {subject.describe()} is not finite")
+        at = None if pos is None else pos % pairs.base.shape[1]
+        self.site = Site(hook, "answer" if at is None else at)
+        recorder = Recorder(subject.model, subject.chunk)
+        where = (pairs.reads, pairs.source_reads) if at is None else (at, at)
+        base, source = (
+            recorder.record(tokens, [hook], there)[hook]
+            for tokens, there in zip((pairs.base, pairs.source), where, strict=True)
+        )
+        self.shape, self.base, self.source = base.shape[1:], base.flatten(1), source.flatten(1)
         self.width = self.base.shape[-1]
-        if self.start is not None:
-            self.weights = detached_weights(subject.model)
-            self.writes, self.stream = self._write_matrix(), torch.cat(stream)
+        self.runs = EditedRuns(subject.model, pairs.base, pairs.reads)
 
     def __str__(self) -> str:
         return f"{self.hook} @ {'answer' if self.pos is None else self.pos}"
-
-    def _write_matrix(self) -> Tensor | None:
-        """(width, d_model) how the activation is added to the residual stream; None: as it is."""
-        block = f"blocks.{(self.site.layer or 0) % self.model.config.n_layers}"
-        if self.site.kind == "head":
-            return self.weights[f"{block}.attn.W_O"].flatten(0, 1)
-        if self.site.kind == "neuron":
-            return self.weights[f"{block}.mlp.W_out"]
-        return None
 
     def logits(
         self, replaced: Float[Tensor, "row width"], rows: Int[Tensor, " row"]
     ) -> Float[Tensor, "row d_vocab_out"]:
         """Logits of the base inputs `rows` with their activation replaced; differentiable."""
-        if self.start is None:
-            return self._hooked(replaced, rows)
-        change = replaced - self.base[rows]
-        change = change if self.writes is None else change @ self.writes
-        index = (torch.arange(len(rows), device=rows.device), self.positions[rows])
-        x = self.stream[rows].index_put(index, change, accumulate=True)
-        reads = self.pairs.reads[rows]
-        return resume(self.weights, self.model.config, x, self.start, reads)
+        edit = Replace(self.site, replaced.view(-1, *self.shape))
+        return self.runs.under_one(edit, rows)
 
     def swapped(
         self, subspace: Float[Tensor, "width k"], rows: Int[Tensor, " row"]
@@ -114,17 +76,6 @@ class SwapSite:
         columns, taken from their sources.
         """
         return self.logits(swap(subspace, self.base[rows], self.source[rows]), rows)
-
-    def _hooked(self, replaced: Tensor, rows: Tensor) -> Tensor:
-        reads = self.pairs.reads[rows]
-
-        def shaped(activation: Tensor, hook: Any) -> Tensor:
-            part = self.site.select(activation, reads)
-            return Replace(self.site, replaced.view_as(part)).apply(activation, reads)
-
-        hooks = [(self.hook, shaped)]
-        logits = run_hooked(self.model, self.pairs.base[rows], hooks)
-        return select_positions(logits, reads)
 
 
 def _check(subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:

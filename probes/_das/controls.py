@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig, centers
-from mechint.interventions import ResidSite
+from mechint.interventions import ResidSite, detached_weights, resumes
 from mechint.probe.results import Null
 from mechint.probes._das._swap import SwapSite, answers_under, interchange_accuracy, mean, swap
 from mechint.probes._das.search import SPARE, Drawn, SiteCell, fit, own_tokens, random_subspace
@@ -176,13 +176,15 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
     Weights behind a norm are given as they read the stream in front of it: times the norm's own,
     and centered over d_model. Its scale, one number for all directions, is left out.
     """
-    if site.start is None:
+    start = site.site.resid if resumes(site.model) else None
+    if start is None:
         return None
-    p, config = site.weights, site.model.config
-    if site.writes is not None:
-        if site.site.kind == "head":  # each head is a place of its own, whatever others write
-            return torch.block_diag(*site.writes.double().unflatten(0, (config.n_heads, -1)))
-        return site.writes.double()
+    p, config = detached_weights(site.model), site.model.config
+    own = f"blocks.{(site.site.layer or 0) % config.n_layers}"
+    if site.site.kind == "head":  # each head is a place of its own, whatever others write
+        return torch.block_diag(*p[f"{own}.attn.W_O"].double())
+    if site.site.kind == "neuron":
+        return p[f"{own}.mlp.W_out"].double()
 
     def behind(norm: str, weight: Tensor) -> Tensor:
         return fold(p.get(f"{norm}.w"), centers(config.normalization_type), weight.double())
@@ -190,9 +192,9 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
     found = [behind("ln_final", p["unembed.W_U"])]
     for layer in range(config.depth):
         block = f"blocks.{layer % config.n_layers}"
-        if site.start <= ResidSite.pre(layer):
+        if start <= ResidSite.pre(layer):
             found.append(behind(f"{block}.ln1", _read_by_heads(p, f"{block}.attn", config)))
-        if site.start <= ResidSite.mid(layer) and not config.attn_only:
+        if start <= ResidSite.mid(layer) and not config.attn_only:
             writes = p[f"{block}.mlp.W_out"].any(1)  # (d_mlp,)
             names = ("W_in", "W_gate") if config.gated_mlp else ("W_in",)
             read = torch.cat([p[f"{block}.mlp.{name}"][:, writes] for name in names], 1)
