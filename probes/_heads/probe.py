@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -48,7 +49,7 @@ LEAST, LEADS = 0.01, 0.1
 """Shares of the difference from which a head or MLP counts, and may be the verdict."""
 WAY = 0.5
 """Share of a component's own effect from which a way, straight or through queries, is its way."""
-RANDOM_SETS, LAYERS = 5, 12
+RANDOM_SETS, LAYERS, LARGEST = 5, 12, 8
 """Random sets of heads beside one that suffices; and layers of the picture of the stream."""
 SIZES = (1, 2, 3, 4, 6, 10, 20, 50, 100)
 """Numbers of heads on the curve."""
@@ -232,7 +233,8 @@ class Heads(Probe):
         ]
         self._ways(subject, runs, reported, seed)
         curves = curve(runs.measure, ranked, SIZES, slice(None))
-        self._record(report, subject, runs, dict(zip(sites, effects.share, strict=True)), curves)
+        shares = dict(zip(sites, effects.share, strict=True))
+        self._record(report, subject, runs, shares, curves, numbers)
         self._show(report, numbers)
         report.update({"reported": [one.name for one in reported]})
         self._say(report, runs, reported, numbers, test, ranked, seed)
@@ -355,6 +357,7 @@ class Heads(Probe):
         runs: PairRuns,
         shares: Mapping[Site, float],
         curves: tuple[Curve, Shares, Shares],
+        tested: Sequence[Component],
     ) -> None:
         line, kept, left = curves
         patched = sum(one.kind == "head" for one in shares)
@@ -385,22 +388,34 @@ class Heads(Probe):
         if len(reads.unique()) == 1:
             example = runs.runs.tokens[runs.own[0], reads[0] - furthest : reads[0] + 1]
             names = token_texts(subject, example.tolist())
-        report.figure("components", alone)
         both = {"kept by them alone": kept, "left without them": left}
-        report.figure(
-            "curve",
-            figures.lines(
-                line.sizes.tolist(),
-                {name: one.value for name, one in both.items()},
-                title="What the largest heads keep, and leave",
-                x_title="heads, largest effect first",
-                y_title="logit difference (share)",
-                bands={name: (one.low, one.high) for name, one in both.items()},
-                markers=True,
-                caption="All other heads are taken from the other prompt, or these are; with 95% "
-                f"intervals over the pairs. CPR {line.cpr:.3f}, CMD {line.cmd:.3f}.",
-            ),
+        curve = figures.lines(
+            line.sizes.tolist(),
+            {name: one.value for name, one in both.items()},
+            title="The largest heads together",
+            x_title="heads, largest effect first",
+            y_title="logit difference (share)",
+            bands={name: (one.low, one.high) for name, one in both.items()},
+            markers=True,
+            caption="All other heads are taken from the other prompt, or these are; with 95% "
+            f"intervals over the pairs. CPR {line.cpr:.3f}, CMD {line.cmd:.3f}.",
         )
+        top = sorted(tested, key=lambda one: -abs(one.moved))[:LARGEST]
+        roles = [next(iter(one.roles(self.significance)), "") for one in top]
+        said = [f"{role.removeprefix('is a ')} {top[i].name}" for i, role in enumerate(roles)]
+        largest = figures.bars(
+            said,
+            {"": [one.moved for one in top]},
+            title="Each of the largest alone",
+            x_title="component and role",
+            y_title=f"moved ({SHARE})",
+            horizontal=True,
+            caption="Share that each alone takes along from the other prompt of the pair.",
+        )
+        drawn = figures.beside(largest, curve) if top else curve
+        title = "Each of the largest alone, and the largest heads together"
+        plots = [dataclasses.replace(plot, title="") for plot in drawn.plots]
+        report.figure("answer", dataclasses.replace(drawn, title=title, plots=plots))
         report.figure(
             "stream",
             figures.beside(
@@ -417,7 +432,7 @@ class Heads(Probe):
                 alone,
             ),
         )
-        report.hero("stream")
+        report.hero("answer")
 
     def _show(self, report: Report, tested: Sequence[Component]) -> None:
         """A row per head or MLP that was held against a wrong source, whatever came of it."""

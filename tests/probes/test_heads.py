@@ -129,7 +129,7 @@ def test_heads_that_were_not_patched_are_untested() -> None:
     result = probes.run("heads", plant.subject, best=2, null_samples=999)
     moved = result.arrays["by_head"]
     assert np.isfinite(moved).sum() == 2
-    assert "untested" in result.figures["components"].caption
+    assert "untested" in result.figures["stream"].caption
     assert result.findings[0].caveat == "of those tested"
 
 
