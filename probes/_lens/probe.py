@@ -14,6 +14,7 @@ import torch
 
 from mechint import figures
 from mechint.decide import Claim
+from mechint.errors import percent
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes._lens.readout import Readout
@@ -100,7 +101,8 @@ class Lens(Probe):
             ),
         )
         report.hero("lens")
-        self._say(report, f"The answer can be read after {read[0]}.", accuracy, read)
+        said = f"{percent(accuracy[read[0]])} of answers can be read after {read[0]}."
+        self._say(report, said, accuracy, read)
         return report.result()
 
     def _by_pair(self, subject: Subject) -> ProbeResult:
@@ -158,7 +160,7 @@ class Lens(Probe):
                 ),
             )
         report.hero("difference")
-        said = f"The right answer is above the other after {read[0]}."
+        said = f"{percent(accuracy[read[0]])} of answers are above the other after {read[0]}."
         self._say(report, said, accuracy, read)
         return report.result()
 
