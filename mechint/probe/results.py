@@ -99,8 +99,8 @@ class Scope:
 
     def beside(self, other: Scope) -> Scope:
         """The scope without the inputs and answers that `other` has said."""
-        same = {"drawn": None} if self.drawn == other.drawn else {}
-        return replace(self, **same, answers="" if self.answers == other.answers else self.answers)
+        drawn = None if self.drawn == other.drawn else self.drawn
+        return replace(self, drawn=drawn, answers=self.answers * (self.answers != other.answers))
 
     def within(self, others: Iterable[Scope]) -> Scope:
         """The scope on the fewest inputs of all, and of the answer that any of them is of."""

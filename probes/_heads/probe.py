@@ -238,6 +238,8 @@ class Heads(Probe):
         self._show(report, numbers)
         report.update({"reported": [one.name for one in reported]})
         self._say(report, runs, reported, numbers, test, ranked, seed)
+        for one in reported:
+            self._say_of(report, one)
         return report.result()
 
     def _ranked(self, runs: PairRuns, seed: int) -> tuple[list[Site], list[Site]]:
@@ -488,8 +490,6 @@ class Heads(Probe):
         among = [one.site for one in reported if one.site.kind == "head"]
         if not among:
             self._deny(report, runs, numbers)
-            for one in reported:
-                self._say_of(report, one)
             return
         found = find_sufficient(runs.measure, ranked, among, search, judged)
         (first,) = found[:1] or judge(runs.measure, ranked, [among], judged)
@@ -510,22 +510,6 @@ class Heads(Probe):
         )
         some = listed(names) if len(names) <= 5 else f"{len(names)} heads, led by {names[0]},"
         one_of = f", one of {len(found)} such sets" * (len(found) > 1)
-        given = report.metrics["given"]
-        details: dict[str, Any] = {
-            "95% of what is kept": "{:.3f} to {:.3f}".format(*first.kept[1:]),
-            "95% of what is left": "{:.3f} to {:.3f}".format(*first.left[1:]),
-            "as many random heads keep": rival,
-            "and leave": float(np.mean([one.left[0] for one in random])),
-            "pairs": f"{given} pairs, {report.metrics['answered'] * given:.0f} right both ways",
-            "heads patched exactly": report.metrics["patched"],
-            "of": report.metrics["heads"],
-        }
-        for other in found[1:]:
-            (old,), (new,) = (
-                [str(one) for one in a if one not in b]
-                for a, b in ((first.sites, other.sites), (other.sites, first.sites))
-            )
-            details[f"{new} may stand for {old}, kept"] = other.kept[0]
         whole = report.metrics["patched"] == report.metrics["heads"]
         said = f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}."
         verdict = report.finding(
@@ -546,27 +530,27 @@ class Heads(Probe):
             ),
             holds=enough,
             null=[f"{name}.above_wrong_source" for name in names],
-            details=details,
             n=report.metrics["pairs"],
         )
         leads = [str(one.site) for one in reported if one.site in among and one.moved >= LEADS][:3]
         if leads and verdict != "yes":
             report.lead(f"{listed(leads)} move{'s' * (len(leads) == 1)} the answer.")
-        for one in reported:
-            self._say_of(report, one)
 
     def _deny(self, report: Report, runs: PairRuns, tested: Sequence[Component]) -> None:
         """Say that no head passes, with the nearest one and what all heads move together."""
-        top, level = next(one for one in tested if one.site.kind == "head"), self.significance
+        top = next(one for one in tested if one.site.kind == "head")
         (every,) = runs.measure([runs.heads]).share.tolist()
-        if (p_value := max(top.p_values)) <= NEAR and abs(top.moved) >= LEAST:
-            said = f"the nearest, {top.name}, moves {percent(top.moved)} of the difference, p = "
-            said += f"{p_value:.2g}, {level:g} asked for; more pairs would tell"
-            report.unclear("Heads that move the answer cannot be told.", said)
-            return
+        p_value, share = max(top.p_values), percent(top.moved)
+        near = f"{top.name}, the nearest, moves {share} of the difference, p = {p_value:.2g}, "
+        near += f"{self.significance:g} asked for; more pairs would tell"
         said = "No head moves more than another pair's prompt does; together they move "
         report.finding(
-            Claim("", no=f"{said}{percent(every)}."),
+            Claim(
+                "",
+                no=f"{said}{percent(every)}.",
+                unclear="Heads that move the answer cannot be told.",
+                doubt=near if p_value <= NEAR and abs(top.moved) >= LEAST else "",
+            ),
             Effect(
                 top.moved,
                 "of the logit difference",
@@ -584,13 +568,6 @@ class Heads(Probe):
         roles = one.roles(self.significance)
         two = " and ".join([*roles][:2]) or f"moves {percent(one.moved)} of the difference"
         does = two if len(two.split()) < MAX_WORDS else next(iter(roles))
-        seen = {
-            f"attends from the {'answer' if query == 'answer' else 'token that differs'} "
-            f"to {MARKS[mark]}": weight
-            for query, marks in one.marks.items()
-            for mark, weight in marks.items()
-            if weight >= LOOKS
-        }
         report.finding(
             Claim(
                 f"{one.name} {does}.",
@@ -603,19 +580,6 @@ class Heads(Probe):
             ),
             null=f"{one.name}.above_wrong_source",
             least=-1e9 if one.moved < 0 else 0.0,
-            details={
-                "95% interval": f"{one.low:.3f} to {one.high:.3f}",
-                **({} if np.isnan(one.direct) else {"straight to the logits": one.direct}),
-                **(
-                    {f"through queries of {listed(one.readers)}": one.through}
-                    if one.readers
-                    else {}
-                ),
-                **({} if np.isnan(one.induction) else {"induction score": one.induction}),
-                **(
-                    {"roles": listed(roles), "p of the words": max(roles.values())} if roles else {}
-                ),
-                **seen,
-            },
+            details={"p of the words": max(roles.values())} if roles else {},
             n=report.metrics["pairs"],
         )

@@ -125,10 +125,7 @@ class Patching(Probe):
         recovered = shares.value
         among = leading(components)
         left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
-        try:
-            independent = self._draw(subject, variable, seed + 2, relation="independent")
-        except DataError:  # nothing else differs between any two inputs
-            independent = pairs[:0]
+        independent = self._draw(subject, variable, seed + 2, relation="independent", least=0)
 
         def apart(index: int) -> float:
             return exchanged(subject, independent, components[index], from_answer=from_answer)
@@ -242,6 +239,7 @@ class Patching(Probe):
         *,
         only_correct: bool | None = None,
         relation: str = "minimal",
+        least: int = 2,
     ) -> Pairs:
         return draw(
             subject,
@@ -251,7 +249,7 @@ class Patching(Probe):
             only_correct=self.only_correct if only_correct is None else only_correct,
             relation=relation,
             answer=asked_answer(subject),
-            least=min(2, self.pairs),
+            least=min(least, self.pairs),
         )
 
     def _places(self, subject: Subject, pairs: Pairs) -> tuple[Pairs, Sequence[int] | None]:
