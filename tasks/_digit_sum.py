@@ -64,9 +64,9 @@ class DigitSum(SequenceTask):
     )
     base: int = setting(10, "base of the digits", low=2, high=10)
     reversed_answer: bool = setting(False, "write the sum from its least significant digit on")
-    _size_field: ClassVar[str] = "digits"
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.leading >= self.base:
             self.reject("leading", f"at most base - 1 = {self.base - 1}")
 
@@ -88,10 +88,6 @@ class DigitSum(SequenceTask):
     @property
     def outputs(self) -> tuple[Output, ...]:
         return (Output("next", self.d_vocab, names=self.vocabulary.tokens),)
-
-    @property
-    def n_inputs(self) -> float:
-        return float((self.leading + 1) * self.base ** (self.digits - 1)) ** 2
 
     @property
     def answer_positions(self) -> range:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,10 +65,6 @@ class FirstUnique(SequenceTask):
         return (Output("first unique", self.d_vocab, names=self.vocabulary.tokens),)
 
     @property
-    def n_inputs(self) -> float:
-        return float(self.n) ** min(self.length, 64)
-
-    @property
     def answer_positions(self) -> range:
         return range(int(self.opening), self.n_ctx)
 
@@ -123,7 +118,7 @@ class FirstUnique(SequenceTask):
             Step(
                 name,
                 self.d_vocab,
-                partial(self._answer, index),
+                lambda tokens, index=index: self.solve(tokens)[:, index],
                 description=f"first unique letter at position {self.answer_positions[index]}",
             )
             for index, name in enumerate(earlier)
@@ -139,9 +134,6 @@ class FirstUnique(SequenceTask):
         )
         shown = (last, *names, *earlier)
         return [self._program("earliest of the unrepeated", repeated + answers, shown)]
-
-    def _answer(self, index: int, tokens: Tensor) -> Tensor:
-        return self.solve(tokens)[:, index]
 
     def _last_answer(self, tokens: Tensor, *repeated: Tensor) -> Tensor:
         first, _ = self.occurrences(tokens)

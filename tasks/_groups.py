@@ -36,6 +36,7 @@ class Groups(TwoOperandTask):
     """
 
     name: ClassVar[str] = "groups"
+    symbol: ClassVar[str] = "·"
     topic: ClassVar[str] = "groups"
     source: ClassVar[str] = (
         "Chughtai et al. 2023, A Toy Model of Universality, Sec. 3; Power et al. 2022"
@@ -97,15 +98,11 @@ class Groups(TwoOperandTask):
     def value_names(self) -> Sequence[str]:
         return self.finite_group.names
 
-    @property
-    def symbol(self) -> str:
-        return "·"
-
     def _answers(self) -> Tensor:
         return torch.tensor(self.finite_group.table)[..., None]
 
     @property
-    def _is_addition(self) -> bool:
+    def _is_addition(self) -> bool:  # type: ignore[override]
         return self.table is None and re.fullmatch(r"C\d+", self.group) is not None
 
     def plain(self, x: int, y: int) -> list[int]:

@@ -32,6 +32,9 @@ class Palindromes(SequenceTask):
     """
 
     name: ClassVar[str] = "palindromes"
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output("palindrome", 2, names=("no palindrome", "palindrome")),
+    )
     topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "ARENA monthly problem, July 2023"
     model_defaults: ClassVar[Mapping[str, Any]] = {
@@ -61,14 +64,6 @@ class Palindromes(SequenceTask):
     @property
     def n_ctx(self) -> int:
         return 2 * (self.half_length + self.markers)
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("palindrome", 2, names=("no palindrome", "palindrome")),)
-
-    @property
-    def n_inputs(self) -> float:
-        return float(self.n) ** min(2 * self.half_length, 60)
 
     def places(self, pair: int) -> tuple[int, int]:
         """Positions of both halves of a pair, the outermost pair first."""

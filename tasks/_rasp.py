@@ -72,10 +72,6 @@ class Rasp(SequenceTask):
         return (Output("number", self.n, names=self.vocabulary.tokens[: self.n]),)
 
     @property
-    def n_inputs(self) -> float:
-        return float(self.n) ** min(self.length, 64)
-
-    @property
     def answer_positions(self) -> range:
         return range(1, self.n_ctx)
 

@@ -31,6 +31,9 @@ class RunningSign(SequenceTask):
     """
 
     name: ClassVar[str] = "running-sign"
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output("sign", 3, names=("negative", "zero", "positive")),
+    )
     topic: ClassVar[str] = "arithmetic"
     source: ClassVar[str] = "ARENA monthly problem, November 2023"
     model_defaults: ClassVar[Mapping[str, Any]] = {
@@ -50,7 +53,6 @@ class RunningSign(SequenceTask):
 
     largest: int = setting(5, "numbers are from -largest to largest", low=1, high=256)
     length: int = setting(20, "numbers of a sequence", low=2, high=256)
-    _size_field: ClassVar[str] = "length"
     _answer: ClassVar[str] = "sign"
 
     @property
@@ -60,14 +62,6 @@ class RunningSign(SequenceTask):
     @property
     def n_ctx(self) -> int:
         return self.length
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("sign", 3, names=("negative", "zero", "positive")),)
-
-    @property
-    def n_inputs(self) -> float:
-        return float(self.d_vocab) ** min(self.length, 64)
 
     @property
     def answer_positions(self) -> range:
@@ -94,7 +88,14 @@ class RunningSign(SequenceTask):
         ]
         totals = [self._total(k) for k in range(self.length)]
         signs = [
-            Step(name, 3, partial(self._sign, k), (f"total_{k}",), f"sign at position {k}")
+            Step(
+                name,
+                3,
+                # value v of the total stands for v - largest · (k + 1)
+                lambda tokens, total, k=k: (total - self.largest * (k + 1)).sign() + 1,
+                (f"total_{k}",),
+                f"sign at position {k}",
+            )
             for k, name in enumerate(self.answer_names)
         ]
         shown = [step.name for step in (*reversed(totals), *numbers)]
@@ -112,9 +113,6 @@ class RunningSign(SequenceTask):
             f"sum of the numbers up to position {position}",
             change=partial(self._with_total, position, lowest),
         )
-
-    def _sign(self, position: int, tokens: Tensor, total: Tensor) -> Tensor:
-        return (total - self.largest * (position + 1)).sign() + 1
 
     def _with_total(self, position: int, lowest: int, tokens: Tensor, values: Tensor) -> Tensor:
         """The number at the position moved, and those before it as far as it takes."""

@@ -41,6 +41,7 @@ class SingleIndex(RegressionTask):
     """
 
     name: ClassVar[str] = "single-index"
+    outputs: ClassVar[tuple[Output, ...]] = (Output("y", 1),)
     topic: ClassVar[str] = "regression"
     source: ClassVar[str] = (
         "Ren, Nichani, Wu, Lee 2025, Emergence and scaling laws for SGD learning"
@@ -185,10 +186,6 @@ class SingleIndex(RegressionTask):
     def n_ctx(self) -> int:
         """Inputs a vector has."""
         return self.d
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("y", 1),)
 
     @property
     def chance(self) -> Mapping[str, Chance]:

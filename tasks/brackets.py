@@ -39,6 +39,10 @@ class Brackets(SequenceTask):
     """
 
     name: ClassVar[str] = "balanced-brackets"
+    vocabulary: ClassVar[Vocabulary] = Vocabulary(("[", "_", "]", "(", ")"), separator="")
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output("balanced", 2, names=("unbalanced", "balanced")),
+    )
     topic: ClassVar[str] = "languages"
     source: ClassVar[str] = "ARENA, Balanced bracket classifier; Nanda et al. 2023; Yao et al. 2021"
     model_defaults: ClassVar[Mapping[str, Any]] = {
@@ -74,29 +78,17 @@ class Brackets(SequenceTask):
     read_at: str = setting(
         "start", "where the answer is read: first or last token", choices=("start", "end")
     )
-    _size_field: ClassVar[str] = "length"
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.length % 2:
             self.reject("length", "an even number")
         if self.shortest is not None and (self.shortest > self.length or self.shortest % 2):
             self.reject("shortest", f"an even number, at most length={self.length}")
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(("[", "_", "]", "(", ")"), separator="")
-
-    @property
     def n_ctx(self) -> int:
         return self.length + 2
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("balanced", 2, names=("unbalanced", "balanced")),)
-
-    @property
-    def n_inputs(self) -> float:
-        return 2.0**self.length
 
     @property
     def answer_positions(self) -> tuple[int]:
@@ -168,7 +160,7 @@ class Brackets(SequenceTask):
             Step(
                 name,
                 2,
-                partial(self._condition, index),
+                lambda tokens, index=index: self.conditions(tokens)[index],
                 description=description,
                 change=partial(self._changed, index),
             )
@@ -190,9 +182,6 @@ class Brackets(SequenceTask):
         )
         count = self._program("count", [*conditions, answer], ("balanced", *names))
         return [count, self._stack()]
-
-    def _condition(self, index: int, tokens: Tensor) -> Tensor:
-        return self.conditions(tokens)[index]
 
     def _stack(self) -> Program:
         """Variables "depth_i": 1 + the open brackets after bracket i, 0 once one was closed that

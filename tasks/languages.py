@@ -52,6 +52,7 @@ class FormalLanguage(SequenceTask):
     """
 
     name: ClassVar[str] = "formal-language"
+    outputs: ClassVar[tuple[Output, ...]] = (Output("accepted", 2, names=("no", "yes")),)
     topic: ClassVar[str] = "languages"
     source: ClassVar[str] = (
         "Tomita 1982; Weiss et al. 2018, Extracting Automata from Recurrent Neural Networks; "
@@ -66,7 +67,6 @@ class FormalLanguage(SequenceTask):
     language: str = setting("tomita-5", "which language", choices=(*TOMITA, *DYCK))
     length: int = setting(10, "symbols of a string", low=2, high=256)
     depth: int = setting(3, "open brackets at most, of Dyck-k", low=1, high=5)
-    _size_field: ClassVar[str] = "length"
     _answer: ClassVar[str] = "accepted"
 
     @property
@@ -83,14 +83,6 @@ class FormalLanguage(SequenceTask):
     @property
     def n_ctx(self) -> int:
         return self.length
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("accepted", 2, names=("no", "yes")),)
-
-    @property
-    def n_inputs(self) -> float:
-        return float(len(self.symbols)) ** min(self.length, 64)
 
     @property
     def answer_positions(self) -> range:

@@ -24,10 +24,8 @@ class ListTask(SequenceTask):
     n: int = setting(64, "numbers, 0 to n - 1", low=2, high=1024)
     length: int = setting(4, "numbers in a list", low=2, high=256)
 
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """Tokens that are no numbers."""
-        return ()
+    marks: ClassVar[tuple[str, ...]] = ()
+    """Tokens that are no numbers."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -36,10 +34,6 @@ class ListTask(SequenceTask):
     @property
     def n_ctx(self) -> int:
         return self.length + len(self.marks)
-
-    @property
-    def n_inputs(self) -> float:
-        return float(self.n) ** min(self.length, 64)
 
     def elements(self) -> list[Step]:
         """Each number of the list."""
@@ -100,7 +94,7 @@ class MaxOfList(ListTask):
     )
 
     @property
-    def marks(self) -> tuple[str, ...]:
+    def marks(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("=",) * self.marker
 
     @property
@@ -270,6 +264,7 @@ class SortedList(ListTask):
     """
 
     name: ClassVar[str] = "sorted-list"
+    marks: ClassVar[tuple[str, ...]] = ("|",)
     topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "ARENA monthly problem, October 2023; Weiss et al. 2021, RASP"
     model_defaults: ClassVar[Mapping[str, Any]] = {
@@ -293,19 +288,10 @@ class SortedList(ListTask):
     distinct: bool = setting(False, "no number occurs twice in a list")
     _answer: ClassVar[str] = "smallest"
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.distinct and self.length > self.n:
             self.reject("length", f"at most n={self.n} where no number occurs twice")
-
-    @property
-    def n_inputs(self) -> float:
-        if not self.distinct:
-            return super().n_inputs
-        return float(np.prod(np.arange(self.n, self.n - min(self.length, 30), -1, dtype=float)))
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        return ("|",)
 
     @property
     def n_ctx(self) -> int:
@@ -353,7 +339,7 @@ class SortedList(ListTask):
             Step(
                 name,
                 self.d_vocab,
-                partial(self._smallest, k),
+                lambda tokens, *numbers, k=k: torch.stack(numbers, 1).sort(1).values[:, k],
                 self.element_names,
                 f"number at place {k} of the order",
                 change=partial(self._with_place, k),
@@ -362,9 +348,6 @@ class SortedList(ListTask):
         ]
         shown = (*self.answer_names, *self.element_names)
         return [self._program("sort", self.elements() + places, shown)]
-
-    def _smallest(self, place: int, tokens: Tensor, *numbers: Tensor) -> Tensor:
-        return torch.stack(numbers, 1).sort(1).values[:, place]
 
     def elements(self) -> list[Step]:
         found = super().elements()

@@ -143,15 +143,15 @@ class ModularArithmetic(TwoOperandTask):
         return range(int(not self.zero), self.p), range(int(divides or not self.zero), self.p)
 
     @property
-    def infix(self) -> bool:
+    def infix(self) -> bool:  # type: ignore[override]
         return self.operation_token
 
     @property
-    def second(self) -> int:
+    def second(self) -> int:  # type: ignore[override]
         return self.p if self.separate_vocabulary else 0
 
     @property
-    def symbol(self) -> str:
+    def symbol(self) -> str:  # type: ignore[override]
         return "∘" if self.table is not None else SYMBOLS.get(self.operation, self.operation)
 
     def _answers(self) -> Tensor:
@@ -163,7 +163,7 @@ class ModularArithmetic(TwoOperandTask):
         return (OPERATIONS[self.operation](x[:, None], y) % self.p)[..., None]
 
     @property
-    def _is_addition(self) -> bool:
+    def _is_addition(self) -> bool:  # type: ignore[override]
         return self.operation == "add" and self.table is None
 
     def plain(self, x: int, y: int) -> list[int]:

@@ -22,8 +22,10 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.task import MAX_SEED, Batch, Chance, Output, rng
-from mechint.tasks.bursts import burst_sizes
 from mechint.tasks.vectors import RegressionTask, orthonormal
+
+TOLERANCE = 0.1
+"""The most by which whole numbers of inputs may move the rare task's share, as a part of it."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,12 @@ class RegressionMixture(RegressionTask):
             raise ParameterError(
                 f"{self.name}: features={features}: expected 1 to rank={self.rank}"
             )
+        if task is not None and not 0 <= task < self.n_tasks:
+            raise ParameterError(f"{self.name}: task={task}: expected 0 to {self.n_tasks - 1}")
         weakest = (
             self.utilities[:, features - 1].min()
             if task is None
-            else self.utilities[self._known(task), features - 1]
+            else self.utilities[task, features - 1]
         )
         return int((self.utilities >= weakest).sum())
 
@@ -209,11 +213,6 @@ class RegressionMixture(RegressionTask):
     def common_spectrum(self, mass: float = 0.75) -> Float[Tensor, " mode"]:
         """Eigenvalues μ_i > 0 of M_C, C = common(mass), descending."""
         return self.utilities[list(self.common(mass))].flatten().sort(descending=True).values
-
-    def _known(self, task: int) -> int:
-        if not 0 <= task < self.n_tasks:
-            raise ParameterError(f"{self.name}: task={task}: expected 0 to {self.n_tasks - 1}")
-        return task
 
     # --- the contract -----------------------------------------------------------------------------
     @property
@@ -283,3 +282,28 @@ class RegressionMixture(RegressionTask):
                     masks=batch.masks,
                 )
             yield batch
+
+
+def burst_sizes(name: str, rare: float, gap: int, batch_size: int) -> tuple[int, int]:
+    """Inputs of the other tasks in every batch, and of the rare one, of share `rare`, in every
+    `gap`-th batch.
+
+    Args:
+        name: of the task, for the message.
+
+    Raises:
+        ParameterError: whole numbers of inputs would move the rare task's long-run share by more
+            than `TOLERANCE` of it.
+
+    >>> burst_sizes("mixture", rare=0.1, gap=5, batch_size=32)
+    (29, 16)
+    """
+    usual, due = max(1, round(batch_size * (1 - rare))), round(gap * rare * batch_size)
+    share = due / (gap * usual + due)
+    if abs(share - rare) > TOLERANCE * rare:
+        raise ParameterError(
+            f"{name}: gap={gap}: with batch_size={batch_size}, {gap * rare * batch_size:.2g} "
+            f"inputs of the rare task are due at a time; {due} would make its share {share:.2%}, "
+            f"not {rare:.2%}; expected a larger gap or batch_size, with 5 due or more"
+        )
+    return usual, due

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -80,7 +79,8 @@ class RepeatedTokens(SequenceTask):
         True, "whether validation and test sequences are kept out of training, by their hash"
     )
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.distinct and self.length > self.n:
             self.reject("length", f"at most n={self.n}: tokens are drawn without replacement")
         if self.n_ctx < self.copies * self.length:
@@ -97,13 +97,6 @@ class RepeatedTokens(SequenceTask):
     @property
     def outputs(self) -> tuple[Output, ...]:
         return (Output("next", self.n),)
-
-    @property
-    def n_inputs(self) -> float:
-        if not self.held_out:
-            return math.inf
-        shown = range(min(self.length, 30))
-        return math.prod(float(self.n - (i if self.distinct else 0)) for i in shown)
 
     @property
     def adjacent(self) -> bool:

@@ -20,11 +20,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
+from mechint.errors import ParameterError
 from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Program, Step, rng
 from mechint.tasks.holdout import BUCKETS, draw_in, in_split, plain_class, random_class
 
 FEWEST = 64
-"""Fewest different inputs that are split into training, validation and test."""
+"""Fewest different inputs, among those drawn, that are split into training, validation and test."""
 
 COUNTED = 1 << 13
 """Test examples over which chance is counted."""
@@ -63,11 +64,6 @@ class SequenceTask(GeneratedTask):
     )
 
     # --- what a family says -----------------------------------------------------------------------
-    @property
-    @abc.abstractmethod
-    def n_inputs(self) -> float:
-        """About how many different inputs there are."""
-
     @abc.abstractmethod
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         """`n` random inputs, whatever split they belong to."""
@@ -81,17 +77,7 @@ class SequenceTask(GeneratedTask):
         """The class of every answer to one example, by the plainest possible computation."""
 
     # --- what follows -----------------------------------------------------------------------------
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check()
-        if self.n_inputs < FEWEST:
-            self.reject(self._size_field, f"more: {self.n_inputs:g} inputs are too few to split")
-
-    _size_field: ClassVar[str] = "n"
     _answer: ClassVar[str] = "answer"
-
-    def _check(self) -> None:
-        """Refuse what a family cannot serve before anything is derived from its fields."""
 
     @property
     def answer_positions(self) -> Sequence[int]:
@@ -151,12 +137,19 @@ class SequenceTask(GeneratedTask):
     def _coefficients(self) -> Tensor:
         """(pos,) odd multipliers, such that no split is empty, and none shows a single answer where
         that can be had.
+
+        Raises:
+            ParameterError: the parameters leave too few different inputs to split.
         """
         drawn = self.draw(COUNTED, rng("cover", self.name))
         nonempty: list[Tensor] = []
         for attempt in itertools.count():
             key = rng("hash", self.name, self.n_ctx, attempt)
             odd = torch.from_numpy(key.integers(0, 1 << 62, self.n_ctx)) | 1
+            if (n := len((drawn @ odd).unique())) < FEWEST:
+                raise ParameterError(
+                    f"{self.name}: {n} inputs are too few to split; expected larger sizes"
+                )
             parts = [drawn[in_split(drawn @ odd, split)] for split in BUCKETS]
             if all(map(len, parts)):
                 nonempty.append(odd)

@@ -31,6 +31,7 @@ class CountDistinct(ListTask):
     """
 
     name: ClassVar[str] = "count-distinct"
+    marks: ClassVar[tuple[str, ...]] = ("=",)
     topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "Weiss et al. 2021, Thinking Like Transformers (histograms)"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -43,10 +44,6 @@ class CountDistinct(ListTask):
 
     n: int = setting(8, "numbers, 0 to n - 1", low=2, high=256)
     length: int = setting(6, "numbers in a list", low=2, high=256)
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        return ("=",)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -86,16 +83,13 @@ class CountDistinct(ListTask):
             Step(
                 f"new_{i}",
                 2,
-                partial(self._new, i),
+                lambda tokens, i=i: (tokens[:, :i] != tokens[:, i : i + 1]).all(1).long(),
                 description=f"whether number {i} has not occurred before",
                 positions=tuple(range(i + 1)),
             )
             for i in range(self.length)
         ]
         return [self._counted("presence", present), self._counted("first occurrences", new)]
-
-    def _new(self, place: int, tokens: Tensor) -> Tensor:
-        return (tokens[:, :place] != tokens[:, place : place + 1]).all(1).long()
 
     def _counted(self, name: str, parts: Sequence[Step]) -> Program:
         most = self.outputs[0].n_classes - 1  # interventions may count further
@@ -123,6 +117,7 @@ class SetDifference(SequenceTask):
     """
 
     name: ClassVar[str] = "set-difference"
+    outputs: ClassVar[tuple[Output, ...]] = (Output("kept", 2, names=("removed", "kept")),)
     topic: ClassVar[str] = "lists"
     source: ClassVar[str] = "Weiss et al. 2021, Thinking Like Transformers (selection by equality)"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -145,14 +140,6 @@ class SetDifference(SequenceTask):
     @property
     def n_ctx(self) -> int:
         return self.removed + 1 + self.length
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("kept", 2, names=("removed", "kept")),)
-
-    @property
-    def n_inputs(self) -> float:
-        return float(self.n) ** min(self.removed + self.length, 64)
 
     @property
     def answer_positions(self) -> range:

@@ -96,20 +96,16 @@ class TwoOperandTask(FiniteTask):
         """The values that each operand takes."""
         return range(self.n_values), range(self.n_values)
 
-    @property
-    def infix(self) -> bool:
-        """True where a token of the operation stands between the operands."""
-        return False
+    infix: ClassVar[bool] = False
+    """True where a token of the operation stands between the operands."""
 
     @property
     def value_names(self) -> Sequence[str]:
         """(n_values,) how each value of an operand is written."""
         return [str(value) for value in range(self.n_values)]
 
-    @property
-    def symbol(self) -> str:
-        """The sign between the operands in the text."""
-        return ""
+    symbol: ClassVar[str] = ""
+    """The sign between the operands in the text."""
 
     @cached_property
     def ranks(self) -> Int[Tensor, " value"]:
@@ -118,16 +114,12 @@ class TwoOperandTask(FiniteTask):
         """
         return torch.arange(self.n_values)
 
-    @property
-    def _is_addition(self) -> bool:
-        """True if the true answer is the sum of the operands' ranks modulo their number."""
-        return False
+    _is_addition: ClassVar[bool] = False
+    """True if the true answer is the sum of the operands' ranks modulo their number."""
 
     # --- what follows -----------------------------------------------------------------------------
-    @property
-    def second(self) -> int:
-        """Token of the second operand's first value."""
-        return 0
+    second: ClassVar[int] = 0
+    """Token of the second operand's first value."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -184,10 +176,7 @@ class TwoOperandTask(FiniteTask):
         return tokens[:, 0], tokens[:, 1 + self.infix] - self.second
 
     def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
-        return self._targets(self.answers.to(tokens.device)[self.operands_of(tokens)])
-
-    def _targets(self, answers: Tensor) -> Tensor:
-        """(batch, output) answers as targets (batch, pos, output), read at the last position."""
+        answers = self.answers.to(tokens.device)[self.operands_of(tokens)]  # (batch, output)
         targets = answers.new_full((len(answers), self.n_ctx, answers.shape[-1]), IGNORE)
         targets[:, -1] = answers
         return targets
@@ -204,22 +193,24 @@ class TwoOperandTask(FiniteTask):
     @cached_property
     def programs(self) -> Mapping[str, Program]:  # type: ignore[override]
         """The two operands, and each answer, looked up in the table; then the rivals."""
-        operands = [self._operand(position, name) for position, name in enumerate(self.operands)]
+        operands = [
+            Step(
+                name,
+                self.n_values,
+                lambda tokens, index=index: self.ranks.to(tokens.device)[
+                    self.operands_of(tokens)[index]
+                ],
+                description=f"value of the {('first', 'second')[index]} operand",
+                positions=(index * (1 + self.infix),),
+            )
+            for index, name in enumerate(self.operands)
+        ]
         answers = [self._answer(index) for index in range(len(self.outputs))]
         names = tuple(step.name for step in answers)
         table = Program("table", (*operands, *answers), (names,))
         addition = self._is_addition and self.labels == "true"
         rivals = addition_programs(table, self.n_values) if addition else ()
         return {program.name: program for program in (table, *rivals)}
-
-    def _operand(self, position: int, name: str) -> Step:
-        return Step(
-            name,
-            self.n_values,
-            lambda tokens: self.ranks.to(tokens.device)[self.operands_of(tokens)[position]],
-            description=f"value of the {('first', 'second')[position]} operand",
-            positions=(position * (1 + self.infix),),
-        )
 
     def _answer(self, index: int) -> Step:
         output = self.outputs[index]

@@ -9,6 +9,7 @@ error, summed over outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -25,9 +26,7 @@ SHUFFLED = Control(
 class RegressionTask(GeneratedTask):
     """A generated task whose inputs are vectors of standard normal numbers."""
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(())
+    vocabulary: ClassVar[Vocabulary] = Vocabulary(())
 
     @property
     def controls(self) -> tuple[Control, ...]:

@@ -20,9 +20,10 @@ Cost: building about a quarter of a second, once; drawing about 4 million tokens
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -145,7 +146,7 @@ class Automaton:
         return float(self.stationary @ self.entropies)
 
 
-def _zipf(words: list[str]) -> Iterator[tuple[str, float]]:
+def _zipf(words: Sequence[Any]) -> Iterator[tuple[Any, float]]:
     weights = 1 / np.arange(1, len(words) + 1)
     yield from zip(words, weights / weights.sum(), strict=True)
 
@@ -235,7 +236,7 @@ class Grammar:
     def _clause(self, kind: str, topic: int | None, stack: tuple[int, ...]) -> Iterator[Edge]:
         """`kind`: what is awaited; `stack`: classes of the open clauses, innermost last."""
         if kind == "noun":
-            for about, weight in _zipf_topics() if topic is None else [(topic, 1.0)]:
+            for about, weight in _zipf(range(TOPICS)) if topic is None else [(topic, 1.0)]:
                 yield from (
                     (word, weight * p, ("nest_or_verb", about, stack))
                     for word, p in _zipf(self.nouns[about])
@@ -263,10 +264,6 @@ class Grammar:
                 if len(stack) > 1
                 else (".", 1 - some, ("start", topic))
             )
-
-
-def _zipf_topics() -> Iterator[tuple[int, float]]:
-    yield from ((int(name), p) for name, p in _zipf(list(map(str, range(TOPICS)))))
 
 
 @cache

@@ -415,7 +415,7 @@ def test_unusable_files_give_one_clear_line(tmp_path):
         ("none.txt", "bytes", "no such file"),
         ("empty.txt", "bytes", "the file is empty"),
         ("blank.txt", "words", "holds no tokens"),
-        ("short.txt", "bytes", "3 tokens; expected at least a context of 64"),
+        ("short.txt", "bytes", "of 3 tokens, less than a context of 64"),
         (
             "small.txt",
             "bytes",
