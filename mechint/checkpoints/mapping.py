@@ -105,23 +105,19 @@ class Mapped:
         )
 
 
-def load_mapping(source: str | Path | Mapping[str, Any]) -> Mapped:
-    """The mapping in a YAML file, or one given as a mapping.
+def load_mapping(given: Any, place: str | Path | None = None) -> Mapped:
+    """The mapping in a YAML file, or one given as a mapping, which was read at `place`.
 
     Raises:
         CheckpointError: the file is missing or damaged, or holds a key or entry that no mapping
             has.
     """
-    if isinstance(source, Mapping):
-        return _mapped("the mapping", source)
-    given = read_yaml(source, CheckpointError)
+    source = str(place or ("the mapping" if isinstance(given, Mapping) else given))
+    if isinstance(given, str | Path):
+        given = read_yaml(given, CheckpointError)
     if not isinstance(given, Mapping):
         got = "there is no such file" if given is None else f"holds a {type(given).__name__}"
-        _refuse(str(source), f"{got}, expected a mapping file")
-    return _mapped(str(source), given)
-
-
-def _mapped(source: str, given: Mapping[str, Any]) -> Mapped:
+        _refuse(source, f"{got}, expected a mapping file")
     for key, value in given.items():
         if key not in KEYS:
             advice = GONE.get(str(key), f"expected some of {', '.join(KEYS)}")

@@ -323,7 +323,7 @@ def _warn_of_answers(network: Any, task: Task | None) -> None:
         return
     subject = Subject(network, asked, data=batch)
     best = subject.logits().argmax(-1).tolist()
-    prompts = [asked.prompts[index] for index in asked.index_of(batch.tokens)]
+    prompts = [asked.prompts[index] for index in asked.index_of(batch.tokens).tolist()]
     for one, first in zip(prompts, best, strict=True):
         if first == one.spaced != one.answer:
             names = asked.vocabulary.tokens
@@ -468,7 +468,7 @@ def recognize(
             "checkpoints/step-*.pt, or a Hugging Face config.json in it; of other files give one, "
             f"or several by a pattern ({path}/*.pt)"
         )
-    if _beside_huggingface(path):
+    if "model_type" in _stated(path.parent):
         raise CheckpointError(
             f"{path}: part of a Hugging Face model; give its directory, {path.parent}"
         )
@@ -486,7 +486,7 @@ def _mapping_beside(path: Path) -> Mapped | None:
         return None
     from mechint.checkpoints.mapping import load_mapping
 
-    return load_mapping(place)
+    return load_mapping(given, place)
 
 
 def format_names() -> list[str]:
@@ -495,11 +495,6 @@ def format_names() -> list[str]:
 
     names = (name for name in CHECKPOINT_FORMATS if name != "published")
     return [*names, *dict.fromkeys(FORMATS.values())]
-
-
-def _beside_huggingface(path: Path) -> bool:
-    """Return whether the configuration beside the file is that of a Hugging Face model."""
-    return "model_type" in _stated(path.parent)
 
 
 def _summary(content: Any) -> str:

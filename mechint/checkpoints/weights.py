@@ -155,10 +155,7 @@ def _with_classes(weights: StateDict, config: Settings) -> dict[str, Tensor]:
         return dict(weights)
     changed = dict(weights)
     bias = weights.get("unembed.b_U", unembed.new_zeros(unembed.shape[1]))
-    more = classes - unembed.shape[1]
-    if more > 0:
-        changed["unembed.W_U"] = F.pad(unembed, (0, more))
-        changed["unembed.b_U"] = F.pad(bias, (0, more), value=NEVER)
-    else:
-        changed["unembed.W_U"], changed["unembed.b_U"] = unembed[:, :classes], bias[:classes]
+    more = classes - unembed.shape[1]  # below zero F.pad cuts off
+    changed["unembed.W_U"] = F.pad(unembed, (0, more))
+    changed["unembed.b_U"] = F.pad(bias, (0, more), value=NEVER)
     return changed

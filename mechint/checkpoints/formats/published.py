@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.configurations import configurations, place_of
+from mechint.checkpoints.configurations import OPERATIONS, configurations, place_of
 from mechint.checkpoints.fitting import choose_task, fit
 from mechint.checkpoints.group_answers import answers, group_table
 from mechint.checkpoints.reader import (
@@ -76,8 +76,6 @@ FUNCTIONS = {
 }
 """Part of the text of a function of the pizza code → operation."""
 
-OPERATIONS = {name: name for name in ("add", "subtract", "multiply")}
-OPERATIONS |= {"x2y2": "x^2+y^2", "x2xyy2": "x^2+xy+y^2"}
 GROUPS = {"DihedralGroup": "D", "SymmetricGroup": "S", "AlternatingGroup": "A"}
 REPEATS = {
     "distinct": Assumption(
@@ -272,8 +270,7 @@ def _with_task(
 # --- transformers ---------------------------------------------------------------------------------
 def _nanogpt(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
     """nanoGPT's ckpt.pt; q, k and v are one matrix."""
-    state = {name.removeprefix("transformer."): value for name, value in state.items()}
-    if not has_matrices(state, "wte.weight") or "model_args" not in stated.content:
+    if not has_matrices(_nanogpt_names(state), "wte.weight") or "model_args" not in stated.content:
         return None
     heads = stated.get("model_args.n_head")
     if heads is None:

@@ -327,9 +327,6 @@ def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
     if "unembed.W_U" not in state:
         raise CheckpointError(f"{path}: a HookedTransformer without unembed.W_U")
     masks = (mask.bool() for name, mask in state.items() if name.endswith(".attn.mask"))
-    foreign = ""
-    if any(mask.numel() and not torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks):
-        foreign = "local attention"
     stated = given.get("positional_embedding_type")
     rotates = stated == "rotary" or "blocks.0.attn.rotary_sin" in state
     if "pos_embed.W_pos" not in state and stated != "standard" and not rotates:
@@ -337,7 +334,7 @@ def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
             f"{path}: uses rotary positions, since it has no position embedding; expected a "
             "configuration with positional_embedding_type and rotary_base"
         )
-    if foreign:
+    if any(mask.numel() and not torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks):
         raise CheckpointError(
-            f"{path}: uses {foreign}, which mechint's HookedTransformer does not have"
+            f"{path}: uses local attention, which mechint's HookedTransformer does not have"
         )
