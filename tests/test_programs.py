@@ -13,9 +13,8 @@ import tasks
 from mechint import probe
 from mechint.config import ModelConfig
 from mechint.models.foreign import bridge
-from mechint.models.tracr import from_tracr
 from mechint.models.transformer import HookedTransformer
-from mechint.planted.programs import PROGRAMS, rasp_program, recorded
+from mechint.planted.programs import PROGRAMS, from_tracr, rasp_program, recorded
 
 every = pytest.mark.parametrize("program", PROGRAMS)
 

@@ -118,7 +118,11 @@ class Forward:
         else:
             mask = None if rows.mask is None else rows.mask.unsqueeze(-3)
         if rows is not None and rows.table:
-            scores = self._gather_scores(q, k, rows)
+            # of the products of all rows of q and of k, those of each query and key
+            table = torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., head, U, rows)
+            pairs = rows.queries.unsqueeze(-1) * table.shape[-1] + rows.keys.unsqueeze(-2)
+            table = table.flatten(-2).transpose(-2, -1)  # (..., U·rows, head)
+            scores = gather_rows(table, pairs, self.stacked).movedim(-1, -3)  # (..., B, head, Q, T)
         else:
             scores = _bmm(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., B, head, Q, T)
         pattern = self._pattern(name, scores, mask)
@@ -167,11 +171,8 @@ class Forward:
         themselves, (..., rows, head, d_head).
         """
         n_heads = self.config.n_heads
-        if rows is None:
-            places = torch.arange(x.shape[-2], device=x.device)
-            turned = rotation(self.config, places)
-        else:
-            turned = rows.rotation
+        places = torch.arange(x.shape[-2], device=x.device)
+        turned = rotation(self.config, places) if rows is None else rows.rotation
 
         def projected(letters: str, x: Tensor, by: Rotation | None = turned) -> Tensor:
             weight = torch.cat([self.p[f"{weights}.W_{letter}"] for letter in letters], -3)
@@ -246,13 +247,6 @@ class Forward:
             hook = self.hook if name else no_hook
             x = hook(f"{name}.hook_rot_{which}", rotate(x, by))
         return x
-
-    def _gather_scores(self, q: Tensor, k: Tensor, rows: BlockRows) -> Tensor:
-        """Scores (..., B, head, Q, T), from the products of all rows of q and of k."""
-        table = torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., head, U, rows)
-        pairs = rows.queries.unsqueeze(-1) * table.shape[-1] + rows.keys.unsqueeze(-2)
-        table = table.flatten(-2).transpose(-2, -1)  # (..., U·rows, head)
-        return gather_rows(table, pairs, self.stacked).movedim(-1, -3)
 
     def _pattern(self, name: str, scores: Tensor, mask: Tensor | None) -> Tensor:
         """The attention pattern of unscaled scores (..., head, Q, T) under an additive mask."""

@@ -103,7 +103,8 @@ class PairNetwork(NativeModel):
         second = self.embed_y.W_E if config.separate else self.W_E
         embedded = torch.stack([self.W_E[pairs[:, 0]], second[pairs[:, 1]]], 1)  # (batch, 2, d)
         x, y = self.hook_embed(embedded).unbind(1)
-        hidden = _join(config.join, x, y)
+        joined = x * y if config.join == "multiply" else x + y
+        hidden = torch.cat([x, y], -1) if config.join == "concat" else joined
         act = F.relu if config.act_fn == "relu" else torch.square
         for index, (layer, block) in enumerate(zip(self.layers, self.blocks, strict=True)):
             bias = layer.b if config.use_bias else None
@@ -114,12 +115,6 @@ class PairNetwork(NativeModel):
             pre = block.mlp.hook_pre(_at_last(pre, tokens.shape[1]))
             hidden = block.mlp.hook_post(act(pre))[:, -1]
         return _at_last(hidden @ self.W_U, tokens.shape[1])
-
-
-def _join(how: str, x: Float[Tensor, "batch d"], y: Float[Tensor, "batch d"]) -> Tensor:
-    if how == "concat":
-        return torch.cat([x, y], -1)
-    return x * y if how == "multiply" else x + y
 
 
 def _at_last(x: Float[Tensor, "batch d"], positions: int) -> Float[Tensor, "batch pos d"]:

@@ -256,11 +256,6 @@ def _stranded(task: Task, config: ModelConfig, sites: Sites) -> str:
     return next(needed, "")
 
 
-def _final(task: Task) -> set[str | None]:
-    """Variables that are answers."""
-    return {name for row in (task.own_program.answers if task.own_program else ()) for name in row}
-
-
 @functools.lru_cache(maxsize=256)
 def _determine(task: Task, names: tuple[str, ...]) -> bool:
     """Return whether inputs with equal variables have equal answers, on a sample."""
@@ -301,7 +296,8 @@ def _unfit(task: Task, config: ModelConfig, name: str, site: Site, earlier: Site
     )
     if beyond or (stage == 2 and config.attn_only):
         return "the model has no such site"
-    answers, final, program = _answers(task, name), name in _final(task), task.own_program
+    answers, program = _answers(task, name), task.own_program
+    final = program is not None and any(name in row for row in program.answers)
     if config.reads_back_only and site.pos < max(_tokens(task, name)):
         return f"it stands before position {max(_tokens(task, name))}, which the variable needs"
     if config.reads_back_only and site.pos > min(answers):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,8 @@ def run_name(swept: Mapping[str, Any]) -> str:
     plain = re.sub(r"-{2,}", "-", re.sub(r"[^A-Za-z0-9=.,_+-]", "-", exact)).strip("-,.")
     if plain == exact and len(plain) <= 120 and all(map(_has_own_name, swept.values())):
         return plain
-    return f"{plain[:100]}-{_digest(dict(swept))}"
+    digest = hashlib.sha256(json.dumps(dict(swept)).encode()).hexdigest()
+    return f"{plain[:100]}-{digest[:10]}"
 
 
 def _written(value: Any) -> str:
@@ -93,10 +95,6 @@ def _has_own_name(value: Any) -> bool:
     if isinstance(value, str):
         return value.replace("_", "").isalpha() and value not in ("true", "false", "null")
     return value is not None
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:10]
 
 
 def make_spec(
@@ -194,10 +192,7 @@ def plan(
     """
     from mechint.training.plan import partition
 
-    count = 1
-    for values in over.values():
-        count *= len(values)
-    if count > MOST_RUNS:
+    if (count := math.prod(map(len, over.values()))) > MOST_RUNS:
         raise ParameterError(f"sweep: {count:,} runs, expected at most {MOST_RUNS:,}")
     runs = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     names = [run_name(swept) for swept in runs]

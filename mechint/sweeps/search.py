@@ -319,12 +319,9 @@ def _held(run: Run, name: str, measured: Sequence[Measurement], device: str) -> 
     if name in run.final or probe not in PROBES:
         return run.final
     asked = next((one for one in measured if one.probe.name == probe), None)
-    return measure(_entry(run, device), asked or Measurement.of(probe))[0]
-
-
-def _entry(run: Run, device: str) -> Entry:
     assert run.path is not None
-    return Entry(run.path, run.path.name, opening={"device": device})
+    entry = Entry(run.path, run.path.name, opening={"device": device})
+    return measure(entry, asked or Measurement.of(probe))[0]
 
 
 def _row(trial: Any) -> Row:

@@ -89,20 +89,16 @@ class NormedCache(ActivationCache):
 
     def stack_neuron_results(self, *args: Any, **more: Any) -> Any:
         """As TransformerLens does; a norm is applied before results are projected."""
-        if not more.get("apply_ln") or more.get("project_output_onto") is None:
-            return super().stack_neuron_results(*args, **more)
         return self._projected(super().stack_neuron_results, *args, **more)
 
-    def get_full_resid_decomposition(
-        self, layer: int | None = None, *args: Any, **more: Any
-    ) -> Any:
+    def get_full_resid_decomposition(self, *args: Any, **more: Any) -> Any:
         """As TransformerLens does; a norm is applied before components are projected."""
-        if not more.get("apply_ln") or more.get("project_output_onto") is None:
-            return super().get_full_resid_decomposition(layer, *args, **more)
-        return self._projected(super().get_full_resid_decomposition, layer, *args, **more)
+        return self._projected(super().get_full_resid_decomposition, *args, **more)
 
-    def _projected(self, make: Any, *args: Any, project_output_onto: Tensor, **more: Any) -> Any:
+    def _projected(self, make: Any, *args: Any, **more: Any) -> Any:
+        onto = more.pop("project_output_onto", None) if more.get("apply_ln") else None
         found = make(*args, **more)
+        if onto is None:
+            return found
         stack, *labels = found if isinstance(found, tuple) else (found,)
-        projected = stack @ project_output_onto
-        return (projected, *labels) if labels else projected
+        return (stack @ onto, *labels) if labels else stack @ onto
