@@ -151,7 +151,15 @@ class PromptReader:
             named = self._variables(row)
             return Example(tuple(tokens), None, number, at=at, open=True, variables=named)
         if isinstance(answer, str) and isinstance(prompt, str):
-            after = self._after(prompt, tokens, answer)
+            after = self._one_token(prompt, tokens, answer)
+            if after is None:
+                ids = self.encode(prompt + answer, "answer")[len(tokens) :]
+                pieces = " + ".join(repr(self.tokenizer.decode([token])) for token in ids)
+                raise DataError(
+                    f"{self.where}: answer {answer[:40]!r}: after the prompt it is "
+                    f"{pieces[:80] or 'not a token'}; expected one whole token, with the space "
+                    "before it if there is one"
+                )
             if not (answer[:1].isspace() or prompt[-1:].isspace()):
                 spaced = self._one_token(prompt, tokens, f" {answer}")
         elif type(answer) is int and isinstance(prompt, str) and self.d_vocab_out == self.d_vocab:
@@ -182,22 +190,10 @@ class PromptReader:
         return tuple(sorted((name, str(value)) for name, value in given.items()))
 
     def _one_token(self, prompt: str, tokens: list[int], answer: str) -> int | None:
+        """The token that `answer` is after the prompt of `tokens`; None where it is not one."""
         whole = self.encode(prompt + answer, "answer")
         same = whole[: len(tokens)] == tokens and len(whole) == len(tokens) + 1
         return whole[-1] if same else None
-
-    def _after(self, prompt: str, tokens: list[int], answer: str) -> int:
-        """The one token that `answer` is after the prompt."""
-        whole = self.encode(prompt + answer, "answer")
-        after = whole[len(tokens) :]
-        if whole[: len(tokens)] != tokens or len(after) != 1:
-            pieces = " + ".join(repr(self.tokenizer.decode([token])) for token in after)
-            raise DataError(
-                f"{self.where}: answer {answer[:40]!r}: after the prompt it is "
-                f"{pieces[:80] or 'not a token'}; expected one whole token, with the space before "
-                "it if there is one"
-            )
-        return after[0]
 
     def encode(self, value: Any, name: str) -> list[int]:
         """Token ids of a text, with BOS as `prepend_bos` says; or the ids given."""

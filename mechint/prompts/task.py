@@ -138,10 +138,6 @@ class Prompts(FiniteTask):
         """True where every text begins with BOS."""
         return bool(opening_of(self.encoder, self.prepend_bos))
 
-    def index_of(self, tokens: Int[Tensor, "batch pos"]) -> list[int]:
-        """Index in `prompts` of each row."""
-        return self._index(tokens).tolist()
-
     def unspaced(self) -> Batch | None:
         """The prompts whose answer lacks a space and with one is a token too, if any."""
         rows = [index for index, one in enumerate(self.prompts) if one.spaced is not None]
@@ -275,15 +271,15 @@ class Prompts(FiniteTask):
         )
 
     def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
-        index = self._index(tokens)
+        index = self.index_of(tokens)
         lengths = self._lengths[index].to(tokens.device)
         return Batch(tokens, self.label_inputs(tokens), lengths=lengths)
 
     def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
-        return self._targets[self._index(tokens)].to(tokens.device)
+        return self._targets[self.index_of(tokens)].to(tokens.device)
 
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        (index,) = self._index(torch.tensor([list(tokens)])).tolist()
+        (index,) = self.index_of(torch.tensor([list(tokens)])).tolist()
         one = self.prompts[index]
         if self.is_text:
             said = [*one.tokens[1:], IGNORE]
@@ -303,14 +299,11 @@ class Prompts(FiniteTask):
         """
         if not self.pairs:
             return self._named_variables()
-        partners: list[list[int]] = [[] for _ in self.prompts]
-        for base, other in self.pairs:
-            partners[base].append(other)
-        table = self.inputs()
+        partners, table = self._partners, self.inputs()
 
         def change(tokens: Tensor, values: Tensor) -> Tensor:
             rows = []
-            for index, value in zip(self._index(tokens).tolist(), values.tolist(), strict=True):
+            for index, value in zip(self.index_of(tokens).tolist(), values.tolist(), strict=True):
                 choices = partners[index] or [index]
                 rows.append(choices[value % len(choices)])
             return table[rows].to(tokens.device)
@@ -320,7 +313,7 @@ class Prompts(FiniteTask):
                 "prompt",
                 len(self.prompts),
                 "which prompt of the file it is; changed to a counterfactual of it",
-                self._index,
+                self.index_of,
                 self._label,
                 change=change,
                 is_example=True,
@@ -334,12 +327,10 @@ class Prompts(FiniteTask):
         """
         known = [dict(one.variables) for one in self.prompts]
         names = [name for name in known[0] if all(name in values for values in known)]
-        partners: list[list[int]] = [[] for _ in self.prompts]
-        for base, other in self.pairs:
-            partners[base].append(other)
-        return {name: self._named(name, [one[name] for one in known], partners) for name in names}
+        return {name: self._named(name, [one[name] for one in known]) for name in names}
 
-    def _named(self, name: str, said: Sequence[str], partners: Sequence[list[int]]) -> Variable:
+    def _named(self, name: str, said: Sequence[str]) -> Variable:
+        partners = self._partners
         words = sorted(set(said))
         values = torch.tensor([words.index(one) for one in said])
         table = self.inputs()
@@ -349,11 +340,11 @@ class Prompts(FiniteTask):
             return next((i for i in (index, *partners[index]) if int(values[i]) == value), None)
 
         def found(tokens: Tensor, wanted: Tensor) -> list[int | None]:
-            rows = zip(self._index(tokens).tolist(), wanted.tolist(), strict=True)
+            rows = zip(self.index_of(tokens).tolist(), wanted.tolist(), strict=True)
             return [with_value(index, value) for index, value in rows]
 
         def change(tokens: Tensor, wanted: Tensor) -> Tensor:
-            own = self._index(tokens).tolist()
+            own = self.index_of(tokens).tolist()
             rows = [i if j is None else j for i, j in zip(own, found(tokens, wanted), strict=True)]
             return table[rows].to(tokens.device)
 
@@ -367,7 +358,7 @@ class Prompts(FiniteTask):
             name,
             len(words),
             f"what the prompts say of themselves: {', '.join(words[:8])}",
-            lambda tokens: values[self._index(tokens).cpu()].to(tokens.device),
+            lambda tokens: values[self.index_of(tokens).cpu()].to(tokens.device),
             label,
             change=change if self.pairs else None,
         )
@@ -398,9 +389,7 @@ class Prompts(FiniteTask):
         """
         if not self.pairs:
             return None
-        others: list[list[int]] = [[] for _ in self.prompts]
-        for base, other in self.pairs:
-            others[base].append(self.prompts[other].answer or 0)
+        others = [[self.prompts[i].answer or 0 for i in row] for row in self._partners]
         found = [self._places.get(tuple(row)) for row in tokens.tolist()]
         if not any(index is not None and others[index] for index in found):
             return None
@@ -410,6 +399,14 @@ class Prompts(FiniteTask):
         return torch.tensor(filled, device=tokens.device)
 
     # --- looked up --------------------------------------------------------------------------------
+    @cached_property
+    def _partners(self) -> list[list[int]]:
+        """Indices of the counterfactuals of each prompt."""
+        partners: list[list[int]] = [[] for _ in self.prompts]
+        for base, other in self.pairs:
+            partners[base].append(other)
+        return partners
+
     @cached_property
     def _places(self) -> dict[tuple[int, ...], int]:
         return {tuple(row): index for index, row in enumerate(self.inputs().tolist())}
@@ -422,7 +419,7 @@ class Prompts(FiniteTask):
     def _targets(self) -> Int[Tensor, "n pos output"]:
         return torch.tensor([self.brute_force(row) for row in self.inputs().tolist()])
 
-    def _index(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, " batch"]:
+    def index_of(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, " batch"]:
         """(batch,) which prompt of the file each row is; DataError for one that is not in it."""
         try:
             found = [self._places[tuple(row)] for row in tokens.tolist()]

@@ -20,7 +20,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePath
 from types import EllipsisType
 from typing import Any, Literal, NoReturn
@@ -364,7 +364,7 @@ class Subject:
         What is asked of the subject's own logits is cached; its cost is one forward.
         """
         if logits is None and targets is None:
-            return self._current_cache().get("correct", self._correct_by_chunk)
+            return self._current_cache().get("correct", lambda: self._by_chunk(self.correct))
         columns = self._answered_task.output_slices.values()
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
@@ -378,9 +378,10 @@ class Subject:
         """
         return bool(self._current_cache().get("finite", self._judge_by_chunk))
 
-    def _correct_by_chunk(self) -> Bool[Tensor, "row output"]:
+    def _by_chunk(self, measure: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """(row, …) of a measure of logits and targets at the answer, not all held at once."""
         targets, parts = self.targets, self.stream([LOGITS], at="answer")
-        return torch.cat([self.correct(found[LOGITS], targets[rows]) for rows, found in parts])
+        return torch.cat([measure(found[LOGITS], targets[rows]) for rows, found in parts])
 
     def _judge_by_chunk(self) -> Bool[Tensor, ""]:
         finite, correct, targets = True, list[Tensor](), self.targets
@@ -482,13 +483,8 @@ class Subject:
 
         Cached; its cost is one forward, and the logits of all answers are not held at once.
         """
-        return self._current_cache().get("scores", self._score_by_chunk)
-
-    def _score_by_chunk(self) -> Float[Tensor, "row output score"]:
-        task, targets, parts = self._answered_task, self.targets, self.stream([LOGITS], "answer")
-        return torch.cat(
-            [answer_scores(task, found[LOGITS], targets[rows]) for rows, found in parts]
-        )
+        score = partial(answer_scores, self._answered_task)
+        return self._current_cache().get("scores", lambda: self._by_chunk(score))
 
     # --- activations ------------------------------------------------------------------------------
     def check_hook(self, name: str) -> str:

@@ -59,10 +59,8 @@ def first_of_each(rows: Shaped[Tensor, "row n"]) -> Int[Tensor, " different"]:
     >>> first_of_each(torch.tensor([[1, 2], [3, 4], [1, 2]])).tolist()
     [0, 1]
     """
-    first: dict[tuple[float, ...], int] = {}
-    for index, row in enumerate(rows.cpu().numpy().tolist()):
-        first.setdefault(tuple(row), index)
-    return torch.tensor(list(first.values()), dtype=torch.int64, device=rows.device)
+    _, first = np.unique(rows.cpu().numpy(), axis=0, return_index=True)
+    return torch.from_numpy(np.sort(first)).to(rows.device)
 
 
 @dataclass(frozen=True)

@@ -156,15 +156,14 @@ def seed_specs(
             model,
             train,
             seed=seed,
-            out=None if out is None else Path(out) if len(chosen) == 1 else seed_place(out, seed),
+            out=None
+            if out is None
+            else Path(out)
+            if len(chosen) == 1
+            else Path(out) / f"seed-{seed:04d}",
         )
         for seed in chosen
     ]
-
-
-def seed_place(out: Path | str, seed: int | None) -> Path:
-    """The directory of the run of one of several seeds."""
-    return Path(out) / f"seed-{seed:04d}"
 
 
 def train_many(

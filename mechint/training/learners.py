@@ -69,10 +69,8 @@ def learner_of(
     configs: Sequence[Settings], tasks: Sequence[Task], train: TrainConfig, device: torch.device
 ) -> TokenLearner | RegressionLearner:
     """The learner of an ensemble whose models have `configs` and learn `tasks`."""
-    token_configs = [config for config in configs if isinstance(config, ModelConfig)]
-    if token_configs:
-        return TokenLearner(token_configs, tasks, train, device)
-    return RegressionLearner(configs, tasks, train, device)
+    kind: Any = TokenLearner if isinstance(configs[0], ModelConfig) else RegressionLearner
+    return kind(configs, tasks, train, device)
 
 
 class Learner:
@@ -149,20 +147,16 @@ class TokenLearner(Learner):
         return prepared
 
     def _laid_out(self, batch: Batch) -> Prepared:
-        self._check_padding(batch)
-        return Prepared.of(batch, self.configs[0])
-
-    def _check_padding(self, batch: Batch) -> None:
-        """Training would hide padding that the same model, run by anyone, reads: ParameterError."""
         config = self.configs[0]
-        if batch.lengths is None or config.reads_back_only:
-            return
-        later = "attention_rate" if config.attention_rate < 1 else "attention_dir"
-        config.reject(
-            later,
-            f"{getattr(ModelConfig(), later)!r}: examples of {self.tasks[0].name} differ in length,"
-            " and attention to later positions would reach the padding behind them",
-        )
+        # training would hide padding that the same model, run by anyone, reads
+        if batch.lengths is not None and not config.reads_back_only:
+            later = "attention_rate" if config.attention_rate < 1 else "attention_dir"
+            config.reject(
+                later,
+                f"{getattr(ModelConfig(), later)!r}: examples of {self.tasks[0].name} differ in "
+                "length, and attention to later positions would reach the padding behind them",
+            )
+        return Prepared.of(batch, config)
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Prepared, drop: Hook = no_hook
@@ -329,15 +323,15 @@ class RegressionLearner(Learner):
         """The stacked batch; None, when there is none, stands for the whole distribution."""
         if not batches:
             return None
-        placed = {id(batch): self._placed(batch) for batch in batches}  # what is shared stays so
+        placed = {  # what is shared stays so; numbers become as precise as the weights
+            id(batch): dataclasses.replace(
+                batch.to(self.device),
+                tokens=batch.tokens.to(self.device, self.dtype),
+                targets=batch.targets.to(self.device, self.dtype),
+            )
+            for batch in batches
+        }
         return stack([placed[id(batch)] for batch in batches])
-
-    def _placed(self, batch: Batch) -> Batch:
-        """The batch on the device, its numbers as precise as the weights."""
-        batch = batch.to(self.device)
-        return dataclasses.replace(
-            batch, tokens=batch.tokens.to(self.dtype), targets=batch.targets.to(self.dtype)
-        )
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Batch | None, drop: Hook = no_hook

@@ -134,7 +134,12 @@ class Forwarder:
             last = notes.get(name, {}).get("step", -1)
             for row in (row for row in rows if row["step"] > last):
                 writer = self._writer(run, name, notes)
-                writer.send(row["step"], _numbers(row))
+                numbers = {
+                    name: float(value)
+                    for name, value in row.items()
+                    if name != "step" and type(value) in (int, float)
+                }
+                writer.send(row["step"], numbers)
                 notes[name] = {"id": writer.id, "step": row["step"]}
         write_text(run / NOTES, json.dumps(notes))
 
@@ -183,11 +188,3 @@ def _notes(run: Path) -> dict[str, Any]:
     except RunError:
         return {}
     return notes if isinstance(notes, dict) else {}
-
-
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in row.items()
-        if name != "step" and isinstance(value, int | float) and not isinstance(value, bool)
-    }

@@ -4,7 +4,6 @@ model by itself.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -19,16 +18,6 @@ from mechint.task import IGNORE
 def autocast(precision: str, device: torch.device) -> torch.autocast:
     """The context in which losses are computed: matrix products in bfloat16 for "bf16"."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
-
-
-def groups(sizes: Sequence[int]) -> list[slice]:
-    """The columns of each output group.
-
-    >>> groups((2, 3))
-    [slice(0, 2, None), slice(2, 5, None)]
-    """
-    ends = itertools.accumulate(sizes, initial=0)
-    return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
 def stablemax(logits: Float[Tensor, "*rows d_vocab_out"]) -> Float[Tensor, "*rows d_vocab_out"]:
@@ -104,17 +93,12 @@ def counts(
     Chunks of a data set add up; the arithmetic is float64, since the loss of a model that has
     generalized is below what float32 resolves.
     """
-    losses, right, mass = [], [], []
-    for output, columns in enumerate(groups(sizes)):
-        target, part = targets[..., output], logits[..., columns]
-        each = cross_entropy(part.flatten(0, 1).double(), target.flatten(), kind)
-        each = each.view(target.shape)
-        weight = (
-            (target != IGNORE).double()
-            if weights is None
-            else (target != IGNORE) * weights[..., output].double()
-        )
-        losses.append((each * weight).sum(1))
-        right.append(((part.argmax(-1) == target) * weight).sum(1))
-        mass.append(weight.sum(1))
-    return torch.stack(losses, -1), torch.stack(right, -1), torch.stack(mass, -1)
+    parts = logits.split(list(sizes), -1)
+    each = [
+        cross_entropy(part.flatten(0, 1).double(), targets[..., i].flatten(), kind)
+        for i, part in enumerate(parts)
+    ]
+    losses = torch.stack(each, -1).view(targets.shape)  # (model, read, output)
+    right = torch.stack([part.argmax(-1) for part in parts], -1) == targets
+    mass = (targets != IGNORE).double() * (1.0 if weights is None else weights.double())
+    return (losses * mass).sum(1), (right * mass).sum(1), mass.sum(1)

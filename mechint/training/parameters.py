@@ -78,7 +78,10 @@ class FlatParameters:
 
     def first_not_finite(self, model: int) -> str | None:
         """Name of the first parameter of `model` whose value or gradient is not finite."""
-        for name, span in self.spans.items():
-            if not (all_finite(self.values[model, span]) and all_finite(self.grad[model, span])):
-                return name
-        return None
+        both = self.values[model], self.grad[model]
+        bad = (
+            name
+            for name, span in self.spans.items()
+            if not all(all_finite(numbers[span]) for numbers in both)
+        )
+        return next(bad, None)

@@ -100,13 +100,10 @@ def shape_of(spec: Spec) -> str:
     model = {name: value for name, value in spec.model.to_dict().items() if name not in INIT_FIELDS}
     train = spec.train.to_dict()
     training = {name: value for name, value in train.items() if name not in PER_MODEL_FIELDS}
-    return json.dumps([task.name, parameters, model, training, _split_sizes(spec)])
-
-
-def _split_sizes(spec: Spec) -> list[int]:
-    """Sizes of a finite task's training and test set, which an ensemble stacks."""
-    split = spec.task.split(spec.data_seed) if isinstance(spec.task, FiniteTask) else {}
-    return [len(split[name]) for name in ("train", "test") if name in split]
+    # a finite task's training and test set, which an ensemble stacks
+    split = task.split(spec.data_seed) if isinstance(task, FiniteTask) else {}
+    sizes = [len(split[name]) for name in ("train", "test") if name in split]
+    return json.dumps([task.name, parameters, model, training, sizes])
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -73,7 +73,19 @@ class RunDirectory:
         """Task, model and training of the run that is there, as they were written; RunError where
         the file is damaged.
         """
-        return _read_config(self.config_file)
+        file = self.config_file
+        try:
+            config = parse_json(read_bytes(file), file)
+        except RunError as error:
+            raise RunError(f"{error}; {ELSEWHERE}") from error
+        parts = ("task", "model", "train")
+        if not isinstance(config, dict) or not all(isinstance(config.get(p), dict) for p in parts):
+            raise RunError(
+                f"{file}: damaged: expected a mapping of task, model and train; {ELSEWHERE}"
+            )
+        if not isinstance(config["task"].get("parameters"), dict):
+            raise RunError(f"{file}: damaged: expected the task's name and parameters; {ELSEWHERE}")
+        return config
 
     def check(self, spec: Spec, resume: bool) -> bool:
         """Return whether the run `spec` is there already; nothing is written. A setting that a run
@@ -240,20 +252,6 @@ def _not_locked() -> None:
 def _counts(path: Path) -> bool:
     """Return whether a file makes a directory something other than empty."""
     return path.name != ".lock" and not path.name.endswith(".part")
-
-
-def _read_config(file: Path) -> dict[str, Any]:
-    """Task, model and training of a run; RunError where the file is damaged, or another's."""
-    try:
-        config = parse_json(read_bytes(file), file)
-    except RunError as error:
-        raise RunError(f"{error}; {ELSEWHERE}") from error
-    parts = ("task", "model", "train")
-    if not isinstance(config, dict) or not all(isinstance(config.get(p), dict) for p in parts):
-        raise RunError(f"{file}: damaged: expected a mapping of task, model and train; {ELSEWHERE}")
-    if not isinstance(config["task"].get("parameters"), dict):
-        raise RunError(f"{file}: damaged: expected the task's name and parameters; {ELSEWHERE}")
-    return config
 
 
 def _completed(there: dict[str, Any], spec: Spec) -> dict[str, Any]:

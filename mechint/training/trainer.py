@@ -236,15 +236,12 @@ class Ensemble:
             self._fail(model, self.step)
         self.drop_models(bad)
         rows = [row for model, row in enumerate(rows) if model not in bad]
-        done = []
         before = [self._counted(run) for run in self.runs]
         for model, (run, row) in enumerate(zip(self.runs, rows, strict=True)):
             run.record({"step": self.step, **row})
             if self.step in self.kept:
                 run.keep_checkpoint(self.step, self.parameters.weights(model))
-        for model, row in enumerate(rows):
-            if self._stops(model, before[model], row):
-                done.append(model)
+        done = [model for model, row in enumerate(rows) if self._stops(model, before[model], row)]
         if self.progress:
             self._report()
         for model in done:
