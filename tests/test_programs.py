@@ -11,10 +11,11 @@ import torch
 
 import tasks
 from mechint import probe
+from mechint.checkpoints.formats.transformer_lens_native import from_tracr
 from mechint.config import ModelConfig
 from mechint.models.foreign import bridge
 from mechint.models.transformer import HookedTransformer
-from mechint.planted.programs import PROGRAMS, from_tracr, rasp_program, recorded
+from mechint.planted.programs import PROGRAMS, rasp_program, recorded
 
 every = pytest.mark.parametrize("program", PROGRAMS)
 
