@@ -12,7 +12,7 @@ are functions of `Sources` that give a `Measured`; they know neither bounds nor 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -327,14 +327,14 @@ class Group:
     whose tokens heads of layer 0 bring each for itself, so that every one may come from another
     input; () where the group is taken whole. mask: tokens and positions → keys (example, pos), a
     random half of which may come from another input, where they are brought alike, or by the
-    log-weights of their tokens.
+    log-weights of their tokens; weights: source → these.
     """
 
     sources: tuple[str, ...]
     value: Callable[[Tensor, Tensor], Values]
     keys: tuple[int, ...] = ()
     mask: Callable[[Tensor, Tensor], Tensor] | None = None
-    weights: Float[Tensor, " d_vocab"] | None = None
+    weights: Mapping[str, Float[Tensor, " d_vocab"]] = field(default_factory=dict[str, Tensor])
 
 
 Answer = Callable[[Values], Int[Tensor, " example"]]
@@ -420,7 +420,8 @@ def compose(
             if source == EMBEDDING:  # its token is that of the answer's own position
                 made.taken[source] = drawn.gather(1, sources.at[:, None])[:, 0]
             else:
-                mixed = sources.mixed(source, drawn, group.weights) if by_key else drawn[:, 0]
+                weights = group.weights.get(source)
+                mixed = sources.mixed(source, drawn, weights) if by_key else drawn[:, 0]
                 made.taken[source] = mixed
     for source in rest:
         made.taken[source] = order_of(len(sources), "rest", source, *name)

@@ -523,6 +523,9 @@ class Search:
             rule = None if not rule_name else rules[names[0]]
             taken = {one.name for several in variables for one in several}
             group, several = self._group(rule, names, len(groups), taken)
+            weights = {name: rules[name].weights for name in names if name in rules}
+            own = {name: one for name, one in weights.items() if isinstance(one, Tensor)}
+            group = dataclasses.replace(group, weights=own)
             values = group.value(self.sources.tokens, self.sources.at)
             found = tuple(one for one in values.values() if bool((one != one[0]).any()))
             if not found:
@@ -628,8 +631,7 @@ class Search:
 
         by_half = first and rule.name in BY_HALF
         mask = inputs.is_operand if by_half else None
-        weights = rule.weights if isinstance(rule.weights, Tensor) else None
-        return Group(sources, bag, mask=mask, weights=weights), (one,)
+        return Group(sources, bag, mask=mask), (one,)
 
     def _places(self, rule: Rule | None) -> list[int] | None:
         """The positions that a rule reads, where they are the same in all inputs."""
@@ -698,7 +700,8 @@ def together(first: Group, second: Group, larger: bool) -> Group:
     alike |= bool(first.keys) and second.sources == (EMBEDDING,)
     value = second.value if larger else first.value
     mask = first.mask if alike else None
-    return Group(sources, value, first.keys if alike else (), mask, first.weights)
+    weights = {**first.weights, **second.weights}
+    return Group(sources, value, first.keys if alike else (), mask, weights)
 
 
 BY_HALF = ("all tokens", "all operands", "all earlier tokens", "all tokens, weighted by token")
