@@ -23,7 +23,7 @@ from mechint.interventions.effects import (
 )
 from mechint.interventions.resuming import asked, detached_weights, resumes
 from mechint.interventions.runs import At, EditedRuns, path
-from mechint.interventions.sites import ResidSite, Site
+from mechint.interventions.sites import Site
 from mechint.interventions.values import (
     Add,
     Compute,
@@ -47,7 +47,6 @@ __all__ = [
     "Mean",
     "ProjectOut",
     "Replace",
-    "ResidSite",
     "Site",
     "Take",
     "Zero",

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.errors import ParameterError
-from mechint.interventions.sites import ResidSite
 from mechint.models.protocol import (
     Capability,
     capabilities,
@@ -95,7 +94,7 @@ def check_adds(model: Any, tokens: Int[Tensor, "example pos"], layer: int) -> No
             if not off.abs().max() <= 100 * torch.finfo(off.dtype).eps * found[mid].abs().max():
                 kind = type(getattr(model, "original_model", model)).__name__
                 raise ParameterError(
-                    f"{ResidSite.mid(layer)}: a {kind} of this configuration does not add what "
+                    f"resid_mid {layer}: a {kind} of this configuration does not add what "
                     "attention writes to the residual stream before the block, so that the stream "
                     "there is not their sum; choose a site before or after the block"
                 )

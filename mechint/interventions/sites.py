@@ -1,8 +1,8 @@
-"""Sites of interventions: activations by hook name, and places on the residual stream."""
+"""Sites of interventions: activations by hook name, or parts of them."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -17,7 +17,6 @@ from mechint.subject.activations import check_positions, select_positions
 Position = int | Literal["answer"] | tuple[int, ...] | None
 """One position, that of each example's answer, one of each row (`EditedRuns`), or every one."""
 
-FINAL = 1 << 30
 KINDS = {
     "hook_attn_out": "attention",
     "hook_mlp_out": "mlp",
@@ -28,62 +27,14 @@ KINDS = {
     "hook_resid_post": "resid_post",
 }
 """Hook within a block → what the activation is called."""
+_STREAM = {"resid_pre": 0, "mlp": 2, "neuron": 2, "resid_post": 2}
+_STREAM |= dict.fromkeys(("attention", "head", "attn.hook_result", "resid_mid"), 1)
 HOOKS = {kind: hook for hook, kind in KINDS.items()}
 HEADS = (
     *("hook_q", "hook_k", "hook_v", "hook_z", "hook_result", "hook_pattern", "hook_attn_scores"),
     *("hook_rot_q", "hook_rot_k", "hook_q_input", "hook_k_input", "hook_v_input"),
 )
 """Hooks whose units are heads; the units of all others are the entries of their last axis."""
-
-
-@dataclass(frozen=True, order=True)
-class ResidSite:
-    """A place on the residual stream, in the order of computation.
-
-    >>> ResidSite.pre(0) < ResidSite.mid(0) < ResidSite.pre(1) < ResidSite.final()
-    True
-    >>> str(ResidSite.mid(3)), ResidSite.final().at_depth(2) == ResidSite.pre(2)
-    ('resid_mid 3', True)
-    """
-
-    layer: int
-    after_attention: bool = False
-
-    @classmethod
-    def pre(cls, layer: int) -> ResidSite:
-        """Before block `layer`."""
-        return cls(layer)
-
-    @classmethod
-    def mid(cls, layer: int) -> ResidSite:
-        """Between the attention and the MLP of block `layer`."""
-        return cls(layer, True)
-
-    @classmethod
-    def final(cls) -> ResidSite:
-        """After the last block: what the final norm reads."""
-        return cls(FINAL)
-
-    def at_depth(self, depth: int) -> ResidSite:
-        """This site in a model of `depth` blocks: the final one is before block `depth`."""
-        return ResidSite(depth) if self.layer == FINAL else self
-
-    def hook(self, depth: int, shown: Container[str]) -> str:
-        """The hook of the stream here, of those `shown`, in the earliest block that has it.
-
-        >>> ResidSite.pre(2).hook(2, ()), ResidSite.mid(1).hook(2, {"blocks.1.hook_resid_mid"})
-        ('blocks.1.hook_resid_post', 'blocks.1.hook_resid_mid')
-        """
-        layer = self.at_depth(depth).layer
-        if self.after_attention:
-            mid = f"blocks.{layer}.hook_resid_mid"
-            return mid if mid in shown else f"blocks.{layer}.hook_resid_post"  # no MLP follows
-        return f"blocks.{layer - 1}.hook_resid_post" if layer else "blocks.0.hook_resid_pre"
-
-    def __str__(self) -> str:
-        if self.layer == FINAL:
-            return "resid_final"
-        return f"resid_{'mid' if self.after_attention else 'pre'} {self.layer}"
 
 
 @dataclass(frozen=True)
@@ -181,23 +132,15 @@ class Site:
         return f"L{self.layer} {name}{place}"
 
     @cached_property
-    def resid(self) -> ResidSite | None:
-        """The site on the residual stream that a change reaches linearly; None inside a layer."""
+    def resid(self) -> int | None:
+        """Place on the residual stream that a change reaches linearly: 2 · layer before a block,
+        2 · layer + 1 behind its attention; None inside a layer.
+        """
         if self.hook in ("hook_embed", "hook_pos_embed"):
-            return ResidSite.pre(0)
-        layer = self.layer
-        if layer is None:
+            return 0
+        if self.layer is None or self.kind not in _STREAM:
             return None
-        return {
-            "resid_pre": ResidSite.pre(layer),
-            "attention": ResidSite.mid(layer),
-            "head": ResidSite.mid(layer),
-            "resid_mid": ResidSite.mid(layer),
-            "attn.hook_result": ResidSite.mid(layer),
-            "mlp": ResidSite.pre(layer + 1),
-            "neuron": ResidSite.pre(layer + 1),
-            "resid_post": ResidSite.pre(layer + 1),
-        }.get(self.kind)
+        return 2 * self.layer + _STREAM[self.kind]
 
     # --- its part of an activation ----------------------------------------------------------------
     @property

@@ -123,11 +123,10 @@ class Graph:
         """Heads of a block that have keys and values of their own."""
         return getattr(self.config, "key_heads", self.config.n_heads)
 
-    def joins(self, sender: Node, receiver: Node) -> bool:
-        """Return whether what `sender` writes is in the stream that `receiver` is given."""
-        if receiver.kind == "mlp" and getattr(self.config, "parallel", False):
-            return sender.depth < 2 * receiver.layer
-        return sender.depth < receiver.depth
+    def _bound(self, receiver: Node) -> int:
+        """The depth before which what is written is in the stream that `receiver` is given."""
+        beside = receiver.kind == "mlp" and getattr(self.config, "parallel", False)
+        return 2 * receiver.layer if beside else receiver.depth
 
     @cached_property
     def receivers(self) -> tuple[Node, ...]:
@@ -145,20 +144,15 @@ class Graph:
             Edge(sender, receiver, None if self.groups == 1 else group)
             for receiver in self.receivers
             for sender in self.senders
-            if self.joins(sender, receiver) and sender.kind not in self.constant
+            if sender.depth < self._bound(receiver) and sender.kind not in self.constant
             for group in self._groups_of(receiver)
         )
 
     @property
     def n_edges(self) -> int:
         """The number of edges of one group of positions, without listing them."""
-        config, before, total = self.config, len(self.embeddings), 0
-        for _ in range(config.depth):
-            total += (config.n_heads + 2 * self.key_heads) * before
-            if not config.attn_only:
-                total += before + config.n_heads * (not getattr(config, "parallel", False))
-            before += config.n_heads + (not config.attn_only)
-        return total + before
+        before = [sender.depth for sender in self.senders]
+        return int(np.searchsorted(before, list(map(self._bound, self.receivers))).sum())
 
     def _groups_of(self, receiver: Node) -> Sequence[int]:
         """The groups at which `receiver` can reach an answer."""

@@ -104,21 +104,15 @@ class Scorer:
         return max(self.subject.memory // 4, 1 << 24)
 
     @cached_property
-    def _kept(self) -> list[Cut]:
-        return []
+    def _whole(self) -> Cut:
+        return self._cut(self.pairs)
 
     def parts(self) -> Iterator[tuple[Pairs, Cut]]:
-        """The pairs in chunks, each with its runs; kept where they are few."""
+        """The pairs in chunks, each with its runs; kept where they are one."""
         chunks = self._chunks(len(self.pairs))
-        if len(self._kept) == len(chunks):
-            yield from zip((self.pairs[rows] for rows in chunks), self._kept, strict=True)
-            return
         for rows in chunks:
             pairs = self.pairs[rows]
-            patched = self._cut(pairs)
-            if len(chunks) == 1:
-                self._kept.append(patched)
-            yield pairs, patched
+            yield pairs, self._whole if len(chunks) == 1 else self._cut(pairs)
 
     def _cut(self, pairs: Pairs) -> Cut:
         if self.ablation == "mean":
@@ -132,9 +126,12 @@ class Scorer:
 
     def scores(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, "circuit pair"]:
         """The score of every circuit on every pair."""
-        task = self.subject.task
-        assert task is not None
-        return self._measured(kept, lambda x, pairs: score(task, x, pairs, self.ablation))
+        return self._measured(self._run(kept), self.score)
+
+    def score(self, logits: Tensor, pairs: Pairs) -> Tensor:
+        """(…, pair) `score` of logits of these pairs."""
+        assert self.subject.task is not None
+        return score(self.subject.task, logits, pairs, self.ablation)
 
     def answered(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, "circuit pair"]:
         """1 where a circuit alone gives the right answer in every output that is read, else 0."""
@@ -143,24 +140,20 @@ class Scorer:
             every = torch.stack([self.subject.correct(one, pairs.answers) for one in logits])
             return (every | (pairs.answers == IGNORE)).all(-1)
 
-        return self._measured(kept, right)
+        return self._measured(self._run(kept), right)
 
     def path_scores(self) -> Float[np.ndarray, "edge pair"]:
         """The score when each edge alone carries the source; that of `scores` with one left out."""
-        task = self.subject.task
-        assert task is not None
-        found = [
-            score(task, patched.path_logits(), pairs, self.ablation).double().cpu().numpy()
-            for pairs, patched in self.parts()
-        ]
-        return np.concatenate(found, -1)
+        return self._measured(Cut.path_logits, self.score)
 
-    def _measured(self, kept: np.ndarray, measure: Callable[[Tensor, Pairs], Tensor]) -> np.ndarray:
+    def _run(self, kept: Bool[np.ndarray, "circuit edge"]) -> Callable[[Cut], Tensor]:
         mask = torch.from_numpy(np.asarray(kept, dtype=np.float32)).to(self.subject.device)
-        found = [
-            measure(patched.logits(mask), pairs).double().cpu().numpy()
-            for pairs, patched in self.parts()
-        ]
+        return lambda cut: cut.logits(mask)
+
+    def _measured(
+        self, run: Callable[[Cut], Tensor], measure: Callable[[Tensor, Pairs], Tensor]
+    ) -> np.ndarray:
+        found = [measure(run(cut), pairs).double().cpu().numpy() for pairs, cut in self.parts()]
         return np.concatenate(found, -1)
 
     @cached_property

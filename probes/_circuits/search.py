@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.probes._circuits.graph import random_circuits
-from mechint.probes._circuits.scoring import Scorer, score
+from mechint.probes._circuits.scoring import Scorer
 from mechint.probes._effects import Curve
 from mechint.subject.pairs import Pairs
 
@@ -119,14 +119,12 @@ def edge_attribution(scorer: Scorer, steps: int = 1) -> Float[np.ndarray, " edge
     Cost: `steps` forwards and backwards per pair, whatever the number of edges.
     """
     low, high = scorer.ends
-    task = scorer.subject.task
-    assert task is not None
     points = [1.0] if steps == 1 else [(k + 0.5) / steps for k in range(steps)]
     total = np.zeros(len(scorer.graph.edges))
     for pairs, cut in scorer.parts():
 
         def scored(logits: Tensor, rows: Tensor, pairs: Pairs = pairs) -> Tensor:
-            return score(task, logits, pairs[rows], scorer.ablation)
+            return scorer.score(logits, pairs[rows])
 
         for point in points:
             total += cut.attributed(point, scored) / len(points)

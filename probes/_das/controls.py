@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig, centers
-from mechint.interventions import ResidSite, detached_weights, resumes
+from mechint.interventions import detached_weights, resumes
 from mechint.probe.results import Null
 from mechint.probes._das._swap import SwapSite, answers_under, interchange_accuracy, mean, swap
 from mechint.probes._das.search import SPARE, Drawn, SiteCell, fit, own_tokens, random_subspace
@@ -192,9 +192,9 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
     found = [behind("ln_final", p["unembed.W_U"])]
     for layer in range(config.depth):
         block = f"blocks.{layer % config.n_layers}"
-        if start <= ResidSite.pre(layer):
+        if start <= 2 * layer:
             found.append(behind(f"{block}.ln1", _read_by_heads(p, f"{block}.attn", config)))
-        if start <= ResidSite.mid(layer) and not config.attn_only:
+        if start <= 2 * layer + 1 and not config.attn_only:
             writes = p[f"{block}.mlp.W_out"].any(1)  # (d_mlp,)
             names = ("W_in", "W_gate") if config.gated_mlp else ("W_in",)
             read = torch.cat([p[f"{block}.mlp.{name}"][:, writes] for name in names], 1)

@@ -14,7 +14,7 @@ from mechint.config import setting
 from mechint.decide import Claim, first_of
 from mechint.decide.null import least_signs, sign_flips
 from mechint.errors import DataError
-from mechint.interventions import ResidSite, Site
+from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._effects import MOST, grid
@@ -288,7 +288,7 @@ def leading(components: Sequence[Site]) -> list[int]:
     patched, the stream behind the embedding, since before it the stream carries all.
     """
     written = [i for i, one in enumerate(components) if one.kind != "resid_pre"]
-    inner = [i for i, one in enumerate(components) if one.resid != ResidSite.pre(0)]
+    inner = [i for i, one in enumerate(components) if one.resid != 0]
     return written or inner or list(range(len(components)))
 
 
