@@ -20,7 +20,10 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 WRITTEN = sorted([*DOCS.glob("*.md"), *DOCS.glob("generated/*.md")])
 RUN = [page for page in WRITTEN if "write-a-" not in page.name]  # those are built by test_guides
-LONG = {*("many-models.md", "tour.md", "first-report.md", "index.md", "trained-truth.md")}
+RUN.append(ROOT / "README.md")
+LONG = {
+    *("README.md", "many-models.md", "tour.md", "first-report.md", "index.md", "trained-truth.md")
+}
 
 
 @pytest.fixture(scope="module")
