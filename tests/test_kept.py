@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -60,31 +59,11 @@ def test_the_settings_of_a_kept_calibration_exist() -> None:
     )
     for name, choices in kept["settings"].items():
         for one in choices:
-            PROBES[name].from_dict(one["plants"])
-            PROBES[name].from_dict(one["controls"])
+            for settings in (one["plants"], one["controls"]):
+                assert settings.items() <= PROBES[name].from_dict(settings).to_dict().items()
 
 
 def test_the_tests_that_a_page_names_are_there() -> None:
-    """Each name that begins with test_, in the file that stands before it, here or in its row."""
-    tests = ROOT / "tests"
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
-    for row in page.splitlines():
-        file: Path | None = None
-        for name in re.findall(r"`(?:tests/)?([\w/]*(?:\.py)?(?:::)?\w*)`", row):
-            if "test_" not in name:
-                continue
-            place, _, function = name.rpartition("::") if "::" in name else ("", "", name)
-            if place or name.endswith(".py"):
-                beside = file.parent if file is not None else tests
-                named = [base / (place or name) for base in (tests, beside)]
-                found = [one for one in named if one.is_file()]
-                assert found, f"{name}: there is no such file"
-                file = found[0]
-            if function.startswith("test_") and not function.endswith(".py"):
-                assert file is not None, row
-                functions = {
-                    node.name
-                    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-                    if isinstance(node, ast.FunctionDef)
-                }
-                assert function in functions, f"{file.name} has no {function}"
+    named = re.findall(r"`(tests/[\w/]+\.py)`", page)
+    assert len(named) > 9 and not [name for name in named if not (ROOT / name).is_file()]

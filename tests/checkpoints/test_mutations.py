@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import campaigns
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("mechint", "tasks", "probes", "benchmarks", "examples")
 
@@ -69,19 +67,7 @@ def test_mappings_and_modules_of_strangers_are_opened_or_refused(tmp_path, campa
     [*((part, "all", 1000) for part in range(10)), (55, "mappings", 1000), (56, "modules", 100)],
 )
 def test_many_mutated_checkpoints_are_opened_or_refused(tmp_path, part, campaign, count):
-    seen, wrong = attack(tmp_path, 100_000 + 1000 * part, count, campaign)
-    ends = Counter[str]()
-    for kind, count in seen.items():
-        ends[kind.rpartition(" ")[2]] += count
-    campaigns.record(
-        NAMES[campaign],
-        f"{part}",
-        right=ends["opened"],
-        refused_in_one_line=ends["refused"],
-        traceback=ends["raised"],
-        hang=ends["hung"],
-        code_run=ends["ran"],
-    )
+    _, wrong = attack(tmp_path, 100_000 + 1000 * part, count, campaign)
     assert wrong == []
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from mechint.config import ModelConfig, TrainConfig
 from mechint.registry import PROBES, TASKS
-from tests import campaigns
 from tests.cli.conftest import Command
 
 VALUES = (
@@ -123,5 +122,4 @@ def test_hostile_lines(mechint: Command, tmp_path: Path, start: int) -> None:
 @pytest.mark.slow
 def test_a_thousand_hostile_lines(mechint: Command, tmp_path: Path) -> None:
     seen = check(mechint, tmp_path, range(1000, 2000))
-    campaigns.record("hostile command lines", **seen)
     assert set(seen) == {"right", "refused_in_one_line"}

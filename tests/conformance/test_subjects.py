@@ -16,6 +16,7 @@ from mechint.errors import MechintError
 from mechint.probe import Need
 from mechint.registry import PROBES
 from mechint.subject import Subject
+from mechint.task import IGNORE
 from mechint.testing.probes import CAUSAL
 from tests.conformance import test_architectures
 from tests.conformance.models_table import SETTINGS, subject_of
@@ -85,6 +86,9 @@ def test_a_probe_measures_or_refuses(name: str, kind: str) -> None:
         return
     assert not re.search(r"\bnan\b|\binf\b", result.finding), result.finding
     assert result.provenance["probe"]["answer"] == subject.answer
+    if name == "lens" and subject.task is not None:  # of all answers each is counted
+        right = subject.correct()[subject.targets != IGNORE].double().mean()
+        assert result.metrics["lens.final_accuracy"] == pytest.approx(float(right), nan_ok=True)
     assert "examples" not in kind or Need.GRID not in PROBES[name].needs
     found = [one.headline for one in result.findings if one.verdict == "yes"]
     assert kind != "weights of zero" or not any(map(CAUSAL.search, found)), found

@@ -23,7 +23,6 @@ from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.task import IGNORE, Batch
 from probes._das import SwapSite, interchange_accuracy
-from tests import campaigns
 from tests.checkpoints.mutations import (
     cut_or_join,
     edit_members,
@@ -227,13 +226,4 @@ def test_two_hundred_mutated_saves_open_whole_or_are_refused(found, tmp_path):
             continue
         seen["opened"] += 1
         assert opened.module.state_dict().keys() == expected.keys()
-    campaigns.record(
-        "mutated saves of pyvene",
-        "0",
-        right=seen["opened"],
-        refused_in_one_line=seen["refused"],
-        traceback=0,
-        hang=0,
-        code_run=int((tmp_path / "ran").exists()),
-    )
     assert seen["refused"] > 50 and not (tmp_path / "ran").exists()

@@ -16,12 +16,6 @@ import probes
 from mechint import Subject, planted
 from mechint.errors import NotApplicableError
 from mechint.probe.results import ProbeResult
-from mechint.subject.pairs import Pairs
-from probes._das._swap import SwapSite
-from probes._interference.probe import mean_weights
-from probes._llc.sampler import _With
-from probes.loss_gradient import loss_gradient
-from probes.removal import EmbeddingRemoval
 
 CUT = 60
 
@@ -83,32 +77,3 @@ def test_circuits_says_that_it_cannot(hooked: Subject) -> None:
     with pytest.raises(NotApplicableError, match="hooks are on its model") as caught:
         probes.circuits(hooked)
     assert "\n" not in str(caught.value)
-
-
-def test_interchange_and_removals(hooked: Subject, edited: Subject) -> None:
-    tokens, rows = hooked.data.tokens, torch.arange(20)
-    reads = torch.full((20,), 2)
-    none = torch.zeros(20, 0, dtype=torch.int64)
-    pairs = Pairs(tokens[:20], tokens[-20:], reads, reads, none, none, none)
-    sites = [SwapSite(one, pairs, "blocks.0.hook_resid_mid", None) for one in (hooked, edited)]
-    assert sites[0].start is None and sites[1].start is not None
-    found, expected = (site.logits(site.source, rows) for site in sites)
-    assert torch.allclose(found, expected, atol=1e-3)
-    directions = np.linalg.qr(np.random.default_rng(0).standard_normal((11, 2)))[0].T
-    losses = [
-        EmbeddingRemoval.of(one, range(11)).loss(directions)  # type: ignore[union-attr]
-        for one in (hooked, edited)
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-
-
-def test_gradients_of_weights_pass_through_the_hooks(whole: Subject, hooked: Subject) -> None:
-    _, found = loss_gradient(hooked, hooked.data, mean_weights(hooked.data))
-    parts = dict(zip(dict(hooked.model.named_parameters()), found, strict=True))
-    for name, axis in (("blocks.0.mlp.W_out", 0), ("blocks.0.mlp.W_in", 1)):
-        gradient = parts[name].movedim(axis, 0)
-        assert gradient[:CUT].any() and not gradient[CUT:].any()
-    own = {"embed.W_E": hooked.model.W_E.detach()}
-    tokens = hooked.data.tokens
-    assert torch.allclose(_With(hooked.model, own)(tokens), hooked.model(tokens), atol=1e-5)
-    assert not torch.allclose(_With(whole.model, own)(tokens), hooked.model(tokens), atol=0.1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from scipy.stats import kstest
 
 from mechint.planted import library
 from mechint.planted.trained import small_transformer
-from mechint.probe.results import Null
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 
@@ -123,14 +121,6 @@ NOT_ASKED = {
 gate (no sentence about the answers of a model at chance) keeps them silent."""
 
 
-@cache
-def nulls(case: int, n: int) -> dict[str, list[Null]]:
-    one = UNIFORM[case]
-    probe = PROBES[one.probe].from_dict(dict(one.settings))
-    results = [probe.run(one.build(seed), seed=seed) for seed in range(n)]
-    return {metric: [result.null[metric] for result in results] for metric in one.metrics}
-
-
 def deviation(p: np.ndarray, steps: np.ndarray) -> float:
     """p of the Kolmogorov–Smirnov test of p-values against the uniform distribution, each spread
     over its step, 1 / (1 + samples); 0 where there are no steps.
@@ -139,26 +129,21 @@ def deviation(p: np.ndarray, steps: np.ndarray) -> float:
     return float(kstest(p - spread, "uniform").pvalue)
 
 
-def uniform(case: int, n: int) -> None:
-    for metric, found in nulls(case, n).items():
-        p = np.array([null.p_value for null in found])
-        steps = np.array([null.floor for null in found])
+CASES = [
+    pytest.param(i, QUICK, marks=pytest.mark.full) for i, one in enumerate(UNIFORM) if one.quick
+]
+CASES += [pytest.param(i, MANY, marks=pytest.mark.slow) for i in range(len(UNIFORM))]
+
+
+@pytest.mark.parametrize(("case", "n"), CASES, ids=lambda i: UNIFORM[i].probe if i < 12 else f"{i}")
+def test_p_values_are_uniform_on_initial_weights(case: int, n: int) -> None:
+    one = UNIFORM[case]
+    probe = PROBES[one.probe].from_dict(dict(one.settings))
+    results = [probe.run(one.build(seed), seed=seed) for seed in range(n)]
+    for metric in one.metrics:
+        p = np.array([result.null[metric].p_value for result in results])
+        steps = np.array([result.null[metric].floor for result in results])
         assert deviation(p, steps) > LEVEL, (metric, np.sort(p).round(3))
-
-
-QUICK_CASES = [i for i, case in enumerate(UNIFORM) if case.quick]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("case", QUICK_CASES, ids=lambda i: UNIFORM[i].probe)
-def test_p_values_are_uniform_on_initial_weights(case: int) -> None:
-    uniform(case, QUICK)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", range(len(UNIFORM)), ids=lambda i: UNIFORM[i].probe)
-def test_p_values_are_uniform_on_200_initializations(case: int) -> None:
-    uniform(case, MANY)
 
 
 @pytest.mark.parametrize("name", ["ablation", "das", "patching"])

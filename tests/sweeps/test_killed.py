@@ -16,7 +16,6 @@ import pytest
 import mechint
 from mechint.sweeps import keep_plan, keep_probes, plan, read_plan, run_sweep
 from mechint.system.locks import is_locked
-from tests import campaigns
 from tests.sweeps.conftest import TASK, longer, trained_files
 
 
@@ -111,11 +110,5 @@ def test_killed_five_times(tmp_path: Path, two_nodes: Any) -> None:
     while statuses != {"finished"}:  # processes of the killed ones may still hold a group
         statuses = {row["status"] for rows in run_sweep(groups, out) for row in rows}
         assert statuses <= {"finished", "running", "interrupted", "waiting"}
-    lost = trained_files(out) != trained_files(tmp_path / "whole")
-    campaigns.record(
-        "kills of a sweep that another executor goes on with",
-        resumed=0 if lost else len(ways),
-        lost_state=len(ways) * lost,
-    )
-    assert not lost
+    assert trained_files(out) == trained_files(tmp_path / "whole")
     pd.testing.assert_frame_equal(table(out), table(tmp_path / "whole"))

@@ -10,7 +10,6 @@ import pytest
 
 from mechint.errors import RunError
 from mechint.sweeps import on_ray, plan, run_sweep
-from tests import campaigns
 from tests.sweeps.conftest import TASK, longer, trained_files
 
 
@@ -35,9 +34,7 @@ def test_both_nodes_work_and_one_may_die(
     nodes = {message.split()[-1] for message in caplog.messages if " ran on node " in message}
     assert len(nodes) > 1
     assert [row["status"] for row in rows] == ["finished"] * 8
-    lost = trained_files(tmp_path / "here") != trained_files(tmp_path / "ray")
-    campaigns.record("nodes of a Ray cluster killed", resumed=not lost, lost_state=lost)
-    assert not lost
+    assert trained_files(tmp_path / "here") == trained_files(tmp_path / "ray")
     assert capfd.readouterr().out == "", "Ray says nothing"
 
 

@@ -59,14 +59,14 @@ def tiny_specs(out: Path, seeds: tuple[int, ...] = (4,)) -> list[Spec]:
     return captured
 
 
-def stopped_at(step: int, specs: list[Spec]) -> list[Run]:
-    """Train runs until SIGTERM comes at the evaluation at `step`."""
+def stopped_at(step: int, specs: list[Spec], number: int = signal.SIGTERM) -> list[Run]:
+    """Train runs until a signal comes at the evaluation at `step`."""
     pressed: list[int] = []
 
     def press(now: Progress) -> None:
         if now.step == step and not pressed:
             pressed.append(step)
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), number)
 
     runs = train_many(specs, progress=press, on_interrupt="return")
     assert {run.status for run in runs} == {"interrupted"}
@@ -137,12 +137,6 @@ def at_every_write(root: Path, act: Callable[[str], None]) -> None:
         act(f"{event} {arguments[0]}")
 
     sys.addaudithook(hook)
-
-
-def exit_at_write(number: int, root: Path) -> None:
-    """End this process before the `number`-th write below `root`."""
-    seen = itertools.count(1)
-    at_every_write(root, lambda _: os._exit(KILLED) if next(seen) == number else None)
 
 
 def snapshots_at_writes(root: Path, into: Path) -> None:
