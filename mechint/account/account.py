@@ -163,21 +163,29 @@ class Account(Shown):
         return "; ".join(filter(None, (str(self.scope), self.caveat)))
 
     @property
-    def program(self) -> Mapping[str, Any] | None:
-        """The audit that the verdict is from; None where it is from a probe."""
+    def programs(self) -> list[Mapping[str, Any]]:
+        """The audits that the verdict is from, one an answer; [] where it is from a probe."""
         led = self.mechanism is not None or not self.audits
-        return None if led or self.verdict in (NOTHING, NOT_ASKED) else self.audits[0]
+        if led or self.verdict in (NOTHING, NOT_ASKED):
+            return []
+        from mechint.explanation.text import by_answer
+
+        return [best for best, *_ in by_answer(self.audits)]
+
+    @property
+    def program(self) -> Mapping[str, Any] | None:
+        """The one audit that the verdict is from; None of none, and of several."""
+        return self.programs[0] if len(self.programs) == 1 else None
 
     @property
     def _tests(self) -> list[tuple[str, Finding]]:
-        """The tests of the program that the verdict is from, as findings."""
-        program = self.program
-        if program is None or program["standing"] not in STANDS:
-            return []
+        """The tests of the programs that the verdict is from, as findings."""
         from mechint.explanation.text import shown_tests
 
-        shown = [one for one in shown_tests(program) if one.verdict == "yes"]
-        return [("explanation", one) for one in shown[:MAX_TESTS]]
+        stand = [one for one in self.programs if one["standing"] in STANDS]
+        shown = [[one for one in shown_tests(each) if one.verdict == "yes"] for each in stand]
+        most = max(1, MAX_TESTS // max(1, len(stand)))
+        return [("explanation", one) for some in shown for one in some[:most]]
 
     @property
     def looked_for(self) -> list[tuple[str, Finding]]:
@@ -252,8 +260,10 @@ class Account(Shown):
         verdict stays as it is. Where no probe leads, or one that only describes, an explanation
         that stands is the verdict.
         """
+        from mechint.explanation.text import by_answer
+
         held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
-        lead = self.mechanism
+        lead, each = self.mechanism, by_answer(held)
         if lead is None:
             of_it = [one for one in held if one["standing"] in STANDS]
         else:
@@ -265,6 +275,12 @@ class Account(Shown):
         scope = self.scope
         if verdict not in ("", self.verdict, NOTHING):
             scope = scope.within([from_jsonable(Scope, of_it[0]["scope"])])
+            if lead is None and len(each) > 1:  # none of them speaks for the others
+                none = "No program of {} stands."
+                said = [explained("", [a for a in some if a in of_it]) for some in each]
+                names = [none.format(some[0]["scope"]["answers"]) for some in each]
+                verdict = " ".join(one or name for one, name in zip(said, names, strict=True))
+                scope = replace(scope, answers="")
         return replace(self, verdict=verdict or self.verdict, audits=held, scope=scope)
 
     # --- views ------------------------------------------------------------------------------------

@@ -118,8 +118,10 @@ def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) ->
     if task is None or (task.own_program is None and not _small(subject)):
         return ()
     from mechint.explanation import explain
+    from mechint.explanation.propose import MAX_ANSWERS
 
-    return explain(subject, seed=seed)
+    several = subject.answer == -1 and 1 < len(subject.answers) <= MAX_ANSWERS
+    return explain(subject, seed=seed, answer="all" if several else None)
 
 
 def _small(subject: Subject) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mechint.decide.null import MIN_PRINTED_P
-from mechint.explanation.text import SAYS, shown_tests
+from mechint.explanation.text import SAYS, by_answer, shown_tests
 
 if TYPE_CHECKING:
     from mechint.account import Account
@@ -24,10 +24,12 @@ def brief(account: Account, **more: Any) -> dict[str, Any]:
     verdict, scope = account.verdict, account.caveat
     found = [*account.evidence, *account.looked_for, *account.unclear]
     if not account.results and account.audits:
-        best = account.audits[0]
-        verdict = f"{SAYS[best['standing']]}: {best['short'] or best['name']}"
-        scope = best["reason"] or scope
-        found = [("explanation", one) for one in shown_tests(best)]
+        best = [one for one, *_ in by_answer(account.audits)]
+        verdict = "; ".join(
+            f"{SAYS[one['standing']]}: {one['short'] or one['name']}" for one in best
+        )
+        scope = "; ".join(one["reason"] for one in best if one["reason"]) or scope
+        found = [("explanation", one) for each in best for one in shown_tests(each)]
     rows = [_row(name, finding) for name, finding in found]
     made = {
         "schema": 3,

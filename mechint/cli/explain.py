@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,8 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
 
     A program is fitted on one half of the inputs and judged on the other: do the logits follow from
     it, is the answer kept when a part comes from the program and the rest from another input, and
-    do interchanges give its counterfactual answers?
+    do interchanges give its counterfactual answers? Of several answers of an example, without
+    --answer, each has its program; claims and files are of the last one.
     """
     path = one_model(paths, "explain")
     _check(given)
@@ -107,18 +108,22 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
         from mechint.account import account_of
         from mechint.checkpoints import load
         from mechint.explanation import explain as propose
+        from mechint.explanation.propose import MAX_ANSWERS
         from mechint.models.members import of_member
 
         subject = opening.subject
         if given["member"] is not None:
             subject = load(of_member(subject.model, given["member"]), data=given["data"])
+        one = given["answer"] is not None or given["claimed"] or given["python"] is not None
+        if not one and 1 < len(subject.answers) <= MAX_ANSWERS:
+            subject = subject.with_answer("all")
         found = (
             _judged(subject, given)
             if given["claimed"]
             else propose(subject, family=given["family"], seed=seed, examples=n)
         )
         account = account_of(subject, {}, warnings=opening.checkpoint.warnings()).explained(found)
-        certificates = [_certified(subject, found[0], given)] if given["certified"] else []
+        certificates = _certified(subject, found, given) if given["certified"] else []
     out, problems = given["out"], list[str]()
     if out is not None:
         page = report_of(opening, account, "explain")
@@ -150,8 +155,8 @@ def _check(given: Mapping[str, Any]) -> None:
         raise ParameterError("--family and --claim: expected one of them")
     if given["under"] is not None and not (given["claimed"] or given["certified"]):
         raise ParameterError("--program: is what --claim is made under, or --certify counts")
-    if given["answer"] == "all":
-        raise ParameterError("--answer all: an explanation is of one answer; expected a number")
+    if given["answer"] == "all" and (given["claimed"] or given["python"] is not None):
+        raise ParameterError("--answer all: a claim and a file are of one answer; expected a number")
     if given["member"] is not None and given["data"] is None:
         raise ParameterError("--member: is asked of prompts; give --data")
     if given["python"] is not None:
@@ -181,15 +186,26 @@ def _program(given: Mapping[str, Any]) -> Any:
     return program
 
 
-def _certified(subject: Subject, best: Audit, given: Mapping[str, Any]) -> Certificate:
-    """The certificate of the program that was given, or of the best one where that stands."""
+def _certified(
+    subject: Subject, found: Sequence[Audit], given: Mapping[str, Any]
+) -> list[Certificate]:
+    """A certificate of each answer, with the program that was given, or the best if that stands."""
     from mechint.decide.words import STANDS
     from mechint.explanation import certify
 
+    asked = [(subject, found[0])]
+    if subject.answer == "all":
+        asked = [(subject.with_answer(k), found[k]) for k in range(len(subject.answers))]
     program = _program(given)
-    if program is None and best.standing in STANDS:
-        program = best.explanation
-    return certify(subject, program, seed=given["seed"], examples=given["n"])
+    return [
+        certify(
+            one,
+            best.explanation if program is None and best.standing in STANDS else program,
+            seed=given["seed"],
+            examples=given["n"],
+        )
+        for one, best in asked
+    ]
 
 
 def _section(certificate: Certificate) -> Section:

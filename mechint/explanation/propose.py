@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mechint.errors import MechintError, NotApplicableError, ParameterError
 from mechint.explanation._audit import audit_on
@@ -22,6 +22,8 @@ class NoProgramError(MechintError):
     """A family has no program of a model; the message is the reason."""
 
 
+MAX_ANSWERS = 8
+"""Answers of an example that are explained together, at most."""
 COMPLETED = 2
 """Completions of an explanation that does not stand, at most."""
 
@@ -91,16 +93,18 @@ def explain(
 
     Args:
         family: the one that proposes; all that apply when None.
-        answer: which answer is explained, as in `Subject.with_answer`.
+        answer: which answer is explained, as in `Subject.with_answer`; "all": each of them.
         examples: distinct inputs, half of which are fitted and half judged.
 
     Returns:
         Audits; one that is "refused" where the model answers at chance or no program was found, and
-        one that is "untested" where there are too few inputs to find one.
+        one that is "untested" where there are too few inputs to find one. Of all answers the best
+        of each, then the others; `Audit.scope` says which answer one is of.
 
     Raises:
         NotApplicableError: the subject has neither a task nor prompts.
-        UnknownNameError, ParameterError: there is no such family, or it does not apply.
+        UnknownNameError, ParameterError: there is no such family, or it does not apply; or more
+            than `MAX_ANSWERS` answers are asked about.
     """
     if subject.task is None:
         raise NotApplicableError(
@@ -108,6 +112,8 @@ def explain(
             "explain --data prompts.jsonl, or load(path, data=…)"
         )
     subject = subject if answer is None else subject.with_answer(answer)
+    if subject.answer == "all":
+        return _of_each_answer(subject, family=family, seed=seed, examples=examples)
     program = subject.task.own_program
     bench = Bench.of(subject, program or Program("none", (), ()), seed, examples)
     few = len(bench.judged) < MIN_INPUTS
@@ -165,6 +171,21 @@ def explain(
             first = dataclasses.replace(first, standing="untested", reason=reason)
         found.insert(0, first)
     return found
+
+
+def _of_each_answer(subject: Subject, **asked: Any) -> list[Audit]:
+    """The best audit of each answer of an example, then the others; each says its answer."""
+    n, task = len(subject.answers), subject.task
+    if n > MAX_ANSWERS or task is None:
+        wants = f"expected at most {MAX_ANSWERS}, or one: 0 … {n - 1}"
+        raise ParameterError(f"{subject.describe()}: answer='all' is of {n} answers; {wants}")
+    found = [explain(subject.with_answer(answer), **asked) for answer in range(n)]
+    if n > 1:
+        found = [
+            [dataclasses.replace(a, scope=dataclasses.replace(a.scope, answers=name)) for a in some]
+            for name, some in zip(task.answer_names, found, strict=True)
+        ]
+    return [some[0] for some in found] + [one for some in found for one in some[1:]]
 
 
 def _by_families_of_groups(

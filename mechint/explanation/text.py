@@ -157,21 +157,36 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
     return out
 
 
+def by_answer(audits: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The audits of each answer of an example, in the order in which its first one stands."""
+    found = dict[str, list[Mapping[str, Any]]]()
+    for one in audits:
+        found.setdefault(one["scope"]["answers"], []).append(one)
+    return list(found.values())
+
+
 def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: int = 100) -> Text:
-    """The best audit of one model under its title, then a line for each other that was tried."""
-    best, *others = [one if isinstance(one, Mapping) else one.to_dict() for one in audits]
-    out = Text(f"{title}\n\n", "bold")
-    out.append_text(audit_text(best, width))
-    for place, one in enumerate(others):
-        why = f": {one['reason']}" if one["reason"] else ""
-        head = "also tried: " if place == 0 else " " * 12
-        text = f"{head}{one['name']}: {one['standing']}{why}"
-        for line, _ in wrap_line(text, min(max(width, MIN_WIDTH), MAX_WIDTH), "", " " * 14):
+    """The best audit of each answer under the title of the model, each followed by a line for every
+    other that was tried.
+    """
+    held = [one if isinstance(one, Mapping) else one.to_dict() for one in audits]
+    out, groups, width = Text(title, "bold"), by_answer(held), min(max(width, MIN_WIDTH), MAX_WIDTH)
+
+    def add(text: str, indent: str = "") -> None:
+        for line, _ in wrap_line(text, width, "", indent):
             out.append(f"\n{line.rstrip()}", "dim")
+
+    for best, *others in groups:
+        out.append(f"\n\n{best['scope']['answers']}\n" if len(groups) > 1 else "\n\n", "bold")
+        out.append_text(audit_text(best, width))
+        for place, one in enumerate(others):
+            why = f": {one['reason']}" if one["reason"] else ""
+            head = "also tried: " if place == 0 else " " * 12
+            add(f"{head}{one['name']}: {one['standing']}{why}", " " * 14)
+    best = groups[0][0]
     drawn = best["scope"]["drawn"]
     told = f"judged on {'all ' if drawn is None else ''}{best['n']:,} inputs"
     told += "" if drawn is None else ", as many fitted"
-    for text in (legend(best), f"{told}; words: mechint help WORD"):
-        for line, _ in wrap_line(text, min(max(width, MIN_WIDTH), MAX_WIDTH), "", ""):
-            out.append(f"\n{line.rstrip()}", "dim")
+    add(legend(best))
+    add(f"{told}; words: mechint help WORD")
     return out

@@ -14,6 +14,7 @@ from mechint.account.account import accounts_json
 from mechint.account.terminal import quality_text
 from mechint.config import assignment
 from mechint.config._assign import set_options
+from mechint.explanation.text import by_answer
 from mechint.figures import training_curve
 from mechint.probe.results import (
     Figure,
@@ -135,8 +136,10 @@ def page_of(
     )
     sections = [section_of(name, results[name], told[name]) for name in order]
     if account.audits:
-        drawn = explanation_section(account.audits, account.path)
-        sections.insert(0, replace(drawn, program={}) if account.program else drawn)
+        drawn = [explanation_section(some, account.path) for some in by_answer(account.audits)]
+        sections = [
+            replace(one, program={}) if account.program else one for one in drawn
+        ] + sections
     # the boxes of a program hold its tests
     tests = sum(name == "explanation" for name, _ in account.evidence) if account.program else 0
     data = json.dumps(accounts_json([account]), separators=(",", ":"))
@@ -215,7 +218,7 @@ def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> 
     columns = {name: [test.get(name, "") for test in best["tests"]] for name in names}
     tables = {"tests": Table(columns, "each on inputs that nothing was fitted on")}
     return Section(
-        "explanation",
+        f"explanation {best['scope']['answers']}".strip(),
         question="Which program does the model run, and how much of it is that?",
         verdict={"stands": "yes", "refused": "no", "wrong": "no"}.get(standing, ""),
         lead=lead,

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
 import mechint
 from mechint import planted, registry
-from mechint.account import NOT_ASKED, NOTHING, explained
+from mechint.account import NOT_ASKED, NOTHING, account_of, explained
 from mechint.account.analysis import analyze
 from mechint.cli import main
 from mechint.decide import Evidence
 from mechint.explanation import Audit, Explanation, Part, explain
 from mechint.explanation.explanation import program_text
 from mechint.explanation.records import judge_r2
+from mechint.explanation.text import audits_text
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
+from mechint.report.page import page_of
 from mechint.subject import Subject
 from mechint.training import spec
 
@@ -83,7 +86,7 @@ def test_one_line_per_checkpoint(tmp_path: Path) -> None:
 
 
 def test_another_answer_can_be_explained() -> None:
-    """The tens of a sum need the carry of the ones; of "all" there is no explanation."""
+    """The tens of a sum need the carry of the ones; a claim is of one answer."""
     path = str(Path(__file__).parents[2] / "examples" / "models" / "digits.pt")
     claim = "L1 resid_post @ answer holds digit_1"
     command = ["explain", path, "--claim", claim, "--json", "--examples", "400"]
@@ -161,3 +164,35 @@ def test_programs_are_written_with_where_their_variables_live() -> None:
     part = Part("answer", Site("blocks.0.hook_resid_post", "answer"), ("answer",))
     said = program_text(Explanation("e", task.own_program, (part,))).splitlines()
     assert said[0].startswith("answer of x, y") and said[1].strip() == f"at {part.site}"
+
+
+@pytest.mark.full
+def test_each_digit_of_a_sum_has_its_program_and_none_speaks_for_the_others() -> None:
+    """Both are right on what the model answers, and the verdict, text and page name both."""
+    subject = mechint.load(mechint.example("digits.pt"))
+    found = explain(subject, answer="all")
+    tens, units = found[:2]
+    assert [one.scope.answers for one in found[:2]] == ["digit_1", "digit_0"]
+    tokens = subject.data.tokens.cpu()
+    total = (10 * tokens[:, 0] + tokens[:, 1]) + (10 * tokens[:, 3] + tokens[:, 4])
+    for audit, right, at in ((tens, total // 10, 5), (units, total % 10, 6)):
+        program = audit.explanation.over_sources
+        assert program is not None and audit.standing == "stands"
+        said = program.answer(tokens, torch.full((len(tokens),), at))
+        assert float((said == right).double().mean()) > 0.98
+    account = account_of(subject, {}).explained(found)
+    for name in ("igit_1 = ", "igit_0 = "):
+        assert name in account.verdict and name in audits_text(found, "").plain
+    assert account.program is None and len(account.programs) == 2 and not account.scope.answers
+    titles = [one.title for one in page_of(account).sections]
+    assert titles[:2] == ["explanation digit_1", "explanation digit_0"]
+
+
+def test_an_answer_without_a_program_is_said_beside_one_that_has_one() -> None:
+    made = planted.modular_addition(13, (2, 5)).subject
+    held = explain(made, family="frequencies")[0].to_dict()
+    first, second = ({**held, "scope": {**held["scope"], "answers": name}} for name in "ab")
+    account = account_of(made, {}).explained([first, {**second, "standing": "wrong"}])
+    assert "explains" in account.verdict and account.verdict.endswith("No program of b stands.")
+    alone = account_of(made, {}).explained([first])
+    assert "No program" not in alone.verdict and alone.scope.answers == "a"
