@@ -156,7 +156,7 @@ def _check(given: Mapping[str, Any]) -> None:
     if given["under"] is not None and not (given["claimed"] or given["certified"]):
         raise ParameterError("--program: is what --claim is made under, or --certify counts")
     if given["answer"] == "all" and (given["claimed"] or given["python"] is not None):
-        raise ParameterError("--answer all: a claim and a file are of one answer; expected a number")
+        raise ParameterError("--answer all: a claim, a file: of one answer; expected a number")
     if given["member"] is not None and given["data"] is None:
         raise ParameterError("--member: is asked of prompts; give --data")
     if given["python"] is not None:
