@@ -27,8 +27,8 @@ KINDS = {
     "hook_resid_post": "resid_post",
 }
 """Hook within a block → what the activation is called."""
-_STREAM = {"resid_pre": 0, "mlp": 2, "neuron": 2, "resid_post": 2}
-_STREAM |= dict.fromkeys(("attention", "head", "attn.hook_result", "resid_mid"), 1)
+_BEHIND = ("attention", "head", "attn.hook_result", "resid_mid")
+_STREAM = {"resid_pre": 0, **dict.fromkeys(_BEHIND, 1), "mlp": 2, "neuron": 2, "resid_post": 2}
 HOOKS = {kind: hook for hook, kind in KINDS.items()}
 HEADS = (
     *("hook_q", "hook_k", "hook_v", "hook_z", "hook_result", "hook_pattern", "hook_attn_scores"),

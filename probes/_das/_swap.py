@@ -67,7 +67,8 @@ class SwapSite:
     ) -> Float[Tensor, "row d_vocab_out"]:
         """Logits of the base inputs `rows` with their activation replaced; differentiable."""
         edit = Replace(self.site, replaced.view(-1, *self.shape))
-        return self.runs.under_one(edit, rows)
+        logits = self.runs.under_one(edit, rows)
+        return logits + 0 * replaced.sum()  # a gradient, too, where no answer reads the site
 
     def swapped(
         self, subspace: Float[Tensor, "width k"], rows: Int[Tensor, " row"]

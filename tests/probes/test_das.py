@@ -169,6 +169,14 @@ def test_every_site_equals_a_hooked_forward(deep: Subject, hook: str, pos: int |
     assert torch.allclose(ours, expected, atol=1e-5)
 
 
+def test_a_site_that_no_answer_reads_has_a_slope_of_zero(deep: Subject) -> None:
+    pairs = draw(deep, choose_variable(deep.task, "rank of b"), 16, 1, only_correct=False)
+    site = SwapSite(deep, pairs, "blocks.1.hook_mlp_out", 0)
+    replaced = site.source.clone().requires_grad_()
+    logits = site.logits(replaced, torch.arange(16))
+    assert torch.autograd.grad(logits.sum(), replaced)[0].abs().max() == 0
+
+
 def test_directions_and_units_are_those_of_the_activations(plant: planted.Planted) -> None:
     """Principal directions as of the covariance; units as of the swaps of one unit each."""
     subject = plant.subject
