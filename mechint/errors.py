@@ -26,6 +26,18 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 """Numbers up to ten in words."""
 
 
+SYNONYMS = {
+    "learning_rate": "lr",
+    **dict.fromkeys(("epochs", "n_epochs", "num_epochs", "iterations", "max_steps"), "steps"),
+    **dict.fromkeys(("hidden", "hidden_size", "hidden_dim", "width", "dim", "n_embd"), "d_model"),
+    **dict.fromkeys(("heads", "num_heads", "n_head"), "n_heads"),
+    **dict.fromkeys(("layers", "num_layers", "n_layer", "depth"), "n_layers"),
+    **dict.fromkeys(("random_seed", "rng_seed", "manual_seed"), "seed"),
+    "wd": "weight_decay",
+}
+"""Words of the field that no parameter here has → the parameter that is meant."""
+
+
 def percent(share: float) -> str:
     """A share of one in percent, with as many digits as tell it from 0% and 100%.
 
@@ -139,13 +151,17 @@ class UnknownNameError(MechintError):
 
     >>> print(UnknownNameError.of("probe", "furier", ["fourier", "das"]))
     unknown probe 'furier'; did you mean 'fourier'? (probes: das, fourier)
+    >>> print(UnknownNameError.of("parameter", "learning_rate", ["attention_rate", "lr"]))
+    unknown parameter 'learning_rate'; did you mean 'lr'? (parameters: attention_rate, lr)
     """
 
     @classmethod
     def of(cls, kind: str, name: str, known: Iterable[str], limit: int = 24) -> UnknownNameError:
         """Build the error for `name`, which is no `kind`; `known` are the names there are."""
         names = sorted(known)
-        close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        meant = SYNONYMS.get(name.rpartition(".")[2], "")
+        close = [one for one in names if one.rpartition(".")[2] == meant]
+        close = close or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         shown = ", ".join(names[:limit]) + (
             f", … {len(names) - limit} more" if len(names) > limit else ""

@@ -34,7 +34,7 @@ def example(name: str) -> Path:
 
 
 def copy_examples(out: str | Path, force: bool = False) -> list[Path]:
-    """Copy scripts and models under `out`; paths of all files.
+    """Copy scripts, models and prompts under `out`; paths of all files.
 
     force: replace files that are there and differ.
 
@@ -44,7 +44,8 @@ def copy_examples(out: str | Path, force: bool = False) -> list[Path]:
     source, folder = _beside("examples", "examples"), Path(out)
     files = {
         folder / path.relative_to(source): path.read_bytes()
-        for path in [source / "README.md", *source.glob("*.py"), *source.glob("models/*.pt")]
+        for pattern in ("README.md", "*.py", "models/*.pt", "language-model/*.jsonl")
+        for path in source.glob(pattern)
     }
     there = {path for path in files if path.exists()}
     different = [path for path in there if not path.is_file() or path.read_bytes() != files[path]]

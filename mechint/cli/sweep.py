@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.train import preset_option, preset_settings
 from mechint.config import assign
-from mechint.errors import ParameterError, UnknownNameError, counted
+from mechint.errors import ParameterError, UnknownNameError, counted, in_words
 from mechint.registry import PROBES, TASKS
 from mechint.system.progress import counting, echo, summary, training_bar
 
@@ -80,7 +81,7 @@ TRIALS = 20
     help="An option of sbatch (time, mem, partition, account); also concurrent, groups_per_task, "
     "setup. May be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would run, and stop.")
+@click.option("--dry-run", is_flag=True, help="Say what would run, and about how long, and stop.")
 @workers_option
 @count_option(
     "--group-size",
@@ -173,8 +174,32 @@ def sweep(what: str, **given: Any) -> int:
     if given["dry_run"]:
         for group in groups:
             click.echo(f"group {group.name}: {', '.join(group.run_ids)}")
+        if groups:
+            with counting("timing ten steps"):
+                seconds = seconds_of(groups[0], out) * sum(len(one.runs) for one in groups)
+            many = counted(min(workers, len(groups)), "core")
+            told = in_words(seconds / min(workers, len(groups)))
+            print_error(f"about {told} on {many}, by ten steps of group {groups[0].name}")
         return 0
     return run_sweep_command(groups, out, request)
+
+
+def seconds_of(group: Group, out: Path) -> float:
+    """Seconds that a run of a group takes on one core, by what ten of its steps take."""
+    from mechint.training import train_many
+
+    specs, took = group.specs(out), list[float]()
+    for steps in (2, 12):
+        some = [
+            dataclasses.replace(
+                one, out=None, train=dataclasses.replace(one.train, steps=steps, checkpoints=None)
+            )
+            for one in specs
+        ]
+        start = time.perf_counter()
+        train_many(some, parts=[range(len(some))], threads=1)
+        took.append(time.perf_counter() - start)
+    return max(took[1] - took[0], 0.0) / 10 * specs[0].train.steps / len(specs)
 
 
 OF_A_PLAN = {"over", "settings", "preset", "out", "group_size", "spaces"}
