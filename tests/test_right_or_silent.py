@@ -25,7 +25,7 @@ def test_a_model_that_ends_every_text_answers_nothing() -> None:
     subject = Subject(model, task, n_examples=64)
     lens = probes.lens(subject)
     assert lens.metrics["lens.final_accuracy"] == 0
-    ablation = probes.ablation(subject, neurons=0, null_samples=9)
+    ablation = probes.ablation(subject)
     assert ablation.metrics["accuracy"] == 0
     for result in (lens, ablation):
         reasons = [one.reason for one in result.findings]

@@ -15,18 +15,16 @@ import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.decide.null import sign_flips
-from mechint.interventions import Site, select_positions
+from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.components import site_of
 from mechint.subject.counterfactuals import partners
 from mechint.task import IGNORE, Batch, Task, answer_scores
-from probes._ablation import Ablation, neuron_importance
-from probes._ablation.measures import Harm
+from probes._ablation import Ablation
+from probes._effects import Effects
 from tests.differences import differences
-
-FAST: dict[str, Any] = {"null_samples": 5}
 
 
 def made(seed: int = 0, **changes: Any) -> Subject:
@@ -39,7 +37,7 @@ def made(seed: int = 0, **changes: Any) -> Subject:
 
 def rows(subject: Subject, **settings: Any) -> dict[str, float]:
     """Component → loss with the ablation."""
-    result = Ablation(**FAST, **settings).run(subject, seed=0)
+    result = Ablation(**settings).run(subject, seed=0)
     table = result.tables["effects"].to_frame()
     return dict(zip(table.component, result.metrics["loss"] + table.loss_change, strict=True))
 
@@ -47,7 +45,7 @@ def rows(subject: Subject, **settings: Any) -> dict[str, float]:
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
     subject = made(1)
-    found = rows(subject, mode=mode, neurons=0, components=("attention", "head", "mlp"))
+    found = rows(subject, mode=mode, components=("attention", "head", "mlp"))
     order = partners(torch.full((64,), 1), 0)
     for component, loss in found.items():
         site = site_of(component)
@@ -74,46 +72,9 @@ def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
         ), component
 
 
-@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
-def test_importance_by_finite_differences(mode: str) -> None:
-    """∂loss/∂a · (a - r) is the change of the loss when the activation goes a little way to what
-    replaces it.
-    """
-    subject, step, neuron = made(2).with_limits(chunk=50), 1e-6, 5
-    data = subject.data
-    others = data.tokens.roll(3, 0) if mode == "resample" else None
-    importance = neuron_importance(subject, data, mode, others)
-    values = subject.activation("blocks.0.mlp.hook_post", at=None)[..., neuron]
-    toward = {
-        "zero": torch.zeros_like(values),
-        "mean": values.mean(0).expand_as(values),
-        "resample": values.roll(3, 0),
-    }[mode]
-
-    def loss(pos: int, share: float) -> torch.Tensor:
-        def change(value: torch.Tensor, hook: Any) -> torch.Tensor:
-            value = value.clone()
-            value[:, pos, neuron] += share * (toward - values)[:, pos]
-            return value
-
-        # all examples in one piece, since the change is of all
-        logits = select_positions(
-            subject.with_limits(chunk=64).logits(
-                hooks=[("blocks.0.mlp.hook_post", change)], at=None
-            ),
-            torch.full((len(data),), 1),
-        )
-        return answer_scores(subject.task, logits, data.targets[:, -1])[:, 0, 1]
-
-    expected = sum(
-        float(((loss(pos, step) - loss(pos, -step)) / (2 * step)).abs().mean()) for pos in (0, 1)
-    )
-    assert float(importance[0, neuron]) == pytest.approx(expected, rel=1e-4)
-
-
 def test_planted_heads_are_needed_and_the_decoy_is_not() -> None:
     plant = planted.comparison(n=12)
-    result = Ablation(neurons=0, null_samples=99).run(plant.subject, seed=0)
+    result = Ablation().run(plant.subject, seed=0)
     effects = result.tables["effects"].to_frame().set_index("component")
     assert result.metrics["accuracy"] == 1.0
     for layer, head in plant.truth["heads"].values():
@@ -129,12 +90,11 @@ def test_too_few_examples_to_tell_are_not_a_negative(name: str) -> None:
     every = {n: np.array(list(itertools.product((-1, 1), repeat=n))).mean(1) for n in (6, 7)}
     assert [float((every[n] >= 1).mean()) > 0.01 for n in (6, 7)] == [True, False]
     subject = planted.induction_head(8, 4, seed=1).subject
-    quick = {"neurons": 0, "null_samples": 99} if name == "ablation" else {}
-    six = probe.run(name, subject, examples=6, **quick)
+    six = probe.run(name, subject, examples=6)
     assert six.verdict == "unclear" and "64 ways" in six.findings[0].reason
-    seven = probe.run(name, subject, examples=7, **quick).findings[0]
+    seven = probe.run(name, subject, examples=7).findings[0]
     assert "ways" not in seven.reason
-    assert probe.run(name, subject, examples=16, **quick).verdict == "yes"
+    assert probe.run(name, subject, examples=16).verdict == "yes"
 
 
 def named(kind: str, layer: int) -> str:
@@ -160,8 +120,8 @@ def test_the_table_of_several_outputs_holds_what_hooked_forwards_say() -> None:
         ].mean().backward()
         optimizer.step()
     subject = Subject(model, task)
-    settings = {"components": ("attention", "mlp"), "neurons": 0, "mode": "zero"}
-    result = Ablation(sign_flips=9999, **settings, **FAST).run(subject, seed=0)
+    settings = {"components": ("attention", "mlp"), "mode": "zero"}
+    result = Ablation(null_samples=9999, **settings).run(subject, seed=0)
     table = result.tables["effects"].to_frame().set_index(["component", "output"])
     plain = answer_scores(task, subject.logits(), subject.targets)  # (example, output, 2)
     total, by_example = {}, []
@@ -210,7 +170,7 @@ def test_examples_without_the_answer_are_left_out() -> None:
     """They have none to lose: as if they were not there, whatever their share."""
     subject, data, has = with_few_answers(0.2)
     assert 8 < int(has.sum()) < 40
-    probe = Ablation(components=("head",), neurons=0, null_samples=5)
+    probe = Ablation(components=("head",))
     with_others, alone = (probe.run(subject.with_data(one)) for one in (data, data[has]))
     assert with_others.metrics["examples"] == int(has.sum())
     assert with_others.metrics["largest_loss_increase"] == pytest.approx(
@@ -223,26 +183,6 @@ def test_examples_without_the_answer_are_left_out() -> None:
     assert with_others.metrics["share_of_advantage"] > 0.9
 
 
-def test_neurons_without_others_to_hold_them_against_have_no_verdict() -> None:
-    """Random sets were the layer itself in another order, told apart by rounding: found in one
-    seed of 40. All but one neuron of d_mlp are chosen in d_mlp ways, and C(60, 58) = 1770 decide.
-    """
-    subject = planted.modular_addition(11, (3,), noise=0.05, seed=1, rotation_seed=2).subject
-    width = subject.model_description.d_mlp
-    assert width == 60
-    for neurons, seed in itertools.product((width, width - 1), (0, 1)):
-        chosen = {"neurons": neurons, "components": (), "examples": 32}
-        result = Ablation(**chosen).run(subject, seed=seed)
-        null = result.null["neurons_loss_increase"]
-        assert null.arrangements == {60: 1, 59: 60}[neurons]
-        if result.metrics["found"]:
-            told = [one for one in result.findings if "neurons" in one.headline.lower()]
-            assert bool(result.not_asked) == (neurons == width)
-            assert [one.verdict for one in told] == ["unclear"] * (neurons < width)
-        if neurons == width:
-            assert null.p_value == 1 and null.std == pytest.approx(0, abs=1e-12)
-
-
 def test_needed_takes_harm_on_many_examples_and_a_model_above_chance() -> None:
     """Two components of one mean, above what is asked for: one the same on every example, one by
     two of sixteen; and the same numbers of a model that answers at chance.
@@ -250,8 +190,8 @@ def test_needed_takes_harm_on_many_examples_and_a_model_above_chance() -> None:
     subject = planted.modular_addition(11, (2, 3)).subject
     steady, rare = np.full(16, 0.5), np.zeros(16)
     rare[:2] = 4.0
-    harm = Harm("largest_loss_increase", "nats", np.stack([rare, steady]), 2.0)
-    p_values = sign_flips(harm.changes, 999, 0).p_values
+    harm = Effects(0 * rare, 0 * rare + 2, np.stack([rare, steady]), np.arange(16))
+    p_values = sign_flips(harm.moved, 999, 0).p_values
     assert p_values[0] > 0.1 and p_values[1] <= 0.002
     probe = Ablation(least=0.1)
     assert probe._first(subject, harm, p_values) == ([1, 0], [1])
@@ -260,9 +200,9 @@ def test_needed_takes_harm_on_many_examples_and_a_model_above_chance() -> None:
 
 
 def test_the_median_is_of_components_alike() -> None:
-    """Of neurons with neurons, of heads with heads: few large and many small kinds do not mix."""
+    """Of heads with heads: few large and many small kinds do not mix."""
     subject = planted.modular_addition(11, (2, 5), rotation_seed=1).subject
-    result = Ablation(neurons=16).run(subject)
+    result = Ablation().run(subject)
     loss = result.tables["effects"].to_frame().set_index("component").loss_change
     top = result.metrics["component"]
     kind = site_of(top).kind

@@ -24,7 +24,7 @@ MEMORY = 1 << 19
 
 POSITIONS, VOCABULARY = 16, 20
 SETTINGS = {
-    "ablation": {"null_samples": 2, "neurons": 2},
+    "ablation": {"null_samples": 9},
     "attention": {"examples": 8, "samples": 9},
     "attribution": {"only_correct": False, "examples": 64},
     "gradients": {"permutations": 2},

@@ -48,11 +48,11 @@ def test_harm_is_counted_in_accuracy_where_the_loss_says_nothing() -> None:
     right = float(subject.correct().float().mean())
     assert 0.5 < right < 0.9
     assert subject.loss()["answer"] > subject.task.chance["answer"].loss
-    result = PROBES["ablation"].from_dict({"null_samples": 9}).run(subject, seed=0)
+    result = PROBES["ablation"]().run(subject, seed=0)
     metrics = result.metrics
     assert metrics["harm_in"] == "0–1" and result.verdict == "yes"
     assert {"L0 attention", "L0 MLP"} <= set(metrics["needed"])
-    zero = probes.ablation(subject, mode="zero", neurons=0, components=("mlp",), null_samples=9)
+    zero = probes.ablation(subject, mode="zero", components=("mlp",))
     without = subject.logits(hooks=[("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)])
     lost = float((subject.correct(without).float() - subject.correct().float()).mean())
     assert zero.metrics["accuracy_change"] == pytest.approx(lost, abs=1e-6)

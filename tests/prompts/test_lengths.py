@@ -91,7 +91,7 @@ def test_a_position_that_some_prompts_lack_is_refused(subject: Subject, at: int)
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_no_ablation_depends_on_the_filler(subject: Subject, mode: str) -> None:
     """A head at its mean was up to a third too harmful, since padding was averaged with tokens."""
-    quick: dict[str, Any] = {"mode": mode, "neurons": 2, "null_samples": 3}
+    quick: dict[str, Any] = {"mode": mode, "null_samples": 3}
     one, two = (probes.ablation(each, **quick) for each in (subject, refilled(subject)))
     assert one.metrics["examples"] == len(subject.data)
     assert np.allclose(one.arrays["loss_change"], two.arrays["loss_change"], atol=1e-9)
@@ -100,8 +100,7 @@ def test_no_ablation_depends_on_the_filler(subject: Subject, mode: str) -> None:
 
 
 def test_means_are_those_of_the_prompts_that_have_the_position(subject: Subject) -> None:
-    quick: dict[str, Any] = {"neurons": 0, "null_samples": 3}
-    columns = probes.ablation(subject, **quick).tables["effects"].columns
+    columns = probes.ablation(subject).tables["effects"].columns
     rises = dict(zip(columns["component"], columns["loss_change"], strict=True))
     weights = own(subject).double()
     for layer in range(2):
@@ -131,7 +130,7 @@ def test_a_resampled_prompt_is_one_of_its_length(subject: Subject) -> None:
     assert subject.data.lengths is not None
     data = subject.data[torch.tensor([0, 1, 10, 11, 20])]
     some = subject.with_data(data)
-    quick: dict[str, Any] = {"neurons": 0, "null_samples": 3, "components": ("head",)}
+    quick: dict[str, Any] = {"components": ("head",)}
     result = probes.ablation(some, mode="resample", **quick)
     assert result.metrics["examples"] == 4
     paired = subject.with_data(data[torch.arange(4)])
