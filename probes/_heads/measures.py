@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mechint.errors import ParameterError
 from mechint.explanation.rules import Inputs, by_match
-from mechint.interventions import EditedRuns, Intervention, Replace, Site, Take, path
+from mechint.interventions import EditedRuns, Intervention, Site, Take, path
 from mechint.interventions.resuming import check_adds
 from mechint.models.protocol import Capability, read_only_hooks
 from mechint.probes._attention import scores
@@ -106,36 +106,28 @@ class PairRuns:
         changed = _numbers(logits.diff(dim=-1)[..., 0])
         return Effects(self.base[at], self.end[at], changed, self.units[at])
 
-    def measure(self, sets: Sequence[Sequence[Site]], rows: Any = slice(None)) -> Effects:
-        """Effects of each set, taken from the source together."""
-        edits = [[Take(site, self.other[rows]) for site in _together(some)] for some in sets]
-        return self.under(edits, rows)
-
-    def mixed(
-        self, sites: Sequence[Site], source: Int[Tensor, " pair"], where: Bool[Tensor, "pair pos"]
+    def measure(
+        self,
+        sets: Sequence[Sequence[Site]],
+        rows: Any = slice(None),
+        source: Int[Tensor, " pair"] | None = None,
     ) -> Effects:
-        """Effects of each site, taken from another input at the places `where`."""
-        edits = []
-        for site in sites:
-            part = site.select(self.runs.recorded(site.hook), self.runs.reads)
-            mask = where.reshape(*where.shape, *[1] * (part.dim() - 2))
-            edits.append([Replace(site, torch.where(mask, part[source], part[self.own]))])
-        return self.under(edits)
+        """Effects of each set, taken together from the source, or from another input."""
+        source = (self.other if source is None else source)[rows]
+        return self.under([[Take(site, source) for site in _together(some)] for some in sets], rows)
 
     def from_wrong_source(self, sites: Sequence[Site]) -> Effects:
-        """Effects of each site, taken from another pair's source from the first difference on; NaN
-        of a pair that has no other.
+        """Effects of each site, taken from another pair's source; NaN of a pair that has no
+        other.
         """
-        places = torch.arange(self.runs.tokens.shape[1], device=self.first.device)
-        found = self.mixed(sites, self.wrong, places >= self.first[:, None])
+        found = self.measure([[one] for one in sites], source=self.wrong)
         there = _numbers((self.wrong != self.own) & (self.wrong != self.other)) > 0
-        changed = np.where(there, found.changed, np.nan)
-        return Effects(found.base, found.end, changed, found.units)
+        return replace(found, changed=np.where(there, found.changed, np.nan))
 
     def at_changed_tokens(self, sites: Sequence[Site]) -> Effects:
-        """Effects of each site, taken from the source where the token differs alone."""
-        tokens = self.runs.tokens
-        return self.mixed(sites, self.other, tokens[self.own] != tokens[self.other])
+        """Effects of each site, taken from the source at the first token that differs alone."""
+        places = tuple(self.first.tolist())
+        return self.measure([[replace(one, pos=places)] for one in sites])
 
     def first_order(self) -> dict[Site, float]:
         """Head → its effect to first order (attribution patching, Nanda 2023): sum over the pairs,
@@ -180,8 +172,6 @@ class PairRuns:
                 written = self.runs.written_by(layer, units, answers=True)[:, 0]
             else:
                 written = select_positions(self.runs.recorded(site.hook), reads)
-                if f"blocks.{site.layer}.ln2_post.hook_scale" in self.subject.model.hook_dict:
-                    written = written * torch.nan  # a norm stands between it and the stream
             change = (written[self.other] - written[self.own]).double()
             changes.append(_numbers((change * directions).sum(-1)))
         return Effects(self.base, self.end, self.base + np.stack(changes), self.units)

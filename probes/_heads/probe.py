@@ -294,30 +294,27 @@ class Heads(Probe):
         early = [one for one in sites if one.layer == 0]  # all that changes there is the embedding
         rewritten = dict(zip(early, runs.at_changed_tokens(early).by_unit, strict=True))
         straight = runs.straight(sites)
-        heads = [one for one in reported if one.site.kind == "head"]
-        for i, one in enumerate(reported):
-            one.direct = np.nan if straight is None else float(straight.share[i])
-        for one in heads:
-            at = (slice(None), one.site.layer, one.site.units[0])
-            one.induction = np.nan if found is None else float(found[at].mean())
-            one.marks = {
-                query: {mark: float(np.nanmean(value[at])) for mark, value in marks.items()}
-                for query, marks in runs.attention.items()
-            }
-        readers = [one.site for one in heads if one.is_direct]
-        parts: dict[tuple[str, str], np.ndarray] = {}  # component, part of a role → excess, by unit
-        ways: dict[tuple[str, str], np.ndarray] = {}  # head, reader → share moved, by unit
+        # (component, part of a role) → excess, by unit; (head, reader) → share moved, by unit
+        parts, ways, scores = (dict[tuple[str, str], np.ndarray]() for _ in range(3))
         for i, one in enumerate(reported):
             sign = np.sign(one.moved)
             least = WAY * one.by_unit * sign
-            if straight is not None and not np.isnan(one.direct):
+            if straight is not None:
+                one.direct = float(straight.share[i])
                 parts[one.name, "direct"] = straight.by_unit[i] * sign - least
             if one.site in rewritten:
                 parts[one.name, "rewrites"] = rewritten[one.site] * sign - least
-            if one not in heads:
-                continue
-            at = (slice(None), one.site.layer, one.site.units[0])
+        heads = [one for one in reported if one.site.kind == "head"]
+        readers = [one.site for one in heads if one.is_direct]
+        for one in heads:
+            at, sign = (slice(None), one.site.layer, one.site.units[0]), np.sign(one.moved)
+            if found is not None:
+                one.induction = float(found[at].mean())
+                scores[one.name, "induction"] = found[at] - INDUCTION
             for query, marks in runs.attention.items():
+                one.marks[query] = {
+                    mark: float(np.nanmean(value[at])) for mark, value in marks.items()
+                }
                 for mark, value in marks.items():
                     parts[one.name, f"{query}: {mark}"] = means_by(runs.units, value[at]) - LOOKS
             later = [other for other in readers if (other.layer or 0) > (one.site.layer or 0)]
@@ -325,31 +322,20 @@ class Heads(Probe):
                 continue
             through = runs.through_queries(one.site, [later, *([other] for other in later)])
             one.through = float(through.share[0])
-            parts[one.name, "through"] = through.by_unit[0] * sign - least
+            parts[one.name, "through"] = (through.by_unit[0] - WAY * one.by_unit) * sign
             for other, values in zip(later, through.by_unit[1:], strict=True):
                 ways[one.name, str(other)] = values * sign
         by_name = {one.name: one for one in reported}
-        for (name, part), p_value in self._family_wise(parts, seed + 2).items():
-            by_name[name].words[part] = p_value
         largest = dict(sorted(ways.items(), key=lambda one: -one[1].mean()))
-        for (name, reader), p_value in self._family_wise(largest, seed + 2).items():
-            by_name[name].readers[reader] = p_value
-        if found is not None:
-            excess = {
-                (one.name, "induction"): found[:, one.site.layer, one.site.units[0]] - INDUCTION
-                for one in heads
-            }
-            for (name, part), p_value in self._family_wise(excess, seed + 3).items():
-                by_name[name].words[part] = p_value
-
-    def _family_wise(
-        self, tested: Mapping[tuple[str, str], np.ndarray], seed: int
-    ) -> dict[tuple[str, str], float]:
-        """The p-value of each mean's being above 0, among all of them."""
-        if not tested:
-            return {}
-        test = sign_flips(np.stack([*tested.values()]), self.null_samples, seed)
-        return dict(zip(tested, map(float, test.p_values), strict=True))
+        for place, tested, shift in (
+            ("words", parts, 2),
+            ("readers", largest, 2),
+            ("words", scores, 3),
+        ):
+            if tested:
+                test = sign_flips(np.stack([*tested.values()]), self.null_samples, seed + shift)
+                for (name, part), p_value in zip(tested, test.p_values.tolist(), strict=True):
+                    getattr(by_name[name], place)[part] = p_value
 
     # --- report -----------------------------------------------------------------------------------
     def _record(

@@ -23,10 +23,11 @@ from mechint.explanation.claims import parse_claim
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
 from mechint.planted import induction_head, library
-from mechint.probes._heads.measures import _marks
+from mechint.probes._heads.measures import PairRuns, _marks
 from mechint.probes._heads.probe import Component
 from mechint.prompts import Prompts
 from mechint.subject import Subject
+from mechint.subject.counterfactuals import choose_variable, draw
 from tests.prompts.mixed import mixed
 
 
@@ -347,3 +348,39 @@ def test_heads_of_a_language_model_move_what_they_do_in_transformers(
     ]
     np.testing.assert_allclose(result.arrays["by_head"], expected, atol=1e-4)
     assert np.abs(expected).max() > 0.05 and "heads" in mechint.analyze(subject).results
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["gemma3_text", "llama", "olmo2"])
+def test_what_heads_and_mlps_write_straight_adds_up_to_the_last_stream(
+    kind: str, tmp_path: Path
+) -> None:
+    """By what the final norm of transformers reads, with its scale held; behind norms, too."""
+    model = language_model(kind, tmp_path / "model")
+    told = pairs_it_tells_apart(model, 8)
+    rows = [
+        {"prompt": a, "answer": x, "counterfactual": {"prompt": b, "answer": y}}
+        for a, b, x, y in told
+    ]
+    subject = mechint.load(tmp_path / "model", data=rows)
+    pairs = draw(
+        subject, choose_variable(subject.task, None), 99, 0, only_correct=False, relation="minimal"
+    )
+    runs = PairRuns.of(subject, pairs)
+    found = runs.straight([*runs.heads, *runs.mlps])
+    assert found is not None and len(runs.mlps) == 3
+    streams: list[torch.Tensor] = []
+    model.model.norm.register_forward_pre_hook(lambda _, inputs: streams.append(inputs[0][0, -1]))
+    weight = model.model.norm.weight + (kind == "gemma3_text")
+    expected = []
+    for base, source, read in zip(pairs.base, pairs.source, pairs.reads.tolist(), strict=True):
+        for tokens in (base, source):
+            with torch.no_grad():
+                model(tokens[None, : read + 1])
+        own, other = streams[-2:]
+        scale = (own.square().mean() + model.config.rms_norm_eps).sqrt()
+        expected.append(model.lm_head.weight @ ((other - own) / scale * weight))
+    values = torch.stack(expected).detach()
+    right = values.gather(1, runs.classes).diff(dim=1)[:, 0].double().numpy()
+    np.testing.assert_allclose(found.moved.sum(0), right, atol=1e-4)
+    assert np.abs(found.moved[-3:]).max() > 0.1
