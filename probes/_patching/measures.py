@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -157,13 +157,6 @@ def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
 
 
 # --- what is left without a component -------------------------------------------------------------
-class Left(NamedTuple):
-    """The share left without a component, and the index of the one taken out with it."""
-
-    share: float
-    opposed: int | None = None
-
-
 def left_by(
     subject: Subject,
     pairs: Pairs,
@@ -171,20 +164,16 @@ def left_by(
     recovered: Float[np.ndarray, " component"],
     *,
     from_answer: bool,
-) -> Callable[[int], Left]:
+) -> Callable[[int], float]:
     """`left_without` by index of the component; where another one recovers less than -MOST, as half
     of a pair that cancels does, the larger of that and what is left without both.
     """
     opposed = int(np.nan_to_num(recovered).argmin())
 
-    def without(*indices: int) -> float:
-        sites = [components[index] for index in indices]
-        return left_without(subject, pairs, sites, from_answer=from_answer)
-
-    def left(index: int) -> Left:
-        alone = without(index)
-        both = without(index, opposed) if recovered[opposed] < -MOST else alone
-        return Left(both, opposed) if both > alone else Left(alone)
+    def left(index: int) -> float:
+        sets = [[index]] + [[index, opposed]] * bool(recovered[opposed] < -MOST)
+        sites = [[components[i] for i in some] for some in sets]
+        return max(left_without(subject, pairs, one, from_answer=from_answer) for one in sites)
 
     return left
 
@@ -193,9 +182,9 @@ def first_needed(
     among: Sequence[int],
     recovered: Float[np.ndarray, " component"],
     flips: Float[np.ndarray, " component"],
-    left: Callable[[int], Left],
+    left: Callable[[int], float],
     apart: Callable[[int], float],
-) -> tuple[list[int], dict[int, Left]]:
+) -> tuple[list[int], dict[int, float]]:
     """Of the components `among`, those that recover the most of all that also flip most answers,
     leave at most half and flip most `apart`, too, several where these tie; the first where none
     does. And what is left without each that was tried: those that recover and flip enough, down to
@@ -205,8 +194,7 @@ def first_needed(
     tried: dict[int, Left] = {}
     for group in groups:
         tried |= {i: left(i) for i in group if min(recovered[i], flips[i]) >= MOST}
-        needed = [i for i in group if i in tried and tried[i].share <= 1 - MOST]
-        needed = [i for i in needed if not apart(i) < MOST]
+        needed = [i for i in group if tried.get(i, 1.0) <= 1 - MOST and not apart(i) < MOST]
         if needed:
             return needed, tried
     return groups[0], tried

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +20,6 @@ from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._effects import MOST, grid
 from mechint.probes._patching.measures import (
     KINDS,
-    Left,
     effects_of,
     exchanged,
     first_needed,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 40
-"""Rows of one figure; where there are more, every kind of component has its own."""
+"""Rows of the figure."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,8 @@ class Patching(Probe):
                 "component": names[top],
                 "interval": [float(shares.low[top]), float(shares.high[top])],
                 "tied": [names[index] for index in ties],
-                **_left(tried, top, names),
+                "left": tried.get(top, math.nan),
+                "not_needed": [names[i] for i, one in tried.items() if one > 1 - MOST and i != top],
                 "components": len(components),
                 "variable": variable.name,
                 "pairs": int(effects.there[top].sum()),
@@ -179,9 +179,9 @@ class Patching(Probe):
         report.array("recovered", recovered)
         report.array("flips", flips)
         tokens = None if from_answer else position_names(subject)
-        drawn = patching_figures(components, recovered, carried(variable), tokens)
-        report.figures |= drawn
-        report.hero("recovered" if "recovered" in drawn else components[top].kind)
+        drawn = patching_figure(components, recovered, carried(variable), tokens)
+        report.figure("recovered", drawn)
+        report.hero("recovered")
         one = components[top]
         last = one.kind in ("mlp", "resid_post") and one.layer == subject.n_layers - 1
         self._say(report, carried(variable), float(wrong.share[top]), listed.caveat, last=last)
@@ -292,14 +292,6 @@ def leading(components: Sequence[Site]) -> list[int]:
     return written or inner or list(range(len(components)))
 
 
-def _left(tried: Mapping[int, Left], top: int, names: Sequence[str]) -> dict[str, Any]:
-    """The metrics of what is left without the components that were tried."""
-    left = tried.get(top, Left(math.nan))
-    others = [names[i] for i, one in tried.items() if one.share > 1 - MOST and i != top]
-    opposed = None if left.opposed is None else names[left.opposed]
-    return {"left": left.share, "opposed": opposed, "not_needed": others}
-
-
 def _strong(result: ProbeResult) -> list[str]:
     """Heads whose patch recovers most of the answer, for the calibration."""
     columns = result.tables["components"].columns
@@ -335,34 +327,28 @@ def _place(pos: object) -> str:
     return f"answer{pos or ''}"
 
 
-def patching_figures(
+def patching_figure(
     components: Sequence[Site],
     recovered: Float[np.ndarray, " component"],
     variable: str,
     names: Sequence[str] | None,
-) -> dict[str, Any]:
-    """Recovery by patching every component, under one scale; `names` of the positions, None
-    where they are counted from the answer.
+) -> Any:
+    """Recovery by patching the components of largest effect, MOST_ROWS at most; `names` of the
+    positions, None where they are counted from the answer.
     """
-    kinds = list(dict.fromkeys(one.kind for one in components))
     every = [str(replace(one, pos=None)) for one in components]
-    parts = {"recovered": kinds}
-    if len(set(every)) > MOST_ROWS:
-        parts = {kind: [kind] for kind in kinds}
+    order = np.argsort(-np.abs(np.nan_to_num(recovered)), kind="stable")
+    shown = list(dict.fromkeys(every[i] for i in order))[:MOST_ROWS]
+    members = [i for i, one in enumerate(every) if one in shown]
     columns = [_place(one.pos) if names is None else names[place_of(one)] for one in components]
-    most = max(1.0, float(np.nanmax(np.abs(recovered), initial=0.0)))
-    result = {}
-    for name, shown in parts.items():
-        members = [i for i, one in enumerate(components) if one.kind in shown]
-        result[name] = grid(
-            [(every[i], columns[i]) for i in members],
-            [recovered[i] for i in members],
-            limits=(-most, most),
-            title=f"Patching {variable}: what each activation carries",
-            x_title="position (token)" if names else "position, counted from the answer",
-            y_title="component",
-            z_title="logit difference recovered (0 base, 1 source)",
-            caption="How much of the source's answer each activation carries into the base run: 1 "
-            "all of it, 0 none.",
-        )
-    return result
+    left_out = len(set(every)) - len(shown)
+    return grid(
+        [(every[i], columns[i]) for i in members],
+        [recovered[i] for i in members],
+        title=f"Patching {variable}: what each activation carries",
+        x_title="position (token)" if names else "position, counted from the answer",
+        y_title="component",
+        z_title="logit difference recovered (0 base, 1 source)",
+        caption="How much of the source's answer each activation carries into the base run: 1 "
+        "all of it, 0 none" + f"; {left_out} with less are not drawn" * bool(left_out) + ".",
+    )

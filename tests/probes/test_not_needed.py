@@ -23,7 +23,7 @@ from mechint.subject.counterfactuals import choose_variable, draw
 from probes._das._swap import SwapSite
 from probes._das.controls import readers
 from probes._patching import Patching
-from probes._patching.measures import Left, first_needed
+from probes._patching.measures import first_needed
 
 Weights = dict[str, torch.Tensor]
 SLOTS = Slots(sign=1, pos=3, a=1, b=1, out=1)
@@ -92,7 +92,6 @@ def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float
         assert result.verdict == "no"
         assert result.metrics["component"] == "L0H0 @ 2"
         assert result.metrics["left"] == pytest.approx(1.0)
-        assert result.metrics["opposed"] == "L0H1 @ 2"
 
 
 def test_what_is_needed_recovers_and_flips_and_leaves_at_most_half() -> None:
@@ -100,14 +99,10 @@ def test_what_is_needed_recovers_and_flips_and_leaves_at_most_half() -> None:
     recovered, flips = np.array([1.0, 0.9, 0.8, 0.7]), np.array([0.2, 0.9, 0.9, 0.9])
     shares = [0.0, 0.8, 0.1, 0.1]
     apart = [math.nan, 1.0, 1.0, 1.0]
-    needed, tried = first_needed(
-        range(4), recovered, flips, lambda i: Left(shares[i]), apart.__getitem__
-    )
-    assert needed == [2] and tried == {1: Left(0.8), 2: Left(0.1)}
+    needed, tried = first_needed(range(4), recovered, flips, shares.__getitem__, apart.__getitem__)
+    assert needed == [2] and tried == {1: 0.8, 2: 0.1}
     apart[2] = 0.1  # it holds the answer
-    needed, _ = first_needed(
-        range(4), recovered, flips, lambda i: Left(shares[i]), apart.__getitem__
-    )
+    needed, _ = first_needed(range(4), recovered, flips, shares.__getitem__, apart.__getitem__)
     assert needed == [3]
 
 
