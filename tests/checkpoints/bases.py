@@ -200,7 +200,6 @@ weights: {embed.W_E: W_x, embed_y.W_E: W_y, layers.0.W: W, unembed.W_U: W_U}
     return rep_theory(folder)
 
 
-MAPPED = {made.__name__: made for made in (mapped, mapped_pair)}
 BASES: dict[str, Callable[[Path], Any]] = {
     made.__name__: made
     for made in (
@@ -216,6 +215,7 @@ BASES: dict[str, Callable[[Path], Any]] = {
         separate_heads,
         transformer_lens_native,
         pickled_module,
-        *MAPPED.values(),
+        mapped,
+        mapped_pair,
     )
 }

@@ -22,7 +22,7 @@ from mechint.cli import main
 from mechint.errors import CheckpointError, MechintError, RunError
 from mechint.system.files import read_json, read_yaml
 from tests.checkpoints.bases import native
-from tests.checkpoints.mutations import _members, _write_members, cyclic, deep, shared
+from tests.checkpoints.bombs import cyclic, deep, members_of, shared, write_members
 
 
 def refused(path: Path, error: type[Exception] = CheckpointError) -> str:
@@ -46,25 +46,25 @@ def changed(path: Path, **changes) -> Path:
 def test_a_pickle_that_asks_for_20_gb(tmp_path, name):
     asks = b"\x80\x02c" + name + b"\nI20000000000\n\x85R."
     path = native(tmp_path)
-    _write_members(path, _members(path) | {"archive/data.pkl": asks})
+    write_members(path, members_of(path) | {"archive/data.pkl": asks})
     assert "would run pickled code" in refused(path)
 
 
 def test_a_storage_larger_than_its_member(tmp_path):
     path = native(tmp_path)
-    members = _members(path)
+    members = members_of(path)
     name = next(name for name in members if "/data/" in name)
     members[name] = members[name][:-4]
-    _write_members(path, members)
+    write_members(path, members)
     assert "storage" in refused(path)
 
 
 def test_a_zip_bomb(tmp_path):
     path = tmp_path / "bomb.pt"
-    _write_members(path, {"x/data.pkl": bytes(200 << 20)}, zipfile.ZIP_DEFLATED)
+    write_members(path, {"x/data.pkl": bytes(200 << 20)}, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 1 << 20
     assert "its members are larger than the file" in refused(path)
-    _write_members(path, {"x/data.pkl": b"N."}, zipfile.ZIP_DEFLATED)
+    write_members(path, {"x/data.pkl": b"N."}, zipfile.ZIP_DEFLATED)
     assert "compressed" in refused(path)
 
 

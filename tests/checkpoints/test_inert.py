@@ -15,7 +15,7 @@ from mechint.checkpoints.inert import KNOWN, NumberType, number
 from mechint.errors import CheckpointError
 from mechint.models import build
 from tests.checkpoints.bases import CONFIG, pickled_module
-from tests.checkpoints.mutations import _members, _write_members, bombs
+from tests.checkpoints.bombs import bombs, members_of, write_members
 
 
 class Hostile:
@@ -63,10 +63,10 @@ def test_code_beside_no_module_is_refused(tmp_path):
 def test_a_small_file_that_grows_or_sets_state_is_refused_at_once(tmp_path, kind, recwarn):
     path = pickled_module(tmp_path)
     load_checkpoint(path)  # with all that mechint imports for it
-    members = _members(path)
+    members = members_of(path)
     name = next(name for name in members if name.endswith("data.pkl"))
     members |= {name.replace("data.pkl", "data/0"): bytes(1 << 20), name: bombs()[kind]}
-    _write_members(path, members)
+    write_members(path, members)
     before = "torch._dynamo" in sys.modules
     with pytest.raises(CheckpointError) as refused:
         load_checkpoint(path)
