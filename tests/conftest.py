@@ -31,14 +31,6 @@ settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def own_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A key of kept results for the tests alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("settings")))
-        yield
-
-
 @pytest.fixture
 def published() -> Path:
     """The folder of published checkpoints, where the environment names one."""

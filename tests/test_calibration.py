@@ -14,9 +14,8 @@ import torch
 from click.testing import CliRunner
 
 import tasks
-from mechint import planted
 from mechint.calibration import calibrate, engine, trials
-from mechint.calibration.table import controls_without_row, markdown, picture, write
+from mechint.calibration.table import controls_without_row, markdown, write
 from mechint.cli import main
 from mechint.decide.evidence import clopper_pearson
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
@@ -99,22 +98,6 @@ def test_a_half_trained_model_is_judged_by_what_it_needs() -> None:
 
 def refuse(self: Any, subject: Any, *, seed: int = 0) -> Any:
     raise NotApplicableError("no")
-
-
-def test_the_picture_has_a_dot_per_row_that_was_tested() -> None:
-    columns = {
-        "probe": ["das", "das", "das", "lens"],
-        "subject": ["planted order", "control: lookup", "control: untrained", "half-trained: sum"],
-        "detected": [1.0, 0.25, None, 0.5],
-    }
-    (plot,) = picture(Table(columns, "")).plots
-    seen = {one.name: list(zip(one.x, one.y, strict=True)) for one in plot.layers}
-    assert plot.y.names == ["das", "lens"]
-    assert seen == {
-        "controls: false positives": [(0.25, 0)],
-        "half-trained models": [(0.5, 1)],
-        "plants: power": [(1.0, 0)],
-    }
 
 
 def test_a_refusal_is_a_miss_on_a_plant_and_no_evidence_on_a_control(
@@ -246,29 +229,6 @@ def test_what_is_measured_stays_where_the_next_probe_is_stopped(
     assert set(columns["probe"]) == {"subspace"} and len(columns["runs"]) == 3
 
 
-def test_the_page_says_with_which_settings_plants_and_controls_ran(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "run_trial", lambda name, *_: [ROW | {"probe": name}])
-    calibrate(["das"], "smoke", tmp_path)
-    calibrate(["attribution", "circuits", "lens"], "smoke", tmp_path)
-    data = json.loads((tmp_path / "calibration.json").read_text())["settings"]
-    assert list(data) == ["attribution", "circuits", "das", "lens"], "what stood there stays"
-    for name, choices in data.items():
-        trials = PROBES[name].calibration().trials
-        assert [one for choice in choices for one in choice["mechanisms"]] == list(
-            dict.fromkeys(one.mechanism for one in trials)
-        )
-        for one in trials:  # with what is told the probe is the one that ran
-            (told,) = (choice for choice in choices if one.mechanism in choice["mechanisms"])
-            for part, more in (("plants", {}), ("controls", one.control_settings)):
-                ran = PROBES[name].from_dict({**one.settings, **more})
-                assert PROBES[name].from_dict(told[part]) == ran
-
-
-ROW = dict.fromkeys(trials.COLUMNS) | {"runs": 1, "detected": 1.0, "low": 0.0, "high": 1.0}
-
-
 def test_another_ones_files_are_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,19 +264,6 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file: it is a file, expected a directory"):
         calibrate(["subspace"], "smoke", tmp_path / "file")
-
-
-def test_angles_are_principal_angles() -> None:
-    plane = np.eye(4)[:, :2]
-    assert library.angle_between(np.array([[1.0], [0.0], [1.0], [0.0]]), plane) == pytest.approx(45)
-    assert library.angle_between(
-        plane[:, ::-1] @ np.array([[2.0, 1.0], [0.0, 1.0]]), plane
-    ) == pytest.approx(0, abs=1e-5)
-
-
-def test_misses_counts_both_kinds_of_error() -> None:
-    error = library.misses(lambda result: result, lambda plant: plant.truth["frequencies"])
-    assert error([1, 2, 9], planted.Planted(None, {"frequencies": (1, 2, 3)})) == 2  # type: ignore[arg-type]
 
 
 SILENT = {"llc"}

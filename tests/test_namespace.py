@@ -47,12 +47,6 @@ def test_a_task_is_called_with_its_parameters() -> None:
         tasks.modular_arithmetic(p=1)
 
 
-def test_a_function_is_not_hidden_by_a_module() -> None:
-    """Whatever has been imported before."""
-    assert PROBES["norms"] and TASKS["listops"]
-    assert inspect.isfunction(probes.norms) and inspect.isfunction(tasks.listops)
-
-
 def test_a_wrong_name_is_an_attribute_error() -> None:
     said = "module 'mechint.probes' has no attribute 'furier'; did you mean 'fourier'"
     with pytest.raises(AttributeError, match=said):

@@ -16,7 +16,7 @@ from mechint import figures, planted
 from mechint.config import ModelConfig
 from mechint.decide import Claim, Skill
 from mechint.decide.chance import CHANCE_LEVEL
-from mechint.decide.null import COLLISION_LEVEL, samples_needed, sign_flips, why_undecidable
+from mechint.decide.null import why_undecidable
 from mechint.models.transformer import HookedTransformer
 from mechint.probe import Need, Probe
 from mechint.probe.report import Report, performance
@@ -110,25 +110,6 @@ def test_the_p_value_of_another_statistic_stands_among_the_details(
     (finding,) = made.result().findings
     assert finding.p_value is None and finding.null is None and finding.p_text == ""
     assert finding.details["length against rulers shuffled, 999"].startswith("p ")
-
-
-def test_few_signs_cannot_decide(right: Subject) -> None:
-    """Six examples have 64 patterns of signs, whatever is drawn of them."""
-    for n, verdict in ((6, "unclear"), (7, "yes")):
-        made = Report(Ruler(), right)
-        for samples in (50, 999):
-            null = sign_flips(np.ones((1, n)), samples, 0).null("length", 0)
-            made.metric("length", null.observed, null=null)
-            assert made.finding(SAID, null.observed) == ("unclear" if samples < 99 else verdict)
-
-
-def test_an_unclear_finding_names_the_question_and_one_reason(right: Subject) -> None:
-    made = report(right, 2.0, 19)
-    made.finding(Claim("It is long.", no="It is short."))
-    made.unclear("Is it wide?", "there is no ruler")
-    first, second = made.result().findings
-    assert "How long is it" in first.headline and "19 null samples" in first.reason
-    assert (second.headline, second.reason) == ("Is it wide?", "there is no ruler")
 
 
 def test_the_verdict_of_a_result_is_that_of_its_leading_finding(right: Subject) -> None:
@@ -289,30 +270,12 @@ def test_a_report_needs_a_null_and_a_sentence(right: Subject) -> None:
     assert made.result().verdict == "unclear"
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.005, 0.002, 1 / 3])
-def test_so_many_samples_reach_the_level_and_one_fewer_does_not(alpha: float) -> None:
-    enough = samples_needed(alpha)
-    assert Null.sampled("m", 1, [0.0] * enough, "").floor <= alpha * (1 + 1e-9)
-    assert Null.sampled("m", 1, [0.0] * (enough - 1), "").floor > alpha
-
-
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
 def test_a_null_with_a_sample_that_is_not_finite_decides_nothing(odd: float) -> None:
     """One of 999 samples: p would be 1/1000 or 2/1000, small enough."""
     null = Null.sampled("length", 1.0, [0.0] * 998 + [odd], "")
     assert null.p_value <= 0.002
     assert why_undecidable([null], 0.01) == "length or its null is not finite"
-
-
-@pytest.mark.parametrize(("reached", "denies"), [(1, False), (2, True), (3, True)])
-def test_samples_that_luck_alone_does_not_explain_deny_a_perfect_mechanism(
-    reached: int, denies: bool
-) -> None:
-    """Each sample is the observed arrangement once in 3,000 times."""
-    samples = [1.0] * reached + [0.0] * (499 - reached)
-    null = Null.sampled("length", 1.0, samples, "", 3000)
-    assert (binom.sf(reached - 1, 499, 1 / 3000) < COLLISION_LEVEL) == denies
-    assert (null.too_few_arrangements(0.002) is None) == denies
 
 
 def test_needs_are_checked_when_the_class_is_made() -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 import probes
 from mechint import load
-from mechint.sweeps import keep_plan, plan
 from tests.cli.conftest import Command, one_line
 from tests.sweeps.conftest import SMALL, TASK
 
@@ -37,29 +35,6 @@ def test_the_command(mechint: Command, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").touch()
     assert "holds something else" in one_line(mechint(*other, "--out", tmp_path / "notes"))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda one: one["runs"].append("x"),
-        lambda one: one["runs"].append(None),
-        lambda one: one["settings"].append(0),
-        lambda one: one.update(name=3),
-        lambda one: one.update(settings="n=5"),
-    ],
-)
-def test_a_damaged_plan_is_refused_in_one_line(
-    mechint: Command, tmp_path: Path, damage: Any
-) -> None:
-    out = tmp_path / "sweep"
-    groups = plan(TASK, list(SMALL), {"seed": [0, 1]}, "cpu")
-    keep_plan(groups, out)
-    entries = json.loads((out / "sweep.json").read_text())
-    damage(entries[0])
-    (out / "sweep.json").write_text(json.dumps(entries))
-    for more in ([], ["--resume"]):
-        assert "holds no sweep" in one_line(mechint("sweep", out, *more))
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,3 @@ def test_untrained_files_of_others_prefer_no_operand_and_have_no_norms(
         if finding.verdict == "yes"
     ]
     assert len(yes) <= 2, yes
-
-
-def test_the_comparison_is_named(tmp_path: Path) -> None:
-    subject = opened(tmp_path, "N(0, 0.02)", 3)
-    result = probes.run("norms", subject, null_models=199)
-    assert all("random order" in finding.headline for finding in result.findings)
-    attention = probes.run("attention", subject, untrained=99)
-    assert "random order" in attention.null["operand.largest_preference"].how
