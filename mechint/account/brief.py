@@ -21,7 +21,7 @@ def brief(account: Account, **more: Any) -> dict[str, Any]:
     """Model, quality, verdict, its scope, findings with effect, baseline and p-value, what was not
     asked, the next command, and `more`, which is not shortened.
     """
-    verdict, scope = account.verdict, account.caveat
+    verdict, scope = account.verdict, account.limits
     found = [*account.evidence, *account.looked_for, *account.unclear]
     if not account.results and account.audits:
         best = [one for one, *_ in by_answer(account.audits)]
@@ -56,7 +56,7 @@ def brief(account: Account, **more: Any) -> dict[str, Any]:
 
 def brief_of_two(accounts: Sequence[Account], sentence: str) -> dict[str, Any]:
     """The sentence of a comparison, and model, verdict and scope of each."""
-    models = [{"model": a.title, "verdict": a.verdict, "scope": a.caveat} for a in accounts]
+    models = [{"model": a.title, "verdict": a.verdict, "scope": a.limits} for a in accounts]
     return {"schema": 3, "sentence": sentence, "models": models}
 
 

@@ -367,11 +367,11 @@ class Attention(Probe):
             if names
         ]
         than = "" if subject.knows_initialization else f"compared with {subject.control}"
-        said = "Heads attend to one operand each"
+        said = "Heads prefer one operand each"
         if parts:
             (some, count, which), *other = parts
-            said = f"{some} attend{'s' * (count == 1)} to the {which} operand"
-            said += "".join(f", {some} to the {which}" for some, _, which in other)
+            said = f"{some} prefer{'s' * (count == 1)} the {which} operand"
+            said += "".join(f", {some} the {which}" for some, _, which in other)
         report.finding(
             Claim(
                 f"{said}.",

@@ -248,7 +248,8 @@ class Embedding(Probe):
         shown = by_name[named or max(found.effects, key=lambda one: found.effects[one])]
         report.finding(
             Claim(
-                f"The tokens are laid out {in_layout(named)}.",
+                f"{found.shares[shown]:.0%} of the tokens' geometry is laid out "
+                f"{in_layout(named)}.",
                 no="The tokens are laid out by no rule that was looked for.",
                 unclear="Whether the tokens are laid out by a rule is unclear.",
                 at_chance=True,
