@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     """
     from mechint.report.outputs import refuse_foreign
     from mechint.run_table import transition
+    from mechint.run_table.programs import programs_of, programs_text, section_of
     from mechint.system.files import csv_text, write_text
 
     check_options(given)
@@ -97,6 +99,8 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     if csv is not None:
         write_text(csv, csv_text(rows))
         print_error(f"table written to {csv}")
+    by_seed = given["explained"] and not given["over_steps"] and len(rows) > 1
+    seeds = programs_of(rows) if by_seed else {}
     if out is not None:
         from mechint.report import write_page
         from mechint.run_table.page import over_steps, page_of_table
@@ -113,6 +117,8 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         title = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
         title += f": {paths[0].resolve().name}" if len(paths) == 1 else ""
         page = page_of_table(rows, title, figures=figures, command=command)
+        if seeds:
+            page = dataclasses.replace(page, sections=[section_of(seeds), *page.sections])
         write_page(page, out, light=given["light"])
         print_error(f"report written to {out}")
     over = given["transition"]
@@ -128,6 +134,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
 
         found = {} if learned is None else {"transition": {"over": over, **learned.to_dict()}}
         found |= {"last_program": programs} if programs else {}
+        found |= {"programs": seeds} if seeds else {}
         print_json(to_jsonable({"schema": SCHEMA, "rows": rows, **found}))
     else:
         _print(rows, measured)
@@ -136,6 +143,9 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
 
             if said := last_program(programs):
                 echo(f"\n{said}", 2)
+        if seeds:
+            for line in ("", *programs_text(seeds).splitlines()):
+                echo(line, 2)
         if learned is not None:
             console().print(f"\nTest accuracy {learned.said(over)}.", markup=False)
     return 2 if _report_refusals(rows, [*names, *["explain"] * given["explained"]]) else 0

@@ -24,7 +24,8 @@ VERDICTS = {"stands": "yes", "refused": "no", "wrong": "no"}
 class BestExplanation(Probe):
     """Which program does the model run, and how much of its logits does that explain?
 
-    Metrics: family, standing and name of the best explanation; unaccounted: share of the logits'
+    Metrics: family, standing and name of the best explanation; program: its name without numbers,
+    which models of other seeds share; unaccounted: share of the logits'
     variance that it leaves, of the answers where no part reads the logits; parts: how many;
     blocks: what the part that reads the logits is made of, such as frequencies; reason: why it does
     not stand.
@@ -45,6 +46,7 @@ class BestExplanation(Probe):
             "standing": best.standing,
             "parts": len(best.explanation.parts),
             "name": best.explanation.name,
+            "program": best.explanation.short or best.explanation.name,
         }
         if best.reason:
             metrics["reason"] = best.reason
