@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from mechint import figures
+from mechint.groups.layouts import agreement, align
 from mechint.probe.results import Figure
-from mechint.studies.rows import Rows
+from mechint.studies.joint_training.structure import ALONE, MIXTURE, cell, residuals
+from mechint.studies.rows import NoRunsError, Rows
 
 
 def draw(rows: Rows) -> dict[str, Figure]:
     """Accuracies by width of triplets and nested runs."""
-    drawn = {}
+    drawn: dict[str, Figure] = {}
+    with contextlib.suppress(NoRunsError):
+        drawn["Layouts of the digits"] = layouts(rows)
     for title, starts in (("Triplets", "triplets "), ("Nested expressions", "")):
         runs = [
             row
@@ -21,6 +27,32 @@ def draw(rows: Rows) -> dict[str, Figure]:
         if len({row.get("width") for row in runs}) > 1:
             drawn[f"{title} by width"] = by_width(Rows(runs), title)
     return drawn
+
+
+def layouts(rows: Rows) -> Figure:
+    """Gram matrices of the digits: of one model of sums alone, of their mean as they stand and up
+    to x → ux, and of the mean of mixtures.
+    """
+    alone = residuals(cell(rows, ALONE, 32), learned=True)
+    mixed = residuals(cell(rows, MIXTURE, 32))
+    fitted = align(alone)
+    panels = {
+        "sums alone: one model": alone[0],
+        f"mean, agreement {agreement(alone):.2f}": alone.mean(0),
+        f"mean up to x → ux, {agreement(fitted):.2f}": fitted.mean(0),
+        f"beside maxima and medians, {agreement(mixed):.2f}": mixed.mean(0),
+    }
+    return figures.image_grid(
+        {name: one / np.abs(one).max() for name, one in panels.items()},
+        title="Each model of sums alone has its own copy of one layout",
+        x_title="digit",
+        y_title="digit",
+        z_title="similarity beyond isotropy (share of the largest)",
+        diverging=True,
+        columns=4,
+        caption=f"{len(alone)} models of sums that learned, {len(mixed)} mixtures, 32 wide. "
+        "Averaging hides the copies; relabeling the digits x → ux lines them up.",
+    )
 
 
 def by_width(rows: Rows, title: str) -> Figure:

@@ -309,6 +309,11 @@ class JointTraining(Study):
         "models that learn sums beside maxima and medians need half the steps": ("p",),
         "sums take fewer parameters beside products": ("b2",),
         "sums take fewer parameters beside maxima and medians": ("b1",),
+        "models of sums alone share one layout of the digits, each in a copy of its own": ("r1",),
+        "beside maxima and medians they agree on the layout, and are more regular": ("r2", "r3"),
+        "the number line comes before the sums": ("r5",),
+        "on triplets fewer models learn sums beside products than alone": ("t4",),
+        "on triplets sums alone take twice the width": ("t1", "t2"),
     }
     costs: ClassVar[Mapping[str, float]] = {
         **{"laptop": 0.6, "fresh": 4.0},
