@@ -87,15 +87,6 @@ def test_the_file_has_the_logits_that_the_audit_matched() -> None:
     assert 1 - float(error) == pytest.approx(match, abs=1e-4)
 
 
-def test_products_are_those_of_columns() -> None:
-    a, b = torch.randn(4, 2).double(), torch.randn(5, 3).double()
-    values = {"a": torch.tensor([0, 3]), "b": torch.tensor([4, 1])}
-    found = Products(((("a", a), ("b", b)), (("b", b),)))(values)
-    for row, (i, j) in enumerate(((0, 4), (3, 1))):
-        expected = torch.cat([torch.outer(a[i], b[j]).flatten(), b[j]])
-        assert torch.allclose(found[row], expected)
-
-
 def reading(subject: Subject, variable: str, n: int) -> Explanation:
     """A part that reads the logits off a variable of the task's own program."""
     assert subject.task is not None and subject.task.own_program is not None

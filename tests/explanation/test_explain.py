@@ -4,7 +4,6 @@ not, published models come out as other code found them.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -24,7 +23,7 @@ from mechint.explanation import Explanation, Part, audit, explain, head, site
 from mechint.explanation.code import written
 from mechint.explanation.measure import Bench
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import EXPLANATIONS, TASKS
+from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.components import site_of
 from probes.explanations.representations import Bilinear, Frequencies, GroupProducts, Setting
@@ -229,23 +228,6 @@ def test_a_site_that_does_nothing_holds_nothing_however_few_the_inputs() -> None
         found = audit(subject, Part(name, site_of(place), (name,)))
         assert (place, found.standing) == (place, standing)
         assert not any(math.isnan(test.value) for test in found.tests)
-
-
-def test_the_command_prints_and_gives_json(tmp_path: Path) -> None:
-    path = str(Path(__file__).parents[2] / "examples" / "models" / "clock.pt")
-    ran = CliRunner().invoke(main, ["explain", path, "--family", "frequencies", "--json"])
-    made = json.loads(ran.stdout)
-    assert made["schema"] == 3 and made["audits"][0]["standing"] == "stands"
-    kinds = {test["kind"] for test in made["audits"][0]["tests"]}
-    assert {"match", "faithfulness", "interchange", "completeness"} <= kinds
-    claim = "L0 resid_post @ answer holds answer"
-    ran = CliRunner().invoke(main, ["explain", path, "--claim", claim])
-    assert "answer at L0 resid_post" in ran.output and max(map(len, ran.output.splitlines())) <= 160
-
-
-def test_every_family_has_a_question() -> None:
-    for name in EXPLANATIONS:
-        assert EXPLANATIONS[name].question().endswith("?") and EXPLANATIONS[name].name == name
 
 
 @published

@@ -6,42 +6,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import mechint
-from benchmarks.far_sum import FarSum
 from mechint import planted
-from mechint.explanation import Explanation, Part, audit, explain, head, site
+from mechint.explanation import Explanation, Part, audit, head, site
 from mechint.explanation.claims import inputs_of, key_of, one_hot
-from mechint.subject import Subject
 from mechint.subject.components import site_of
 from mechint.task import Program, Step
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
-
-
-def table(scale: float) -> Subject:
-    """A lookup table of (first + last) mod 5, the columns of its unembedding scaled."""
-    subject = planted.lookup_table(FarSum(n=5), rotation_seed=1, seed=3).subject
-    columns = 1 + scale * torch.randn(5, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        dict(subject.model.named_parameters())["unembed.W_U"].mul_(columns.clamp(min=0.3))
-    return subject
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("scale", [0.0, 0.4])
-def test_a_table_copies_nothing(scale: float) -> None:
-    """Its heads attend to their own positions; the answer is the first token in a fifth of inputs.
-    It "explains 100% of its logits" no longer.
-    """
-    subject = table(scale)
-    found = audit(subject, head(0, 0).copies("first token"), examples=625)
-    assert {one.standing for one in found.claims} == {"stands", "wrong"}
-    assert found.value("coverage") < 0.4 and found.value("moved key") < 0.4
-    for one in explain(subject, family="induced", examples=625):
-        assert one.standing != "stands" or not one.explanation.name.startswith("answer = t")
 
 
 def test_the_example_brings_its_answer_from_its_key() -> None:

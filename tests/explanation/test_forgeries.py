@@ -262,25 +262,6 @@ def says_largest(found: Audit) -> bool:
     return program is None or "max" in program.title
 
 
-def query_from_before() -> list[Audit]:
-    """Two layers: a head of the first brings t[0] to the answer, where it is the query by which one
-    of the second finds its key, and nothing else: it is said not to matter.
-    """
-    n, ctx = 5, 6
-    model = two_layers(n, ctx, ((ctx, 0),))
-    second, place, there = model.blocks[1].attn, n + 1, n + ctx + 2
-    for token in range(n):  # the token names the position after its own number
-        second.W_Q[0, there + token, token + 1] = SHARP
-        second.W_K[0, place + token + 1, token + 1] = 1.0
-    return explain(subject_of(model, rows_of(22, n, ctx)))
-
-
-def stays_without_first(found: Audit) -> bool:
-    """L0H0 is said not to matter, with no word of the heads that look by it."""
-    lines = [one.target for one in found.tests if one.kind == "faithfulness"]
-    return any("L0H0" in one and "later heads held" not in one for one in lines)
-
-
 def anything(found: Audit) -> bool:
     """Whatever stands is false."""
     return True
@@ -306,7 +287,6 @@ FORGERIES: dict[str, tuple[Callable[[], Sequence[Audit]], Callable[[Audit], bool
     "tokens side by side, said to be their sum": (tokens_as_sum, anything),
     "t[1] is copied, equal to t[0]": (partial(tied_behind, 0), says_first),
     "the last of sorted lists": (sorted_lists, says_largest),
-    "a head that is the query of a later one": (query_from_before, stays_without_first),
     "the smallest, or the first that is hardly larger": (
         partial(sorted_but_for_few, 2.5), anything
     ),

@@ -22,7 +22,6 @@ from mechint.explanation.checks.attention import (
     STAYS,
     apart_from_place,
     copied,
-    one_hot_keys,
     other_keys,
     route,
 )
@@ -61,46 +60,38 @@ def share(
 # --- shares ---------------------------------------------------------------------------------------
 NEAR = Skill(0.16, 0.11, 5000)  # doing nothing keeps 84% of the raw accuracy
 CHANCE = Skill(0.11, 0.11, 5000)
-MOVED = {"bound": "FOLLOWS", "null_bound": "STAYS"}
+MOVED: dict[str, Any] = {"bound": FOLLOWS, "null_bound": STAYS}
 
 
 @pytest.mark.parametrize(
-    ("value", "null", "more", "standing"),
+    ("more", "standings"),
     [
-        (0.85, None, {}, "stands"),
-        (0.82, None, {}, "unclear"),
-        (0.80, None, {}, "incomplete"),
-        (0.52, None, {}, "incomplete"),
-        (0.48, None, {}, "wrong"),
-        (0.85, 0.48, {}, "stands"),
-        (0.85, 0.50, {}, "unclear"),
-        (0.85, 0.53, {}, "incomplete"),
-        (0.85, 0.86, {}, "wrong"),
-        (0.70, 0.70, {}, "wrong"),
-        (0.70, 0.69, {}, "incomplete"),
-        (0.135, None, {"skill": NEAR}, "incomplete"),
-        (0.11, None, {"skill": NEAR}, "wrong"),
-        (0.148, None, {"skill": NEAR, "n": 750}, "unclear"),
-        (1.0, None, {"skill": CHANCE}, "unclear"),
-        (1.0, None, {"n": 23}, "unclear"),
-        (1.0, None, {"n": 24}, "stands"),
-        (0.0, None, {"n": 0}, "untested"),
-        (0.19, None, {"bound": "LOST"}, "stands"),  # up to 15% of what the model has may be left
-        (0.22, None, {"bound": "LOST"}, "unclear"),
-        (0.25, None, {"bound": "LOST"}, "wrong"),
-        (0.78, 0.08, MOVED, "stands"),
-        (0.75, 0.08, MOVED, "unclear"),
-        (0.72, 0.08, MOVED, "incomplete"),
-        (0.78, 0.10, MOVED, "unclear"),
-        (0.78, 0.12, MOVED, "incomplete"),
+        ({}, {0.85: "stands", 0.82: "unclear", 0.80: "incomplete"}),
+        ({}, {0.52: "incomplete", 0.48: "wrong"}),
+        ({"null": 0.48}, {0.85: "stands"}),
+        ({"null": 0.50}, {0.85: "unclear"}),
+        ({"null": 0.53}, {0.85: "incomplete"}),
+        ({"null": 0.86}, {0.85: "wrong"}),
+        ({"null": 0.70}, {0.70: "wrong"}),
+        ({"null": 0.69}, {0.70: "incomplete"}),
+        ({"skill": NEAR}, {0.135: "incomplete", 0.11: "wrong"}),
+        ({"skill": NEAR, "n": 750}, {0.148: "unclear"}),
+        ({"skill": CHANCE}, {1.0: "unclear"}),
+        ({"n": 23}, {1.0: "unclear"}),
+        ({"n": 24}, {1.0: "stands"}),
+        ({"n": 0}, {0.0: "untested"}),
+        # up to 15% of what the model has may be left
+        ({"bound": LOST}, {0.19: "stands", 0.22: "unclear", 0.25: "wrong"}),
+        ({**MOVED, "null": 0.08}, {0.78: "stands", 0.75: "unclear", 0.72: "incomplete"}),
+        ({**MOVED, "null": 0.10}, {0.78: "unclear"}),
+        ({**MOVED, "null": 0.12}, {0.78: "incomplete"}),
     ],
 )
 def test_a_share_is_taken_above_chance_and_has_a_null(
-    value: float, null: float | None, more: dict[str, Any], standing: str
+    more: dict[str, Any], standings: dict[float, str]
 ) -> None:
-    bounds = {"LOST": LOST, "FOLLOWS": FOLLOWS, "STAYS": STAYS}
-    more = {name: bounds.get(one, one) for name, one in more.items()}
-    assert share(value, null=null, **more).standing == standing
+    for value, standing in standings.items():
+        assert share(value, **more).standing == standing
 
 
 def test_what_is_kept_is_above_chance_of_the_models_own() -> None:
@@ -374,19 +365,13 @@ def test_the_answers_of_a_program_are_its_own_or_those_of_the_logits_it_reads() 
 
 # --- attention ------------------------------------------------------------------------------------
 def test_other_keys_are_other_keys() -> None:
+    """Where other inputs have other keys, these are taken: of 0 and 5 half the time."""
     bench = stub()
-    n = len(bench.judged)
-    at = torch.full((n,), 5)
-    for keys in (torch.zeros(n, dtype=torch.long), torch.arange(n) % 6):
-        other = other_keys(bench, keys, at)
+    every = torch.arange(len(bench.judged))
+    for keys in (0 * every, every % 6, 5 * (every % 2)):
+        other = other_keys(bench, keys, torch.full_like(keys, 5))
         assert not bool((other == keys).any()) and bool(((other >= 0) & (other <= 5)).all())
-    hard = one_hot_keys(torch.tensor([2, 0]), torch.zeros(2, 4))
-    assert hard.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
-    # where other inputs have other keys, these are taken: of 0 and 5 half the time
-    keys = 5 * (torch.arange(n) % 2)
-    assert 0.55 < float(
-        torch.isin(other_keys(bench, keys, at), torch.tensor([0, 5])).float().mean()
-    )
+    assert 0.55 < float(torch.isin(other, torch.tensor([0, 5])).float().mean())
 
 
 def first() -> Program:
@@ -635,19 +620,12 @@ def test_a_block_is_exchanged_in_the_parts_that_have_it_with_their_variables() -
     assert [[name for name, _ in edits] for edits in edited[:3]] == [["one"], *[["one", "two"]] * 2]
 
 
-def test_spare_blocks_are_fitted_once_for_a_width() -> None:
-    asked: list[str] = []
-
-    def spare(one: Part, name: str) -> list[Any]:
-        asked.append(name)
-        return [one.features] * 9
-
+def test_a_block_is_ranked_among_spare_ones() -> None:
     claim = part("sum", blocks=cut("1", "2", "3"), reads=True)
-    found, _ = seen_blocks(claim, spare=spare)
-    assert asked == ["1"] and [one.null for one in found] == ["spare blocks, 9"] * 3
+    found, _ = seen_blocks(claim, spare=lambda one, name: [one.features] * 9)
+    assert [one.null for one in found] == ["spare blocks, 9"] * 3
     assert [list(one.details.values()) for one in found] == [[1.0]] * 3
-    without, _ = seen_blocks(claim)
-    assert [one.null for one in without] == [None] * 3
+    assert [one.null for one in seen_blocks(claim)[0]] == [None] * 3
 
 
 # --- standings ------------------------------------------------------------------------------------
@@ -687,27 +665,16 @@ def ranked(ratio: float) -> tuple[Evidence, Null]:
     return Evidence.ratio(ratio * draw, np.ones(900)), null
 
 
-@pytest.mark.parametrize(
-    ("claims", "standing"),
-    [
-        (("stands", "stands"), "stands"),
-        (("stands", "wrong"), "wrong"),
-        (("wrong", "incomplete"), "wrong"),
-        (("incomplete", "wrong"), "wrong"),
-        (("unclear", "incomplete"), "incomplete"),
-        (("stands", "unclear"), "unclear"),
-        (("stands", "untested"), "superfluous"),
-        (("untested", "untested"), "untested"),
-    ],
-)
-def test_an_explanation_is_what_its_worst_claim_is(claims: tuple[str, ...], standing: str) -> None:
-    parts = (part("a"), part("sum"))
-    made = [Standing(str(one), said) for one, said in zip(parts, claims, strict=True)]
-    assert combine(made, [])[0] == standing
+def test_an_explanation_is_what_its_worst_claim_is() -> None:
+    order = ("wrong", "incomplete", "unclear", "untested", "stands")
+    for claims in itertools.product(order, repeat=2):
+        worst = min(claims, key=order.index)
+        standing = "superfluous" if {*claims} == {"stands", "untested"} else worst
+        assert combine([Standing(one, one) for one in claims], [])[0] == standing
 
 
 def test_blocks_that_are_not_shown_to_be_needed_are_superfluous() -> None:
-    held = [Standing(str(part("sum")), "stands")]
+    held = [Standing("sum", "stands")]
     for found, words in ((need(0.0, 0.9), "not needed"), (need(0.0), "not shown to be needed")):
         assert combine(held, [found]) == ("superfluous", f"{words}: 5")
     assert combine(held, [need(0.03)])[0] == "stands"
@@ -738,14 +705,10 @@ def test_what_is_left_is_taken_above_chance_from_the_worst_share() -> None:
 
 def test_the_value_of_a_kind_is_the_least_favorable() -> None:
     tests = [share(value) for value in (0.9, 0.7)]
-    left = [replace(share(value, bound=LOST), kind="completeness") for value in (0.1, 0.3)]
+    tests += [replace(share(value, bound=LOST), kind="completeness") for value in (0.1, 0.3)]
     found = judge(stub(), Explanation("e", stub().program), tests)
-    assert found.value("interchange") == 0.7 and math.isnan(found.value("faithfulness"))
-    assert found.value("interchange", "target") == 0.7
-    assert math.isnan(found.value("interchange", "other"))
-    assert judge(stub(), found.explanation, left).value("completeness") == 0.3
-    matches = [judge_r2("match", "x", ("claim",), of(value)) for value in (0.8, 0.6)]
-    assert judge(stub(), found.explanation, matches).value("match") == pytest.approx(0.6)
+    assert (found.value("interchange", "target"), found.value("completeness")) == (0.7, 0.3)
+    assert math.isnan(found.value("faithfulness")) and math.isnan(found.value("match", "other"))
 
 
 def shares(claims: tuple[str, ...] = ("claim",), **kept: float) -> list[Test]:
@@ -797,19 +760,10 @@ def test_a_headline_names_the_least_of_what_was_counted(
     if made is not None and said is not None:
         words = [made.verb, made.of if made.verb == "explains" else made.how]
         assert " ".join(words).startswith(said[0]) and made.share == pytest.approx(said[1])
-        assert made.at_least <= made.share + 1e-9
-        assert found.to_dict()["accounted"]["verb"] == made.verb
     computes = said is not None and said[0].startswith("explains")
     left = found.unaccounted["accuracy"] + found.unaccounted.get("logits", 1.0)
     place = list(STANDINGS).index(found.standing)
     assert found.rank == (place, not computes, pytest.approx(left))
-
-
-def test_a_model_that_answers_as_its_commonest_answer_is_at_chance() -> None:
-    """Counted on the same inputs as its accuracy, all outputs together."""
-    bench = stub(lambda own, edits: torch.zeros_like(own["sum"]))
-    assert bench.accuracy <= bench.chance == bench.skill.chance and bench.skill.reason
-    assert stub().skill.beats_chance
 
 
 def test_a_test_is_a_finding_with_its_numbers() -> None:
@@ -822,11 +776,8 @@ def test_a_test_is_a_finding_with_its_numbers() -> None:
     for one in kinds:
         assert Test.from_dict(one.to_dict()) == one and one.to_dict()["standing"] == "stands"
     assert kinds[0].effect.baseline == 0.2 and kinds[0].least == pytest.approx(0.82)
-    assert kinds[0].effect.interval == Evidence.share(4500, 5000).interval
     assert list(kinds[1].details.values()) == [pytest.approx(0.2)]
-    assert kinds[2].p_value == pytest.approx(1 / 13)
-    assert list(kinds[2].details.values()) == [pytest.approx(5.0, abs=0.1)]
-    assert (need(0.5).p_value, need(0.5).details) == (None, {})
+    assert kinds[2].p_value == pytest.approx(1 / 13) and need(0.5).p_value is None
     claim = judge(stub(), Explanation("e", stub().program), kinds).tests[0]
     assert str(claim.scope) == f"on {len(stub().judged)} inputs drawn"
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,59 +123,13 @@ def test_a_list_is_sorted_by_its_first_and_its_next_answers() -> None:
     assert agreement(subject, found, following) == 1.0
 
 
-def after_equal(t: list[int]) -> int:
-    """The token after the one that was copied last, or the end mark."""
-    place = t.index(t[-1]) + 1
-    return 152 if t[place] == 151 else t[place]
-
-
-def copying(draw: np.random.Generator, length: int, backwards: bool = False) -> list[int]:
-    values = numbers(draw, length)
-    done = values[::-1] if backwards else values
-    return [150, *values, 151, *done[: 12 - length]]
-
-
-@published
-@pytest.mark.full
-def test_a_copy_with_its_end_and_backwards() -> None:
-    """Of numbers that are all different; nothing is said of equal ones, with which another than
-    the last follows.
-    """
-    prompts = draws(1500, lambda draw: copying(draw, int(draw.integers(6, 11))))
-    subject, found = explained(ZOO / "unique_copy-2l1h64d3lr01drop", prompts)
-    assert found.standing == "stands" and "the only earlier" in str(found.explanation.routes[-1])
-    assert agreement(subject, found, after_equal) == 1.0
-
-    def before_equal(t: list[int]) -> int:
-        place = t.index(t[-1]) - 1
-        return 152 if place == 0 else t[place]
-
-    prompts = draws(1500, lambda draw: copying(draw, int(draw.integers(6, 11)), True))
-    subject, found = explained(ZOO / "unique_reverse-2l1h64d3lr01drop", prompts)
-    assert found.standing == "stands" and "the only earlier" in str(found.explanation.routes[-1])
-    assert agreement(subject, found, before_equal) == 1.0
-
-
 def test_sorted_lists_do_not_tell_the_largest_from_the_first() -> None:
     """The model looks for the largest number; on falling lists that is position 0."""
     prompts = draws(1500, lambda draw: sorted(draw.permutation(16)[:4].tolist(), reverse=True))
     _, found = explained(SHIPPED / "maximum.pt", prompts)
     assert found.standing == "untested"
-    assert {"position 0", "the largest token", "another order"} <= {
-        words
-        for words in ("position 0", "the largest token", "another order")
-        if words in found.reason
-    }
-
-
-@published
-def test_a_majority() -> None:
-    def prompt(draw: np.random.Generator) -> list[int]:
-        return [2, *(draw.random(15) < draw.random()).astype(int).tolist(), 3]
-
-    subject, found = explained(ZOO / "bin_majority-1l1h16d3lr01drop", draws(1500, prompt))
-    assert found.standing == "stands"
-    assert agreement(subject, found, lambda t: Counter(t[1:-1]).most_common()[0][0]) == 1.0
+    for words in ("position 0", "the largest token", "another order"):
+        assert words in found.reason
 
 
 @published

@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 
 import mechint
-from mechint import planted, registry
+from mechint import planted
 from mechint.account import NOT_ASKED, NOTHING, account_of, explained
 from mechint.account.analysis import analyze
 from mechint.cli import main
@@ -22,10 +22,8 @@ from mechint.explanation.explanation import program_text
 from mechint.explanation.records import judge_r2
 from mechint.explanation.text import audits_text
 from mechint.interventions import Site
-from mechint.models.transformer import HookedTransformer
 from mechint.report.page import page_of
 from mechint.subject import Subject
-from mechint.training import spec
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
@@ -68,23 +66,6 @@ def test_tables_have_columns_of_the_best_explanation() -> None:
     assert rows[1].get("explain.unaccounted") is None
 
 
-@pytest.mark.full
-def test_one_line_per_checkpoint(tmp_path: Path) -> None:
-    """Of a run too short to learn: every checkpoint is at chance."""
-    run = str(tmp_path / "run")
-    given = ("p=13", "d_model=16", "n_heads=2", "d_mlp=16", "steps=6", "evaluate_every=3")
-    settings = [
-        part
-        for text in (*given, "checkpoints=linear", "n_checkpoints=3")
-        for part in ("--set", text)
-    ]
-    command = ["train", "modular-arithmetic", *settings, "--out", run]
-    assert CliRunner().invoke(main, command).exit_code == 0
-    asked = ["table", run, "--over-steps", "--explain"]
-    rows = json.loads(CliRunner().invoke(main, [*asked, "--json"]).stdout)["rows"]
-    assert [row["explain.standing"] for row in rows] == ["refused"] * len(rows) and len(rows) >= 3
-
-
 def test_another_answer_can_be_explained() -> None:
     """The tens of a sum need the carry of the ones; a claim is of one answer."""
     path = str(Path(__file__).parents[2] / "examples" / "models" / "digits.pt")
@@ -123,21 +104,6 @@ def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
     assert told["verdict"] == account.verdict
 
 
-@pytest.mark.full
-def test_a_long_program_is_named_shortly() -> None:
-    name = f"copy: L0H0 {' '.join(['far'] * 12)}"
-    program = audited("stands", 0.1).explanation.program
-    found = replace(
-        audited("stands", 0.1), explanation=Explanation(name, program, short="the copy")
-    )
-    told = explained("", [found.to_dict()])
-    assert told == "The copy, which explains 90% (≥90%) of its logits."
-    kept = {"verb": "keeps", "of": "answers", "share": 0.93, "at_least": 0.9}
-    held = {**found.to_dict(), "name": "ripple: at places", "short": "ripple"}
-    told = explained("", [{**held, "accounted": {**kept, "how": "under interchange"}}])
-    assert told == "Ripple: at places, which keeps 93% (≥90%) of its answers under interchange."
-
-
 def test_an_explanation_joins_only_the_lead_of_its_own_mechanism() -> None:
     subject = addition()
     led, unled = analyze(subject, "fourier"), analyze(subject, "lens")
@@ -148,14 +114,6 @@ def test_an_explanation_joins_only_the_lead_of_its_own_mechanism() -> None:
     assert led.explained([half]).verdict != led.verdict == led.explained([other]).verdict
     assert unled.verdict == NOT_ASKED and unled.explained([half]).verdict == NOTHING
     assert unled.explained([found]).verdict not in (NOT_ASKED, NOTHING)
-
-
-def test_nothing_is_explained_where_a_probe_leads_or_no_program_is_stated() -> None:
-    assert analyze(addition()).audits == ()
-    listops = registry.TASKS["listops"].from_dict({"depth": 1, "chain_of_thought": False})
-    config = spec(listops, {"n_layers": 1, "d_model": 16, "n_heads": 2}).model
-    found = analyze(Subject(HookedTransformer(config), listops, n_examples=64))
-    assert found.audits == () and found.leading is None
 
 
 def test_programs_are_written_with_where_their_variables_live() -> None:
