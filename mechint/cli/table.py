@@ -15,6 +15,7 @@ from mechint.cli.common import (
     GroupedCommand,
     answer_option,
     count_option,
+    data_option,
     device_option,
     examples,
     force_option,
@@ -31,11 +32,13 @@ from mechint.cli.common import (
     task_option,
 )
 from mechint.cli.opening import Opening, check_exist, check_options
+from mechint.cli.verify import digest
 from mechint.errors import ParameterError, counted, one_line
 from mechint.system.progress import console, counting, echo
 
 if TYPE_CHECKING:
     from mechint.run_table import Runs
+    from mechint.run_table.entries import Entry
 
 
 @click.command(
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
         "mechint table runs/add --over-steps --probe llc --csv llc.csv",
         "mechint table runs/add --over-steps --explain",
         "mechint table a.pt b.pt --task modular-arithmetic --set p=113 --probe fourier",
+        "mechint table pythia/step1 pythia/step2 --over-steps --data p.jsonl --probe heads",
         "mechint table runs/sweep --transition d_model",
     ),
 )
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
 )
 @task_option
 @set_option
+@data_option
 @answer_option
 @seed_option
 @count_option("--workers", help="Processes that measure.", high=256, default=1)
@@ -95,6 +100,8 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         asked = asked.with_figures()
     with counting("measuring") as report:
         rows = asked.rows(report)
+    if given["over_steps"]:
+        _print_equal(asked.entries)
     measured = [measurement.probe.name for measurement in asked.measurements]
     if csv is not None:
         write_text(csv, csv_text(rows))
@@ -168,6 +175,7 @@ def _asked(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) ->
         list(paths),
         workers=given["workers"],
         task=given["task"],
+        data=given["data"],
         device=given["device"],
         **parameters,
     )
@@ -176,6 +184,16 @@ def _asked(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) ->
     for name in opening.probes:
         made = made.probe(name, **asked, **options.get(name, {}))
     return made.explain(**asked) if given["explained"] else made
+
+
+def _print_equal(entries: Sequence[Entry]) -> None:
+    """Name the checkpoints whose files are the same."""
+    alike = dict[str, list[str]]()
+    for one in entries:
+        alike.setdefault(digest(one.weights), []).append(one.weights.name)
+    for first, *others in alike.values():
+        if others:
+            print_error(f"{first}: the same files as {', '.join(others[:8])}")
 
 
 def _report_refusals(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> bool:

@@ -221,6 +221,7 @@ def runs(
     *,
     workers: int = 1,
     task: str | Task | None = None,
+    data: str | Path | Sequence[Any] | None = None,
     device: str = "cpu",
     opener: Callable[[Path], Subject] | None = None,
     **parameters: Any,
@@ -233,6 +234,7 @@ def runs(
         workers: processes that measure; subjects are measured in this one.
         task: of checkpoint files that do not name it, as in `mechint.load`; `parameters` are the
             task's. A run states both.
+        data: prompts that checkpoints of a language model are asked about, as in `mechint.load`.
         device: where the models are measured: "cpu", "cuda" or "cuda:1".
         opener: opens a file as a subject, in place of `mechint.load`: for checkpoints of one's own,
             with `mechint.wrap`.
@@ -252,7 +254,7 @@ def runs(
     find_device(device)
     if not 1 <= workers <= 256:
         raise ParameterError(f"runs: workers={workers}: expected 1 to 256")
-    opening = {"task": task, "parameters": parameters, "device": device}
+    opening = {"task": task, "parameters": parameters, "device": device, "data": data}
     if isinstance(models, str | Path | Subject):
         models = [models]
     named: list[tuple[Any, str | Path | Subject]] = (
@@ -271,11 +273,12 @@ def runs(
         entries += [replace(found[0], name=name)] if name and len(found) == 1 else found
     if not entries:
         raise CheckpointError("runs: expected at least one path of a checkpoint or a run")
-    given = [*(["task"] if task is not None else []), *parameters]
+    asked = {"task": task, "data": data}
+    given = [*(name for name, value in asked.items() if value is not None), *parameters]
     run = next((entry for entry in entries if entry.is_run), None)
     if given and run is not None:
         raise ParameterError(
-            f"{run.path}: a run states its task and the task's parameters; expected these for "
-            f"checkpoint files alone, got {', '.join(given)}"
+            f"{run.path}: a run states its task and the task's parameters; expected these, and "
+            f"data, for checkpoint files alone, got {', '.join(given)}"
         )
     return Runs(tuple(with_distinct_names(entries)), workers=workers)
