@@ -326,7 +326,7 @@ def test_the_transformer_lens_tutorial_finds_the_induction_head(run: Run) -> Non
 @pytest.mark.full
 def test_jupyter_runs_the_notebook_of_a_script(tmp_path: Path) -> None:
     pytest.importorskip("jupytext", reason="jupytext writes the notebooks")
-    made, script = tmp_path / "circuits.ipynb", EXAMPLES / "circuits.py"
+    made, script = tmp_path / "exercise.ipynb", EXAMPLES / "exercise.py"
     command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--set-kernel", "python3"]
     asked = [*command, "--execute", "--output", str(made), str(script)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
@@ -334,7 +334,19 @@ def test_jupyter_runs_the_notebook_of_a_script(tmp_path: Path) -> None:
     outputs = [
         one for cell in json.loads(made.read_text())["cells"] for one in cell.get("outputs", ())
     ]
-    assert any("<svg" in str(one) for one in outputs)
+    assert any("DOES NOT RUN: L1H2" in str(one) for one in outputs)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [5, 1])
+def test_the_exercise_grades_what_is_stated(seed: int) -> None:
+    text = (EXAMPLES / "exercise.py").read_text().replace("SEED = 5", f"SEED = {seed}")
+    left: dict[str, Any] = {"__name__": "exercise"}
+    exec(compile(text, "exercise.py", "exec"), left)
+    layer, number = left["plant"].truth["heads"]["induction"]
+    right = f"L{layer}H{number} copies the token after an earlier equal one"
+    assert left["grades"].pop(right) in ("stands", "superfluous")
+    assert left["stated"].standing == "wrong" and set(left["grades"].values()) == {"wrong"}
 
 
 @pytest.mark.full
