@@ -223,6 +223,7 @@ class Attention(Probe):
         some, one = _shortened(names, values, patterns), len(names) == 1
         article = "an" if kind == "induction" else "a"
         verb = f"is {article}" if one else "are"
+        drawn = attention is not patterns.sample and (made is None or made.made)
         does = f"{verb} {singular if one else singular.replace('head', 'heads', 1)}"
         if repeats not in (None, "yes"):
             does = f"attend{'s' * one} to what followed equal tokens earlier"
@@ -238,7 +239,7 @@ class Attention(Probe):
             ),
             Effect(
                 float(values[best]),
-                label=f"score of {patterns.names[best]}",
+                label=f"score of {patterns.names[best]}" + " on random tokens" * drawn,
                 baseline=float(null[:, best].mean()),
                 baseline_label="random keys",
             ),

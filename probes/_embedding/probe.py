@@ -198,8 +198,8 @@ class Embedding(Probe):
             Claim(
                 first_of(
                     (round_ones, f"{held} lies on {circles}, of frequency {all_round}."),
-                    (closed, f"{held} varies along lines, of frequency {named(shown, 3)}."),
-                    (True, f"{held} varies along a line whose ends are far apart."),
+                    (closed, f"{held} is at frequency {named(shown, 3)}, on no circle."),
+                    (True, f"{held} varies smoothly in their order, whose ends are far apart."),
                 ),
                 no="The tokens follow no cyclic order."
                 if null.p_value > NEAR
