@@ -519,7 +519,9 @@ class WholeSpectrum:
         if without is not None and h > 1:
             taken = [k for k, one in zip(harmonics.labels, removed, strict=True) if one]
             after = _by_difference(without(taken), exponents, columns)[2]
-            left = _amplitudes(after) / np.maximum(_amplitudes(even), 1e-12)
+            # Σ_d f(d) cos(2πkd/n), k = 1 … n//2
+            amplitudes = np.maximum(np.fft.rfft(even).real[1:], 1e-12)
+            left = np.fft.rfft(after).real[1:] / amplitudes
         share = float(np.square(found.values).sum())
         return cls(found.values, share, samples, loss, alone, rest, cycle.n, removed, left)
 
@@ -560,12 +562,6 @@ def _by_difference(
     even = (mean + mean.flip(0).roll(1)) / 2
     part = torch.empty_like(values).scatter_(1, turned, even.expand(len(values), -1))
     return values, part, even.cpu().numpy()
-
-
-def _amplitudes(even: NDArray[Any]) -> NDArray[Any]:
-    """(h,) Σ_d f(d) cos(2πkd/n), k = 1 … n//2."""
-    n = len(even)
-    return np.cos(2 * np.pi / n * np.outer(np.arange(1, n // 2 + 1), np.arange(n))) @ even
 
 
 def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutations: int) -> None:

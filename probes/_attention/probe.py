@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
 from mechint import figures
@@ -23,9 +23,7 @@ from mechint.probes.words import in_words, listed, position_names, token_texts
 from mechint.subject import Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from mechint.planted.calibration import Calibration, Planted, Trial
+    from mechint.planted.calibration import Calibration
 
 MIN_QUERIES = 16
 """Queries that must have a key of a kind before heads are scored by it."""
@@ -97,26 +95,10 @@ class Attention(Probe):
     @classmethod
     def calibration(cls) -> Calibration:
         from mechint.planted import library
-        from mechint.planted.calibration import Calibration
+        from mechint.planted.calibration import Calibration, Trial
 
         addition = library.another("modular addition", library.addition)
         fixed = {"head at a fixed distance": library.fixed_distance}
-        return Calibration(
-            (
-                cls._trial("induction head", library.induction, addition | fixed),
-                cls._trial("soft induction head", library.soft_induction, {}),
-            ),
-            {"samples": 499},
-        )
-
-    @staticmethod
-    def _trial(
-        name: str,
-        plant: Callable[[float, int], Planted],
-        controls: Mapping[str, Callable[[int], Subject]],
-    ) -> Trial:
-        from mechint.planted import library
-        from mechint.planted.calibration import Trial
 
         def found(result: ProbeResult) -> list[tuple[str, str]]:
             return [
@@ -125,21 +107,29 @@ class Attention(Probe):
                 for head in result.metrics.get(f"{role}.heads", ())
             ]
 
-        return Trial(
-            name,
-            plant,
-            library.untrained(plant) | dict(controls),
-            library.misses(
-                found,
-                lambda plant: [
-                    ("previous_token", library.head("previous token")(plant)),
-                    ("induction", library.head("induction")(plant)),
-                ],
-            ),
-            "heads missed or made up",
-            settings={"untrained": 0},
-            detects=lambda result: len({role for role, _ in found(result)}) == 2,
+        misses = library.misses(
+            found,
+            lambda plant: [
+                ("previous_token", library.head("previous token")(plant)),
+                ("induction", library.head("induction")(plant)),
+            ],
         )
+        trials = [
+            Trial(
+                name,
+                plant,
+                library.untrained(plant) | controls,
+                misses,
+                "heads missed or made up",
+                settings={"untrained": 0},
+                detects=lambda result: len({role for role, _ in found(result)}) == 2,
+            )
+            for name, plant, controls in (
+                ("induction head", library.induction, addition | fixed),
+                ("soft induction head", library.soft_induction, {}),
+            )
+        ]
+        return Calibration(tuple(trials), {"samples": 499})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         operands = list((subject.data.reads and operand_positions(subject)) or ())
@@ -161,9 +151,11 @@ class Attention(Probe):
         if kinds:
             report.by_head(report.metrics[kinds[0]].items(), f"{kinds[0]}, mean attention")
         report.array("pattern", patterns.mean.astype(np.float32))
-        report.figures |= pattern_figures(
-            subject, patterns, operands, self.example, rows, report.metrics
-        )
+        heads = chosen_heads(patterns.names, report.metrics)
+        view = _view(subject, patterns, self.example, rows, heads, report.metrics)
+        report.figure("patterns", view)
+        if len(operands) == 2 and subject.on_grid:  # all inputs, in order
+            report.figure("operands", _grid(subject, patterns, report.metrics))
         report.hero("patterns")
         report.findings.sort(key=lambda one: not one.causal)  # what decides a lead stands first
         return report.result()
@@ -396,9 +388,11 @@ class Attention(Probe):
 
 def _why_not(patterns: AttentionPatterns) -> str:
     longest = int(patterns.lengths.max())
-    if longest <= 5:
-        return f"inputs have {longest} tokens"
-    return "too few such keys, or always at the same places"
+    return (
+        f"inputs have {longest} tokens"
+        if longest <= 5
+        else "too few such keys, or always at the same places"
+    )
 
 
 def _by_name(patterns: AttentionPatterns, values: np.ndarray) -> dict[str, object]:
@@ -465,25 +459,6 @@ def heads_table(patterns: AttentionPatterns, metrics: Mapping[str, Any]) -> Tabl
     )
 
 
-def pattern_figures(
-    subject: Subject,
-    patterns: AttentionPatterns,
-    operands: list[int],
-    example: int,
-    rows: Int[np.ndarray, " row"],
-    metrics: Mapping[str, Any],
-) -> dict[str, Figure]:
-    """The attention view over the examples `rows`, of the heads that score highest in `metrics`
-    where there are many, and on a grid of two operands, whose inputs are all there in order, which
-    of them the answer's position prefers.
-    """
-    heads = chosen_heads(patterns.names, metrics)
-    shown = {"patterns": _view(subject, patterns, example, rows, heads, metrics)}
-    if len(operands) == 2 and subject.on_grid:
-        shown["operands"] = _grid(subject, patterns, metrics)
-    return shown
-
-
 def chosen_heads(names: Sequence[str], metrics: Mapping[str, Any], most: int = HEADS) -> list[int]:
     """Places in `names` of the heads that are shown, in order: all, or the `most` that score
     highest, taken by turns from the best of each kind.
@@ -525,15 +500,20 @@ def _view(
     all_shown = len(names) == len(patterns.names)
     counted = f"{len(names)} of {len(patterns.names)} heads"
     chosen, said = _chosen(patterns, names, order[0], metrics)
+    sample, longest = patterns.sample[:, heads], int(patterns.lengths[order].max())
+    whole = {name: sample.mean(0) if i is None else sample[i] for name, i in which.items()}
     return figures.attention(
         names,
         texts,
-        _patterns(patterns.sample[:, heads], texts, which),
+        # (head, query, key) of each example, cut to its tokens
+        {name: w[:, : len(texts[name]), : len(texts[name])] for name, w in whole.items()},
         title=f"Attention of {chosen.head} on one example",
         caption=(
             said
             + ("" if all_shown else f" Shown are the {counted} that score highest.")
-            + _left_out(len(order), len(rows), int(patterns.lengths[order].max()))
+            + f" The interactive view holds {len(order)} of {len(rows)} examples."
+            * (len(order) < len(rows))
+            + f" Of {longest} tokens the first {LONGEST} are shown." * (longest > LONGEST)
         ),
         chosen=chosen,
     )
@@ -559,31 +539,12 @@ def _chosen(
     query = int((weights * hit).sum(1).argmax()) if hit.any() else length - 1
     keys = [(int(q), int(k)) for q, k in np.argwhere(hit)]
     noun, _, key = WORDS[kind]
-    said = f"{head}, {_article(noun)}; orange: {key}. Over all examples its score "
-    said += f"is {metrics[f'{kind}.score'][head]:.3g}; here at most "
+    said = f"{head}, {'an' if noun[0] in 'aeiou' else 'a'} {noun}; orange: {key}. "
+    said += f"Over all examples its score is {metrics[f'{kind}.score'][head]:.3g}; here at most "
     said += f"{float((weights * hit).max(initial=0.0)):.2f} of its weight is there."
     if (lost := metrics.get("induction.lost")) is not None:
         said += f" Without the induction heads {lost:.3g} of the answers no longer repeat."
     return figures.Chosen(head, query, keys, stripe=kind == "induction"), said
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
-def _left_out(examples: int, of: int, longest: int) -> str:
-    """The examples that the view does not hold, as sentences; "" where it holds all."""
-    few = f" The interactive view holds {examples} of {of} examples." if examples < of else ""
-    cut = f" Of {longest} tokens the first {LONGEST} are shown." if longest > LONGEST else ""
-    return few + cut
-
-
-def _patterns(
-    sample: np.ndarray, texts: Mapping[str, list[str]], chosen: Mapping[str, int | None]
-) -> dict[str, np.ndarray]:
-    """Attention (head, query, key) by example, cut to its tokens; the mean for None."""
-    whole = {name: sample.mean(0) if i is None else sample[i] for name, i in chosen.items()}
-    return {name: w[:, : len(texts[name]), : len(texts[name])] for name, w in whole.items()}
 
 
 def _grid(subject: Subject, patterns: AttentionPatterns, metrics: Mapping[str, Any]) -> Figure:

@@ -70,13 +70,6 @@ def kept_rows(subject: Subject, examples: int, seed: int) -> Int[np.ndarray, " r
     return np.sort(rng("attention examples", seed).permutation(n)[:examples])
 
 
-def _layers_at_once(subject: Subject) -> int:
-    """Layers whose patterns of one example fit an eighth of the subject's memory, at least one."""
-    ctx = subject.data.tokens.shape[1]
-    each = 4 * (subject.model_description.n_heads or 1) * ctx * ctx
-    return max(1, subject.memory // (8 * each))
-
-
 def collect(
     subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]
 ) -> AttentionPatterns:
@@ -93,7 +86,9 @@ def collect(
     sums: dict[str, Tensor] = {}
     to_operand: dict[str, list[Tensor]] = {hook: [] for hook in hooks}
     samples: dict[str, list[Tensor]] = {hook: [] for hook in hooks}
-    for some in slices(len(hooks), _layers_at_once(subject)):
+    # layers whose patterns of one example fit an eighth of the subject's memory, at least one
+    each = 4 * (subject.model_description.n_heads or 1) * ctx * ctx
+    for some in slices(len(hooks), max(1, subject.memory // (8 * each))):
         for part, streamed in subject.stream(hooks[some]):
             kept = torch.from_numpy(rows[(rows >= part.start) & (rows < part.stop)] - part.start)
             for hook, pattern in streamed.items():

@@ -73,7 +73,9 @@ class Interference(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         reference, batches = self._data(subject, seed)
-        direction = group_gradients(subject, reference, mean_weights(reference)[None])
+        read = (reference.targets != IGNORE).float()
+        mean = read / read.sum().clamp_min(1)  # the mean over all targets that are read
+        direction = group_gradients(subject, reference, mean[None])
         found, together, groups, rows, total = self._batches(subject, direction, batches)
         report = Report(self, subject)
         if not bool(torch.isfinite(found[0]).any()):
@@ -311,12 +313,6 @@ def cosines(
     return (a @ b.T) / (a.norm(dim=1)[:, None] * b.norm(dim=1)).where(
         a.norm(dim=1)[:, None] * b.norm(dim=1) > 0, torch.nan
     )
-
-
-def mean_weights(data: Batch) -> Float[Tensor, "example pos output"]:
-    """The weights under which the loss is the mean over all targets that are read."""
-    read = (data.targets != IGNORE).float()
-    return read / read.sum().clamp_min(1)
 
 
 def with_whole(

@@ -54,21 +54,14 @@ def calibration() -> Calibration:
     Controls of the singular ones: linear regression, also badly conditioned, and a network that
     was not trained.
     """
-
-    def regression(seed: int) -> Subject:
-        return regular(0.0, seed).subject
-
-    def untrained(seed: int) -> Subject:
-        return singular(0.0, seed).subject.untrained(seed)
-
     estimate, tolerance = "relative error of the coefficient", 0.2
     degenerate = Trial(
         "deep linear network",
         singular,
         {
-            "linear regression": regression,
+            "linear regression": lambda seed: regular(0.0, seed).subject,
             "badly conditioned regression": badly_conditioned,
-            "untrained": untrained,
+            "untrained": lambda seed: singular(0.0, seed).subject.untrained(seed),
         },
         error,
         estimate,

@@ -18,9 +18,8 @@ def training_data(subject: Subject, split: str) -> Batch:
     asked for, and the subject looks at all of the task's examples; else the subject's data.
     """
     parts = subject.split
-    if split == "all" or parts is None:
-        return subject.data
-    return subject.data[parts["train"].to(subject.device)]
+    every = split == "all" or parts is None
+    return subject.data if every else subject.data[parts["train"].to(subject.device)]
 
 
 def example_losses(model: Any, task: Task | None, data: Batch) -> Float[Tensor, " example"]:
@@ -44,13 +43,6 @@ def example_losses(model: Any, task: Task | None, data: Batch) -> Float[Tensor, 
             for part, classes in zip(parts, data.targets.unbind(-1), strict=True)
         ]
     ).sum(0)
-
-
-def has_targets(data: Batch) -> bool:
-    """Return whether there is anything whose likelihood could be taken."""
-    if not len(data):
-        return False
-    return data.targets.is_floating_point() or bool((data.targets != IGNORE).any())
 
 
 def without_gradient(model: Any, task: Task | None, data: Batch, chunk: int) -> Tensor:

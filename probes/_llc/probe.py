@@ -30,9 +30,10 @@ from mechint.models.foreign.untouched import untouched
 from mechint.probe import Probe, Report
 from mechint.probe.results import Effect, Figure, Null, ProbeResult
 from mechint.probes._llc.diagnostics import LOOSE, Chains
-from mechint.probes._llc.likelihood import has_targets, training_data, without_gradient
+from mechint.probes._llc.likelihood import training_data, without_gradient
 from mechint.probes._llc.sampler import FLAT, Chain, Curving, Sampler
 from mechint.subject import Subject
+from mechint.task import IGNORE
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -94,7 +95,9 @@ class LLC(Probe):
     )
 
     def unmet(self, subject: Subject) -> str | None:
-        if len(subject.data) < 2 or not has_targets(subject.data):
+        targets = subject.data.targets
+        scored = targets.is_floating_point() or bool((targets != IGNORE).any())
+        if len(subject.data) < 2 or not scored:
             return "its data have no targets whose loss could be taken"
         try:
             with untouched(subject.model):

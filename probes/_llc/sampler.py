@@ -133,10 +133,8 @@ class Sampler:
     def _mapped(self, weights: Weights, rows: Tensor, share: Tensor) -> tuple[Weights, Tensor]:
         """Gradients (chain, …) and losses (chain,) on the examples rows (chain, example)."""
 
-        def one(own: Weights, chosen: Tensor) -> Tensor:
-            return self._loss(own, self.data[chosen], share)
-
-        return vmap(grad_and_value(one), randomness="different")(weights, rows)
+        descend = grad_and_value(lambda own, chosen: self._loss(own, self.data[chosen], share))
+        return vmap(descend, randomness="different")(weights, rows)
 
     def _looped(self, weights: Weights, rows: Tensor, share: Tensor) -> tuple[Weights, Tensor]:
         """The same, one chain after another."""

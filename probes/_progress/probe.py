@@ -129,7 +129,8 @@ class ProgressMeasures(Probe):
         report.update(measures)
         share = sum(spectrum.by_label[k] ** 2 for k in keys)
         report.metric("trigonometric_share", share)
-        report.metric("weights.sum_of_squares", sum_of_squares(subject.model))
+        squares = (weight.detach().double().square().sum() for weight in subject.model.parameters())
+        report.metric("weights.sum_of_squares", float(sum(squares)))
         if (order := spectra.value_tokens(subject)) is not None:
             rows = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
             amplitudes = np.sqrt(Harmonics(cyclic(len(order))).energies(rows))
@@ -362,10 +363,3 @@ def gini(values: Num[np.ndarray, " n"]) -> float:
     n = len(ordered)
     weighted = 2 * (np.arange(1, n + 1) * ordered).sum() / (n * max(ordered.sum(), 1e-24))
     return float(weighted - (n + 1) / n)
-
-
-def sum_of_squares(model: Any) -> float:
-    """Sum of the squares of all weights."""
-    return float(
-        sum(parameter.detach().double().square().sum() for parameter in model.parameters())
-    )

@@ -152,7 +152,8 @@ def describes(subject: Subject, heads: Heads) -> bool:
     few = subject.data[:4]
     for layer in sorted({layer for layer, _ in heads.places}):
         rows = [index for index, place in enumerate(heads.places) if place[0] == layer]
-        names = [f"blocks.{layer}.{name}" for name in PARTS]
+        parts = ("hook_resid_pre", "attn.hook_q", "attn.hook_z", "hook_attn_out")
+        names = [f"blocks.{layer}.{name}" for name in parts]
         x, q, z, out = (_plain(each) for each in subject.activations(names, data=few).values())
         normed = x / norm_scale(subject.model, x)
         mine = torch.einsum("bpd,hdk->bphk", normed, heads.q[rows])
@@ -160,9 +161,6 @@ def describes(subject: Subject, heads: Heads) -> bool:
         if max(_distance(mine, q), _distance(written, out)) > 1e-3:
             return False
     return True
-
-
-PARTS = ("hook_resid_pre", "attn.hook_q", "attn.hook_z", "hook_attn_out")
 
 
 def _distance(mine: Tensor, own: Tensor) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -76,22 +75,23 @@ class Weights(Probe):
         from mechint.planted import library
         from mechint.planted.calibration import Calibration, Trial
 
-        def trial(name: str, kind: str, plant: Any, other: Mapping[str, Any]) -> Trial:
-            return Trial(
+        plants = {"induction head": library.induction, "pointer doubling": library.pointer_doubling}
+        trials = tuple(
+            Trial(
                 f"{name} ({kind}-composition)",
-                plant,
-                library.untrained(plant) | library.in_one_subspace(plant) | dict(other),
-                lambda result, one: float(
-                    result.metrics[f"composition.{kind}.pair"] not in _planted_pairs(one)
+                plants[name],
+                library.untrained(plants[name])
+                | library.in_one_subspace(plants[name])
+                | library.another(other, plants[other]),
+                lambda result, plant, kind=kind: float(
+                    result.metrics[f"composition.{kind}.pair"] not in _planted_pairs(plant)
                 ),
                 "whether the pair is another",
-                detects=lambda result: result.null[f"composition.{kind}"].p_value <= 0.01,
+                detects=lambda result, kind=kind: (
+                    result.null[f"composition.{kind}"].p_value <= 0.01
+                ),
             )
-
-        induction, doubling = library.induction, library.pointer_doubling
-        trials = (
-            trial("induction head", "K", induction, library.another("pointer doubling", doubling)),
-            trial("pointer doubling", "Q", doubling, library.another("induction head", induction)),
+            for kind, (name, other) in zip("KQ", itertools.permutations(plants), strict=True)
         )
         return Calibration(trials, {"draws": 99})
 
@@ -213,8 +213,8 @@ def _circuit(full: Tensor, title: str, columns: str) -> figures.Figure:
 
 
 def _composition(heads: Heads, composed: HeadComposition) -> figures.Figure:
-    readers = [index for index in range(len(heads.names)) if np.isfinite(_column(composed, index))]
-    writers = [index for index, row in enumerate(composed.z["K"]) if bool(np.isfinite(row).any())]
+    paired = np.isfinite(composed.z["K"])  # (writer, reader)
+    writers, readers = np.flatnonzero(paired.any(1)), np.flatnonzero(paired.any(0))
     z = np.concatenate([composed.z[kind][np.ix_(writers, readers)] for kind in KINDS], 1)
     return figures.heatmap(
         z,
@@ -227,11 +227,6 @@ def _composition(heads: Heads, composed: HeadComposition) -> figures.Figure:
         diverging=True,
         caption="Bright cells are pairs that overlap beyond the subspace that all heads share.",
     )
-
-
-def _column(composed: HeadComposition, index: int) -> float:
-    column = composed.z["K"][:, index]
-    return float(np.nanmax(column)) if bool(np.isfinite(column).any()) else float("nan")
 
 
 # --- tokens that heads copy or match --------------------------------------------------------------
