@@ -36,7 +36,7 @@ MOST, ALONE, WITHOUT = 0.5, 0.8, 0.2
 left without it."""
 
 
-class Part(NamedTuple):
+class CasePart(NamedTuple):
     """Some rows, runs on them, and the inputs of the runs: their own, and by name of the source."""
 
     rows: Int[Tensor, " _row"]
@@ -56,7 +56,7 @@ class Cases:
     reads: Int[Tensor, " row"]
     sources: Mapping[str, Int[Tensor, "row pos"]] = field(default_factory=dict)
 
-    def parts(self, hooks: Collection[str] = (), most: int = 1 << 30) -> Iterator[Part]:
+    def parts(self, hooks: Collection[str] = (), most: int = 1 << 30) -> Iterator[CasePart]:
         """The rows in pieces of the subject's chunk, at most `most` each."""
         every = torch.arange(len(self.inputs), device=self.inputs.device)
         for rows in every.split(min(self.subject.chunk, most)):
@@ -64,7 +64,7 @@ class Cases:
             reads = self.reads[rows].repeat(len(inputs))
             runs = EditedRuns(self.subject.model, torch.cat(inputs), reads, hooks)
             own, *others = torch.arange(len(reads), device=reads.device).split(len(rows))
-            yield Part(rows, runs, own, dict(zip(self.sources, others, strict=True)))
+            yield CasePart(rows, runs, own, dict(zip(self.sources, others, strict=True)))
 
 
 class Shares(NamedTuple):

@@ -329,7 +329,7 @@ REFUSED = re.compile(r"\S+ bytearray|torch\S* (\w*Tensor|(Unt|T)ypedStorage|_reb
 
 
 @dataclass(slots=True)
-class Size:
+class PickleSize:
     """Levels of a value and values in it; the opcode or the global that made it, and whether it may
     be a key and may still grow.
     """
@@ -340,7 +340,7 @@ class Size:
     is_key: bool = False
     grows: bool = True
 
-    def take(self, parts: Sequence[Size], below: int) -> None:
+    def take(self, parts: Sequence[PickleSize], below: int) -> None:
         """Put `parts` into the value, so many levels below; ValueError where it is too large."""
         for part in parts:
             part.grows = False
@@ -361,8 +361,8 @@ def check_opcodes(data: bytes) -> None:
     Raises:
         ValueError, KeyError, IndexError, …: as above, or whatever a damaged pickle breaks with.
     """
-    stack, marks, fetched = list[Size](), list[int](), 0
-    memo = dict[int, Size]()
+    stack, marks, fetched = list[PickleSize](), list[int](), 0
+    memo = dict[int, PickleSize]()
     for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
         name, takes = opcode.name, opcode.stack_before
         if count > MAX_OPCODES or fetched > MAX_FETCHED:
@@ -387,15 +387,15 @@ def check_opcodes(data: bytes) -> None:
                 raise IndexError("an opcode takes more values than there are")
             parts = stack[start:]
             del stack[start:]
-            made = parts.pop(0) if name in GROWING else Size(name)
+            made = parts.pop(0) if name in GROWING else PickleSize(name)
             _check(name, made, parts)
             made.take(parts, name not in CALLING)
             stack += [made] * len(opcode.stack_after)
 
 
-def _new(name: str, kind: str, argument: Any) -> Size:
+def _new(name: str, kind: str, argument: Any) -> PickleSize:
     """The size of a value without parts."""
-    made = Size(argument if name == "GLOBAL" else name, is_key=kind in KEYS)
+    made = PickleSize(argument if name == "GLOBAL" else name, is_key=kind in KEYS)
     if isinstance(argument, str | bytes):
         made.values += len(argument) // TEXT_COST
     elif isinstance(argument, int) and (bits := argument.bit_length()) > LONG_BITS:
@@ -405,7 +405,7 @@ def _new(name: str, kind: str, argument: Any) -> Size:
     return made
 
 
-def _check(name: str, made: Size, parts: Sequence[Size]) -> None:
+def _check(name: str, made: PickleSize, parts: Sequence[PickleSize]) -> None:
     """Refuse what Python would hash at a cost, and what would hold itself."""
     if name in GROWING and name != "BUILD" and parts and not made.grows:
         raise ValueError("a list or mapping is put into another before it is whole")

@@ -32,7 +32,7 @@ from mechint.checkpoints.reader import (
     state_dict,
     unwrapped,
 )
-from mechint.checkpoints.renaming import Layout, pair_config, transformer_config
+from mechint.checkpoints.renaming import NameTable, pair_config, transformer_config
 from mechint.errors import CheckpointError
 from mechint.system.files import read_yaml
 
@@ -69,7 +69,7 @@ class Mapped:
     """A mapping: the table that it gives, and the rest of what it says as it stands there."""
 
     source: str
-    layout: Layout
+    layout: NameTable
     given: Mapping[str, Any] = field(repr=False)
 
     @property
@@ -136,7 +136,7 @@ def load_mapping(given: Any, place: str | Path | None = None) -> Mapped:
         _refuse(source, f"expected {wanted}")
     table = {str(name): _entry(source, name, entry) for name, entry in given["weights"].items()}
     ignore = [str(name) for name in given.get("ignore", ())]
-    return Mapped(source, Layout(table, ARCHITECTURES[kind], ignore, all_required=True), given)
+    return Mapped(source, NameTable(table, ARCHITECTURES[kind], ignore, all_required=True), given)
 
 
 def _entry(source: str, name: Any, given: Any) -> str | tuple[str, str] | Tensor:

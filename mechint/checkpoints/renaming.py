@@ -217,7 +217,7 @@ def pair_config(
 
 
 @dataclass(frozen=True)
-class Layout:
+class NameTable:
     """A table of names with the architecture whose weights it names.
 
     adapt: from the names in a file to those of the table; the others are those of `rename`.

@@ -36,7 +36,7 @@ from mechint.registry import PROBES, TASKS
 from mechint.system.progress import counting, echo, summary, training_bar
 
 if TYPE_CHECKING:
-    from mechint.sweeps import Group
+    from mechint.sweeps import RunGroup
 
 Rows = list[dict[str, Any]]
 Request = Mapping[str, Any]
@@ -184,7 +184,7 @@ def sweep(what: str, **given: Any) -> int:
     return run_sweep_command(groups, out, request)
 
 
-def seconds_of(group: Group, out: Path) -> float:
+def seconds_of(group: RunGroup, out: Path) -> float:
     """Seconds that a run of a group takes on one core, by what ten of its steps take."""
     from mechint.training import train_many
 
@@ -251,7 +251,7 @@ def probe_settings(
 # --- a sweep --------------------------------------------------------------------------------------
 def planned(
     what: str, settings: Sequence[str], given: Mapping[str, Any]
-) -> tuple[list[Group], Path]:
+) -> tuple[list[RunGroup], Path]:
     """The groups of a task's or a file's sweep, and its directory."""
     from mechint.sweeps.planning import GROUP, plan, read_file, swept_values
 
@@ -270,7 +270,7 @@ def planned(
     return groups, given["out"] or Path("runs") / f"sweep-{task}"
 
 
-def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
+def run_sweep_command(groups: list[RunGroup], out: Path, request: Request) -> int:
     """Run what is not finished; the exit status."""
     from mechint.models import find_device
     from mechint.sweeps import keep_plan, keep_probes, run_sweep
@@ -316,7 +316,7 @@ def run_sweep_command(groups: list[Group], out: Path, request: Request) -> int:
     return 2 if counts["failed"] else 0
 
 
-def show_sweep(groups: list[Group], out: Path, request: Request) -> int:
+def show_sweep(groups: list[RunGroup], out: Path, request: Request) -> int:
     """Print how a sweep stands; what has come since is measured and sent where that was asked for.
     The exit status is 0 whatever has failed.
     """
@@ -352,7 +352,7 @@ def measure(out: Path, request: Request) -> None:
     print_error(f"{names} of {counted(len(table), 'run')}: {place}")
 
 
-def _places(groups: Sequence[Group], out: Path) -> list[Path]:
+def _places(groups: Sequence[RunGroup], out: Path) -> list[Path]:
     return [out / run for group in groups for run in group.run_ids]
 
 
@@ -386,7 +386,7 @@ def print_rows(rows: Rows) -> None:
 def described_search(task: str, settings: Sequence[str], given: Mapping[str, Any]) -> Any:
     """The search of a command line, every end of its spaces checked."""
     from mechint.sweeps.planning import swept_values
-    from mechint.sweeps.search import Search, Space
+    from mechint.sweeps.search import Space, SweepSearch
 
     spaces = tuple(Space.parse(text) for text in given["spaces"])
     names = [space.name for space in spaces]
@@ -403,7 +403,7 @@ def described_search(task: str, settings: Sequence[str], given: Mapping[str, Any
                 "data; say --minimize or --maximize"
             )
     texts = (*preset_settings(task, given["preset"]), *settings)
-    return Search(task, texts, spaces, over, objective, minimize, given["sampler"])
+    return SweepSearch(task, texts, spaces, over, objective, minimize, given["sampler"])
 
 
 def run_search_command(

@@ -51,7 +51,7 @@ Values = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Variable:
+class ProgramVariable:
     """The content of sources: a token (example,), or a bag, counts of tokens (example, d_vocab)."""
 
     name: str
@@ -93,7 +93,7 @@ class Function:
         """True where the expression has an answer for a variable that is None."""
         return ".get(" in self.python or self.python.isidentifier()
 
-    def uses(self, variable: Variable) -> bool:
+    def uses(self, variable: ProgramVariable) -> bool:
         """Return whether the expression names a variable."""
         return named(variable.name).search(self.python) is not None
 
@@ -110,7 +110,7 @@ class Fitting:
     inputs: what the rules were made for. natural: number of those as they are, which come first.
     """
 
-    variables: tuple[Variable, ...]
+    variables: tuple[ProgramVariable, ...]
     values: Values
     answers: Int[Tensor, " example"]
     inputs: Inputs

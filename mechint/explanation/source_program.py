@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.explanation.code import MAIN_OF_ROWS, run_rows
-from mechint.explanation.functions import Function, Variable, named
+from mechint.explanation.functions import Function, ProgramVariable, named
 from mechint.explanation.parts import AT, Part, Route
 from mechint.explanation.rules import (
     MAX_POSITIONS,
@@ -86,7 +86,7 @@ class SourceProgram:
     inputs: Inputs
     heads: Mapping[str, Rule]
     groups: tuple[Group, ...]
-    variables: tuple[tuple[Variable, ...], ...]
+    variables: tuple[tuple[ProgramVariable, ...], ...]
     function: Function
     rest: tuple[str, ...]
     n_answers: int = 0

@@ -381,7 +381,7 @@ def draw_rows(
 
 
 @dataclass
-class Composition:
+class ComposedInputs:
     """An input composed for each example: `taken` goes to `Sources.logits`; values: of the
     program's variables. possible: examples whose bags hold no two tokens together, nor one without
     another, that no input has so; of others the form of the inputs says nothing.
@@ -398,11 +398,11 @@ def compose(
     rows: Mapping[int, Int[Tensor, "example pos"]],
     rest: Sequence[str] = (),
     *name: str | int,
-) -> Composition:
+) -> ComposedInputs:
     """Take group i from the inputs rows[i], which are its own where i is not named, and every
     source of `rest`, which is said not to matter, from an input of its own.
     """
-    made = Composition({}, {}, torch.ones(len(sources), dtype=torch.bool))
+    made = ComposedInputs({}, {}, torch.ones(len(sources), dtype=torch.bool))
     places = torch.arange(sources.tokens.shape[1])
     for index, group in enumerate(groups):
         drawn = rows.get(index)

@@ -35,7 +35,7 @@ FLAT = 1e-3
 """Drop that is none."""
 
 
-class Group(NamedTuple):
+class GroupRuns(NamedTuple):
     """Runs of one group.
 
     sizes, values (n,): of each run its size, and whether it passed or its score.
@@ -45,7 +45,7 @@ class Group(NamedTuple):
     values: NDArray[np.float64]
 
     @classmethod
-    def of(cls, sizes: ArrayLike, values: ArrayLike) -> Group:
+    def of(cls, sizes: ArrayLike, values: ArrayLike) -> GroupRuns:
         """A group of runs.
 
         Raises:
@@ -71,7 +71,7 @@ class Group(NamedTuple):
         return np.unique(self.sizes)
 
 
-def strata(a: Group, b: Group, ratio: float) -> list[tuple[NDArray[np.float64], ...]]:
+def strata(a: GroupRuns, b: GroupRuns, ratio: float) -> list[tuple[NDArray[np.float64], ...]]:
     """Values of A at each of its sizes, and of the runs of B that are smaller by `ratio` or more
     but were not held against a smaller size; sizes without such are left out.
     """
@@ -85,10 +85,10 @@ def strata(a: Group, b: Group, ratio: float) -> list[tuple[NDArray[np.float64], 
     return found
 
 
-def at_most(a: Group, b: Group, ratio: float) -> float:
+def at_most(a: GroupRuns, b: GroupRuns, ratio: float) -> float:
     """p-value of H(ratio): A needs at most `ratio` times the size of B; values are passes.
 
-    >>> a, b = Group.of([2] * 4, [0] * 4), Group.of([1] * 4, [1] * 4)
+    >>> a, b = GroupRuns.of([2] * 4, [0] * 4), GroupRuns.of([1] * 4, [1] * 4)
     >>> round(at_most(a, b, 2) * 70, 9)
     1.0
     """
@@ -101,17 +101,19 @@ def at_most(a: Group, b: Group, ratio: float) -> float:
     return float(min(1.0, chances[passed:].sum()))
 
 
-def at_least(a: Group, b: Group, ratio: float) -> float:
+def at_least(a: GroupRuns, b: GroupRuns, ratio: float) -> float:
     """p-value of: A needs at least `ratio` times the size of B."""
     return at_most(b, a, 1 / ratio)
 
 
-def at_most_by_rank(a: Group, b: Group, ratio: float, draws: int = 9999, seed: int = 0) -> float:
+def at_most_by_rank(
+    a: GroupRuns, b: GroupRuns, ratio: float, draws: int = 9999, seed: int = 0
+) -> float:
     """p-value of H(ratio) with scores in place of passes: van Elteren's rank sum over the strata,
     its null by permutation within each. No level is chosen; assumed: scores do not fall,
     stochastically, with size.
 
-    >>> a, b = Group.of([2] * 6, range(6)), Group.of([1] * 6, range(10, 16))
+    >>> a, b = GroupRuns.of([2] * 6, range(6)), GroupRuns.of([1] * 6, range(10, 16))
     >>> at_most_by_rank(a, b, 2, 999) < 0.01
     True
     """
@@ -135,13 +137,13 @@ class Ratio:
     high: float
 
 
-def estimate_ratio(a: Group, b: Group) -> Ratio:
+def estimate_ratio(a: GroupRuns, b: GroupRuns) -> Ratio:
     """Profile likelihood of two logistic curves with one slope between the ends of SLOPES, over the
     logarithm of size. Where the curves have plateaus of different height it is wrong, and the exact
     test is not.
 
     >>> sizes = [1, 2, 4, 8] * 5
-    >>> a, b = Group.of(sizes, [0, 0, 0, 1] * 5), Group.of(sizes, [0, 1, 1, 1] * 5)
+    >>> a, b = GroupRuns.of(sizes, [0, 0, 0, 1] * 5), GroupRuns.of(sizes, [0, 1, 1, 1] * 5)
     >>> found = estimate_ratio(a, b)
     >>> 1 < found.low < found.value < found.high < 17
     True
@@ -185,7 +187,7 @@ def _log_likelihood(
     return np.asarray(-np.logaddexp(0, -sign * z).sum(0))
 
 
-def falling(group: Group) -> float:
+def falling(group: GroupRuns) -> float:
     """Fisher's one-sided p-value that the largest size passes less often than a smaller one, after
     Holm: the least of them; 1 for one size.
     """
@@ -198,7 +200,7 @@ def falling(group: Group) -> float:
     return min(1.0, min(p_values, default=1.0) * len(p_values))
 
 
-def has_plateau(group: Group) -> bool:
+def has_plateau(group: GroupRuns) -> bool:
     """Return whether runs of the largest size pass, but no more often than those of the next: then
     more size would not help, and a factor of sizes says nothing.
     """
@@ -208,7 +210,7 @@ def has_plateau(group: Group) -> bool:
     return 0 < last <= before < 1
 
 
-def decide_ratio(a: Group, b: Group, bar: tuple[float, float], estimate: Ratio) -> Decision:
+def decide_ratio(a: GroupRuns, b: GroupRuns, bar: tuple[float, float], estimate: Ratio) -> Decision:
     """Decide whether the factor by which A must be larger lies within `bar`, of which an end may be
     infinite: on the side of an end that the exact test shows, and the estimate's interval with it.
     """

@@ -2,10 +2,10 @@
 
 from mechint.sweeps.directory import keep_plan, keep_probes, read_plan, run_group, status
 from mechint.sweeps.executors import run_sweep
-from mechint.sweeps.planning import Group, parse_values, plan, read_file
+from mechint.sweeps.planning import RunGroup, parse_values, plan, read_file
 
 __all__ = [
-    "Group",
+    "RunGroup",
     "keep_plan",
     "keep_probes",
     "parse_values",

@@ -19,7 +19,7 @@ from typing import Any
 from mechint.errors import MechintError, RunError, counted
 from mechint.registry import TASKS
 from mechint.run_table import Measurement
-from mechint.sweeps.planning import Group, Row
+from mechint.sweeps.planning import Row, RunGroup
 from mechint.system.files import make_directory, parse_json, read_bytes, write_text
 from mechint.system.locks import BusyError, is_locked, locked
 from mechint.system.sources import changed_files, loaded_sources
@@ -28,7 +28,7 @@ PLAN, PROBES_FILE = "sweep.json", "probes.json"
 
 
 # --- its plan -------------------------------------------------------------------------------------
-def keep_plan(groups: Sequence[Group], out: Path) -> None:
+def keep_plan(groups: Sequence[RunGroup], out: Path) -> None:
     """Write the plan into `out`; RunError if `out` belongs to another sweep or to a run."""
     file, entries = make_directory(out) / PLAN, [dataclasses.asdict(group) for group in groups]
     # list before looking for the plan: another process sharing the sweep may be writing it now
@@ -48,7 +48,7 @@ def keep_plan(groups: Sequence[Group], out: Path) -> None:
         )
 
 
-def read_plan(out: Path) -> list[Group]:
+def read_plan(out: Path) -> list[RunGroup]:
     """The groups of the sweep in the directory `out`."""
     try:
         return _from_json(parse_json(read_bytes(out / PLAN), out / PLAN))
@@ -56,9 +56,9 @@ def read_plan(out: Path) -> list[Group]:
         raise RunError(f"{out}: holds no sweep: {error}") from error
 
 
-def _from_json(entries: Any) -> list[Group]:
+def _from_json(entries: Any) -> list[RunGroup]:
     groups = [
-        Group(one["name"], one["task"], tuple(one["settings"]), tuple(one["runs"]))
+        RunGroup(one["name"], one["task"], tuple(one["settings"]), tuple(one["runs"]))
         for one in entries
     ]
     if not all(isinstance(one["settings"], list) for one in entries):
@@ -86,7 +86,7 @@ def refuse_other_sources(out: Path, task: str) -> None:
 
 
 # --- its runs -------------------------------------------------------------------------------------
-def rows_of(group: Group, out: Path) -> list[Row]:
+def rows_of(group: RunGroup, out: Path) -> list[Row]:
     """One row per run of a group, with where it stands now; nothing is written."""
     from mechint.system.jsonable import to_jsonable
     from mechint.training import Run
@@ -107,12 +107,12 @@ def rows_of(group: Group, out: Path) -> list[Row]:
     return rows
 
 
-def status(groups: Sequence[Group], out: Path) -> list[Row]:
+def status(groups: Sequence[RunGroup], out: Path) -> list[Row]:
     """One row per run of a sweep, with where it stands now; nothing is written."""
     return [row for group in groups for row in rows_of(group, out)]
 
 
-def is_finished(group: Group, out: Path) -> bool:
+def is_finished(group: RunGroup, out: Path) -> bool:
     """Return whether nothing is left to do for a group: its runs are done, with weights to read."""
     from mechint.training.run_directory import RunDirectory
 
@@ -121,7 +121,7 @@ def is_finished(group: Group, out: Path) -> bool:
 
 
 def run_group(
-    group: Group, out: Path, device: str = "cpu", progress: Callable[[Any], None] | None = None
+    group: RunGroup, out: Path, device: str = "cpu", progress: Callable[[Any], None] | None = None
 ) -> list[Row]:
     """Train one group where it is not done; a failure is a row, not an exception. A group that
     another process trains is left to it.

@@ -17,7 +17,7 @@ from mechint.sweeps.directory import (
     run_group,
     with_failure,
 )
-from mechint.sweeps.planning import Group, Row
+from mechint.sweeps.planning import Row, RunGroup
 from mechint.system.parallel import interruptible, run_jobs, tell
 
 EXECUTORS = ("local", "ray", "slurm")
@@ -33,7 +33,7 @@ def check_executor(executor: str, options: Mapping[str, str]) -> None:
 
 
 def run_sweep(
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     out: Path,
     executor: str = "local",
     device: str = "cpu",
@@ -84,15 +84,15 @@ def run_sweep(
 
 
 def _run_here(
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     out: Path,
     device: str,
     progress: Callable[[Any], None] | None,
     workers: int,
 ) -> Iterator[list[Row]]:
-    from mechint.training.schedule import Shares
+    from mechint.training.schedule import ProgressShares
 
-    share = Shares([len(group.runs) for group in groups], progress)
+    share = ProgressShares([len(group.runs) for group in groups], progress)
     with interruptible() as interrupted:
         if workers > 1 and device == "cpu" and len(groups) > 1:
             jobs = [(group, out) for group in groups]
@@ -112,5 +112,5 @@ def _run_here(
             raise KeyboardInterrupt
 
 
-def _run_in_worker(group: Group, out: Path) -> list[Row]:
+def _run_in_worker(group: RunGroup, out: Path) -> list[Row]:
     return run_group(group, out, "cpu", tell)

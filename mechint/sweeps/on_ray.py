@@ -17,7 +17,7 @@ from typing import Any
 from mechint.errors import MechintError, RunError
 from mechint.registry.plugins import given_plugins, load_plugin
 from mechint.sweeps.directory import PLAN, rows_of, run_group
-from mechint.sweeps.planning import Group, Row
+from mechint.sweeps.planning import Row, RunGroup
 from mechint.system.parallel import interruptible
 
 RETRIES = 10
@@ -32,7 +32,7 @@ QUIET = {
 log = logging.getLogger(__name__)
 
 
-def run_on_ray(groups: Sequence[Group], out: Path, device: str = "cpu") -> Iterator[list[Row]]:
+def run_on_ray(groups: Sequence[RunGroup], out: Path, device: str = "cpu") -> Iterator[list[Row]]:
     """Every group as a Ray task of one core (and one GPU on "cuda"), on the cluster that
     RAY_ADDRESS or a running Ray of this machine names, else on one that ends with this process.
 
@@ -77,7 +77,7 @@ def _connect() -> Any:
     return ray
 
 
-def _work(group: Group, out: Path, device: str, plugins: Sequence[str]) -> tuple[str, list[Row]]:
+def _work(group: RunGroup, out: Path, device: str, plugins: Sequence[str]) -> tuple[str, list[Row]]:
     """On a node: its name, and the rows of the group; it sees the files of plug-ins, as `out`."""
     ray: Any = importlib.import_module("ray")  # by name: it need not be installed to check types
     if not (out / PLAN).exists():
@@ -90,7 +90,7 @@ def _work(group: Group, out: Path, device: str, plugins: Sequence[str]) -> tuple
     return ray.get_runtime_context().get_node_id(), run_group(group, out, device)
 
 
-def _rows(ray: Any, one: Any, group: Group, out: Path) -> list[Row]:
+def _rows(ray: Any, one: Any, group: RunGroup, out: Path) -> list[Row]:
     """The rows of a task that has ended."""
     try:
         node, rows = ray.get(one)

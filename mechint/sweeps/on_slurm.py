@@ -15,7 +15,7 @@ from typing import Any
 from mechint.errors import ParameterError, RunError
 from mechint.registry.plugins import given_plugins, load_plugin
 from mechint.sweeps.directory import run_group
-from mechint.sweeps.planning import Group, Row
+from mechint.sweeps.planning import Row, RunGroup
 from mechint.system.parallel import interruptible
 
 MISSING = "executor slurm: submitit is not installed; pip install submitit"
@@ -26,7 +26,7 @@ REQUEUES = 1000
 class SweepTask:
     """Groups that one task of the array trains, one after another."""
 
-    def __init__(self, groups: Sequence[Group], out: Path, device: str) -> None:
+    def __init__(self, groups: Sequence[RunGroup], out: Path, device: str) -> None:
         self.groups, self.out, self.device = groups, out, device
         self.plugins = given_plugins()
 
@@ -48,7 +48,7 @@ class SweepTask:
 
 
 def submit(
-    groups: Sequence[Group], out: Path, device: str, options: Mapping[str, str]
+    groups: Sequence[RunGroup], out: Path, device: str, options: Mapping[str, str]
 ) -> list[Any]:
     """Submit the groups as one array; ``mechint sweep DIR`` shows how it stands. Returns
     submitit's jobs.

@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that train as one ensemble.
 
     name: "0000", "0001" and so on; settings: ``name=value`` texts of every run; runs: swept name →
@@ -179,7 +179,7 @@ def plan(
     over: Mapping[str, Sequence[Any]],
     device: str = "cpu",
     group_size: int = GROUP,
-) -> list[Group]:
+) -> list[RunGroup]:
     """All groups of a sweep, every configuration checked before anything is trained.
 
     Args:
@@ -206,7 +206,7 @@ def plan(
         if same != name:
             raise ParameterError(f"sweep: {same} and {name} are the same run; expected each once")
     return [
-        Group(f"{number:04d}", task, tuple(settings), tuple(runs[i] for i in part.members))
+        RunGroup(f"{number:04d}", task, tuple(settings), tuple(runs[i] for i in part.members))
         for number, part in enumerate(partition(specs, device.partition(":")[0], most=group_size))
     ]
 

@@ -100,7 +100,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Search:
+class SweepSearch:
     """A search.
 
     settings: ``name=value`` of every run; spaces: of the settings that are searched; over: name →
@@ -156,7 +156,7 @@ class Search:
         ]
 
 
-def keep_search(search: Search, out: Path) -> None:
+def keep_search(search: SweepSearch, out: Path) -> None:
     """Write the search into `out`; RunError if `out` holds something else."""
     file = make_directory(out) / SEARCH
     text = json.dumps(dataclasses.asdict(search), indent=1)
@@ -173,12 +173,12 @@ def keep_search(search: Search, out: Path) -> None:
         write_text(file, text)
 
 
-def read_search(out: Path) -> Search:
+def read_search(out: Path) -> SweepSearch:
     """The search in the directory `out`; RunError where there is none."""
     try:
         data = parse_json(read_bytes(out / SEARCH), out / SEARCH)
         spaces = [Space(**{**one, "choices": tuple(one["choices"])}) for one in data["spaces"]]
-        return Search(**{**data, "settings": tuple(data["settings"]), "spaces": tuple(spaces)})
+        return SweepSearch(**{**data, "settings": tuple(data["settings"]), "spaces": tuple(spaces)})
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{out}: holds no search: {error}") from error
 
@@ -235,7 +235,7 @@ def _share(report: Callable[[Any], None], before: float, share: float, now: Any)
     report(dataclasses.replace(now, done=before + share * now.done))
 
 
-def _next_batch(search: Search, study: Any, n_trials: int) -> dict[int, dict[str, Any]]:
+def _next_batch(search: SweepSearch, study: Any, n_trials: int) -> dict[int, dict[str, Any]]:
     """Number → values of the trials to train next: those that were cut off, filled up with new
     ones. A new one is drawn in memory and written whole: killed while it is asked for, a trial is
     there with all of its values, or not at all and asked for again.
@@ -257,7 +257,7 @@ def _next_batch(search: Search, study: Any, n_trials: int) -> dict[int, dict[str
 
 
 def _train(
-    search: Search,
+    search: SweepSearch,
     study: Any,
     batch: Mapping[int, Mapping[str, Any]],
     out: Path,
@@ -334,7 +334,7 @@ def _row(trial: Any) -> Row:
     }
 
 
-def _sampler(search: Search, number: int) -> Any:
+def _sampler(search: SweepSearch, number: int) -> Any:
     """The sampler that draws trial `number`, seeded by it."""
     import optuna
 
@@ -348,7 +348,7 @@ def _sampler(search: Search, number: int) -> Any:
 
 
 @contextlib.contextmanager
-def _study(search: Search, out: Path) -> Iterator[Any]:
+def _study(search: SweepSearch, out: Path) -> Iterator[Any]:
     """Optuna's study of the search in `out`."""
     try:
         import optuna

@@ -20,7 +20,7 @@ from mechint.task import Task
 from mechint.training.part import as_planned, train_part
 from mechint.training.plan import EnsemblePart, check_memory, part_of, partition
 from mechint.training.run import DONE, Run, Spec
-from mechint.training.schedule import Progress, Shares
+from mechint.training.schedule import Progress, ProgressShares
 
 OnProgress = Callable[[Progress], None]
 
@@ -265,7 +265,7 @@ def _train_parts(
     threads: int,
 ) -> None:
     work = [part.work(runs[part.members[0]].spec.train.steps) for part in parts]
-    report = Shares(work, progress)
+    report = ProgressShares(work, progress)
     with interruptible() as interrupted:
         if workers > 1 and len(parts) > 1:
             jobs = [

@@ -26,7 +26,7 @@ class Progress:
     done: float = 0.0
 
 
-class Shares:
+class ProgressShares:
     """Turns the progress of the parts of some work into that of the whole.
 
     work: of each part, in any unit; report: called with every `Progress`, whose part

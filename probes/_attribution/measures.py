@@ -17,7 +17,7 @@ from mechint.interventions import (
     select_positions,
 )
 from mechint.probes._circuits.scoring import Ablation, score
-from mechint.probes._effects import Cases, Part, means_by
+from mechint.probes._effects import CasePart, Cases, means_by
 from mechint.probes._lens.readout import Readout
 from mechint.subject.components import list_components
 from mechint.subject.pairs import Pairs
@@ -96,7 +96,7 @@ def _of_part(
     ablation: Ablation,
     sites: Sequence[Site],
     means: dict[str, Tensor],
-    part: Part,
+    part: CasePart,
 ) -> tuple[list[np.ndarray], float]:
     """direct, direct effect, first order, exact and score of a part, and the error of the sum."""
     task, (_, runs, own_inputs, sources) = subject.task, part

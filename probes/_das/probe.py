@@ -21,9 +21,9 @@ from mechint.probes._das._swap import SwapSite, mean
 from mechint.probes._das.search import (
     AMONG,
     MIN_EXAMPLES,
+    CellRule,
     Drawn,
     Place,
-    Rule,
     SiteCell,
     candidate_places,
     choose_cell,
@@ -214,9 +214,9 @@ class DAS(Probe):
         return report.result()
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> CellRule:
         """The rule by which a subspace counts."""
-        return Rule(self.threshold, self.most_input)
+        return CellRule(self.threshold, self.most_input)
 
     def align(self, subject: Subject, variable: Variable, seed: int) -> Alignment:
         """The best subspace for a variable, with its controls."""
@@ -447,7 +447,7 @@ def _subspace(cell: SiteCell) -> str:
     return f"{article} {cell.dimension}-dimensional subspace of {cell.where}"
 
 
-def _held_at(one: Alignment, rule: Rule) -> list[str]:
+def _held_at(one: Alignment, rule: CellRule) -> list[str]:
     """Other places whose best subspace holds the variable, without controls."""
     held = [cell.where for cell in one.cells if cell.verdict(rule) == "variable"]
     return [where for where in dict.fromkeys(held) if where != one.best.where]
@@ -470,7 +470,7 @@ MOST_SITES = 16
 """Sites in the figure of the search, the best ones."""
 
 
-def sweep_table(cells: Sequence[SiteCell], rule: Rule) -> Table:
+def sweep_table(cells: Sequence[SiteCell], rule: CellRule) -> Table:
     """A row per site and dimension."""
     columns: dict[str, Sequence[Any]] = {
         "hook": [one.place[0] for one in cells],
@@ -494,7 +494,7 @@ def sweep_table(cells: Sequence[SiteCell], rule: Rule) -> Table:
     return Table(columns, caption, units)
 
 
-def variables_table(aligned: Sequence[Alignment], rule: Rule) -> Table:
+def variables_table(aligned: Sequence[Alignment], rule: CellRule) -> Table:
     """A row per variable: its best subspace and what it is held against."""
     columns: dict[str, Sequence[Any]] = {
         "variable": [one.variable.name for one in aligned],

@@ -179,7 +179,7 @@ LEAST_DECODED = 0.8
 
 
 @dataclass(frozen=True)
-class Rule:
+class CellRule:
     """The rule by which a subspace counts: its swap gives `threshold` of the answers, and at most
     `most_input` of the variance of its coordinates lies among inputs that share the value.
     """
@@ -220,7 +220,7 @@ class SiteCell:
         hook, pos = self.place
         return str(Site(hook, "answer" if pos is None else pos))
 
-    def verdict(self, rule: Rule) -> Verdict:
+    def verdict(self, rule: CellRule) -> Verdict:
         """none: the swap does not give the answers. inconsistent: it does, and the swap of the
         whole activation, from a source that differs in the variable alone, does not. inputs: the
         coordinates say what the variable is computed from and not its value, which cannot be
@@ -308,7 +308,7 @@ def search(
     drawn: Drawn,
     places: Sequence[Place],
     dimensions: Sequence[int],
-    rule: Rule,
+    rule: CellRule,
     fitting: dict[str, Any],
     *,
     every: bool = False,
@@ -362,7 +362,7 @@ def search(
                 break
 
 
-def choose_cell(found: Sequence[SiteCell], rule: Rule) -> SiteCell:
+def choose_cell(found: Sequence[SiteCell], rule: CellRule) -> SiteCell:
     """The smallest subspace that holds the variable on the training pairs, with `SPARE` standard
     errors of a held-out accuracy to spare or else as much as any; the one of highest accuracy among
     equals. Where none does, one that carries the inputs, or whose full swap fails; else the most

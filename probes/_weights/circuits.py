@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadCircuits:
     """Weights of every head, the blocks' first norms folded in; float64 on the CPU.
 
     q, k, v: (head, d_model, d_head); o: (head, d_head, d_model); places: (layer, head) of each.
@@ -38,7 +38,7 @@ class Heads:
     n_loops: int = 1
 
     @classmethod
-    def of(cls, subject: Subject) -> Heads:
+    def of(cls, subject: Subject) -> HeadCircuits:
         """Of a model with the capability HEAD_WEIGHTS."""
         model = subject.model
         weights = [_plain(getattr(model, name)) for name in HEAD_WEIGHTS]
@@ -145,7 +145,7 @@ def own_share(
     return shares
 
 
-def describes(subject: Subject, heads: Heads) -> bool:
+def describes(subject: Subject, heads: HeadCircuits) -> bool:
     """Return whether the weights say what the model does: queries are the block's norm of the
     stream times W_Q, and attention adds the sum of z W_O, both up to a constant. Cost: one forward.
     """

@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.decide.null import p_values
-from mechint.probes._weights.circuits import Heads
+from mechint.probes._weights.circuits import HeadCircuits
 from mechint.probes.spectra import Array
 from mechint.task import rng
 
@@ -68,7 +68,7 @@ class HeadComposition:
         return np.where(np.isnan(z), np.nan, p_values(self.null[:, None, None], z))
 
 
-def compose(heads: Heads, draws: int, seed: int) -> HeadComposition | None:
+def compose(heads: HeadCircuits, draws: int, seed: int) -> HeadComposition | None:
     """All pairs; None where no head can read what another wrote."""
     count = len(heads.places)
     pairs = np.array([[heads.before(a, b) for b in range(count)] for a in range(count)])
@@ -145,7 +145,7 @@ def standardized(
     return np.where(spread > 1e-9, (values - mean) / np.maximum(spread, 1e-9), 0.0)
 
 
-def reading_factors(heads: Heads) -> dict[str, Float[Tensor, "head d_model rank"]]:
+def reading_factors(heads: HeadCircuits) -> dict[str, Float[Tensor, "head d_model rank"]]:
     """Kind → what each head reads that way, of unit Frobenius norm."""
     circuits = {"Q": heads.qk, "K": heads.qk.T, "V": heads.ov}
     return {kind: column_factor(circuit.T) for kind, circuit in circuits.items()}

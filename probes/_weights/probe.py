@@ -18,7 +18,7 @@ from mechint.decide.null import orderings
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes._weights import circuits, composition
-from mechint.probes._weights.circuits import Heads, eigenvalue_share, own_share
+from mechint.probes._weights.circuits import HeadCircuits, eigenvalue_share, own_share
 from mechint.probes._weights.composition import KINDS, HeadComposition
 from mechint.subject import Subject
 from mechint.task import IGNORE, FiniteTask, rng
@@ -60,7 +60,7 @@ class Weights(Probe):
             return f"its residual stream is {width} wide; weights.most allows {self.most}"
         if not {"blocks.0.attn.hook_q", "blocks.0.attn.hook_z"} <= subject.hooks:
             return "the model has no hooks at its heads' queries and outputs"
-        heads = Heads.of(subject)
+        heads = HeadCircuits.of(subject)
         if circuits.embedding(subject).shape[-1] != heads.o.shape[-1]:
             return "its token embedding is not as wide as its residual stream"
         if len(subject.data) and not circuits.describes(subject, heads):
@@ -96,7 +96,7 @@ class Weights(Probe):
         return Calibration(trials, {"draws": 99})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        report, heads = Report(self, subject), Heads.of(subject)
+        report, heads = Report(self, subject), HeadCircuits.of(subject)
         report.metric("heads", len(heads.places))
         table: dict[str, list] = {"head": heads.names}
         sizes = {"draws": self.draws, "tokens": self.tokens}
@@ -116,7 +116,7 @@ class Weights(Probe):
         draw_circuits(report, heads, composed)
         return report.result()
 
-    def _composition(self, report: Report, heads: Heads, composed: HeadComposition) -> None:
+    def _composition(self, report: Report, heads: HeadCircuits, composed: HeadComposition) -> None:
         names, pairs = heads.names, []
         rows: dict[str, list] = {name: [] for name in ("kind", "writer", "reader", "score")}
         rows |= {"z": [], "p corrected": []}
@@ -134,7 +134,9 @@ class Weights(Probe):
         report.table("composition", rows, "one row per pair of heads and kind of composition")
         report.array("composition_scores", np.stack([composed.score[kind] for kind in KINDS]))
 
-    def _pair(self, report: Report, kind: str, heads: Heads, composed: HeadComposition) -> None:
+    def _pair(
+        self, report: Report, kind: str, heads: HeadCircuits, composed: HeadComposition
+    ) -> None:
         a, b = composed.best(kind)
         score, z = float(composed.score[kind][a, b]), float(composed.z[kind][a, b])
         first, second = heads.names[a], heads.names[b]
@@ -168,7 +170,7 @@ def _planted_pairs(plant: Planted) -> set[str]:
 
 
 # --- table and figures ----------------------------------------------------------------------------
-def circuit_sizes(heads: Heads) -> dict[str, list[float]]:
+def circuit_sizes(heads: HeadCircuits) -> dict[str, list[float]]:
     """Columns of the table of heads: norms of the circuits, and over how many directions they are
     spread, (Σ s²)² / Σ s⁴ of the singular values.
     """
@@ -181,7 +183,7 @@ def circuit_sizes(heads: Heads) -> dict[str, list[float]]:
     return columns
 
 
-def draw_circuits(report: Report, heads: Heads, composed: HeadComposition | None) -> None:
+def draw_circuits(report: Report, heads: HeadCircuits, composed: HeadComposition | None) -> None:
     """The full OV circuit of the head that copies most, the QK circuits of a head, and z of all
     pairs.
     """
@@ -212,7 +214,7 @@ def _circuit(full: Tensor, title: str, columns: str) -> figures.Figure:
     )
 
 
-def _composition(heads: Heads, composed: HeadComposition) -> figures.Figure:
+def _composition(heads: HeadCircuits, composed: HeadComposition) -> figures.Figure:
     paired = np.isfinite(composed.z["K"])  # (writer, reader)
     writers, readers = np.flatnonzero(paired.any(1)), np.flatnonzero(paired.any(0))
     z = np.concatenate([composed.z[kind][np.ix_(writers, readers)] for kind in KINDS], 1)
@@ -243,7 +245,7 @@ def centered(rows: Float[Tensor, "token d_model"]) -> Float[Tensor, "token d_mod
 
 
 def add_copying(
-    report: Report, heads: Heads, *, draws: int, tokens: int, seed: int
+    report: Report, heads: HeadCircuits, *, draws: int, tokens: int, seed: int
 ) -> dict[str, list]:
     """Report the head that copies most, among tokens that can be answers; columns of the table of
     heads.
@@ -294,7 +296,13 @@ def add_copying(
 
 
 def add_matching(
-    report: Report, heads: Heads, composed: HeadComposition, *, draws: int, tokens: int, seed: int
+    report: Report,
+    heads: HeadCircuits,
+    composed: HeadComposition,
+    *,
+    draws: int,
+    tokens: int,
+    seed: int,
 ) -> None:
     """Report whether the queries of the pair with the largest K-composition match their own token.
 

@@ -19,7 +19,7 @@ from mechint.explanation.functions import (
     CELL,
     Fitting,
     Function,
-    Variable,
+    ProgramVariable,
     best_function,
 )
 from mechint.explanation.measure import MIN_INPUTS, Bench
@@ -488,7 +488,7 @@ class Search:
     def _join_own(
         self,
         groups: list[Group],
-        variables: list[tuple[Variable, ...]],
+        variables: list[tuple[ProgramVariable, ...]],
         function: Function,
         rules: Mapping[str, Rule],
     ) -> bool:
@@ -509,7 +509,7 @@ class Search:
 
     def _groups(
         self, rules: Mapping[str, Rule], relevant: Sequence[str]
-    ) -> tuple[list[Group], list[tuple[Variable, ...]]]:
+    ) -> tuple[list[Group], list[tuple[ProgramVariable, ...]]]:
         """Sources by the variables that they bring: by rule, and rules together whose values are
         the same on all inputs.
         """
@@ -517,7 +517,7 @@ class Search:
         for name in sorted(relevant, key=lambda one: one == EMBEDDING):  # heads may bring its token
             by_rule.setdefault("" if name == EMBEDDING else rules[name].name, []).append(name)
         groups: list[Group] = []
-        variables: list[tuple[Variable, ...]] = []
+        variables: list[tuple[ProgramVariable, ...]] = []
         seen: list[tuple[Tensor, ...]] = []
         for rule_name, names in by_rule.items():
             rule = None if not rule_name else rules[names[0]]
@@ -562,7 +562,7 @@ class Search:
     def _note_tied(
         self,
         group: Group,
-        several: Sequence[Variable],
+        several: Sequence[ProgramVariable],
         function: Function,
         rules: Mapping[str, Rule],
     ) -> None:
@@ -589,7 +589,7 @@ class Search:
 
     def _group(
         self, rule: Rule | None, names: Sequence[str], number: int, taken: set[str]
-    ) -> tuple[Group, tuple[Variable, ...]]:
+    ) -> tuple[Group, tuple[ProgramVariable, ...]]:
         """The group of some sources of one rule, the embedding for None, and its variables; a token
         that another group brings, too, has another name.
         """
@@ -602,7 +602,7 @@ class Search:
         if places is not None and not (len(places) == 1 and rule is None):
             said = [inputs.own_python if p == inputs.aligned else f"t[{p}]" for p in places]
             variables = tuple(
-                Variable(f"v{number}_{p}" if text in taken else text, text)
+                ProgramVariable(f"v{number}_{p}" if text in taken else text, text)
                 for p, text in zip(places, said, strict=True)
             )
 
@@ -614,14 +614,14 @@ class Search:
         name = f"v{number}"
         if rule is None or rule.name == OWN:
             own = inputs.own_python
-            one, k = Variable(f"v{number}" if own in taken else own, own), self.modulus
-            place = (Variable(f"v{number}_{k}", f"len(t) % {k}"),) * (rule is None and k > 0)
+            one, k = ProgramVariable(f"v{number}" if own in taken else own, own), self.modulus
+            place = (ProgramVariable(f"v{number}_{k}", f"len(t) % {k}"),) * (rule is None and k > 0)
 
             def at_answer(tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
                 return {one.name: inputs.own(tokens, at)} | {v.name: (at + 1) % k for v in place}
 
             return Group(sources, at_answer), (one, *place)
-        one = Variable(name, rule.python, rule.kind)
+        one = ProgramVariable(name, rule.python, rule.kind)
         if rule.kind == "token":
             return Group(sources, lambda t, at: {name: rule.token(t, at)}), (one,)
 
@@ -662,7 +662,7 @@ class Search:
     def fitting(
         self,
         groups: Sequence[Group],
-        variables: Sequence[tuple[Variable, ...]],
+        variables: Sequence[tuple[ProgramVariable, ...]],
         rest: Sequence[str],
     ) -> Fitting:
         """Natural inputs, and inputs whose every source comes from an input of its own."""

@@ -14,7 +14,7 @@ from mechint.decide import YES, Decision
 from mechint.groups.layouts import Structure, agreement, align, find_layouts
 from mechint.run_table.shifts import (
     LEVEL,
-    Group,
+    GroupRuns,
     at_most,
     at_most_by_rank,
     decide_ratio,
@@ -57,14 +57,14 @@ def residuals(rows: Rows, learned: bool = False) -> Array:
     return np.array(found)
 
 
-def sizes_of(rows: Rows, arm: str, level: float, size: str = "parameters") -> Group:
+def sizes_of(rows: Rows, arm: str, level: float, size: str = "parameters") -> GroupRuns:
     """The runs of an arm, each with its size and whether it is at `level`."""
     runs = rows.where(arm=arm).having(size)
-    return Group.of(runs.column(size), [at >= level for at in runs.column("accuracy")])
+    return GroupRuns.of(runs.column(size), [at >= level for at in runs.column("accuracy")])
 
 
 # --- estimators -----------------------------------------------------------------------------------
-def hold_ratio(first: Group, second: Group, bar: Bar) -> Found:
+def hold_ratio(first: GroupRuns, second: GroupRuns, bar: Bar) -> Found:
     """The factor by which the first group must be larger, by the exact shift test and the profile
     likelihood.
     """
@@ -92,7 +92,7 @@ def hold_pair(rows: Rows, mixture: str, ratio: float) -> Found:
         rows.where(arm=f"{name}, one width") for name in (mixture, mixture[: mixture.index(" in ")])
     )
     larger, smaller = (
-        Group.of(runs.column("parameters"), runs.column("accuracy")) for runs in (large, small)
+        GroupRuns.of(runs.column("parameters"), runs.column("accuracy")) for runs in (large, small)
     )
     better = bootstrap(_share_above, list(smaller.values), list(larger.values), draws=500)
     apart = float(larger.sizes.min() / smaller.sizes.max())

@@ -19,7 +19,7 @@ import mechint
 from mechint import planted
 from mechint.cli import main
 from mechint.explanation import Audit, explain
-from mechint.explanation.functions import Fitting, Variable, best_function, products
+from mechint.explanation.functions import Fitting, ProgramVariable, best_function, products
 from mechint.explanation.rules import Inputs, rules_for
 from mechint.groups.named import parse
 from mechint.models.members import of_member
@@ -256,7 +256,7 @@ def half_of(table: np.ndarray, seed: int = 0) -> Fitting:
     answers = torch.from_numpy(table[x, y])
     tokens = torch.stack([*given.values()], 1)
     inputs = Inputs(tokens, torch.ones(len(tokens), dtype=torch.long), True, len(table))
-    names = (Variable("a", "t[0]"), Variable("b", "t[1]"))
+    names = (ProgramVariable("a", "t[0]"), ProgramVariable("b", "t[1]"))
     return Fitting(names, given, answers, inputs, len(x))
 
 
@@ -267,7 +267,7 @@ def test_counting_up_to_a_token(ends: int) -> None:
     a, b = rows.T
     answers = torch.where(a == b, ends, a + 1)
     inputs = Inputs(rows, torch.ones(81).long(), True, 9)
-    variables = Variable("a", "t[0]"), Variable("b", "t[1]")
+    variables = ProgramVariable("a", "t[0]"), ProgramVariable("b", "t[1]")
     made = Fitting(variables, {"a": a, "b": b}, answers, inputs, 81)
     function, fit = best_function(made)
     assert function is not None and fit == 1.0 and "if a == b else a + 1" in function.python

@@ -16,7 +16,7 @@ import mechint
 from benchmarks.induced import build
 from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
-from mechint.explanation.functions import Function, Variable
+from mechint.explanation.functions import Function, ProgramVariable
 from mechint.explanation.measure import failing_class, is_population
 from mechint.explanation.rules import Inputs
 from mechint.explanation.source_program import Condition, SourceProgram
@@ -221,7 +221,7 @@ def test_a_title_of_branches_is_the_answer_in_python() -> None:
         "1 if t[-1] < 1 else 2": lambda v: torch.where(v["t[-1]"] < 1, 1, 2),
         "0": lambda v: 0 * v["t[-1]"],
     }
-    variables = ((Variable("t[-1]", "t[-1]"),),)
+    variables = ((ProgramVariable("t[-1]", "t[-1]"),),)
     one, zero = (
         SourceProgram(inputs, {}, (last,), variables, Function(python, compute, 1), ())
         for python, compute in makes.items()
@@ -293,7 +293,7 @@ def test_a_tied_answer_is_any_of_those_that_are_tied() -> None:
     bag = Group(("L0H0",), lambda t, at: {"bag": torch.nn.functional.one_hot(t, 3).sum(1)})
     for rows, words in (([[0, 0], [1, 1]], ""), ([[0, 0], [0, 1]], ", but for ties")):
         inputs = Inputs(torch.tensor(rows), torch.ones(2, dtype=torch.long), True, 3)
-        variable = Variable("bag", "Counter(t)", "bag")
+        variable = ProgramVariable("bag", "Counter(t)", "bag")
         program = SourceProgram(inputs, {}, (bag,), ((variable,),), made, ())
         assert program.title == f"answer = most_common(Counter(t)){words}"
 

@@ -30,7 +30,7 @@ from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.subject.pairs import Pairs
 from probes._das import DAS, SwapSite, fit, interchange, interchange_accuracy, random_subspace, swap
 from probes._das.controls import ReaderSplit, as_varied, reader_split
-from probes._das.search import Rule, SiteCell, choose_cell, decode, share_within_values
+from probes._das.search import CellRule, SiteCell, choose_cell, decode, share_within_values
 
 SMALL: dict[str, Any] = {
     "steps": 60,
@@ -435,7 +435,7 @@ def test_pairs_are_those_whose_counterfactual_input_is_answered_right() -> None:
 
 
 # --- the choice among subspaces, with accuracies made up ------------------------------------------
-RULE, HELD_OUT, NAN = Rule(0.9, 0.5), 1000, float("nan")
+RULE, HELD_OUT, NAN = CellRule(0.9, 0.5), 1000, float("nan")
 
 
 def cell(dimension: int, trained: float, held_out: float, layer: int = 0, **more: Any) -> SiteCell:

@@ -19,7 +19,7 @@ from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes._weights import circuits, composition
-from probes._weights.circuits import Heads
+from probes._weights.circuits import HeadCircuits
 from tests.conformance.test_models import NATIVE, made
 
 P = 7
@@ -47,7 +47,7 @@ def test_circuits_are_scores_and_logits_of_single_tokens(norm: str | None) -> No
     subject = subject_of(normalization_type=norm, attn_scale=1.0)
     random_norms(subject.model)
     weights = {name: value.detach() for name, value in subject.model.weights().items()}
-    heads = Heads.of(subject)
+    heads = HeadCircuits.of(subject)
     embed = weights["embed.W_E"].double()
 
     def normed(x: torch.Tensor, name: str) -> torch.Tensor:
@@ -93,20 +93,22 @@ def test_tokens_are_the_classes_of_the_same_text() -> None:
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neox", "olmo", "native bridge"])
 def test_weights_say_what_the_model_does(kind: str) -> None:
     subject = Subject(made(kind), TASKS["modular-arithmetic"].from_dict({"p": P}))
-    heads = Heads.of(subject)
+    heads = HeadCircuits.of(subject)
     assert circuits.describes(subject, heads)
-    turned = Heads(heads.q.roll(1, 1), heads.k, heads.v, heads.o, heads.places)
+    turned = HeadCircuits(heads.q.roll(1, 1), heads.k, heads.v, heads.o, heads.places)
     assert not circuits.describes(subject, turned)
-    turned = Heads(heads.q, heads.k, heads.v, heads.o.roll(1, 1), heads.places)
+    turned = HeadCircuits(heads.q, heads.k, heads.v, heads.o.roll(1, 1), heads.places)
     assert not circuits.describes(subject, turned)
 
 
 # --- composition ----------------------------------------------------------------------------------
-def random_heads(d_model: int = 10, d_head: int = 3, layers: int = 2) -> Heads:
+def random_heads(d_model: int = 10, d_head: int = 3, layers: int = 2) -> HeadCircuits:
     generator = torch.Generator().manual_seed(3)
     q, k, v = torch.randn(3, 2 * layers, d_model, d_head, generator=generator).double()
     o = torch.randn(2 * layers, d_head, d_model, generator=generator).double()
-    return Heads(q, k, v, o, tuple((layer, head) for layer in range(layers) for head in range(2)))
+    return HeadCircuits(
+        q, k, v, o, tuple((layer, head) for layer in range(layers) for head in range(2))
+    )
 
 
 def test_scores_are_frobenius_norms_of_products() -> None:
@@ -128,7 +130,7 @@ def test_scores_are_frobenius_norms_of_products() -> None:
 @pytest.mark.parametrize("kind", composition.KINDS)
 def test_scores_are_those_of_transformer_lens(kind: str) -> None:
     model = bridge.boot_native({**NATIVE, "normalization_type": None}, seed=4)
-    heads = Heads.of(Subject(model, TASKS["modular-arithmetic"].from_dict({"p": P})))
+    heads = HeadCircuits.of(Subject(model, TASKS["modular-arithmetic"].from_dict({"p": P})))
     found = composition.compose(heads, 1, 0)
     assert found is not None
     peer = model.all_composition_scores(kind).scores.detach().flatten(2).flatten(0, 1).numpy()
@@ -150,13 +152,15 @@ def test_turned_heads_keep_what_all_heads_share() -> None:
     assert torch.allclose(torch.einsum("hdk,hek->de", turned, turned), shared, atol=1e-9)
 
 
-def in_subspace(heads: Heads, rank: int, seed: int = 0) -> Heads:
+def in_subspace(heads: HeadCircuits, rank: int, seed: int = 0) -> HeadCircuits:
     """The heads with all that they read and write projected onto one random subspace."""
     generator = torch.Generator().manual_seed(seed)
     width = heads.q.shape[1]
     basis = torch.linalg.qr(torch.randn(width, rank, generator=generator).double())[0]
     onto = basis @ basis.T
-    return Heads(onto @ heads.q, onto @ heads.k, onto @ heads.v, heads.o @ onto, heads.places)
+    return HeadCircuits(
+        onto @ heads.q, onto @ heads.k, onto @ heads.v, heads.o @ onto, heads.places
+    )
 
 
 @pytest.mark.parametrize(("d_model", "rank"), [(8, 8), (24, 6)])
@@ -168,7 +172,7 @@ def test_random_heads_do_not_compose_more_often_than_the_level_says(
         generator = torch.Generator().manual_seed(seed)
         q, k, v = torch.randn(3, 4, d_model, 2, generator=generator).double()
         o = torch.randn(4, 2, d_model, generator=generator).double()
-        heads = Heads(q, k, v, o, ((0, 0), (0, 1), (1, 0), (1, 1)))
+        heads = HeadCircuits(q, k, v, o, ((0, 0), (0, 1), (1, 0), (1, 1)))
         made = composition.compose(in_subspace(heads, rank, seed), 19, seed)
         assert made is not None
         found += min(float(np.nanmin(made.p_values(kind))) for kind in "QKV") <= 0.05
@@ -181,14 +185,14 @@ def test_one_reader_among_heads_of_a_shared_subspace_is_found() -> None:
     q, k, v = torch.randn(3, 8, 48, 8, generator=generator).double()
     o = torch.randn(8, 8, 48, generator=generator).double()
     places = tuple((layer, head) for layer in range(2) for head in range(4))
-    random = in_subspace(Heads(q, k, v, o, places), 16)
+    random = in_subspace(HeadCircuits(q, k, v, o, places), 16)
     silent = composition.compose(random, 199, 0)
     assert silent is not None
     assert min(float(np.nanmin(silent.p_values(kind))) for kind in "QKV") > 0.01
     planted_q, planted_o = random.q.clone(), random.o.clone()
     planted_o[1, 2:] = 0
     planted_q[6, :, :2], planted_q[6, :, 2:] = random.o[1, :2].T, 0
-    made = Heads(planted_q, random.k, random.v, planted_o, places)
+    made = HeadCircuits(planted_q, random.k, random.v, planted_o, places)
     found = composition.compose(made, 199, 0)
     assert found is not None
     at_level = {kind: np.argwhere(found.p_values(kind) <= 0.01).tolist() for kind in "QKV"}

@@ -18,7 +18,7 @@ from mechint.cli import main
 from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError
 from mechint.run_table import Entry, Measurement
 from mechint.sweeps import keep_probes
-from mechint.sweeps.search import Search, Space, keep_search, read_search, run_search, trials
+from mechint.sweeps.search import Space, SweepSearch, keep_search, read_search, run_search, trials
 from tests.sweeps.conftest import SMALL, TASK
 
 pytest.importorskip("optuna")
@@ -26,8 +26,8 @@ SETTINGS = tuple("checkpoints=last" if text == "checkpoints=none" else text for 
 SPACES = (Space.parse("lr=1e-3..1e-1:log"), Space.parse("d_mlp=8..9"))
 
 
-def search_in(out: Path, **more: Any) -> Search:
-    search = Search(TASK, SETTINGS, SPACES, at_once=2, **more)
+def search_in(out: Path, **more: Any) -> SweepSearch:
+    search = SweepSearch(TASK, SETTINGS, SPACES, at_once=2, **more)
     keep_search(search, out)
     return search
 
@@ -62,9 +62,9 @@ def test_what_is_no_space(text: str) -> None:
 
 def test_names_and_ends_are_checked_before_anything_trains() -> None:
     with pytest.raises(UnknownNameError, match="unknown parameter 'lrr'"):
-        Search(TASK, SETTINGS, (Space.parse("lrr=1..2"),))
+        SweepSearch(TASK, SETTINGS, (Space.parse("lrr=1..2"),))
     with pytest.raises(ParameterError, match="n_heads"):
-        Search(TASK, SETTINGS, (Space.parse("n_heads=0..2"),))
+        SweepSearch(TASK, SETTINGS, (Space.parse("n_heads=0..2"),))
 
 
 @pytest.mark.full
@@ -132,7 +132,9 @@ def test_a_search_that_is_cut_off_asks_for_the_same_trials(
 @pytest.mark.full
 def test_a_failed_trial_has_no_value_and_the_search_goes_on(tmp_path: Path) -> None:
     settings = (*SETTINGS, "optimizer=sgd", "warmup=0")
-    search = Search(TASK, settings, (Space.parse("lr=1e-3,1e30"),), sampler="random", at_once=4)
+    search = SweepSearch(
+        TASK, settings, (Space.parse("lr=1e-3,1e30"),), sampler="random", at_once=4
+    )
     keep_search(search, tmp_path / "s")
     found = [row for rows in run_search(tmp_path / "s", 6) for row in rows]
     values = {row["parameters"]["lr"]: row["value"] for row in found}

@@ -34,7 +34,7 @@ from mechint.checkpoints.renaming import (
     QKV,
     QKV_BIAS,
     ROWS,
-    Layout,
+    NameTable,
     Table,
     pair_config,
 )
@@ -277,7 +277,7 @@ def _nanogpt(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
         raise CheckpointError(f"{stated.path}: nothing states n_heads (model_args.n_head)")
     fields = {"n_heads": heads, "normalization_type": "LN", "act_fn": "gelu"}
     fields["dropout"] = stated.get("model_args.dropout", default=0.0)
-    parsed = Layout(NANOGPT, adapt=_nanogpt_names).parsed(
+    parsed = NameTable(NANOGPT, adapt=_nanogpt_names).parsed(
         stated.path, stated.content, state, fields
     )
     why = "the exact GELU, nanoGPT's since June 2023; older files used gelu_new and do not say so"
@@ -307,7 +307,7 @@ def _pizza(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
         )
     fields = {"attention_dir": "bidirectional", "attention_rate": rate}
     fields["act_fn"] = stated.activation("act_fn")
-    parsed = Layout(LEFT, ignore=MASKS).parsed(stated.path, stated.content, state, fields)
+    parsed = NameTable(LEFT, ignore=MASKS).parsed(stated.path, stated.content, state, fields)
     funcs = re.sub(r"\s", "", str(stated.get("funcs"))[:1000])
     return _with_task(
         replace(parsed, step=checked_seed(stated.get("epoch"))),
@@ -338,7 +338,7 @@ def _progress_measures(stated: Stated, state: StateDict) -> ParsedCheckpoint | N
         "attention_dir": "causal",
         "act_fn": stated.activation("config.act_type", "model_config.act_type"),
     }
-    layout = Layout(LEFT, ignore=MASKS, adapt=_of_blocks)
+    layout = NameTable(LEFT, ignore=MASKS, adapt=_of_blocks)
     parsed = layout.parsed(stated.path, stated.content, state, fields)
     if parsed.config.attn_only:
         assumed.pop("act_fn")
@@ -383,7 +383,7 @@ def _rep_theory(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
     if not has_matrices(state, "x_embed", "y_embed", "embed.W_E"):
         return None
     fields = {"act_fn": "relu", "attention_dir": "causal"}
-    layout = Layout(LENS, ignore=["x_embed", "y_embed", "*.mask", "*.IGNORE"])
+    layout = NameTable(LENS, ignore=["x_embed", "y_embed", "*.mask", "*.IGNORE"])
     return _of_group(stated, layout.parsed(stated.path, stated.content, state, fields))
 
 
@@ -393,7 +393,7 @@ def _separate_heads(stated: Stated, state: StateDict) -> ParsedCheckpoint | None
         return None
     defaults = {"act_fn": "relu", "attention_dir": "causal"}
     fields = {name: stated.get(name, default=value) for name, value in defaults.items()}
-    layout = Layout(SEPARATE, adapt=_embedded)
+    layout = NameTable(SEPARATE, adapt=_embedded)
     parsed = layout.parsed(stated.path, stated.content, state, fields)
     assumed = {
         name: Assumption(value, "the file does not say")
@@ -415,7 +415,7 @@ def _linear(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
     """Models without attention (alpha to delta) of The Clock and the Pizza."""
     if not has_matrices(_embedded(state), "embed.weight", "l1.weight", "unembed.weight"):
         return None
-    layout = Layout(LINEAR, pair_config, adapt=_embedded)
+    layout = NameTable(LINEAR, pair_config, adapt=_embedded)
     step = checked_seed(stated.get("epoch"))
     why = "x + y modulo the number of tokens, the only function of that code's linear models"
 
@@ -442,7 +442,7 @@ def _pairs(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
     """Networks of two operands of A Toy Model of Universality."""
     if not has_matrices(state, "W_x", "W_y", "W_U"):
         return None
-    layout = Layout(PAIRS, pair_config)
+    layout = NameTable(PAIRS, pair_config)
 
     def reading(join: str) -> ParsedCheckpoint:
         return _of_group(stated, layout.parsed(stated.path, stated.content, state, {"join": join}))
@@ -464,7 +464,7 @@ def _one_hot(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
             f"{stated.path}: mlp.W_in of {n:,} tokens; expected at most {MAX_ONE_HOT:,}"
         )
     identity = torch.eye(n)
-    layout = Layout({**ONE_HOT, "embed.W_E": identity}, pair_config, ["mlp.basis"])
+    layout = NameTable({**ONE_HOT, "embed.W_E": identity}, pair_config, ["mlp.basis"])
     functions = ("data.fn_name", "fn_name")
     why = "x + y modulo the number of tokens; the file names no function"
     place = "/".join(stated.path.parts[-2:])

@@ -26,7 +26,7 @@ def blocks(
     """
     entering = [one for one in fits if not one.part.reads and one.part.blocks]
     names = list(reads.part.blocks)
-    end = Group(bench, explanation, (reads,), exchange_rest(bench))
+    end = BlockGroup(bench, explanation, (reads,), exchange_rest(bench))
     for name in names if len(names) > 1 else ():
         if first := [one for one in entering if name in one.part.blocks]:
             found = partial(bench, reads, first, name)
@@ -37,13 +37,13 @@ def blocks(
         held = [
             name for name in explanation.inputs if any(name in f.part.variables for f in entering)
         ]
-        start = Group(bench, explanation, tuple(entering), exchanging(bench, held))
+        start = BlockGroup(bench, explanation, tuple(entering), exchanging(bench, held))
         for name in alone:
             yield start.need(name)
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class BlockGroup:
     """Parts whose blocks of one name are exchanged together, and how answers are lost without."""
 
     bench: Bench
