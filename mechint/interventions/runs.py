@@ -539,12 +539,12 @@ class EditedRuns:
                 by_start[start].append(np.stack(case, 1))
         for (start, heads), parts in by_start.items():
             table = np.concatenate(parts)
-            if self.engine == "native" and self.causal:
-                table = table[np.lexsort((table[:, 1], table[:, 0]))]
-            else:
+            if not (self.engine == "native" and self.causal):
                 table[:, :2] = 0, n_ctx - 1
+            order = (place := table[:, 0] * n_ctx + table[:, 1]).argsort(kind="stable")
+            table, place = table[order], place[order]
             most_apart = max(Counter(layer for layer, _ in heads).values(), default=0)
-            places_at, variants_at = (_changes(table[:, columns]) for columns in ([0, 1], [2]))
+            places_at, variants_at = _changes(place), _changes(table[:, 2])
             begin = 0
             while begin < len(table):
                 first, last = table[begin, :2].tolist()
@@ -783,8 +783,8 @@ class EditedRuns:
                         "a time"
                     )
             plain = Forward(self.weights, self.config)
-            z = z.clone()
-            z[:, :, apart] = self._mix(layer, x, stood, plain, apart, reading, begin == HEADS)
+            anew = self._mix(layer, x, stood, plain, apart, reading, begin == HEADS)
+            z[:, :, _span(tuple(apart))] = anew
         z = self._edited(f"{name}.attn.hook_z", z, at, edits)
         if f"{name}.attn.hook_result" not in edits:
             return forward.write_heads(layer, z)
@@ -1084,9 +1084,9 @@ def _among(edit: Intervention, units: Sequence[int]) -> Intervention:
     return dataclasses.replace(edit, site=dataclasses.replace(edit.site, units=numbers))
 
 
-def _changes(table: np.ndarray) -> np.ndarray:
-    """Rows that differ from the one before, the first, and the number of rows."""
-    return np.append(np.flatnonzero(np.append(True, (table[1:] != table[:-1]).any(1))), len(table))
+def _changes(column: Int[np.ndarray, " case"]) -> Int[np.ndarray, " change"]:
+    """Places of values that differ from the one before, the first, and the number of values."""
+    return np.r_[0, np.flatnonzero(np.diff(column)) + 1, len(column)]
 
 
 def _span(units: tuple[int, ...]) -> slice | list[int]:
