@@ -33,7 +33,7 @@ def data(result: Result) -> dict:
 
 def account(result: Result) -> dict:
     read = json.loads(result.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-    assert list(read) == ["schema", "accounts"] and read["schema"] == 3
+    assert list(read) == ["schema", "accounts", "verify"] and read["schema"] == 3
     (only,) = read["accounts"]
     return only
 
