@@ -17,7 +17,7 @@ from mechint.system.packages import BESIDE, find_beside
 
 if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
     from mechint.account import Account as Account
-    from mechint.account.analysis import analyze as analyze
+    from mechint.account.account import analyze as analyze
     from mechint.account.card import save_pretrained as save_pretrained
     from mechint.calibration import calibrate as calibrate
     from mechint.checkpoints import load as load
@@ -75,7 +75,7 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "mechint.account": "Account",
-    "mechint.account.analysis": "analyze",
+    "mechint.account.account": "analyze",
     "mechint.account.card": "save_pretrained",
     "mechint.explanation": "audit certify compare explain head site Audit Explanation",
     "mechint.checkpoints": "load",

@@ -37,7 +37,7 @@ from mechint.studies.page import Outcome, study_page
 from mechint.studies.rows import Row, Rows, read_rows, write_rows
 from mechint.studies.study import SIZES, PlannedRun, Study
 from mechint.system.files import make_directory, read_json, write_text
-from mechint.system.notebook import Shown
+from mechint.system.jsonable import Shown
 from mechint.system.parallel import interruptible
 from mechint.training import Progress, Run, Spec, train_many, workers_on
 from mechint.training.manifest import manifest

@@ -22,7 +22,7 @@ from mechint.config import (
     parse_assignment,
     setting,
 )
-from mechint.config._assign import set_options
+from mechint.config.settings import set_options
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 from mechint.sweeps.planning import parse_values

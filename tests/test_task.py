@@ -169,7 +169,7 @@ def test_memory_is_what_the_machine_and_its_limits_leave(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files as Linux writes them: a job in a container, and the container around it."""
-    from mechint.task import memory
+    from mechint.task import batch as memory
 
     proc, groups = tmp_path / "proc", tmp_path / "groups"
     job = groups / ("memory/all/job" if version == 1 else "all/job")
@@ -193,7 +193,7 @@ def test_memory_is_what_the_machine_and_its_limits_leave(
 
 
 def test_all_examples_are_planned_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mechint.task import memory
+    from mechint.task import batch as memory
 
     task = tasks.make("remainders", p=1024)
     needed = 1024**2 * 3 * 8 * (1 + len(task.outputs))  # tokens and targets, once

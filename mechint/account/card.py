@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import mechint
-from mechint.account.account import Account
-from mechint.account.analysis import analyze
+from mechint.account.account import Account, analyze
 from mechint.account.terminal import account_text
 from mechint.checkpoints.reader import Assumption
 from mechint.checkpoints.save import FORMAT, save_checkpoint

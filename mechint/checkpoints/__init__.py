@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mechint.checkpoints.checkpoint import Checkpoint
     from mechint.checkpoints.open import load, load_checkpoint
-    from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, SafeTensors
+    from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, SafeTensors, SplitRule
     from mechint.checkpoints.save import save_checkpoint
-    from mechint.checkpoints.splits import SplitRule
 
 __all__ = [
     "Assumption",
@@ -38,7 +37,7 @@ _MODULES = {
     "ParsedCheckpoint": "reader",
     "SafeTensors": "reader",
     "save_checkpoint": "save",
-    "SplitRule": "splits",
+    "SplitRule": "reader",
 }
 """Name → the module that has it."""
 

@@ -17,7 +17,7 @@ from mechint.checkpoints.reader import Recorded
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.subject import Subject
-from mechint.system.sources import changed_files
+from mechint.system.packages import changed_files
 from mechint.task import Task
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mechint.checkpoints.reader import checked_seed, plain_values
-from mechint.checkpoints.splits import SplitRule
+from mechint.checkpoints.reader import SplitRule, checked_seed, plain_values
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.system.files import read_json, read_yaml

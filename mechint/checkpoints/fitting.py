@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.checkpoints.reader import Assumption, ParsedCheckpoint
 from mechint.config import ModelConfig
-from mechint.config._assign import set_options
+from mechint.config.settings import set_options
 from mechint.errors import CheckpointError, MechintError
 from mechint.registry import TASKS
 from mechint.task import Task

@@ -19,9 +19,8 @@ from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
 from mechint.checkpoints.hub import from_the_hub
-from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
+from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, known_split
 from mechint.checkpoints.save import FORMAT
-from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, DataError, MechintError, ParameterError, counted
 from mechint.models import find_device

@@ -81,7 +81,7 @@ def measure(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, lis
     """Open one model and run its probes, all quick ones that apply when none is named; a line for
     each that could not run.
     """
-    from mechint.account.analysis import probe_model
+    from mechint.account.account import probe_model
 
     with counting(f"opening {path}"):
         from mechint.probe import quick_probes

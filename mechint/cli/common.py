@@ -24,7 +24,7 @@ from typing import Any, Literal, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from mechint.config._assign import integer_range
+from mechint.config.settings import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 from mechint.registry.plugins import load_plugin

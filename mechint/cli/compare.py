@@ -57,7 +57,7 @@ def compare(paths: tuple[Path, ...], **given: Any) -> int:
     found = [measure(path, given) for path in paths]
     with counting("comparing programs"):
         from mechint.account import accounts_json
-        from mechint.account.analysis import compare_programs
+        from mechint.account.account import compare_programs
         from mechint.account.brief import brief_of_two
 
         first, second = (opening.subject for opening, *_ in found)

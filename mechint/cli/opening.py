@@ -15,7 +15,7 @@ import click
 
 from mechint.cli.common import PLUGINS, answer_of
 from mechint.config import assign, parse_assignment
-from mechint.config._assign import set_options
+from mechint.config.settings import set_options
 from mechint.errors import CheckpointError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 

@@ -1,8 +1,7 @@
 """Configurations of tasks, probes, models and training; see `mechint.config.settings`."""
 
-from mechint.config._assign import assign, assignment, parse_assignment
 from mechint.config.model import LLAMA, ModelConfig, centers, has_bias, has_weight
-from mechint.config.settings import Settings, setting
+from mechint.config.settings import Settings, assign, assignment, parse_assignment, setting
 from mechint.config.train import TrainConfig
 
 __all__ = [

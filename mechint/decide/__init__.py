@@ -4,11 +4,10 @@ found = decide(Evidence.share(97, 100), bound=Bound(0.9), chance=Skill(0.99, 0.1
 found.verdict                         # "yes", "no", "unclear" or "untested"
 """
 
-from mechint.decide._rule import NEAR, YES, Decision, Verdict, all_of, decide
+from mechint.decide._rule import NEAR, YES, Claim, Decision, Verdict, all_of, decide, first_of
 from mechint.decide.chance import Skill, best_constant
 from mechint.decide.evidence import Bound, Evidence, clopper_pearson, wilson
 from mechint.decide.null import MaxNull, Null
-from mechint.decide.words import Claim, first_of
 
 __all__ = [
     "NEAR",

@@ -16,8 +16,7 @@ from mechint.explanation.propose import NoProgramError, explain
 from mechint.explanation.standing import Audit
 from mechint.registry import EXPLANATIONS
 from mechint.subject import Subject
-from mechint.system.jsonable import to_jsonable
-from mechint.system.notebook import Shown
+from mechint.system.jsonable import Shown, to_jsonable
 from mechint.system.progress import hanging
 
 

@@ -12,8 +12,7 @@ from mechint.explanation.explanation import Explanation, program_text
 from mechint.explanation.measure import Bench
 from mechint.explanation.records import Test
 from mechint.probe.results import EACH, Scope
-from mechint.system.jsonable import to_jsonable
-from mechint.system.notebook import Shown
+from mechint.system.jsonable import Shown, to_jsonable
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -24,8 +24,15 @@ from mechint.errors import ParameterError, RunError
 from mechint.figures.figure import Figure
 from mechint.probe.text import MARKS, rank, result_text
 from mechint.system.files import csv_text, write_text
-from mechint.system.jsonable import decode_array, encode_array, from_jsonable, to_jsonable
-from mechint.system.notebook import Shown, as_html, short
+from mechint.system.jsonable import (
+    Shown,
+    as_html,
+    decode_array,
+    encode_array,
+    from_jsonable,
+    short,
+    to_jsonable,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

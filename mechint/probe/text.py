@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from rich.text import Text
 
-from mechint.system.notebook import short
+from mechint.system.jsonable import short
 
 if TYPE_CHECKING:
     from mechint.decide import Verdict

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mechint.account.account import accounts_json
 from mechint.account.terminal import quality_text
 from mechint.config import assignment
-from mechint.config._assign import set_options
+from mechint.config.settings import set_options
 from mechint.explanation.text import by_answer
 from mechint.figures import training_curve
 from mechint.probe.results import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mechint.errors import CheckpointError, MechintError, UnknownNameError
 from mechint.system.files import parse_json, read_bytes, read_json, read_json_lines
 from mechint.system.locks import is_locked
-from mechint.system.sources import changed_files
+from mechint.system.packages import changed_files
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

@@ -50,7 +50,7 @@ from mechint.models.protocol import (
 from mechint.models.transformer import HookedTransformer
 from mechint.subject.activations import LEAST_WORKING_BYTES, LOGITS, Positions, Recorder, slices
 from mechint.subject.cache import BoundedCache, model_version
-from mechint.system.notebook import as_html
+from mechint.system.jsonable import as_html
 from mechint.task import (
     ACCURACY,
     IGNORE,

@@ -22,7 +22,7 @@ from mechint.run_table import Measurement
 from mechint.sweeps.planning import Row, RunGroup
 from mechint.system.files import make_directory, parse_json, read_bytes, write_text
 from mechint.system.locks import BusyError, is_locked, locked
-from mechint.system.sources import changed_files, loaded_sources
+from mechint.system.packages import changed_files, loaded_sources
 
 PLAN, PROBES_FILE = "sweep.json", "probes.json"
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.config import assignment
-from mechint.config._assign import integer_range, parse_value
-from mechint.config.settings import shown
+from mechint.config.settings import integer_range, parse_value, shown
 from mechint.errors import ParameterError
 from mechint.registry import TASKS
 from mechint.system.files import parse_json, read_bytes, read_toml

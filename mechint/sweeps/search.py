@@ -22,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.config._assign import parse_value
-from mechint.config.settings import shown
+from mechint.config.settings import parse_value, shown
 from mechint.errors import ParameterError, RunError
 from mechint.registry import PROBES
 from mechint.run_table import Entry, Measurement, measure

@@ -23,8 +23,7 @@ from mechint.task.batch import (
 from mechint.task.by_function import function_task
 from mechint.task.families import FiniteTask, GeneratedTask, Sides, sides
 from mechint.task.pairing import Relation, choose_answer, find_variable
-from mechint.task.program import Program, Step
-from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
+from mechint.task.truth import Chance, Control, Counterfactuals, Program, Step, Symmetry, Variable
 
 __all__ = [
     "ACCURACY",

@@ -18,11 +18,19 @@ from torch import Tensor
 from mechint.config import Settings
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.registry import summary
-from mechint.system.notebook import as_html
+from mechint.system.jsonable import as_html
 from mechint.task.batch import IGNORE, Batch, Output, Vocabulary
 from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
-from mechint.task.program import Given, Program, Step
-from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
+from mechint.task.truth import (
+    Chance,
+    Control,
+    Counterfactuals,
+    Given,
+    Program,
+    Step,
+    Symmetry,
+    Variable,
+)
 
 if TYPE_CHECKING:
     from mechint.task.families import FiniteTask

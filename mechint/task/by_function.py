@@ -20,11 +20,9 @@ from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.groups.finite import group_of
 from mechint.registry import TASKS
-from mechint.task.batch import IGNORE, MAX_SEED, Output, Vocabulary, rng
+from mechint.task.batch import IGNORE, MAX_SEED, Output, Vocabulary, check_fits, rng
 from mechint.task.families import FiniteTask
-from mechint.task.memory import check_fits
-from mechint.task.program import Program, Step
-from mechint.task.truth import Chance, Control, Symmetry
+from mechint.task.truth import Chance, Control, Program, Step, Symmetry
 
 FEW = 100
 """Inputs below which a model is trained on all of them."""

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from mechint.errors import ParameterError
 from mechint.task.base import Task
-from mechint.task.batch import SPLITS, Batch, epochs, rng
-from mechint.task.memory import check_fits
+from mechint.task.batch import SPLITS, Batch, check_fits, epochs, rng
 
 LEAST = 2
 """Examples that make a pair."""

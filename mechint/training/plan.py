@@ -21,7 +21,7 @@ import torch
 from mechint.config import ModelConfig, Settings
 from mechint.errors import MechintError, ParameterError
 from mechint.models import parameter_shapes
-from mechint.task import IGNORE, FiniteTask, memory
+from mechint.task import IGNORE, FiniteTask, batch
 from mechint.training.optimizer import PER_MODEL_FIELDS
 from mechint.training.run import Spec
 
@@ -154,7 +154,7 @@ def _activations(spec: Spec, config: ModelConfig) -> int:
 
 def check_memory(specs: Sequence[Spec], device: torch.device) -> None:
     """MechintError where one model, or its batch, needs more memory than is free."""
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory.free_memory()
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else batch.free_memory()
     for spec in specs:
         task, size = spec.task, spec.train.batch_size
         if size is None:  # all examples, or the exact population loss

@@ -87,7 +87,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """The run, its last metrics, and its training curve."""
-        from mechint.system.notebook import as_html
+        from mechint.system.jsonable import as_html
 
         text = f"<p>{html.escape(repr(self))}</p>"
         if self.error:

@@ -35,7 +35,7 @@ from mechint.system.files import (
     write_text,
 )
 from mechint.system.locks import locked
-from mechint.system.sources import changed_files, loaded_sources, task_files
+from mechint.system.packages import changed_files, loaded_sources, task_files
 from mechint.training.manifest import manifest, read_manifest
 from mechint.training.state import check_known
 

@@ -35,7 +35,7 @@ from mechint.task import (
     Vocabulary,
     rng,
 )
-from mechint.task.program import Given
+from mechint.task.truth import Given
 from mechint.tasks._corpus import language
 from mechint.tasks._corpus.injection import Injection
 from mechint.tasks._corpus.language import Synthetic, losses_behind

@@ -26,7 +26,7 @@ from mechint.task import (
     Vocabulary,
     greedy,
 )
-from mechint.task.program import Given
+from mechint.task.truth import Given
 from mechint.tasks._listops.expression import END, Bracket, Notation, Path, solve, with_value
 
 Predict = Callable[[Tensor, Tensor], Tensor]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mechint.checkpoints import load_checkpoint
-from mechint.checkpoints.splits import SplitRule, known_split
+from mechint.checkpoints.reader import SplitRule, known_split
 from mechint.registry import TASKS
 from tests.checkpoints.bases import native, pizza, progress_measures
 from tests.checkpoints.test_pair_networks import rep_theory

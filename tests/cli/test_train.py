@@ -14,7 +14,7 @@ import pytest
 
 from mechint import demo
 from mechint.account import Account
-from mechint.account.analysis import analyze
+from mechint.account.account import analyze
 from mechint.checkpoints import load
 from mechint.checkpoints.content import read_plain
 from mechint.planted import truth_of

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import mechint
 from mechint import planted
 from mechint.account import NOT_ASKED, NOTHING, account_of, explained
-from mechint.account.analysis import analyze
+from mechint.account.account import analyze
 from mechint.cli import main
 from mechint.decide import Evidence
 from mechint.explanation import Audit, Explanation, Part, explain

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mechint import figures, planted
-from mechint.account.analysis import analyze
+from mechint.account.account import analyze
 from mechint.probe.results import PaperClaim
 from mechint.report import Page, Section, build_gallery, comparison_page, page_of, write_page
 from tests.browser import LOOKS, chromium, look, needs_axe, needs_browser, opened, until, violations

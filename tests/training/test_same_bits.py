@@ -13,7 +13,7 @@ import torch
 
 import tasks
 from mechint.errors import MechintError
-from mechint.task import memory
+from mechint.task import batch as memory
 from mechint.training import Run, spec, train, train_many
 from mechint.training import api as training_api
 from mechint.training.plan import EnsemblePart, partition

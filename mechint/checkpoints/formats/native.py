@@ -18,15 +18,16 @@ from typing import Any
 from torch import Tensor
 
 from mechint.checkpoints.reader import (
+    PERMUTATIONS,
     Assumption,
     ParsedCheckpoint,
     SafeTensors,
+    SplitRule,
     checked_seed,
     settings,
     state_dict,
 )
 from mechint.checkpoints.save import DIGEST, FORMAT, VERSION, digest_of
-from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
 from mechint.errors import CheckpointError, UnknownNameError
 from mechint.models import config_class
 from mechint.system.files import parse_json

@@ -24,6 +24,7 @@ from mechint.checkpoints.group_answers import answers, group_table
 from mechint.checkpoints.reader import (
     Assumption,
     ParsedCheckpoint,
+    SplitRule,
     StateDict,
     checked_seed,
     find_state,
@@ -38,7 +39,6 @@ from mechint.checkpoints.renaming import (
     Table,
     pair_config,
 )
-from mechint.checkpoints.splits import SplitRule
 from mechint.checkpoints.weights import build_model, check_weights
 from mechint.errors import CheckpointError, DataError
 from mechint.subject import Subject
