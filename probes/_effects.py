@@ -240,6 +240,11 @@ class Sufficient:
         enough = self.kept[0] >= ALONE and self.left[0] <= WITHOUT
         return enough and self.kept[1] >= MOST and self.left[2] <= 1 - MOST
 
+    @property
+    def may_hold(self) -> bool:
+        """True where the intervals reach what is asked for."""
+        return self.kept[2] >= ALONE and self.left[1] <= WITHOUT
+
 
 def judge(
     measure: Measure, every: Sequence[Site], sets: Sequence[Sequence[Site]], rows: Any

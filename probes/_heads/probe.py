@@ -497,6 +497,8 @@ class Heads(Probe):
         some = listed(names) if len(names) <= 5 else f"{len(names)} heads, led by {names[0]},"
         one_of = f", one of {len(found)} such sets" * (len(found) > 1)
         whole = report.metrics["patched"] == report.metrics["heads"]
+        doubt = "they keep {1:.3f} to {2:.3f} of the difference".format(*first.kept)
+        doubt += f", at least {ALONE} asked for; more pairs would tell"
         said = f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}."
         verdict = report.finding(
             Claim(
@@ -504,6 +506,7 @@ class Heads(Probe):
                 lead=said,
                 no=f"{some} do{'es' * (len(names) == 1)} not suffice to answer.",
                 unclear="Whether these heads suffice to answer is unclear.",
+                doubt=doubt * (not enough and first.may_hold and rival < ALONE),
                 caveat="" if whole else "of those tested",
                 causal=True,
             ),

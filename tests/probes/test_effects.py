@@ -97,6 +97,24 @@ def test_every_set_that_suffices_is_found() -> None:
     assert found[0].kept[0] == pytest.approx(1) and found[0].left == pytest.approx((0, 0, 0))
 
 
+def test_a_set_whose_interval_reaches_what_is_asked_for_is_not_denied() -> None:
+    """Of 20 pairs the first head keeps 0.9 in some and 0.6 in the others: more or fewer of them."""
+
+    def judged(good: int) -> Any:
+        def measure(sets: Sequence[Sequence[Site]], rows: Any) -> Effects:
+            share = np.where(np.arange(20) < good, 0.9, 0.6)
+            changed = np.array([(1 - share if HEADS[0] not in some else share) for some in sets])
+            return Effects(np.zeros(20), np.ones(20), changed, np.arange(20))
+
+        (found,) = judge(measure, HEADS, [HEADS[:1]], ...)
+        return found
+
+    assert [judged(n).kept[0] for n in (0, 12, 20)] == pytest.approx([0.6, 0.78, 0.9])
+    assert [judged(n).left[0] for n in (0, 12, 20)] == pytest.approx([0.4, 0.22, 0.1])
+    assert [judged(n).holds for n in (0, 12, 20)] == [False, False, True]
+    assert [judged(n).may_hold for n in (0, 12, 20)] == [False, True, True]
+
+
 def test_a_set_is_judged_on_pairs_that_it_was_not_found_on() -> None:
     """On the first half one head keeps all, on the other half another one."""
 
