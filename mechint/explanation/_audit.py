@@ -25,7 +25,13 @@ from mechint.explanation.checks.parts import (
 from mechint.explanation.checks.words import untold_word
 from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
-from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench, failing_class
+from mechint.explanation.measure import (
+    HALF_RIGHT,
+    MAX_EXAMPLES,
+    MIN_INPUTS,
+    Bench,
+    failing_class,
+)
 from mechint.explanation.parts import Part, Route
 from mechint.explanation.records import Test
 from mechint.explanation.source_program import SourceProgram
@@ -132,7 +138,7 @@ def failing_class_by(bench: Bench, reading: Sequence[Part]) -> str:
     classes = {f"{name} == {{}}": one.cpu() for name, one in values.items()}
     features = reading[-1].features if reading else None
     right = program_answers(bench, rows, features) == own
-    return failing_class(right, {**classes, "the model's answer {}": own})
+    return failing_class(right, {**classes, "the model's answer {}": own}, HALF_RIGHT)
 
 
 def audit_of_branches(bench: Bench, explanation: Explanation, program: SourceProgram) -> Audit:

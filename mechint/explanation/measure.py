@@ -29,8 +29,9 @@ MIN_INPUTS = 24
 MAX_EXAMPLES, FEW_EXAMPLES = 3000, 512
 """Distinct inputs that an audit looks at, half of them judged; and so few that more are drawn."""
 
-MIN_CLASS, FEW_RIGHT = 20, 0.75
-"""Inputs of a class that may forbid a program to stand, at least, and share of them to be right."""
+MIN_CLASS, FEW_RIGHT, HALF_RIGHT = 20, 0.75, 0.5
+"""Inputs of a class that may forbid a program to stand, at least, and share of them to be right: of
+a program over sources, and of one that is read off noisy logits or of a task."""
 LARGE, LARGE_RIGHT = 0.1, 0.9
 """Share of the inputs from which a class is large, and share of it that has to be right."""
 
@@ -381,9 +382,11 @@ def counted_share(right: Bool[Tensor, " n"]) -> Evidence:
     return Evidence.share(int(right.sum()), len(right))
 
 
-def failing_class(right: Bool[Tensor, " n"], classes: Mapping[str, Tensor]) -> str:
+def failing_class(
+    right: Bool[Tensor, " n"], classes: Mapping[str, Tensor], few_right: float = FEW_RIGHT
+) -> str:
     """The class of inputs of which fewest are right, where it is certain that these are fewer than
-    `FEW_RIGHT`, or `LARGE_RIGHT` of a large class; "" where there is none, so that no average hides
+    `few_right`, or `LARGE_RIGHT` of a large class; "" where there is none, so that no average hides
     one.
 
     classes: words, with {} for a value → (n,) values, or (n, value) flags of those that an input
@@ -402,7 +405,7 @@ def failing_class(right: Bool[Tensor, " n"], classes: Mapping[str, Tensor]) -> s
         counts, hits = flags.sum(0), (flags & right[:, None]).sum(0)
         for i in (counts >= MIN_CLASS).nonzero().flatten().tolist():
             share = Evidence.share(int(hits[i]), int(counts[i]))
-            least = LARGE_RIGHT if share.n >= LARGE * len(right) else FEW_RIGHT
+            least = LARGE_RIGHT if share.n >= LARGE * len(right) else few_right
             if share.high < least and share.value < worst[0]:
                 named = f"{share.hits} of {share.n} inputs with {words.format(values[i])}"
                 worst = share.value, f"{named} are answered as it says"

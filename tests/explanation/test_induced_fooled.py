@@ -181,6 +181,7 @@ def test_a_class_is_named_where_it_is_certain() -> None:
     for share, failing in ((40, True), (60, False)):  # its upper bound is above three quarters
         part = right | (some & (torch.arange(600) % share != 7))
         assert bool(failing_class(part, classes)) == failing
+        assert failing_class(part, classes, 0.5) == ""
     flags = torch.stack([some, ~some], 1)
     assert "0 of 30 inputs with number 0 " in failing_class(right, {"number {}": flags})
     large = torch.arange(600) < 300
