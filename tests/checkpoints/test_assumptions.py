@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -71,9 +72,6 @@ def test_the_command_line_says_and_sets_them(bare):
     arguments = ("checkpoint", "info", bare, "--set", "model.act_fn=gelu")
     text = run(*arguments).stdout
     assert "assumed attention_dir = causal" in text and "assumed act_fn" not in text
-    found = json.loads(run(*arguments, "--json").stdout)
-    assert found["assumed"]["attention_dir"]["value"] == "causal"
-    assert "act_fn" not in found["assumed"]
 
 
 # --- how well it answers --------------------------------------------------------------------------
@@ -95,7 +93,10 @@ def test_accuracy_and_loss_stand_beside_chance(bare):
         ({"test.accuracy": 0.9}, "worse than its training recorded: accuracy"),
         ({"test_acc": 0.9, "train_acc": 1.0}, "recorded 0.9"),
         ({"test_loss": 0.01}, "loss .* nats, recorded 0.01"),
-        ({"note": "x", "test_loss": float("nan")}, None),
+        (
+            {"note": "x", "test_loss": float("nan")},
+            "^the model answers only 0.5 of its",
+        ),
     ],
 )
 def test_a_model_much_worse_than_its_record_is_said_first(metrics, text):
@@ -110,12 +111,7 @@ def test_a_model_much_worse_than_its_record_is_said_first(metrics, text):
     )
     said = " ".join(performance.warnings(metrics))
     assert "at chance" not in said
-    if text is None:
-        assert said.startswith("the model answers only 0.5 of its inputs right")
-    else:
-        import re
-
-        assert re.search(text, said)
+    assert re.search(text, said)
 
 
 # --- TransformerLens 4's own models ---------------------------------------------------------------

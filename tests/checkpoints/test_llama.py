@@ -107,16 +107,6 @@ def test_every_site_holds_what_transformers_does(kind: str, tmp_path: Path) -> N
     assert {name for name in sites if name.rpartition(".")[2] not in derived} == set(expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_in_memory_is_the_same(kind: str) -> None:
-    source = made(kind)
-    subject = mechint.load(source, data=[[1, 2, 3, 4], [5, 6, 7, 8]])
-    assert resumes(subject.model)
-    with torch.no_grad():
-        expected = source(subject.data.tokens).logits
-    assert torch.allclose(subject.logits(at=None), expected, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("kind", "settings", "said"),
     [

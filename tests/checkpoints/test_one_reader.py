@@ -77,21 +77,6 @@ def test_what_is_expressed_is_native(kind: str, settings: dict[str, Any], tmp_pa
     check(tmp_path, 16 if kind == "GPT2" else 60)
 
 
-def test_rotations_of_llama_3_are_those_of_transformers() -> None:
-    model = made("Llama", rope_parameters=LLAMA3)
-    config = mechint.load(model).model.config
-    rates = model.model.rotary_emb.inv_freq
-    plain = made("Llama", rope_parameters={"rope_type": "default", "rope_theta": 500.0})
-    assert not torch.allclose(rates, plain.model.rotary_emb.inv_freq)
-    from mechint.models.layers import rotation
-
-    turned = rotation(config, torch.arange(50))
-    assert turned is not None
-    expected = torch.outer(torch.arange(50).float(), rates).repeat(1, 2)
-    torch.testing.assert_close(turned[0][:, 0], expected.cos())
-    torch.testing.assert_close(turned[1][:, 0], expected.sin())
-
-
 @pytest.mark.parametrize("kind", ["GPT2", "Llama"])
 def test_a_head_of_its_own_beside_a_tie_is_kept(kind: str, tmp_path: Path) -> None:
     made(kind, **TIED).save_pretrained(tmp_path)

@@ -138,14 +138,6 @@ def test_repeated_passes_share_weights_and_have_hooks_of_their_own():
     assert torch.equal(cache["blocks.3.hook_resid_post"], plain["blocks.3.hook_resid_post"])
 
 
-def test_a_forward_can_be_cut_in_two_at_every_layer():
-    model = HookedTransformer(SMALL).eval()
-    tokens = torch.randint(7, (2, 5), generator=torch.Generator().manual_seed(2))
-    for layer in range(3):
-        residual = model(tokens, stop_at_layer=layer)
-        assert torch.equal(model(residual, start_at_layer=layer), model(tokens))
-
-
 @pytest.mark.parametrize(
     "tokens", [torch.zeros(1, 6, dtype=torch.int64), torch.full((1, 2), 7), torch.full((1, 2), -1)]
 )

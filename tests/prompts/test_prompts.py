@@ -271,19 +271,11 @@ def test_prompts_without_an_answer_have_the_models_own(gpt2: Path) -> None:
     assert subject.accuracy() == {"next token": 1.0}
 
 
-def test_prompts_for_a_model_that_answers_with_classes(tmp_path: Path) -> None:
+def test_prompts_for_a_model_that_answers_with_classes() -> None:
     """A model that was trained on a task is asked about prompts in its place."""
-    from mechint import Subject
-    from mechint.checkpoints import save_checkpoint
-
     made = modular_addition(p=7, frequencies=(1, 2)).subject
-    ours, weights = tmp_path / "ours.pt", dict(made.model.named_parameters())
-    save_checkpoint(
-        ours, config=made.model.config, weights=weights, task=made.task, step=0, metrics={}
-    )
     tokens = made.data.tokens[:20]
-    subject = mechint.load(ours, data=[{"prompt": row} for row in tokens.tolist()])
-    assert isinstance(subject, Subject) and subject.task is not None
+    subject = mechint.load(made.model, data=[{"prompt": row} for row in tokens.tolist()])
     assert (subject.task.name, subject.task.d_vocab_out) == ("prompts", 7)
     assert torch.equal(subject.targets, made.targets[:20])
 
@@ -354,19 +346,8 @@ def test_more_prompts_than_are_read_are_refused(
 
 
 def test_the_command_refuses_in_one_line(gpt2: Path, texts: Path, tmp_path: Path) -> None:
-    """A missing file, a model that has a task, a table, and a text without a tokenizer."""
-    from mechint.checkpoints import save_checkpoint
-
-    made = modular_addition(p=7, frequencies=(1, 2)).subject
-    ours = tmp_path / "ours.pt"
-    weights = dict(made.model.named_parameters())
-    save_checkpoint(
-        ours, config=made.model.config, weights=weights, task=made.task, step=0, metrics={}
-    )
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (bare / name).write_bytes((gpt2 / name).read_bytes())
+    """A missing file, a text without a tokenizer, a task beside prompts."""
+    ours = mechint.example("maximum.pt")
     cases = [
         ((gpt2, "--data", tmp_path / "no.txt"), "no.txt: there is no such file"),
         ((ours, "--data", texts), "a text needs a tokenizer"),
@@ -374,7 +355,6 @@ def test_the_command_refuses_in_one_line(gpt2: Path, texts: Path, tmp_path: Path
             (ours, "--data", texts, "--task", "modular-arithmetic"),
             "asked about a task and about prompts",
         ),
-        ((bare, "--data", texts), "a text needs a tokenizer"),
         ((gpt2, "--data", texts, "--probe", "patching"), "counterfactual"),
     ]
     for arguments, expected in cases:

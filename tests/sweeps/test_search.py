@@ -23,6 +23,7 @@ from tests.sweeps.conftest import SMALL, TASK
 
 pytest.importorskip("optuna")
 SETTINGS = tuple("checkpoints=last" if text == "checkpoints=none" else text for text in SMALL)
+GIVEN = [word for text in SETTINGS for word in ("--set", text)]
 SPACES = (Space.parse("lr=1e-3..1e-1:log"), Space.parse("d_mlp=8..9"))
 
 
@@ -197,8 +198,7 @@ def test_a_trial_without_the_number_fails_alone(
 def test_which_end_of_an_objective_is_the_best(
     objective: str, options: list[str], minimize: bool | None, tmp_path: Path
 ) -> None:
-    settings = [part for text in SETTINGS for part in ("--set", text)]
-    asked = ["sweep", TASK, *settings, "--search", "lr=1e-3..1e-1", "--out", str(tmp_path / "s")]
+    asked = ["sweep", TASK, *GIVEN, "--search", "lr=1e-3..1e-1", "--out", str(tmp_path / "s")]
     line = [*asked, "--objective", objective, "--trials", "1", *options]
     result = CliRunner().invoke(main, line)
     if minimize is None:
@@ -224,8 +224,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_the_command(tmp_path: Path) -> None:
     out = tmp_path / "s"
-    settings = [part for text in SETTINGS for part in ("--set", text)]
-    settings += ["--set", "betas=[0.9, 0.98]"]
+    settings = [*GIVEN, "--set", "betas=[0.9, 0.98]"]
     first = ["sweep", TASK, *settings, "--search", "lr=1e-3..1e-1:log", "--trials", "2"]
     run = CliRunner().invoke
     done = run(main, [*first, "--objective", "test.loss", "--out", str(out)])
@@ -268,8 +267,7 @@ def test_a_damaged_study_is_refused_in_one_line(tmp_path: Path, content: bytes) 
 @pytest.mark.full
 def test_a_search_keeps_how_many_trials_were_asked_for(tmp_path: Path) -> None:
     out, run = tmp_path / "s", CliRunner().invoke
-    settings = [part for text in SETTINGS for part in ("--set", text)]
-    first = ["sweep", TASK, *settings, "--search", "lr=1e-3,1e-2", "--trials", "1"]
+    first = ["sweep", TASK, *GIVEN, "--search", "lr=1e-3,1e-2", "--trials", "1"]
     assert run(main, [*first, "--out", str(out)]).exit_code == 0
     again = run(main, ["sweep", str(out), "--resume"])
     assert again.exit_code == 0 and len(trials(out)) == read_search(out).trials == 1
@@ -301,8 +299,7 @@ def test_a_wrong_objective_is_refused_before_anything_is_trained_or_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mechint.training.train_many", lambda *_, **__: pytest.fail("trained"))
-    settings = [part for text in SETTINGS for part in ("--set", text)]
-    asked = ["sweep", TASK, *settings, "--search", "lr=1e-3..1e-1", "--out", str(tmp_path / "s")]
+    asked = ["sweep", TASK, *GIVEN, "--search", "lr=1e-3..1e-1", "--out", str(tmp_path / "s")]
     for name in ("accuracy", "norm.found"):
         refused = CliRunner().invoke(main, [*asked, "--objective", name])
         assert refused.exit_code == 2 and f"--objective {name}: expected PROBE" in refused.stderr

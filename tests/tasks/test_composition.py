@@ -6,34 +6,10 @@ from itertools import islice
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tasks
 from mechint.errors import DataError, ParameterError
 from mechint.task import IGNORE
-
-
-@settings(max_examples=15)
-@given(st.integers(2, 10), st.integers(4, 7), st.integers(0, 99), st.data())
-def test_every_hop_is_its_shorter_hops_one_after_the_other(
-    n: int, k: int, seed: int, data: st.DataObject
-) -> None:
-    task = tasks.make("composition", n=n, k=k, hops=tuple(range(1, k + 1)), perm_seed=seed)
-    batch = task.sample(5, seed)
-    hop = batch.targets.unflatten(1, (k, n))  # (example, i, j, r - 1)
-    a = data.draw(st.integers(1, k - 1))
-    b = data.draw(st.integers(1, k - a))
-    for example in range(5):
-        for i in range(k - a - b + 1):
-            assert [hop[example, i + a, hop[example, i, j, a - 1], b - 1] for j in range(n)] == hop[
-                example, i, :, a + b - 1
-            ].tolist()
-    assert all(
-        (hop[:, i, :, r - 1] == IGNORE).all() == (i + r > k)
-        for i in range(k)
-        for r in range(1, k + 1)
-    )
 
 
 def test_a_variable_set_to_another_value_sends_x_on_from_there() -> None:

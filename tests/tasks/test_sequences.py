@@ -23,11 +23,6 @@ def test_half_of_the_strings_are_balanced_and_padded_ones_are_read_at_their_star
     lengths = (batch.tokens >= 3).sum(1)
     assert set(lengths.tolist()) == set(range(6, 21, 2))
     assert (batch.tokens.gather(1, lengths[:, None] + 1) == 2).all()
-    for row in batch.tokens[:50]:
-        text = task.text(row)
-        while "()" in text:
-            text = text.replace("()", "")
-        assert int(not text) == task.solve(row[None]).item()
 
 
 @pytest.mark.parametrize("variable", ["counts_equal", "never_negative"])
@@ -42,16 +37,6 @@ def test_one_condition_changes_while_the_other_stays(variable: str) -> None:
 
 
 # --- lists ----------------------------------------------------------------------------------------
-@given(st.integers(0, 99), st.integers(2, 6), st.integers(4, 30))
-def test_the_maximum_set_by_hand_is_a_changed_list(seed: int, length: int, n: int) -> None:
-    task = tasks.make("max-of-list", n=max(n, 9), length=length)
-    pairs = task.counterfactuals("max", 20, seed)
-    sources = pairs.source.tokens.tolist()
-    assert [max(row) for row in sources] == pairs.values.tolist()
-    assert pairs.labels[:, -1, 0].tolist() == pairs.values.tolist()
-    for base, source in zip(pairs.base.tokens.tolist(), sources, strict=True):
-        raised = max(source) > max(base)
-        assert not raised or sum(a != b for a, b in zip(base, source, strict=True)) == 1
 
 
 def test_a_place_of_the_order_reaches_its_own_answer_alone() -> None:

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks
-from mechint.config import TrainConfig
+from mechint.config import LLAMA, TrainConfig
 from mechint.errors import NonFiniteError, ParameterError, RunError
 from mechint.models.transformer import HookedTransformer
 from mechint.training import learners, plan, spec, train, train_many
@@ -91,9 +91,20 @@ def test_training_equals_a_plain_loop(data_seed: int) -> None:
         ),
         (TASK, SMALL, {**BRIEF, "optimizer": "muon", "weight_decay": 0.1}),
         (TASK, SMALL, {**BRIEF, "loss": "stablemax"}),
+        (TASK, {**LLAMA, **SMALL}, BRIEF),
         (TASK, SMALL, {**BRIEF, "orthogonal_grad": True, "weight_decay": 0.0}),
     ],
-    ids=["dropout", "clipped", "remainders", "hops", "listops", "muon", "stablemax", "orthogonal"],
+    ids=[
+        "dropout",
+        "clipped",
+        "remainders",
+        "hops",
+        "listops",
+        "muon",
+        "stablemax",
+        "llama",
+        "orthogonal",
+    ],
 )
 def test_same_curve_in_and_out_of_an_ensemble(task, model, training) -> None:
     """`docs/reliability.md` promises the size of what differs: what a step rounds, grown with the
