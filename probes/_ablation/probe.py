@@ -203,7 +203,6 @@ class Ablation(Probe):
             "accuracy": float(base[:, ACCURACY].nanmean()),
             "loss": float(base[:, LOSS].nanmean()),
             "advantage": float(harm.mean(harm.end - harm.base)[0]),
-            "found": bool(needed),
         }
         if effect.shape[1] > 1:
             metrics["breaks_by_output"] = {
@@ -237,7 +236,7 @@ class Ablation(Probe):
                 None if math.isnan(median) else median,
                 f"median of the other {metrics['others']}s",
             ),
-            holds=metrics["found"],
+            holds=bool(needed),
             null=metric,
             least=max(self.least * metrics["advantage"], 0.0) - 1e-9,
             n=metrics["examples"],

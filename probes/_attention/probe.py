@@ -295,10 +295,8 @@ class Attention(Probe):
         )
         if verdict == "yes":
             report.metric("mechanism", "induction")
-            after = report.metrics.get("previous_token.heads", ())
             report.lead(
-                f"It repeats by induction, with {some if len(names) <= 3 else 'several heads'}"
-                + (f" after {listed(after[:2])}." if after else ".")
+                f"It repeats by induction, with {some if len(names) <= 3 else 'several heads'}."
             )
         return verdict
 

@@ -202,7 +202,6 @@ class DAS(Probe):
         report.figure("sweep", sweep_figure(first))
         report.hero("sweep")
         said = [self._say(report, one, *held) for one, held in zip(aligned, nulls, strict=True)]
-        report.metric("found", said[0] == "yes")
         held = [
             one
             for one, said_of_it in zip(aligned, said, strict=True)

@@ -198,13 +198,12 @@ class Patching(Probe):
         if not doubt and math.isnan(metrics["recovered"]):
             doubt = "source and base have the same logit difference, of which nothing is a share"
         if doubt:
-            report.metric("found", False)
             report.unclear(unclear, doubt)
             return
         strong = min(metrics["recovered"], flips) >= MOST
         needed, apart = metrics["left"] <= 1 - MOST, metrics["flips_apart"]
         both = f"recovers {metrics['recovered']:.0%}, flips {flips:.0%}"
-        verdict = report.finding(
+        report.finding(
             Claim(
                 f"{top} carries {name}: patching it {both}.",
                 no=first_of(
@@ -228,7 +227,6 @@ class Patching(Probe):
             null="above_wrong_source",
             n=metrics["pairs"],
         )
-        report.metric("found", verdict == "yes")
 
     # --- pairs and components ---------------------------------------------------------------------
     def _draw(

@@ -79,7 +79,7 @@ def test_planted_heads_are_needed_and_the_decoy_is_not() -> None:
     assert result.metrics["accuracy"] == 1.0
     for layer, head in plant.truth["heads"].values():
         assert effects.loc[f"L{layer}H{head}", "accuracy_change"] < -0.2
-    assert result.metrics["found"]
+    assert result.verdict == "yes"
 
 
 @pytest.mark.parametrize("name", ["ablation", "attribution"])

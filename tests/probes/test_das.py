@@ -77,7 +77,7 @@ def deep() -> Subject:
 def test_planted_order_direction_is_found(plant: planted.Planted) -> None:
     settings = {**SMALL, "steps": 120, "dimensions": (1,)}
     result = DAS(**settings, hook="hook_embed", variable="rank of a", pos=0).run(plant.subject)
-    assert result.metrics["found"]
+    assert result.verdict == "yes"
     assert result.metrics["iia"] >= 0.95
     assert result.metrics["iia_random"] <= 0.6
     assert result.metrics["iia_untrained"] <= 0.75

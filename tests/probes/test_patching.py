@@ -38,7 +38,7 @@ def test_planted_circuit_is_found() -> None:
     assert heads[read, 0] == pytest.approx(1.0, abs=1e-5)  # the head that carries a, and none else
     assert heads.drop((read, 0)).abs().max() < 1e-6
     assert result.metrics["flips"] == 1.0
-    assert result.metrics["found"]
+    assert result.verdict == "yes"
     assert result.null["above_wrong_source"].p_value <= 0.01
 
 

@@ -212,7 +212,7 @@ def test_few_held_out_prompts_abstain(tmp_path: Path) -> None:
     subject = one_by_one(tmp_path, "prompt", n=12)
     few = SEARCH | {"pairs": 40, "held_out": 12, "steps": 2}
     result = probes.run("das", subject, **few, dimensions=(1,))
-    assert result.verdict == "unclear" and not result.metrics["found"]
+    assert result.verdict == "unclear"
     assert result.metrics["examples_held_out"] == 4
 
 
