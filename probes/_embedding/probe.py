@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -144,16 +145,8 @@ class Embedding(Probe):
             "Gaussian rows of the same lengths; fewer is surprising",
             len(ranks),
         )
-        dimensions = rank(singular, HELD)
+        dimensions = math.ceil(observed - 1e-9)
         report.metric("svd.rank_90", dimensions, null=null)
-        held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
-        columns = {"rank": list(range(1, len(singular) + 1)), "singular value": singular.tolist()}
-        report.table(
-            "singular values",
-            columns | {"variance held": held.tolist()},
-            "one row per singular value of the centered embedding",
-            {"variance held": "0–1, cumulative"},
-        )
         some = in_words(dimensions, "dimension")
         report.finding(
             Claim(
@@ -370,29 +363,18 @@ def across_ends(rows: Array) -> tuple[float, float]:
     return float(ends / apart.sum()), float(near / apart.sum())
 
 
-def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
-    """Least number of singular values whose squares hold `share` of all; all of them where they are
-    zero.
-
-    >>> rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.5), rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.9)
-    (1, 3)
-    """
-    held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
-    return min(int(np.searchsorted(held, share - 1e-12)) + 1, len(held))
-
-
 def fractional_rank(singular: Float[np.ndarray, " component"], share: float) -> float:
-    """`rank`, between two whole numbers where the last singular value is needed in part; for nulls,
-    which whole numbers would tie.
+    """Least number of singular values whose squares hold `share` of all, between two whole numbers
+    where the last is needed in part, so that nulls do not tie; all of them where they are zero.
 
     >>> fractional_rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.5)
     0.6666666666666666
     """
     held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-300)
-    whole = rank(singular, share)
-    before = float(held[whole - 2]) if whole > 1 else 0.0
-    step = float(held[whole - 1]) - before
-    return whole - 1 + (share - before) / step if step > 0 else float(whole)
+    whole = min(int(np.searchsorted(held, share - 1e-12)), len(held) - 1)
+    before = float(held[whole - 1]) if whole else 0.0
+    step = float(held[whole]) - before
+    return whole + ((share - before) / step if step > 0 else 1.0)
 
 
 def similarity(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
