@@ -264,18 +264,11 @@ def _changed(registry: Any, name: str, values: Mapping[str, Any]) -> dict[str, A
 
 
 def _facts(account: Account, provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Facts about the model: checkpoint, step, size, and what was assumed of it."""
-    checkpoint = provenance.get("checkpoint") or {}
-    assumed = checkpoint.get("assumed") or {}
-    values = {
-        name: value.get("value") if isinstance(value, Mapping) else value
-        for name, value in assumed.items()
-    }
+    """Facts about the model: checkpoint, step and size."""
     facts = {
         "checkpoint": account.path,
         "step": "" if account.step is None else f"{account.step:,}",
         "weights": f"{account.parameters:,}" if account.parameters else "",
-        "assumed": ", ".join(f"{name} = {value}" for name, value in values.items()),
         "mechint": str(provenance.get("mechint") or ""),
     }
     return {name: value for name, value in facts.items() if value}

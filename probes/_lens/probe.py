@@ -82,7 +82,7 @@ class Lens(Probe):
                 losses[name].append(read[:, LOSS])
         accuracy = {name: float(np.concatenate(parts).mean()) for name, parts in right.items()}
         report = Report(self, subject)
-        read = self._read(report, accuracy)
+        self._say(report, accuracy, "can be read after")
         columns = {"after": list(points), "accuracy": list(accuracy.values())}
         columns["loss"] = [float(np.concatenate(parts).mean()) for parts in losses.values()]
         report.table("lens", columns, "the logit lens at every depth", {"loss": "nats"})
@@ -101,8 +101,6 @@ class Lens(Probe):
             ),
         )
         report.hero("lens")
-        said = f"{percent(accuracy[read[0]])} of answers can be read after {read[0]}."
-        self._say(report, said, accuracy, read)
         return report.result()
 
     def _by_pair(self, subject: Subject) -> ProbeResult:
@@ -131,7 +129,7 @@ class Lens(Probe):
         report = Report(self, subject)
         joined = {name: np.concatenate(parts) for name, parts in margins.items()}
         accuracy = {name: float((values > 0).mean()) for name, values in joined.items()}
-        read = self._read(report, accuracy)
+        self._say(report, accuracy, "are above the other after")
         columns: dict[str, list[Any]] = {
             "after": list(points),
             "right by pair": list(accuracy.values()),
@@ -160,14 +158,10 @@ class Lens(Probe):
                 ),
             )
         report.hero("difference")
-        said = f"{percent(accuracy[read[0]])} of answers are above the other after {read[0]}."
-        self._say(report, said, accuracy, read)
         return report.result()
 
-    def _read(self, report: Report, accuracy: dict[str, float]) -> tuple[str, float, int]:
-        """Record the accuracy at the end with its null; the depth after which it is there, chance,
-        and the number of distinct examples.
-        """
+    def _say(self, report: Report, accuracy: dict[str, float], are: str) -> None:
+        """Record the accuracy at the end with its null, and say after which depth it is there."""
         final, subject = accuracy[list(accuracy)[-1]], report.subject
         outputs = report.performance
         chance = float(np.average([one.chance for one in outputs], weights=[o.n for o in outputs]))
@@ -181,21 +175,11 @@ class Lens(Probe):
         ready = next(name for name, value in accuracy.items() if value >= enough)
         report.metric("lens.final_accuracy", final, null=null)
         report.metric("lens.ready_after", ready)
-        return ready, chance, n
-
-    def _say(
-        self,
-        report: Report,
-        headline: str,
-        accuracy: dict[str, float],
-        read: tuple[str, float, int],
-    ) -> None:
-        _, chance, n = read
-        final = accuracy[list(accuracy)[-1]]
         report.finding(
             Claim(
-                headline,
+                f"{percent(accuracy[ready])} of answers {are} {ready}.",
                 no="The answer cannot be read at any depth.",
+                unclear="The depth from which the answer can be read is unclear.",
             ),
             Effect(final, "", "accuracy at the end", chance, "chance"),
             null="lens.final_accuracy",
