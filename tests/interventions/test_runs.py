@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import warnings
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mechint.config import LLAMA, ModelConfig
 from mechint.errors import ParameterError
@@ -31,7 +34,6 @@ from mechint.interventions import (
 )
 from mechint.models.foreign.bridge import bridge_of
 from mechint.models.transformer import HookedTransformer
-from tests.probes.test_memory import MostHeld
 
 N, POS, LAYERS, HEADS, WIDTH = 6, 5, 3, 2, 8
 NATIVE: dict[str, dict[str, Any]] = {
@@ -450,6 +452,38 @@ def test_the_mathematics_of_a_model_is_held_against_its_logits() -> None:
     )
     edit = Take(Site.head(1, 0), source)
     torch.testing.assert_close(runs.under([edit])[0], hooks.under([edit]), atol=1e-9, rtol=1e-9)
+
+
+def _storages(tree: Any) -> list[torch.UntypedStorage]:
+    return [one.untyped_storage() for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
+
+
+class MostHeld(TorchDispatchMode):
+    """The most bytes that tensors made inside took at one moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = self.now = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {storage.data_ptr() for storage in _storages((args, kwargs))}
+        for storage in _storages(result):
+            if storage.data_ptr() not in given:  # no view of what is counted, or was there before
+                self._count(storage)
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        if id(storage) not in self.known:
+            self.known.add(id(storage))
+            self.now += storage.nbytes()
+            self.bytes = max(self.bytes, self.now)
+            weakref.finalize(storage, self._forget, id(storage), storage.nbytes())
+
+    def _forget(self, storage: int, nbytes: int) -> None:
+        self.known.discard(storage)
+        self.now -= nbytes
 
 
 @pytest.mark.parametrize("stack", [1 << 20, 1 << 22])
