@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mechint.decide import Evidence, Skill, best_constant
 from mechint.explanation.parts import AT, Features, Part, Values
-from mechint.explanation.sources import in_one_cycle
+from mechint.explanation.sources import in_one_cycle, places_read
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.probe.results import Scope
 from mechint.subject import Subject
@@ -87,7 +87,7 @@ class Bench:
         cls, subject: Subject, program: Program, seed: int = 0, examples: int = MAX_EXAMPLES
     ) -> Bench:
         """Distinct inputs of a subject, `examples` at most, halved at random."""
-        subject = with_more_inputs(subject, seed)
+        subject = at_readout(with_more_inputs(subject, seed))
         tokens = subject.data.tokens.cpu().numpy()
         _, first = np.unique(tokens, axis=0, return_index=True)
         rows = rng("explain halves", seed).permutation(np.sort(first))[:examples]
@@ -338,6 +338,16 @@ def with_more_inputs(subject: Subject, seed: int) -> Subject:
         return subject
     more = task.sample(MAX_EXAMPLES, seed, "train").to(subject.device)
     return subject.with_data(Batch.cat([subject.data, more]))
+
+
+def at_readout(subject: Subject) -> Subject:
+    """The subject with its answers at the position that its readout reads, where that is one."""
+    places = places_read(subject)
+    if len(places) != 1:
+        return subject
+    targets = torch.full_like(subject.data.targets, IGNORE)
+    targets[:, places[0]] = subject.targets
+    return subject.with_data(replace(subject.data, targets=targets, weights=None, kinds=None))
 
 
 def is_population(tokens: Int[Tensor, "n pos"], lengths: Int[Tensor, " n"]) -> bool:

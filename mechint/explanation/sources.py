@@ -22,6 +22,7 @@ from torch import Tensor
 from mechint.errors import NotApplicableError, UnknownNameError
 from mechint.interventions import Replace, Site, logits_under
 from mechint.interventions.resuming import detached_weights, resumes
+from mechint.models.foreign.wrapped import WrappedModule
 from mechint.models.forward import Forward
 from mechint.models.layers import linear
 from mechint.subject import Subject
@@ -34,6 +35,34 @@ Values = Mapping[str, Tensor]
 """Variable → (example, …) its values."""
 
 
+SAME_PATTERN = 1e-6
+"""Attention up to which a head of a pooled model is left as it is."""
+FEW_READ, CHANGED = 64, 1e-5
+"""Inputs on which a readout is looked at, and change of the largest logit that shows it reads."""
+
+
+def places_read(subject: Subject) -> Sequence[int]:
+    """The positions that the readout of a wrapped module reads, of one that answers once per
+    example and so at every position alike: where another input's output of the last heads changes
+    the logits. None of it where that is at each answer; () of other models.
+    """
+    hook, few = f"blocks.{subject.n_layers - 1}.attn.hook_z", subject.data[:FEW_READ]
+    if not isinstance(subject.model, WrappedModule) or hook not in subject.hooks:
+        return ()
+    own, z = subject.logits(few, at=None), subject.activation(hook, None, few)
+    if own.dim() != 3 or not bool((own == own[:, :1]).all()):
+        return ()
+    changed = list[Tensor]()
+    for place in range(z.shape[1]):
+        other = Replace(Site(hook, place), z[:, place].roll(1, 0))
+        off = (logits_under(subject, [other], data=few) - own[:, 0]).abs().amax(1)
+        changed.append(off > CHANGED * own.abs().max())
+    reads, at = torch.stack(changed, 1), subject.answer_positions[: len(few)]
+    if not bool(reads.scatter(1, at[:, None], False).any()):
+        return ()
+    return reads.any(0).nonzero().flatten().tolist()
+
+
 class Sources:
     """The content that reaches the answer of some inputs, source by source.
 
@@ -42,6 +71,9 @@ class Sources:
     come from elsewhere and every other one is held, those of later heads too; MLPs at the answer
     and the final norm are computed from the new sum. Biases belong to the embedding. The
     composition in which each source is its own gives the model's logits.
+
+    Of a wrapped module whose readout pools positions a source is what a head writes at all of them,
+    its attention is the mean over them, and the embeddings are one more head of the first layer.
 
     Args:
         subject: a model with ``hook_resid_pre`` of its first block and ``hook_z``, ``hook_v`` and
@@ -78,13 +110,14 @@ class Sources:
                 f"{subject.describe()}: has no hook {missing[0]}, which composing inputs of "
                 "sources needs; wrap the model with it"
             )
-        self.subject = subject
+        self.subject, self.pooled = subject, len(places_read(subject)) > 1
         self.rows = torch.arange(len(subject.data)) if rows is None else rows.cpu()
         self._kept = dict[str, Tensor]()
         self._needed = [*needed, LOGITS]
-        self.n_heads = self._z(0).shape[1]
+        self.n_heads = self._z(0).shape[-2]
         self.heads = tuple(f"L{layer}H{head}" for layer in layers for head in range(self.n_heads))
-        self.names = (EMBEDDING, *self.heads)
+        self.heads += (f"L0H{self.n_heads}",) if self.pooled else ()
+        self.names = self.heads if self.pooled else (EMBEDDING, *self.heads)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -140,7 +173,10 @@ class Sources:
     def pattern(self, head: str) -> Float[Tensor, "example pos"]:
         """Attention of a head from the answer to each key."""
         layer, index = self._place(head)
-        return self._held(f"blocks.{layer}.attn.hook_pattern", answer=True)[:, index]
+        if index == self.n_heads:  # the embeddings, which a pool takes alike
+            return self.visible / self.visible.sum(1, keepdim=True)
+        held = self._held(f"blocks.{layer}.attn.hook_pattern", answer=True)[:, index]
+        return held.mean(1) if self.pooled else held
 
     def written(self, head: str) -> Float[Tensor, "example d_head"]:
         """The output of a head at the answer, before its W_O."""
@@ -149,11 +185,15 @@ class Sources:
 
     def attending(
         self, head: str, pattern: Float[Tensor, "example pos"]
-    ) -> Float[Tensor, "example d_head"]:
+    ) -> Float[Tensor, "example *pos d_head"]:
         """The output of a head if it attended so; its own attention where a row is NaN."""
-        own = self.pattern(head)
+        own, values = self.pattern(head), self._values(head)
+        if self.pooled:
+            left = pattern.isnan().any(1) | ((pattern - own).abs().amax(1) < SAME_PATTERN)
+            made = torch.einsum("nt,ntd->nd", pattern.nan_to_num(0.0), values)
+            return torch.where(left[:, None, None], self._own(head), made[:, None])
         left = pattern.isnan().any(1, keepdim=True)
-        return torch.einsum("nt,ntd->nd", torch.where(left, own, pattern), self._values(head))
+        return torch.einsum("nt,ntd->nd", torch.where(left, own, pattern), values)
 
     def restricted(
         self, head: str, keys: Bool[Tensor, "example pos"]
@@ -172,12 +212,19 @@ class Sources:
         head: str,
         rows: Int[Tensor, "example pos"],
         weights: Float[Tensor, " d_vocab"] | None = None,
-    ) -> Float[Tensor, "example d_head"]:
+    ) -> Float[Tensor, "example *pos d_head"]:
         """The output of a head by its own attention with each key's value from the input that
         `rows` gives for it. Of a head of layer 0 the keys are then tokens of different inputs, and
         a key has the attention of its new token where log-weights of tokens are given.
         """
         places, pattern = torch.arange(rows.shape[1]), self.pattern(head)
+        if self.pooled:
+            layer, index = self._place(head)
+            values = self._values(head)[rows, places]
+            if index == self.n_heads:
+                return values
+            own = self._held(f"blocks.{layer}.attn.hook_pattern", answer=True)[:, index]
+            return torch.einsum("nqt,ntd->nqd", own, values)
         if weights is not None:
             moved = pattern * (weights[self.tokens[rows, places]] - weights[self.tokens]).exp()
             pattern = moved * pattern.sum(1, keepdim=True) / moved.sum(1, keepdim=True)
@@ -185,6 +232,8 @@ class Sources:
 
     def _values(self, head: str) -> Float[Tensor, "example pos d_head"]:
         layer, index = self._place(head)
+        if index == self.n_heads:
+            return self._embedding
         held = self._held(f"blocks.{layer}.attn.hook_v")
         return held[:, :, index * held.shape[2] // self.n_heads]  # some share keys and values
 
@@ -193,10 +242,10 @@ class Sources:
         place.
         """
         if hook not in self._kept:
-            found = self.subject.activations(
-                [name for name in self._needed if name.endswith("hook_v") != answer],
-                "answer" if answer else None,
-            )
+            names = [name for name in self._needed if name.endswith("hook_v") != answer]
+            found = self.subject.activations(names, "answer" if answer else None)
+            if answer and self.pooled:
+                found |= self.subject.activations([name for name in names if name != LOGITS])
             for name, value in found.items():
                 self._kept[name] = value[self.rows.to(value.device)].cpu()
         return self._kept[hook]
@@ -204,8 +253,13 @@ class Sources:
     def _place(self, head: str) -> tuple[int, int]:
         if head not in self.heads:
             raise UnknownNameError.of("head", head, self.heads)
-        index = self.heads.index(head)
-        return index // self.n_heads, index % self.n_heads
+        layer, _, index = head[1:].partition("H")
+        return int(layer), int(index)
+
+    def _own(self, head: str) -> Float[Tensor, "example pos d_head"]:
+        """What a head writes everywhere, which is pooled."""
+        layer, index = self._place(head)
+        return self._embedding if index == self.n_heads else self._z(layer)[:, :, index]
 
     # --- compositions -----------------------------------------------------------------------------
     def logits(self, taken: Mapping[str, Tensor]) -> Float[Tensor, "example d_vocab_out"]:
@@ -222,22 +276,24 @@ class Sources:
         for name in taken:
             if name not in self.names:
                 raise UnknownNameError.of("source", name, self.names)
-        start = self._embedding
-        if (new := taken.get(EMBEDDING)) is not None:
-            start = new if new.is_floating_point() else start[new]
+        start, where = self._embedding, None if self.pooled else "answer"
+        stream = self.heads[-1] if self.pooled else EMBEDDING
+        if (new := taken.get(stream)) is not None:
+            start = start[new] if not new.is_floating_point() else new.expand_as(start)
         written = []
         for layer in range(self.subject.n_layers):
             z = self._z(layer)
             for index in range(self.n_heads):
                 if (new := taken.get(f"L{layer}H{index}")) is not None:
                     z = z.clone() if z is self._z(layer) else z
-                    z[:, index] = new if new.is_floating_point() else self._z(layer)[new, index]
+                    found = new if new.is_floating_point() else self._z(layer)[new][..., index, :]
+                    z[..., index, :] = found
             written.append(z)
         if resumes(self.subject.model):
             return self._tail(start, written)
-        edits = [Replace(Site("blocks.0.hook_resid_pre", "answer"), start)]
+        edits = [Replace(Site("blocks.0.hook_resid_pre", where), start)]
         edits += [
-            Replace(Site(f"blocks.{layer}.attn.hook_z", "answer"), z)
+            Replace(Site(f"blocks.{layer}.attn.hook_z", where), z)
             for layer, z in enumerate(written)
         ]
         data = self.subject.data[self.rows.to(self.subject.device)]
@@ -262,10 +318,10 @@ class Sources:
         return detached_weights(self.subject.model)
 
     @property
-    def _embedding(self) -> Float[Tensor, "example d_model"]:
+    def _embedding(self) -> Float[Tensor, "example *pos d_model"]:
         return self._held("blocks.0.hook_resid_pre", answer=True)
 
-    def _z(self, layer: int) -> Float[Tensor, "example head d_head"]:
+    def _z(self, layer: int) -> Float[Tensor, "example *pos head d_head"]:
         return self._held(f"blocks.{layer}.attn.hook_z", answer=True)
 
 

@@ -136,13 +136,17 @@ class Induced(Family):
 
 def explanation_of(program: SourceProgram, bench: Bench) -> Explanation:
     """The explanation by a program over sources."""
+    notes = [note for one in program.branches for note in one.notes()]
+    pool = f"L0H{bench.subject.model_description.n_heads}"
+    if any(pool in (*one.heads, *one.rest) for one in program.branches):
+        notes.append(f"{pool} stands for the embeddings, which the readout pools")
     return Explanation(
         program.title,
         dataclasses.replace(program.steps(), answers=_rows(bench.subject)),
         tuple({str(part): part for one in program.branches for _, part in one.parts()}.values()),
         tuple({str(one): one for b in program.branches for one in b.routes()}.values()),
         Induced.name,
-        notes=tuple(dict.fromkeys(note for one in program.branches for note in one.notes())),
+        notes=tuple(dict.fromkeys(notes)),
         over_sources=program,
     )
 
@@ -293,7 +297,7 @@ class Search:
         return self.sources.among(slice(SEARCHED))
 
     def _layer(self, head: str) -> int:
-        return self.sources.heads.index(head) // self.sources.n_heads
+        return int(head[1:].partition("H")[0])
 
     @cached_property
     def skill(self) -> Skill:

@@ -139,7 +139,7 @@ class WrappedModule(HookedRootModule):
         for name in self.sizes:
             if name not in known:
                 raise UnknownNameError.of("size", name, known)
-        self._learned: dict[str, int] = {}
+        self._learned: dict[str, Any] = {}
         self.checked = False
         self._check_on_zeros()
 
@@ -196,7 +196,7 @@ class WrappedModule(HookedRootModule):
         """The shape, from hooks, weights, a forward and the given sizes."""
         embedding, unembedding = self.W_E, self.W_U
         attends = any(name.endswith("attn.hook_pattern") for name in self.places)
-        learned = dict(self._learned)
+        learned = {"attention_dir": "causal" if attends else None, **self._learned}
         if not attends:
             learned.pop("n_heads", None)
         known: dict[str, Any] = {
@@ -204,7 +204,6 @@ class WrappedModule(HookedRootModule):
             "d_model": size_of(embedding, -1),
             "d_vocab": size_of(embedding, 0),
             "d_vocab_out": size_of(unembedding, -1),
-            "attention_dir": "causal" if attends else None,
         }
         known = {name: value for name, value in known.items() if value is not None}
         return ModelDescription(**{**learned, **known, **self.sizes})
@@ -407,14 +406,16 @@ def check_heads(name: str, value: Shaped[Tensor, " ..."]) -> None:
         )
 
 
-def sizes_of(activations: Mapping[str, Shaped[Tensor, " ..."]]) -> dict[str, tuple[str, int]]:
+def sizes_of(activations: Mapping[str, Shaped[Tensor, " ..."]]) -> dict[str, tuple[str, Any]]:
     """Field of a `ModelDescription` → the hook that shows it, and the size there."""
-    found: dict[str, tuple[str, int]] = {}
+    found: dict[str, tuple[str, Any]] = {}
     for name, value in activations.items():
         if name.endswith(("hook_embed", "_resid_pre", "_resid_mid", "_resid_post", "_out")):
             found.setdefault("d_model", (name, value.shape[-1]))
         elif name.endswith(PATTERNS):
             found.setdefault("n_heads", (name, value.shape[1]))
+            if name.endswith("hook_pattern") and bool(value.triu(1).any()):
+                found["attention_dir"] = (name, "bidirectional")
         elif name.endswith(PER_HEAD):
             found.setdefault("n_heads", (name, value.shape[2]))
         elif name.endswith("mlp.hook_post"):
