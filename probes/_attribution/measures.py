@@ -37,7 +37,7 @@ class AttributionEffects:
     """(component, example) nats of score; score (example,) of the model itself. Of an example with
     several pairs, one for each of its answers, the mean over these: they are not independent.
 
-    sum_error: largest difference between the score and the sum of all that is written directly.
+    sum_error: largest part of the score that is neither written directly nor alike everywhere.
     """
 
     sites: Sequence[Site]
@@ -116,16 +116,15 @@ def _of_part(
         torch.stack([_written(subject, found[one.hook], one, pairs.reads) for one in sites])
         for found in (own_values, other)
     )  # (component, example, d_model)
-    biases = _biases(subject, written)
-    scale = readout.scale(written.sum(0) + biases)
+    end = runs.end[own_inputs].double()
+    rest, scale = end - written.sum(0), readout.scale(end)  # of rest biases are the same everywhere
     # one component at a time: of all of them the logits would take gigabytes in a language model
     direct, without = (
         torch.stack([scored(one @ readout.matrix / scale) for one in part])
         for part in (written, replaced)
     )
-    constant = scored(biases @ readout.matrix / scale + readout.bias)
     own = scored(runs.base(own_inputs))
-    error = float((direct.sum(0) + constant - own).abs().max())
+    error = float(scored((rest - rest.mean(0)) @ readout.matrix / scale).abs().max())
     first = torch.zeros(len(sites), len(pairs), dtype=torch.float64, device=own.device)
     for rows, found in runs.gradients(names, scored, own_inputs):
         for index, site in enumerate(sites):
@@ -146,13 +145,3 @@ def _written(subject: Subject, activation: Tensor, site: Site, reads: Tensor) ->
         return at_answer
     block = subject.model.blocks[(site.layer or 0) % subject.model.cfg.n_layers]
     return at_answer[:, site.units[0]] @ block.attn.W_O[site.units[0]].detach().double()
-
-
-def _biases(subject: Subject, like: Tensor) -> Tensor:
-    """(d_model,) what the biases of all attention layers add, whatever their heads write."""
-    total = like.new_zeros(like.shape[-1])
-    for layer in range(subject.n_layers):
-        block = subject.model.blocks[layer % subject.model.cfg.n_layers]
-        bias = getattr(getattr(block, "attn", None), "b_O", None)  # a hybrid has blocks without
-        total = total if bias is None else total + bias.detach().double()
-    return total
