@@ -17,7 +17,7 @@ from mechint.config import setting
 from mechint.decide import Claim
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
-from mechint.probes._llc.likelihood import training_data
+from mechint.probes._llc.sampler import training_data
 from mechint.probes.loss_gradient import loss_gradient
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, Task, rng

@@ -18,7 +18,7 @@ from mechint.interventions import (
 )
 from mechint.probes._circuits.scoring import Ablation, score
 from mechint.probes._effects import CasePart, Cases, means_by
-from mechint.probes._lens.readout import Readout
+from mechint.probes._lens.probe import Readout
 from mechint.subject.components import list_components
 from mechint.subject.pairs import Pairs
 

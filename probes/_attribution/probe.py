@@ -21,7 +21,7 @@ from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._attribution.measures import AttributionEffects, measured
 from mechint.probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from mechint.probes._effects import Effects
-from mechint.probes._lens.readout import Readout
+from mechint.probes._lens.probe import Readout
 from mechint.probes.ties import tied
 from mechint.probes.words import in_words, listed, mostly_wrong
 

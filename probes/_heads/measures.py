@@ -22,7 +22,7 @@ from mechint.interventions.resuming import check_adds
 from mechint.models.protocol import Capability, read_only_hooks
 from mechint.probes._attention import scores
 from mechint.probes._effects import Effects, units_of
-from mechint.probes._lens.readout import Readout
+from mechint.probes._lens.probe import Readout
 from mechint.probes._patching.measures import wrong_sources
 from mechint.subject import Subject
 from mechint.subject.activations import Recorder, select_positions

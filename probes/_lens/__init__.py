@@ -1,6 +1,5 @@
 """The logit lens: what the residual stream already answers at every depth."""
 
-from mechint.probes._lens.probe import Lens
-from mechint.probes._lens.readout import Readout
+from mechint.probes._lens.probe import Lens, Readout
 
 __all__ = ["Lens", "Readout"]

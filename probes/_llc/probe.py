@@ -30,8 +30,14 @@ from mechint.models.foreign.untouched import untouched
 from mechint.probe import Probe, Report
 from mechint.probe.results import Effect, Figure, Null, ProbeResult
 from mechint.probes._llc.diagnostics import LOOSE, Chains
-from mechint.probes._llc.likelihood import training_data, without_gradient
-from mechint.probes._llc.sampler import FLAT, Chain, Curving, Sampler
+from mechint.probes._llc.sampler import (
+    FLAT,
+    Chain,
+    Curving,
+    Sampler,
+    training_data,
+    without_gradient,
+)
 from mechint.subject import Subject
 from mechint.task import IGNORE
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.func import grad_and_value, vmap
@@ -31,8 +32,8 @@ from mechint.models.forward import Forward
 from mechint.models.protocol import gradients_of
 from mechint.models.replaced import call_with_weights
 from mechint.models.rows import RowLayout
-from mechint.probes._llc.likelihood import example_losses, without_gradient
-from mechint.task import Batch, Task, rng
+from mechint.subject import Subject
+from mechint.task import IGNORE, Batch, Task, rng
 
 Weights = dict[str, Tensor]
 """Name → (chain, …) values."""
@@ -294,6 +295,49 @@ def _along(values: Float[Tensor, " chain"], like: Tensor) -> Tensor:
 
 def _generator(*key: int | str) -> torch.Generator:
     return torch.Generator().manual_seed(int(rng("llc", *key).integers(2**62)))
+
+
+# --- the negative log-likelihood of each example -------------------------------------------------
+def training_data(subject: Subject, split: str) -> Batch:
+    """The examples whose loss it is: the training split of a finite task where that is known and
+    asked for, and the subject looks at all of the task's examples; else the subject's data.
+    """
+    parts = subject.split
+    every = split == "all" or parts is None
+    return subject.data if every else subject.data[parts["train"].to(subject.device)]
+
+
+def example_losses(model: Any, task: Task | None, data: Batch) -> Float[Tensor, " example"]:
+    """−log p(targets | tokens) of every example in nats, in float64.
+
+    Classes: cross-entropy summed over all targets of the example. Real targets: ½‖y − f(x)‖², a
+    Gaussian of unit variance without its constant.
+    """
+    if data.tokens.is_floating_point():
+        inputs = [data.tokens] + ([data.masks["task"]] if "task" in data.masks else [])
+        answers = model(*inputs).reshape(data.targets.shape)
+        return 0.5 * (answers.double() - data.targets.double()).square().flatten(1).sum(1)
+    # in float32 1 − softmax of a confident right answer rounds to 0, and the gradient with it
+    logits = model(data.tokens).double()  # (example, pos, d_vocab_out)
+    parts = [slice(None)] if task is None else task.output_slices.values()
+    return torch.stack(
+        [
+            F.cross_entropy(
+                logits[..., part].transpose(1, 2), classes, ignore_index=IGNORE, reduction="none"
+            ).sum(1)
+            for part, classes in zip(parts, data.targets.unbind(-1), strict=True)
+        ]
+    ).sum(0)
+
+
+def without_gradient(model: Any, task: Task | None, data: Batch, chunk: int) -> Tensor:
+    """(example,) `example_losses` in chunks, detached."""
+    with torch.no_grad():
+        parts = [
+            example_losses(model, task, data[start : start + chunk])
+            for start in range(0, len(data), chunk)
+        ]
+    return torch.cat(parts)
 
 
 # --- curvature: the Hessian times directions, by differences of gradients -------------------------

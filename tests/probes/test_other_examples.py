@@ -9,7 +9,7 @@ import probes
 from mechint import planted
 from mechint.subject import Subject
 from mechint.task import Batch
-from probes._llc.likelihood import training_data
+from probes._llc.sampler import training_data
 from probes.operands import operand_positions
 from tests.differences import differences
 
