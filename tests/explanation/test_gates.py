@@ -25,7 +25,7 @@ from mechint.explanation.checks.attention import (
     other_keys,
     route,
 )
-from mechint.explanation.checks.blocks import Group, blocks
+from mechint.explanation.checks.blocks import BlockGroup, blocks
 from mechint.explanation.checks.finer import beyond, finer, is_linear, told_apart
 from mechint.explanation.checks.logits import match, program_answers, right_answer
 from mechint.explanation.checks.parts import (
@@ -550,7 +550,7 @@ def test_answers_are_lost_without_a_block_that_makes_them() -> None:
 
     claim = part("sum", blocks={"1": slice(0, 2), "2": slice(2, 4)}, reads=True)
     bench = stub(answer)
-    group = Group(
+    group = BlockGroup(
         bench, Explanation("e", bench.program, (claim,)), (bench.fit(claim),), exchange_rest(bench)
     )
     idle, used = group.need("1"), group.need("2")
