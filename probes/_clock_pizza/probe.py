@@ -90,8 +90,9 @@ class ClockPizza(Probe):
             return "it is not a sum of two operands in a cyclic group"
         if len(order) < 5:
             return f"its cyclic group has {len(order)} elements; expected at least 5"
-        if second_table(subject) is not None:
-            return "its operands have an embedding each, whose coordinates gradients would compare"
+        joined = getattr(getattr(subject.model, "config", None), "join", "")
+        if second_table(subject) is not None or joined == "concat":
+            return "its first layer reads an embedding each, whose coordinates gradients compare"
         if operand_positions(subject) is None:
             return "its operands have no positions of their own"
         if (axes := places_of(subject, order)) is None:

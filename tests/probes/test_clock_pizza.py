@@ -174,13 +174,15 @@ def test_the_verb_is_that_of_the_task(operation: str, verb: str) -> None:
     assert f" {verb} " in finding.headline
 
 
-def test_gradients_of_two_embeddings_are_not_compared() -> None:
+@pytest.mark.parametrize("separate", [True, False])
+def test_gradients_of_two_embeddings_are_not_compared(separate: bool) -> None:
     """The second one's coordinates may turn without a change of the function, and any cosine with
-    the first one's comes of that.
+    the first one's comes of that. A first layer that reads one embedding twice, apart, has two.
     """
-    config = PairNetworkConfig(d_vocab=7, d_vocab_out=7, d_embed=6, widths=(16,), n_ctx=3)
+    sizes = {"d_vocab": 7, "d_vocab_out": 7, "d_embed": 6, "widths": (16,), "n_ctx": 3}
+    config = PairNetworkConfig(**sizes, join="concat", separate=separate)
     subject = Subject(PairNetwork(config, seed=0), TASKS["modular-arithmetic"](p=7))
-    with pytest.raises(NotApplicableError, match="an embedding each"):
+    with pytest.raises(NotApplicableError, match="embedding each"):
         probe.run("clock-pizza", subject)
 
 
