@@ -17,7 +17,7 @@ from mechint.cli.common import (
 )
 from mechint.errors import UnknownNameError
 from mechint.registry import PROBES
-from mechint.system.progress import console, counting
+from mechint.system.progress import counting
 
 SIZES = click.Choice(["smoke", "laptop", "full"])
 SHOWN = ("probe", "subject", "noise", "runs", "detected", "wrong")
@@ -58,18 +58,10 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None, as_json: bool
         rows = zip(*table.columns.values(), strict=True)
         print_json(to_jsonable([dict(zip(table.columns, row, strict=True)) for row in rows]))
         return 0
-    from rich.table import Table
-
-    from mechint.calibration.table import detected
-    from mechint.report._render import show
+    from mechint.calibration.table import detected, markdown_table
 
     columns = {**table.columns, "detected": detected(table)}
-    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in SHOWN:
-        shown.add_column(name, no_wrap=name != "subject")
-    for row in zip(*(columns[name] for name in SHOWN), strict=True):
-        shown.add_row(*map(show, row))
-    console().print(shown)
+    click.echo(markdown_table({name: columns[name] for name in SHOWN}))
     where = "with --json, or --out DIR" if out is None else f"in {out / 'calibration.md'}"
     print_error(f"refused, abstained, errors of the estimates and seconds: {where}")
     return 0

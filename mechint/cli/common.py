@@ -11,7 +11,6 @@ import io
 import json
 import re
 import shlex
-import shutil
 import signal
 import sys
 import threading
@@ -28,7 +27,7 @@ from mechint.config.settings import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 from mechint.registry.plugins import load_plugin
-from mechint.system.progress import echo, hanging, leave_unread
+from mechint.system.progress import echo, leave_unread
 from mechint.system.progress import print_line as print_error
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -163,12 +162,8 @@ class CliGroup(click.Group):
 
 
 def examples(*lines: str) -> str:
-    """Command lines as the end of a help text; one that the terminal is too narrow for goes on
-    after a backslash.
-    """
-    width = min(shutil.get_terminal_size().columns, 80) - 6
-    parts = [" \\\n      ".join(hanging(line, width, 0)) for line in lines]
-    return "\b\nExamples:\n" + "\n".join(f"  {part}" for part in parts)
+    """Command lines as the end of a help text."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def fail(message: str) -> NoReturn:

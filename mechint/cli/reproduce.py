@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -41,21 +40,6 @@ def seconds_of(text: str) -> float:
     if not found or float(found[1]) == 0:
         raise ParameterError(f"--budget: got {text!r}, expected a time such as 90s, 30m or 2h")
     return float(found[1]) * SECONDS[found[2]]
-
-
-def failures(failed: Mapping[str, str]) -> list[str]:
-    """Name → error of runs as one line an error.
-
-    >>> failures({"a-0": "no metric", "a-1": "no metric", "b-0": "loss is nan"})
-    ['a-0 and 1 more: no metric', 'b-0: loss is nan']
-    """
-    names: dict[str, list[str]] = {}
-    for name, error in failed.items():
-        names.setdefault(error, []).append(name)
-    return [
-        f"{first}{f' and {len(others)} more' if others else ''}: {error}"
-        for error, (first, *others) in names.items()
-    ]
 
 
 @click.command(
@@ -129,8 +113,8 @@ def reproduce(
         print_json({"study": study, "size": size, **where, "claims": claims})
     else:
         click.echo(str(done))
-    for line in failures(done.failed):
-        print_error(line)
+    for name, error in done.failed.items():
+        print_error(f"{name}: {error}")
     if done.waiting:
         waiting, are = counted(done.waiting, "run"), "is" if done.waiting == 1 else "are"
         print_error(f"{waiting} {are} still to be trained; the same command goes on")

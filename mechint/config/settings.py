@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 import re
 import shlex
 import types
@@ -113,7 +112,7 @@ class Settings:
             if not ok:
                 self.reject(field.name, _name(hints[field.name]))
             object.__setattr__(self, field.name, value)
-            low, high, choices = (field.metadata.get(key) for key in ("low", "high", "choices"))
+            choices = field.metadata.get("choices")
             members = value if isinstance(value, tuple) else () if value is None else (value,)
             if choices is not None and not all(member in choices for member in members):
                 some = "some" if isinstance(value, tuple) else "one"
@@ -121,15 +120,11 @@ class Settings:
             longest = field.metadata.get("longest", LONGEST)
             if isinstance(value, tuple | str) and len(value) > longest:
                 self.reject(field.name, f"at most {longest} entries")
-            bottom, top = bounds(low, high)
+            low, high = _ends(field)
             for number in members:
-                if not isinstance(number, int | float) or isinstance(number, bool):
-                    continue
-                beyond = (low is not None and number < low) or (high is not None and number > high)
-                if beyond or (isinstance(number, float) and not math.isfinite(number)):
-                    self.reject(field.name, _range(low, high))
-                if not bottom <= number <= top:
-                    self.reject(field.name, _range(bottom, top))
+                counts = isinstance(number, int | float) and not isinstance(number, bool)
+                if counts and not low <= number <= high:  # NaN is not, either
+                    self.reject(field.name, f"{_short(low)} to {_short(high)}")
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what a task has computed and kept is not for another process."""
@@ -166,20 +161,19 @@ class Settings:
         """One row per field: name, type, default, range and help, as text."""
         rows = []
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-            low, high, choices = (field.metadata.get(key) for key in ("low", "high", "choices"))
-            span = ", ".join(map(str, choices)) if choices else _range(low, high, short=True)
+            bounded = {field.metadata.get("low"), field.metadata.get("high")} != {None}
+            span = " … ".join(map(_short, _ends(field))) if bounded else ""
+            if choices := field.metadata.get("choices"):
+                span = ", ".join(map(str, choices))
             row = {"name": field.name, "type": _name(_hints(cls)[field.name])}
             row |= {"default": json.dumps(field.default, default=str), "range": span}
             rows.append(row | {"help": field.metadata.get("help", "")})
         return rows
 
 
-def bounds(low: float | None, high: float | None) -> tuple[float, float]:
-    """The range of a field with the bounds `low` and `high`.
-
-    >>> bounds(1, None), bounds(None, None)
-    ((1, 1000000), (-1000000, 1000000))
-    """
+def _ends(field: dataclasses.Field[Any]) -> tuple[float, float]:
+    """The least and the largest number of a field."""
+    low, high = field.metadata.get("low"), field.metadata.get("high")
     return -LARGEST if low is None else low, LARGEST if high is None else high
 
 
@@ -198,16 +192,6 @@ def shown(value: Any, most: int = 80) -> str:
 
 def _frozen(value: Any) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
-
-
-def _range(low: float | None, high: float | None, short: bool = False) -> str:
-    if low is not None and high is not None:
-        return f"{_short(low)} … {_short(high)}" if short else f"{_short(low)} to {_short(high)}"
-    if low is not None:
-        return f"{'≥' if short else 'at least'} {_short(low)}"
-    if high is not None:
-        return f"{'≤' if short else 'at most'} {_short(high)}"
-    return "" if short else "a finite number"
 
 
 def _short(bound: float) -> str:
@@ -246,10 +230,9 @@ def parse_value(text: str, where: str) -> Any:
         value = json.loads(text, parse_constant=lambda word: word)
     except json.JSONDecodeError:
         return words.get(text.strip(), text.strip())
-    except ValueError as error:
-        raise ParameterError(f"{where}: a number of {len(text)} digits; expected fewer") from error
-    except RecursionError as error:
-        raise ParameterError(f"{where}: brackets nest too deep") from error
+    except (ValueError, RecursionError) as error:
+        said = f"{where}: a number of thousands of digits, or brackets that nest too deep"
+        raise ParameterError(said) from error
     check_nesting(value, where, ParameterError)
     return value
 

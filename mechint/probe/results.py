@@ -20,7 +20,7 @@ from rich.text import Text
 
 from mechint.decide import Verdict
 from mechint.decide.null import MIN_PRINTED_P, Null
-from mechint.errors import ParameterError, RunError
+from mechint.errors import ParameterError
 from mechint.figures.figure import Figure
 from mechint.probe.text import MARKS, rank, result_text
 from mechint.system.files import csv_text, write_text
@@ -274,35 +274,21 @@ class Table:
         return pd.DataFrame(dict(self.columns))
 
     def save(self, path: str | Path) -> None:
-        """Write the table by the ending of `path`: ``.csv``, or ``.tex``, a tabular of LaTeX with
-        units and caption.
+        """Write the table as CSV, with the units beside the names of columns.
 
         Raises:
-            RunError: another ending, or a file that cannot be written.
+            RunError: a file that cannot be written.
 
         >>> import tempfile
-        >>> place = Path(tempfile.mkdtemp()) / "heads.tex"
+        >>> place = Path(tempfile.mkdtemp()) / "heads.csv"
         >>> Table({"head": ["L0H1"], "score": [0.25]}, "One head", {"score": "nats"}).save(place)
-        >>> [line for line in place.read_text().splitlines() if "L0H1" in line]
-        ['L0H1 & 0.25 \\\\\\\\']
+        >>> place.read_text().splitlines()
+        ['head,score (nats)', 'L0H1,0.25']
         """
-        path = Path(path)
-        if path.suffix not in (".csv", ".tex"):
-            raise RunError(f"{path}: ending {path.suffix!r}: expected .csv or .tex")
         named = {name: f"{name} ({unit})" for name, unit in self.units.items()}
-        if path.suffix == ".csv":
-            names = [named.get(name, name) for name in self.columns]
-            rows = zip(*self.columns.values(), strict=True)
-            text = csv_text([dict(zip(names, row, strict=True)) for row in rows])
-        else:
-            text = (
-                self.to_frame()
-                .rename(columns=named)
-                .to_latex(  # pyright: ignore[reportUnknownMemberType]
-                    index=False, escape=True, float_format="%.4g", caption=self.caption or None
-                )
-            )
-        write_text(path, text)
+        names = [named.get(name, name) for name in self.columns]
+        rows = zip(*self.columns.values(), strict=True)
+        write_text(path, csv_text([dict(zip(names, row, strict=True)) for row in rows]))
 
     def __len__(self) -> int:
         """The number of rows."""

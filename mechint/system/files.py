@@ -48,7 +48,6 @@ _REASONS = {
     errno.EEXIST: "a part of the path is a file, not a directory",
     errno.EISDIR: "it is a directory, expected a file",
     errno.ENAMETOOLONG: "the name is too long",
-    errno.ELOOP: "its symbolic links go in a circle",
 }
 
 
@@ -135,8 +134,7 @@ def _parsed(read: Callable[[], Any], path: str | Path, kind: str, error: type[Me
     except RecursionError as damaged:
         raise error(f"{path}: cannot be read as {kind}: nested too deep") from damaged
     except ValueError as damaged:
-        big = "integer string conversion" in str(damaged)
-        text = "a number has thousands of digits" if big else " ".join(str(damaged).split())[:160]
+        text = " ".join(str(damaged).split())[:160]
         raise error(f"{path}: cannot be read as {kind}: {text}") from damaged
     check_nesting(value, path, error)
     return value
@@ -221,10 +219,6 @@ def replacing(
             _flush(place.parent)
     except OSError as error:
         raise write_error(path, error) from error
-    except RuntimeError as error:  # what pathlib raises for links in a circle before Python 3.13
-        if "Symlink loop" not in str(error):
-            raise
-        raise write_error(path, OSError(errno.ELOOP, "")) from error
     finally:
         if beside is not None:
             with contextlib.suppress(OSError):  # of a file system that is read-only
