@@ -2,10 +2,8 @@
 
 from mechint.run_table.dynamics import (
     EmergenceTime,
-    FirstTest,
     emergence_times,
     transition,
-    which_first,
 )
 from mechint.run_table.entries import Entry, find_entries
 from mechint.run_table.measuring import Measurement, columns_of, measure
@@ -14,7 +12,6 @@ from mechint.run_table.table import Runs, runs
 __all__ = [
     "EmergenceTime",
     "Entry",
-    "FirstTest",
     "Measurement",
     "Runs",
     "columns_of",
@@ -23,5 +20,4 @@ __all__ = [
     "measure",
     "runs",
     "transition",
-    "which_first",
 ]

@@ -1,6 +1,4 @@
-"""Dynamics in a table over steps: emergence times, which of two comes first, transitions along
-size.
-"""
+"""Dynamics in a table over steps: emergence times, transitions along size."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from mechint.decide.evidence import at_least
 from mechint.errors import DataError, ParameterError
 from mechint.run_table.entries import METRICS, Row, check_column, is_number, is_setting
 from mechint.run_table.transitions import Transition, fit_transition
@@ -35,22 +32,6 @@ class EmergenceTime:
     def censored(self) -> bool:
         """True if the level was not passed within the steps that were looked at."""
         return math.isinf(self.step)
-
-
-@dataclass(frozen=True)
-class FirstTest:
-    """Counts of the runs in which one column passes its level before another.
-
-    first, second: runs in which the one or the other came first, a run that never passes one of two
-    counting for the other; ties: at the same step; neither: runs that pass none. p_value: two-sided
-    exact sign test over the runs that decide.
-    """
-
-    first: int
-    second: int
-    ties: int
-    neither: int
-    p_value: float
 
 
 def emergence_times(
@@ -96,35 +77,6 @@ def first_passages(
     if not found:
         raise DataError(f"column {column}: no row over steps holds a number")
     return found
-
-
-def which_first(
-    rows: Sequence[Row],
-    first: str,
-    second: str,
-    levels: tuple[float, float] = (0.5, 0.5),
-    falling: tuple[bool, bool] = (False, False),
-) -> FirstTest:
-    """Return whether column `first` passes its level before column `second`, over the runs of a
-    table.
-
-    falling: which of the two passes it from above, as a loss does.
-
-    >>> rows = [{"path": str(seed), "step": s, "a": s > 1, "b": s > 2} for seed in range(6)
-    ...     for s in range(4)]
-    >>> rows = [row | {"a": float(row["a"]), "b": float(row["b"])} for row in rows]
-    >>> test = which_first(rows, "a", "b"); test.first, round(test.p_value, 5)
-    (6, 0.03125)
-    """
-    a, b = (
-        {time.path: time.step for time in emergence_times(rows, column, level, falling=down)}
-        for column, level, down in zip((first, second), levels, falling, strict=True)
-    )
-    both = [(a[path], b[path]) for path in a.keys() & b.keys()]
-    early, late = sum(x < y for x, y in both), sum(x > y for x, y in both)
-    neither = sum(math.isinf(x) and math.isinf(y) for x, y in both)
-    p_value = min(1.0, 2 * at_least(max(early, late), early + late, 0.5))
-    return FirstTest(early, late, len(both) - early - late - neither, neither, p_value)
 
 
 def transition(

@@ -17,7 +17,7 @@ import mechint
 import tasks
 from mechint.errors import DataError, UnknownNameError
 from mechint.report import render
-from mechint.run_table.dynamics import emergence_times, transition, which_first
+from mechint.run_table.dynamics import emergence_times, transition
 from mechint.run_table.page import page_of_table, spaced_logarithmically
 from mechint.run_table.table import Entry
 
@@ -151,28 +151,6 @@ def test_a_level_that_is_reached_and_kept_is_passed() -> None:
     assert emergence_times(rows, "x", 0.5)[0].step == 2
     falls = [row | {"x": -row["x"]} for row in rows]
     assert emergence_times(falls, "x", -0.5, falling=True)[0].step == 2
-
-
-def test_a_run_that_never_passes_one_of_two_counts_for_the_other() -> None:
-    for never, expected in (("y", (1, 0)), ("x", (0, 1))):
-        rows = [row | {"y": row["x"]} | {never: 0.0} for row in curve("a", 40)]
-        found = which_first(rows, "x", "y")
-        assert (found.first, found.second) == expected and found.neither == found.ties == 0
-
-
-def test_which_first_is_an_exact_sign_test() -> None:
-    rows = []
-    for seed in range(9):
-        early = curve(str(seed), 20 if seed != 3 else 60)
-        rows += [row | {"y": late["x"]} for row, late in zip(early, curve("", 40), strict=True)]
-    found = which_first(rows, "x", "y")
-    assert (found.first, found.second, found.ties, found.neither) == (8, 1, 0, 0)
-    brute = sum(math.comb(9, k) for k in range(10) if math.comb(9, k) <= math.comb(9, 8)) / 2**9
-    assert found.p_value == pytest.approx(brute)
-    falls = [row | {"y": -row["y"]} for row in rows]
-    assert which_first(falls, "x", "y", (0.5, -0.5), falling=(False, True)) == found
-    never = which_first([row | {"y": 0.0} for row in curve("a", 300)], "x", "y")
-    assert never.neither == 1 and never.p_value == 1.0
 
 
 def test_transition_over_sizes() -> None:
