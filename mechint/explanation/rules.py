@@ -283,11 +283,7 @@ def by_token(inputs: Inputs) -> Iterator[Rule]:
             kind = f"Counter(x for x in {ops} if x {words if sign else '=='} {one})"
             keys = partial(_kind, inputs, one, sign)
             name = f"tokens {words} {one}, else itself"
-            yield Rule(name, kind + otherwise, partial(_else, keys, None), "bag")
-            if sign > 0:
-                first = "t[0]"
-                name = f"tokens {words} {one}, else position 0"
-                yield Rule(name, f"{kind} or Counter([{first}])", partial(_else, keys, 0), "bag")
+            yield Rule(name, kind + otherwise, partial(_else, keys), "bag")
 
 
 # --- keys -----------------------------------------------------------------------------------------
@@ -401,11 +397,10 @@ def _kind(inputs: Inputs, one: int, sign: int, tokens: Tensor, at: Tensor) -> Te
     return shown & (tokens == one if sign == 0 else sign * tokens >= sign * one)
 
 
-def _else(keys: Keys, place: int | None, tokens: Tensor, at: Tensor) -> Tensor:
-    """The keys, or where there are none one place, the answer's own for None."""
+def _else(keys: Keys, tokens: Tensor, at: Tensor) -> Tensor:
+    """The keys, or where there are none the answer's own place."""
     mask = keys(tokens, at)
-    other = _at(tokens, at if place is None else torch.full_like(at, place))
-    return torch.where(mask.any(1, keepdim=True), mask, other)
+    return torch.where(mask.any(1, keepdim=True), mask, _at(tokens, at))
 
 
 # --- rules that are fitted to a head --------------------------------------------------------------

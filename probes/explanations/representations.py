@@ -116,11 +116,8 @@ class Setting:
 
     def names(self) -> list[str]:
         """Names of all but the trivial representation."""
-        return [one.name for one in self.irreps.irreps if not self._is_trivial(one.name)]
-
-    def _is_trivial(self, name: str) -> bool:
-        matrices = self.irreps.matrices(name)
-        return matrices.shape[-1] == 1 and bool(np.allclose(matrices, 1))
+        every = {one.name: self.irreps.matrices(one.name) for one in self.irreps.irreps}
+        return [name for name, m in every.items() if m.shape[-1] > 1 or not np.allclose(m, 1)]
 
     def entries(self, name: str) -> Tensor:
         """(element, entry) of a representation; for a cyclic group the first column of its matrices
