@@ -169,6 +169,8 @@ def explain(
         if tried and few and not bench.whole:
             reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
             first = dataclasses.replace(first, standing="untested", reason=reason)
+        elif not tried:
+            first = dataclasses.replace(first, standing="untested")
         found.insert(0, first)
     return found
 

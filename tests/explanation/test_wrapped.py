@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import mechint
+from mechint.account import NOT_ASKED, account_of
 from mechint.explanation import explain
 from mechint.explanation.measure import at_readout
 from mechint.explanation.sources import Sources, places_read
@@ -143,3 +144,15 @@ def test_the_largest_token_is_found_wherever_it_is_read(name: str) -> None:
     assert torch.equal(program.run_python(asked, at), program.answer(asked, at))
     other = explain(subject_of(Reader(READS[name], 32, 1), rows))[0]
     assert other.standing != "stands" or "whatever" in other.explanation.name
+
+
+def test_a_module_that_no_family_serves_is_untested_and_nothing_was_asked() -> None:
+    tokens = torch.cartesian_prod(torch.arange(5), torch.arange(5))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 5))
+    wrapped = mechint.wrap(module, hooks={"hook_embed": "0"}, n_ctx=2, d_vocab=5)
+    subject = mechint.load(wrapped, data=[{"prompt": one} for one in tokens.tolist()])
+    found = explain(subject)
+    assert found[0].standing == "untested" and "no family serves" in found[0].reason
+    assert account_of(subject, {}).explained(found).verdict == NOT_ASKED
