@@ -97,5 +97,5 @@ def test_values() -> None:
             parse_values(wrong)
     with pytest.raises(ParameterError, match="a number of thousands of digits"):
         parse_values("x=" + "9" * 5000)
-    with pytest.raises(ParameterError, match="brackets nest"):
+    with pytest.raises(ParameterError, match="brackets that nest"):
         parse_values("x=" + "[" * 3000 + "]" * 3000)
