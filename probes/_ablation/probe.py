@@ -129,8 +129,6 @@ class Ablation(Probe):
         report.table("effects", columns, caption, units)
         gained = effect[..., LOSS].mean(-1).tolist()
         report.by_head(zip(names, gained, strict=True), "loss without it, nats more")
-        report.array("loss_change", effect[..., LOSS].numpy())
-        report.array("accuracy_change", effect[..., ACCURACY].numpy())
         report.figure("components", effects_figure(names, outputs, effect, self.mode))
         report.hero("components")
         self._say(report, metric, given.caveat)

@@ -159,25 +159,19 @@ class Patching(Probe):
             "layer": [one.layer for one in components],
             "pos": [_place(one.pos) if from_answer else one.pos for one in components],
             "head": [one.units[0] if one.units else None for one in components],
+            "pairs": effects.there.sum(-1).tolist(),
         }
         numbers = {"recovered": recovered, "low": shares.low, "high": shares.high}
         numbers |= {"flips": flips, "wrong_source": wrong.share}
         columns |= {name: one.tolist() for name, one in numbers.items()}
         caption = (
             "One row per patched component, recovered with its 95% interval; wrong_source patches "
-            "in the activation of another pair's source."
+            "in the activation of another pair's source. Where prompts end at different positions, "
+            "these are counted from the answer, and shares are over the pairs that have them."
         )
-        if from_answer:
-            columns["pairs"] = effects.there.sum(-1).tolist()
-            caption += (
-                " Positions are counted from that of each pair's answer, and shares are over the "
-                "pairs that have the position."
-            )
         units = dict.fromkeys(numbers, share) | {"flips": "share of pairs"}
         report.table("components", columns, caption, units)
         report.by_head(zip(names, recovered, strict=True), f"recovered, {share}")
-        report.array("recovered", recovered)
-        report.array("flips", flips)
         tokens = None if from_answer else position_names(subject)
         drawn = patching_figure(components, recovered, carried(variable), tokens)
         report.figure("recovered", drawn)
