@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +16,11 @@ import mechint
 import tasks
 from mechint import Need, Probe, Subject, Task, planted
 from mechint.cli import main
-from mechint.errors import ParameterError
+from mechint.errors import MechintError, ParameterError
 from mechint.planted import library
 from mechint.registry import PROBES, TASKS
 from mechint.registry.plugins import PLUGINS
+from mechint.system.parallel import run_jobs
 from mechint.testing import check_task, probe_checks
 
 UNEQUAL = [[a, b] for a in range(6) for b in range(6) if a != b]
@@ -85,18 +85,10 @@ def test_inputs_and_answers_that_are_none(inputs: Any, answer: Any, said: str) -
     assert "\n" not in str(raised.value)
 
 
-def biggest(a: int, b: int) -> int:
-    return max(a, b)
-
-
-def test_a_worker_takes_functions_of_modules() -> None:
-    task = Task.of(inputs=(3, 3), answer=max, name="top").control("shuffled")
-    again = pickle.loads(pickle.dumps(task))
-    assert again.to_dict() == task.to_dict() and again.name == "top"
-    assert again.examples().targets.equal(task.examples().targets)
-    with pytest.raises(ParameterError, match="a worker cannot take a lambda"):
-        pickle.dumps(MADE["sum"]())
-    assert pickle.loads(pickle.dumps(shortfall)) == shortfall
+def test_a_worker_takes_what_is_registered() -> None:
+    with pytest.raises(MechintError, match="a worker cannot take what neither") as raised:
+        list(run_jobs(print, [(MADE["sum"](),)], 2))
+    assert "\n" not in str(raised.value)
 
 
 # --- probes ---------------------------------------------------------------------------------------

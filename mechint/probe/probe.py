@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -23,18 +22,22 @@ import torch
 
 from mechint.config import Settings, setting
 from mechint.decide import Claim
-from mechint.errors import MechintError, NotApplicableError, ParameterError
+from mechint.errors import MechintError, NotApplicableError
 from mechint.figures import histogram
 from mechint.models.protocol import Capability
 from mechint.probe.report import Report as Report
 from mechint.probe.results import Effect, ProbeResult
-from mechint.registry import PROBES, summary
+from mechint.registry import PROBES, reduced, summary
 from mechint.subject import Subject, Which, check_subjects
 from mechint.system.progress import counting_if
 from mechint.task import FiniteTask
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
+
+
+INITIAL = "the same architecture with initial weights"
+"""The null of a probe by a function, in words."""
 
 
 class Need(StrEnum):
@@ -172,13 +175,13 @@ class Probe(Settings, abc.ABC):
 
     @staticmethod
     def of(
-        *, question: str, null: NullModels, needs: Sequence[Need] = (), source: str = "a function"
+        *, question: str, null: Untrained, needs: Sequence[Need] = (), source: str = "a function"
     ) -> Callable[[Callable[[Subject], float]], Probe]:
         """A decorator that makes a probe of a function from a subject to a number, larger is more.
 
         Args:
-            question: what the number answers; null: models without the mechanism, such as
-                `untrained(199)`, whose numbers it has to exceed; needs: of the subject; source: of
+            question: what the number answers; null: `untrained(199)`, the models whose numbers it
+                has to exceed; needs: of the subject; source: of
                 the method.
 
         >>> from mechint import planted
@@ -197,10 +200,9 @@ class Probe(Settings, abc.ABC):
                 "__annotations__": {"models": "int"},
                 "name": function.__name__.replace("_", "-"),
                 "source": source,
-                "needs": (*needs, *null.needs),
-                "null": null,
+                "needs": (*needs, Need.REINITIALIZE),
                 "function": staticmethod(function),
-                "models": setting(null.models, f"models of the null: {null.how}", low=1),
+                "models": setting(null.models, f"models of the null: {INITIAL}", low=1),
             }
             return dataclasses.dataclass(frozen=True)(type("FunctionProbe", (_Function,), told))()
 
@@ -299,75 +301,54 @@ class Probe(Settings, abc.ABC):
 
 
 @dataclass(frozen=True)
-class NullModels:
-    """Models without a mechanism: how many, what was done to them in words, how to draw one for a
-    subject from a seed, and what that needs.
-    """
+class Untrained:
+    """The null of a probe by a function: how many models of initial weights."""
 
     models: int
-    how: str
-    draw: Callable[[Subject, int], Subject]
-    needs: tuple[Need, ...] = ()
 
 
-def untrained(models: int) -> NullModels:
+def untrained(models: int) -> Untrained:
     """Models of the same architecture with initial weights; p ≤ 0.01 takes 99."""
-    how = "the same architecture with initial weights"
-    return NullModels(models, how, Subject.untrained, (Need.REINITIALIZE,))
+    return Untrained(models)
 
 
 class _Function(Probe, abc.ABC):
     """A probe by a function, as `Probe.of` makes it."""
 
     function: ClassVar[Callable[[Subject], float]]
-    null: ClassVar[NullModels]
     models: int
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         report, words = Report(self, subject), self.name.replace("-", " ")
-        null = self.null
-
-        def measured(subject: Subject) -> float:
-            return torch.as_tensor(type(self).function(subject)).item()
-
-        value = measured(subject)
-        samples = [measured(null.draw(subject, seed + i)) for i in range(self.models)]
-        report.metric(self.name, value, null=samples, how=null.how)
-        baseline = sum(samples) / len(samples)
+        drawn = (subject.untrained(seed + i) for i in range(self.models))
+        value, *samples = (
+            torch.as_tensor(type(self).function(one)).item() for one in (subject, *drawn)
+        )
+        report.metric(self.name, value, null=samples, how=INITIAL)
         report.finding(
             Claim(
-                f"The {words} is larger than in {null.how}.",
-                no=f"The {words} is no larger than in {null.how}.",
+                f"The {words} is larger than in {INITIAL}.",
+                no=f"The {words} is no larger than in {INITIAL}.",
                 at_chance=True,  # a comparison of models, whatever they answer
             ),
-            Effect(value, label=words, baseline=baseline, baseline_label="null"),
+            Effect.of(report.nulls[self.name], label=words),
             least=-math.inf,
         )
-        drawn = histogram(
-            {null.how: samples},
-            title=f"The {words} and its null",
-            x_title=words,
-            caption=self.question,
-            marks={"observed": value},
-            null=True,
+        report.figure(
+            "null",
+            histogram(
+                {INITIAL: samples},
+                title=f"The {words} and its null",
+                x_title=words,
+                caption=self.question,
+                marks={"observed": value},
+                null=True,
+            ),
         )
-        report.figure("null", drawn)
         return report.result()
 
-    def __reduce__(self) -> Any:
-        """The class is made again in another process: from the registry, or its module."""
-        function = type(self).function
-        if self.name not in PROBES and "<" in function.__qualname__:
-            raise ParameterError(
-                f"{self.name}: a worker cannot take a function inside another; expected one of a "
-                "module, or one worker"
-            )
-        return _again, (self.name, function.__module__, function.__qualname__, self.to_dict())
-
-
-def _again(name: str, module: str, function: str, fields: Mapping[str, Any]) -> Probe:
-    known = PROBES[name] if name in PROBES else type(getattr(import_module(module), function))
-    return known.from_dict(fields)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return reduced(PROBES, self) or super().__reduce_ex__(protocol)
 
 
 def run(

@@ -9,6 +9,7 @@ from mechint.registry.registry import (
     STUDIES,
     TASKS,
     Registry,
+    reduced,
     summary,
     unfinished,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "STUDIES",
     "TASKS",
     "Registry",
+    "reduced",
     "summary",
     "unfinished",
 ]

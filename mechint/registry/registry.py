@@ -261,6 +261,19 @@ CHECKPOINT_FORMATS: Registry[Callable[..., Any]] = Registry(
 )
 
 
+# --- in another process ---------------------------------------------------------------------------
+def reduced(registry: Registry[Any], made: Any) -> tuple[Any, ...] | None:
+    """What to pickle of an object whose class a function made: its name in the registry; None where
+    it has none.
+    """
+    there = made.name in registry and registry[made.name] is type(made)
+    return (_again, (registry.kind, made.name, made.to_dict())) if there else None
+
+
+def _again(kind: str, name: str, fields: dict[str, Any]) -> Any:
+    return {"task": TASKS, "probe": PROBES}[kind][name].from_dict(fields)  # pyright: ignore
+
+
 # --- functions named after entries: probes.fourier(subject, factor=3) -----------------------------
 # `probes` and `tasks` define __getattr__ with these. Their own modules that would have the name of
 # an entry begin with an underscore (probes/_fourier).

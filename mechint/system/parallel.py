@@ -106,7 +106,13 @@ def run_jobs(
     The outcome of a job whose process died is a `WorkerEndedError`, as a value: the other jobs go
     on. Errors that a job raises are raised here.
     """
-    waiting = deque((place, pickle.dumps((function, job))) for place, job in enumerate(jobs))
+    try:
+        waiting = deque((place, pickle.dumps((function, job))) for place, job in enumerate(jobs))
+    except (pickle.PicklingError, AttributeError) as error:
+        raise MechintError(
+            f"a worker cannot take what neither a module nor a plug-in defines; use one worker "
+            f"({error})"
+        ) from error
     running: dict[Future[Any], tuple[int, _Worker]] = {}
     idle: list[_Worker] = []
 

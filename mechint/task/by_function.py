@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.groups.finite import group_of
-from mechint.registry import TASKS
+from mechint.registry import TASKS, reduced
 from mechint.task.batch import IGNORE, MAX_SEED, Output, Vocabulary, check_fits, rng
 from mechint.task.families import FiniteTask
 from mechint.task.truth import Chance, Control, Program, Step, Symmetry
@@ -28,64 +28,30 @@ FEW = 100
 """Inputs below which a model is trained on all of them."""
 
 
-@dataclass(frozen=True)
 class FunctionTask(FiniteTask):
-    """Inputs that a function answers."""
+    """Inputs that a function answers; `function_task` gives a class its rows and right answers.
+
+    rows: the arguments of the function, in the order of the grid. operands: their names, where each
+    has values of its own; then "=" follows them.
+    """
 
     source: ClassVar[str] = "a function of its inputs"
     model_defaults: ClassVar[Mapping[str, Any]] = {"n_layers": 1, "act_fn": "relu"}
-    given: ClassVar[Sequence[Any]]
     function: ClassVar[Callable[..., int]]
-    sizes: ClassVar[tuple[int, ...]]
-    """How many values each operand has; () where rows of tokens are given."""
     rows: ClassVar[tuple[tuple[int, ...], ...]]
-    """The arguments of the function, in the order of the grid."""
     right: ClassVar[tuple[int, ...]]
-    """The true answer to each."""
-
-    train_fraction: float | None = setting(
-        None, f"share to train on; when none, 0.7, or all of fewer than {FEW}", low=0, high=1
-    )
-    labels: str = setting(
-        "true", "shuffled: the answers permuted over the inputs", choices=("true", "shuffled")
-    )
-    label_seed: int = setting(0, "seed of the shuffle", low=0, high=MAX_SEED)
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        highest = max(map(max, self.rows))
-        return Vocabulary((*map(str, range(highest + 1)), *["="] * bool(self.sizes)))
-
-    @property
-    def n_ctx(self) -> int:
-        return len(self.rows[0]) + bool(self.sizes)
-
-    @cached_property
-    def outputs(self) -> tuple[Output, ...]:  # type: ignore[override]
-        group = None if self.symmetry is None else self.symmetry.group
-        return (Output("answer", max(self.right) + 1, group),)
-
-    @cached_property
-    def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
-        return {"answer": Chance.of(self.answers)}
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return self.sizes or (len(self.rows),)
+    operands: ClassVar[tuple[str, ...]]
+    train_fraction: float
+    labels: str
+    label_seed: int
 
     @property
     def fractions(self) -> tuple[float, float]:
-        share = self.train_fraction
-        return (1.0 if len(self.rows) < FEW else 0.7) if share is None else share, 0.0
+        return self.train_fraction, 0.0
 
     @cached_property
-    def symmetry(self) -> Symmetry | None:  # type: ignore[override]
-        """The group of which the answers are products, of one operand or its inverse, if any."""
-        n = max(self.right) + 1
-        if self.sizes != (n, n) or self.labels != "true":
-            return None
-        group = group_of(np.reshape(self.right, (n, n)))
-        return None if group is None else Symmetry(group, tuple(range(n)))
+    def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
+        return {"answer": Chance.of(torch.tensor(self.right))}
 
     @property
     def controls(self) -> tuple[Control, ...]:
@@ -93,21 +59,16 @@ class FunctionTask(FiniteTask):
         return (*super().controls, Control("shuffled", said, {"labels": "shuffled"}))
 
     @cached_property
-    def answers(self) -> Int[Tensor, " n"]:
-        """The answers as labeled, shuffled or not."""
-        if self.labels == "true":
-            return torch.tensor(self.right)
-        order = rng("labels", self.name, self.label_seed).permutation(len(self.right))
-        return torch.tensor(self.right)[order]
-
-    @cached_property
-    def _places(self) -> dict[tuple[int, ...], int]:
-        return {row: place for place, row in enumerate(self.rows)}
+    def _answers(self) -> dict[tuple[int, ...], int]:
+        """Row → its answer as labeled, shuffled or not."""
+        order = np.arange(len(self.right))
+        if self.labels == "shuffled":
+            order = rng("labels", self.name, self.label_seed).permutation(order)
+        return dict(zip(self.rows, np.array(self.right)[order].tolist(), strict=True))
 
     def inputs(self) -> Int[Tensor, "n pos"]:
-        rows = torch.tensor(self.rows)
-        equals = torch.full((len(rows), 1), self.d_vocab - 1)
-        return torch.cat([rows, equals], 1) if self.sizes else rows
+        rows, equals = torch.tensor(self.rows), [len(self.vocabulary) - 1] * bool(self.operands)
+        return torch.cat([rows, torch.tensor(equals).long().expand(len(rows), -1)], 1)
 
     def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
         targets = tokens.new_full((*tokens.shape, 1), IGNORE)
@@ -117,51 +78,47 @@ class FunctionTask(FiniteTask):
     def _answer(self, tokens: Tensor, *values: Tensor) -> Int[Tensor, " batch"]:
         """The answers to operands (batch,), or to rows of tokens."""
         rows = zip(*(one.tolist() for one in values or tokens.unbind(1)), strict=True)
-        places = torch.tensor([self._places[row] for row in rows], dtype=torch.int64)
-        return self.answers[places].to(tokens.device)
+        return tokens.new_tensor([self._answers[row] for row in rows])
 
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
         row = tuple(tokens)[: len(self.rows[0])]
-        shuffled = self.labels != "true"
-        answer = int(self.answers[self.rows.index(row)] if shuffled else type(self).function(*row))
+        true = self.labels == "true"
+        answer = int(type(self).function(*row)) if true else self._answers[row]
         return [[IGNORE]] * (self.n_ctx - 1) + [[answer]]
 
     @cached_property
     def programs(self) -> Mapping[str, Program]:  # type: ignore[override]
         """The operands, where each has values of its own, and the answer."""
-        names = names_of(type(self).function, len(self.rows[0])) if self.sizes else ()
+        sizes = zip(self.operands, self.grid, strict=True) if self.operands else ()
         steps = [
             Step(name, size, lambda t, i=i: t[:, i], description=f"operand {i}", positions=(i,))
-            for i, (name, size) in enumerate(zip(names, self.sizes, strict=True))
+            for i, (name, size) in enumerate(sizes)
         ]
-        said = "what the function gives"
-        steps.append(Step("answer", self.outputs[0].n_classes, self._answer, names, said))
+        n, said = self.outputs[0].n_classes, "what the function gives"
+        steps.append(Step("answer", n, self._answer, self.operands, said))
         return {"function": Program("function", tuple(steps), (("answer",),))}
 
-    def __reduce__(self) -> Any:
-        """The class is made again in another process: from the registry, or from the function."""
-        if self.name in TASKS:
-            return _registered, (self.name, self.to_dict())
-        function = type(self).function
-        if "<" in getattr(function, "__qualname__", ""):
-            raise ParameterError(
-                f"{self.name}: a worker cannot take a lambda; expected a function of a module, or "
-                "one worker"
-            )
-        return _again, (self.given, function, self.name, self.to_dict())
+    @property
+    def symmetry(self) -> Symmetry | None:
+        """The group of which the answers are products, of one operand or its inverse, if any."""
+        group = self.outputs[0].group
+        true = group is not None and self.labels == "true"
+        return Symmetry(group, tuple(range(group.order))) if true else None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return reduced(TASKS, self) or super().__reduce_ex__(protocol)
 
 
 def function_task(
     inputs: Sequence[int] | Sequence[Sequence[int]], answer: Callable[..., int], name: str
 ) -> FunctionTask:
     """The task of `Task.of`."""
-    given = list(inputs)
+    given: list[Any] = list(inputs)
     sizes = tuple(given) if all(isinstance(one, int) for one in given) else ()
     if not given or min(sizes, default=1) < 1:
         raise ParameterError(f"Task.of: inputs={inputs!r}: expected sizes, or rows of tokens")
     check_fits(name, math.prod(sizes) if sizes else len(given), 1 + len(sizes or given[0]), 1)
-    listed = itertools.product(*map(range, sizes)) if sizes else (tuple(row) for row in given)
-    rows: Any = tuple(listed)
+    rows = tuple(itertools.product(*map(range, sizes)) if sizes else map(tuple, given))
     whole = all(isinstance(one, int) and one >= 0 for row in rows for one in row)
     if not whole or len({len(row) for row in rows}) > 1 or len(set(rows)) < len(rows):
         raise ParameterError("Task.of: inputs: expected distinct rows of tokens, of one length")
@@ -170,46 +127,50 @@ def function_task(
         try:
             value = answer(*row)
         except Exception as error:
-            raise ParameterError(
-                f"Task.of: answer{row}: {type(error).__name__}: {error}"
-            ) from error
+            said = f"{type(error).__name__}: {error}"
+            raise ParameterError(f"Task.of: answer{row}: {said}") from error
         if not isinstance(value, int | np.integer | np.bool_) or value < 0:
             raise ParameterError(f"Task.of: answer{row}: got {value!r}; expected a number from 0")
         right.append(int(value))
-    kind = type(
-        "FunctionTask",
-        (FunctionTask,),
-        {
-            "__module__": answer.__module__,
-            "__doc__": inspect.getdoc(answer) or "Inputs that a function answers.",
-            "name": name,
-            "given": given,
-            "function": staticmethod(answer),
-            "sizes": sizes,
-            "rows": rows,
-            "right": tuple(right),
-        },
-    )
-    return kind()
+    n = max(right) + 1
+    group = group_of(np.reshape(right, sizes)) if sizes == (n, n) else None
+    tokens = map(str, range(max(map(max, rows)) + 1))
+    share = 1.0 if len(rows) < FEW else 0.7
+    fields = {
+        "train_fraction": (float, setting(share, "share of the inputs to train on", low=0, high=1)),
+        "labels": (str, setting("true", SHUFFLED, choices=("true", "shuffled"))),
+        "label_seed": (int, setting(0, "seed of the shuffle", low=0, high=MAX_SEED)),
+    }
+    told = {
+        "__module__": answer.__module__,
+        "__doc__": inspect.getdoc(answer) or "Inputs that a function answers.",
+        "name": name,
+        "function": staticmethod(answer),
+        "rows": rows,
+        "right": tuple(right),
+        "operands": operand_names(answer, len(sizes)),
+        "grid": sizes or (len(rows),),
+        "n_ctx": len(rows[0]) + bool(sizes),
+        "vocabulary": Vocabulary((*tokens, *["="] * bool(sizes))),
+        "outputs": (Output("answer", n, group),),
+    }
+    listed = [(key, *one) for key, one in fields.items()]
+    return dataclasses.make_dataclass(
+        "FunctionTask", listed, bases=(FunctionTask,), namespace=told, frozen=True
+    )()
 
 
-def names_of(function: Callable[..., Any], n: int) -> tuple[str, ...]:
-    """Names of the first n arguments of a function, numbered where it takes any number.
+SHUFFLED = "shuffled: the answers permuted over the inputs"
 
-    >>> names_of(lambda a, b: a + b, 2), names_of(max, 2)
+
+def operand_names(function: Callable[..., Any], n: int) -> tuple[str, ...]:
+    """Names of the first n arguments of a function, numbered where it has fewer.
+
+    >>> operand_names(lambda a, b: a + b, 2), operand_names(max, 2)
     (('a', 'b'), ('x0', 'x1'))
     """
+    names = list[str]()
     with contextlib.suppress(ValueError):  # of a function without a signature, such as max
         found = inspect.signature(function).parameters.values()
-        named = [one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD]
-        if len(named) >= n:
-            return tuple(named[:n])
-    return tuple(f"x{i}" for i in range(n))
-
-
-def _again(given: Any, function: Any, name: str, fields: Mapping[str, Any]) -> FunctionTask:
-    return type(function_task(given, function, name)).from_dict(fields)
-
-
-def _registered(name: str, fields: Mapping[str, Any]) -> Any:
-    return TASKS[name].from_dict(fields)
+        names = [one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD][:n]
+    return tuple(names if len(names) == n else (f"x{i}" for i in range(n)))
