@@ -71,8 +71,8 @@ def result(**changes: object) -> ProbeResult:
 
 def test_a_result_shows_finding_nulls_and_drawings() -> None:
     page = shown(result())
-    assert "✓ Found <script>." in page.text and page.images == 1
-    assert {"a<b", "0.1235", "0.1 ± 0.01", "≤ 0.01", "Up <it> goes."} <= set(page.text)
+    assert "✓ norms        Found <script>." in page.text and page.images == 1
+    assert {"a<b", "0.123456", "0.1", "0.01", "Up <it> goes."} <= set(page.text)
     assert len(result()._repr_html_()) < 100_000
     assert repr(curve()) == "Figure(A rise: Up <it> goes.)"
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mechint.account.terminal import account_text, quality_text
+from mechint.account.terminal import account_text
 from mechint.decide.words import NOT_FALSE, STANDS
 from mechint.errors import NUMBERS, MechintError, NotApplicableError
 from mechint.probe import Probe, make_probes, quick_probes, run_all
 from mechint.probe.results import EACH, SCHEMA, Figure, Finding, ProbeResult, Scope
-from mechint.probe.text import MARKS, rank
+from mechint.probe.text import rank
 from mechint.registry import EXPLANATIONS, PROBES
 from mechint.subject import Subject, Which
 from mechint.system.jsonable import Shown, from_jsonable
@@ -322,25 +322,13 @@ class Account(Shown):
         return account_text(self, width)
 
     def _repr_html_(self) -> str:
-        """Title, quality, verdict, hero and evidence; every result folded below."""
-        import html
-
-        quality = "".join(f"<p>{html.escape(line)}</p>" for line in quality_text(self.quality))
-        hero = self.hero
-        caveat = f" <small>({html.escape(self.limits)})</small>" if self.limits else ""
-        found = "".join(
-            f"<li>{MARKS[one.verdict]} <b>{html.escape(name)}</b> {html.escape(str(one))}</li>"
-            for name, one in (*self.evidence, *self.looked_for)
-        )
+        """The text, the hero, and every result folded below."""
         folded = "".join(
-            f"<details><summary>{html.escape(name)}</summary>{result._repr_html_()}</details>"
+            f"<details><summary>{name}</summary>{result._repr_html_()}</details>"
             for name, result in self.results.items()
         )
-        return (
-            f"<h3>{html.escape(self.title)}</h3>{quality}"
-            f"<p><big><b>{html.escape(self.verdict)}</b></big>{caveat}</p>"
-            f"{hero.drawing_html('hero') if hero is not None else ''}<ul>{found}</ul>{folded}"
-        )
+        drawn = "" if self.hero is None else self.hero.drawing_html("hero")
+        return f"{super()._repr_html_()}{drawn}{folded}"
 
 
 def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:

@@ -17,11 +17,16 @@ import mechint
 from mechint.cli.common import PLUGINS, examples, path_option, plugin_option, print_error
 from mechint.errors import ParameterError, one_line
 from mechint.system.files import read_json
+from mechint.system.jsonable import to_jsonable
 
 COMMANDS = ("analyze", "explain", "compare")
 LEFT = {"--json", "--out", "--python", "--full", "--plugin", "--device", "--light", "--force"}
 """Options that a file may not give: what writes, runs code or is of a machine."""
 FILES = ("--data", "--mapping")
+EMPTY = (None, (), False)
+FIELDS = {"as", "name", "sha256"}
+BESIDE = ("config.json", "tokenizer.json", "mapping.yaml")
+"""Files of a directory that say, with its weights, what a model is."""
 CODE = re.compile(r"\.py:\w+$")
 UNCOMPARED = {"path", "next", "verify", "mechint", "torch"}
 """Fields that are of a machine, or say what was run."""
@@ -30,6 +35,7 @@ WORDS = {"verdict", "standing", "lead"}
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
 CLOSE, TINY = 1e-3, 1e-6
 """The largest difference of two numbers, of the larger one; below the second they are rounding."""
+MISSING = "nothing"
 SHOWN = 6
 """Differences that are named, at most."""
 
@@ -40,35 +46,25 @@ def call_of(paths: Sequence[Path]) -> dict[str, Any]:
     differ from their defaults, and digests of the models, files and plug-ins.
     """
     context = click.get_current_context()
-    options, files = dict[str, Any](), dict[str, Any]()
+    options, files = dict[str, Any](), [_stated("PATH", path) for path in paths]
     for one in context.command.params:
         value, name = context.params.get(str(one.name)), one.opts[0]
-        if not isinstance(one, click.Option) or name in LEFT or value in (None, (), False):
-            continue
-        if name in FILES:
-            files[name] = _named(value)
-        elif value != one.default:
-            options[name] = list(value) if isinstance(value, tuple) else value
-    return {
-        "command": context.command.name,
-        "options": options,
-        "models": [_named(path) for path in paths],
-        "files": files,
-        "plugins": _plugins(context),
-        "version": mechint.__version__,
-    }
+        if isinstance(one, click.Option) and name in FILES and value:
+            files.append(_stated(name, value))
+        elif isinstance(one, click.Option) and name not in LEFT and value not in EMPTY:
+            options |= {} if value == one.default else {name: value}
+    files += [_stated("--plugin", path) for path in _plugins(context)]
+    asked = {"command": context.command.name, "options": to_jsonable(options)}
+    return {**asked, "files": files, "version": mechint.__version__}
 
 
-def _plugins(context: click.Context) -> list[dict[str, str]]:
-    split = (text.rpartition(":") for text in context.meta.get(PLUGINS, ()))
-    return [
-        {"name": f"{Path(file).name}:{name}", "sha256": digest(Path(file))}
-        for file, _, name in split
-    ]
+def _plugins(context: click.Context) -> list[Path]:
+    return [Path(text.rpartition(":")[0]) for text in context.meta.get(PLUGINS, ())]
 
 
-def _named(path: Path) -> dict[str, str]:
-    return {"name": path.name if path.is_absolute() else str(path), "sha256": digest(path)}
+def _stated(option: str, path: Path) -> dict[str, str]:
+    name = path.name if path.is_absolute() or option == "--plugin" else str(path)
+    return {"as": option, "name": name, "sha256": digest(path)}
 
 
 def digest(path: Path) -> str:
@@ -76,13 +72,11 @@ def digest(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    read = sorted(
-        one
-        for one in path.rglob("*")
-        if one.suffix in (".pt", ".safetensors")
-        or one.name in ("config.json", "tokenizer.json", "mapping.yaml")
-    )
-    held = [[one.relative_to(path).as_posix(), digest(one)] for one in read if one.is_file()]
+    held = [
+        [one.relative_to(path).as_posix(), digest(one)]
+        for one in sorted(path.rglob("*"))
+        if one.is_file() and (one.suffix in (".pt", ".safetensors") or one.name in BESIDE)
+    ]
     return hashlib.sha256(json.dumps(held).encode()).hexdigest()
 
 
@@ -109,93 +103,67 @@ def verify(file: Path, models: tuple[Path, ...]) -> int:
     stated = read_json(file, ParameterError)
     if stated is None:
         raise ParameterError(f"{file}: there is no such file")
-    call = _checked(file, stated)
-    given = list(models) or [_found(file, one) for one in call["models"]]
-    plugins = _plugins(click.get_current_context())
-    if call["plugins"] and not plugins:
-        names = ", ".join(str(one["name"]) for one in call["plugins"])
-        raise ParameterError(f"{file}: was made with {names}; give --plugin FILE.py:NAME")
-    files = {name: _found(file, one) for name, one in call["files"].items()}
-    for kind, wanted, here in (
-        ("models", call["models"], [_named(one) for one in given]),
-        ("files", list(call["files"].values()), [_named(one) for one in files.values()]),
-        ("plugins", call["plugins"], plugins),
-    ):
-        said = [
-            ", ".join(
-                one["name"] * (kind == "plugins") + " sha256 " + one["sha256"][:16] for one in some
-            )
-            for some in (wanted, here)
-        ]
-        if said[0] != said[1]:
-            print_error(f"differs: {kind}: {said[0]} in the file, {said[1]} here; not run")
+    call, command = _checked(file, stated)
+    given = {"PATH": list(models), "--plugin": _plugins(click.get_current_context())}
+    words, places = [] if "--brief" in call["options"] else ["--json"], list[str]()
+    for one in call["files"]:
+        path = given[one["as"]].pop(0) if given.get(one["as"]) else _found(file, one)
+        here = _stated(one["as"], path)
+        asked = ("name", "sha256") if one["as"] == "--plugin" else ("sha256",)
+        if any(one[key] != here[key] for key in asked):
+            said = (f"{it['name']} sha256 {it['sha256'][:16]}" for it in (one, here))
+            print_error("differs: {} {} in the file, {} here; not run".format(one["as"], *said))
             return 1
-    words = [f"{name}={value}" for name, some in call["options"].items() for value in some]
-    words += [f"{name}={path}" for name, path in files.items()]
-    words = [word.removesuffix("=True") for word in words]
-    brief = "--brief" in call["options"]
-    out, verb = io.StringIO(), _command(call["command"])
-    with contextlib.redirect_stdout(out):
-        words += [] if brief else ["--json"]
-        verb.main([*words, "--", *map(str, given)], prog_name="mechint", standalone_mode=False)
+        places += [str(path)] if one["as"] == "PATH" else []
+        words += [f"{one['as']}={path}"] if one["as"] in FILES else []
+    for name, value in call["options"].items():
+        some = value if isinstance(value, list) else [value]
+        words += [name] if value is True else [f"{name}={it}" for it in some]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        command.main([*words, "--", *places], prog_name="mechint", standalone_mode=False)
     wrong = list(differences(stated, json.loads(out.getvalue())))
     wrong.sort(key=lambda line: "settings" not in line)  # what the rest follows from
-    for line in wrong[:SHOWN]:
+    for line in [*wrong[:SHOWN], *[f"{len(wrong)} fields in all"] * (len(wrong) > SHOWN)]:
         print_error(f"differs: {line}")
-    if wrong:
-        print_error(f"{len(wrong)} in all" if len(wrong) > SHOWN else "not what the file says")
-        return 1
-    click.echo(f"equal: {call['command']} of {', '.join(map(str, given))} gives what {file} says")
-    return 0
+    if not wrong:
+        click.echo(f"equal: {call['command']} of {', '.join(places)} gives what {file} says")
+    return int(bool(wrong))
 
 
-def _command(name: str) -> click.Command:
-    group = click.get_current_context().find_root().command
-    assert isinstance(group, click.Group)
-    return group.commands[name]
-
-
-def _checked(file: Path, stated: Any) -> dict[str, Any]:
-    """The call that a file states, of known commands and options and plain values alone; options
-    as lists of texts.
-    """
+def _checked(file: Path, stated: Any) -> tuple[dict[str, Any], click.Command]:
+    """The call that a file states, and its command: of known options and plain values alone."""
     call = stated.get("verify") if isinstance(stated, dict) else None
     if not isinstance(call, dict) or call.get("command") not in COMMANDS:
         raise ParameterError(
             f"{file}: says no call that can be run again; expected what analyze, explain or "
             "compare print with --json or --brief"
         )
-    lists = {"options": dict, "models": list, "files": dict, "plugins": list}
-    if wrong := [name for name, kind in lists.items() if not isinstance(call.get(name), kind)]:
-        raise ParameterError(f"{file}: verify.{wrong[0]}: missing, or of another type")
-    if not call["models"]:
-        raise ParameterError(f"{file}: verify.models: missing")
-    for one in (*call["models"], *call["files"].values(), *call["plugins"]):
-        texts = isinstance(one, dict) and all(
-            isinstance(one.get(key), str) for key in ("name", "sha256")
-        )
-        if not texts:
-            raise ParameterError(f"{file}: verify: {one_line(str(one), 60)}: expected name, sha256")
-    known = {name for one in _command(call["command"]).params for name in one.opts} - LEFT
-    options = dict[str, list[str]]()
-    for name, value in call["options"].items():
+    options, files = call.get("options"), call.get("files")
+    if not isinstance(options, dict) or not isinstance(files, list):
+        raise ParameterError(f"{file}: verify: expected options, a mapping, and files, a list")
+    group: Any = click.get_current_context().find_root().command
+    command = group.commands[call["command"]]
+    known = {name for one in command.params for name in one.opts} - {*LEFT, *FILES}
+    for name, value in options.items():
         some = value if isinstance(value, list) else [value]
-        if name not in known or name in FILES or not all(isinstance(v, str | int) for v in some):
+        if name not in known or not all(isinstance(one, str | int) for one in some):
             raise ParameterError(f"{file}: verify.options.{name}: no option that a file may give")
-        if name in ("--claim", "--program") and any(CODE.search(str(one)) for one in some):
+        if any(CODE.search(str(one)) for one in some):
             raise ParameterError(f"{file}: verify.options.{name}: is code, which is not run")
-        options[name] = [str(one) for one in some]
-    if not set(call["files"]) <= set(FILES):
-        raise ParameterError(f"{file}: verify.files: expected {' and '.join(FILES)}")
-    return {**call, "options": options}
+    for one in files:
+        texts = isinstance(one, dict) and all(isinstance(one.get(key), str) for key in FIELDS)
+        if not texts or one["as"] not in ("PATH", "--plugin", *FILES):
+            raise ParameterError(f"{file}: verify.files: expected as, name, sha256 of each")
+    return call, command
 
 
 def _found(file: Path, stated: Mapping[str, str]) -> Path:
-    """The file of that name here or beside the JSON, the one of equal digest first."""
+    """The file of that name here or beside the JSON, the one of equal digest first; no plug-in."""
     places = [Path(stated["name"]), file.parent / Path(stated["name"]).name]
-    there = [one for one in places if one.exists()]
+    there = [one for one in places if one.exists()] if stated["as"] != "--plugin" else []
     if not there:
-        raise ParameterError(f"{file}: {stated['name']} is not here; give it with --model PATH")
+        option = "--model PATH" if stated["as"] == "PATH" else "--plugin FILE.py:NAME"
+        raise ParameterError(f"{file}: was made with {stated['name']}; give it by {option}")
     return next((one for one in there if digest(one) == stated["sha256"]), there[0])
 
 
@@ -206,37 +174,25 @@ def differences(stated: Any, found: Any, where: str = "") -> Iterator[str]:
     ["verdict: 'yes' in the file, 'no' here"]
     """
     if isinstance(stated, dict) and isinstance(found, dict):
-        interval = found.get("interval")
-        for name in dict.fromkeys([*found, *stated]):
-            inner = f"{where}.{name}".lstrip(".")
-            if name in UNCOMPARED:
-                continue
-            if name not in stated or name not in found:
-                yield f"{inner}: only {'in the file' if name in stated else 'here'}"
-            elif name == "value" and interval and _within(stated[name], interval):
-                continue
-            else:
-                yield from differences(stated[name], found[name], inner)
+        low, high = found.get("interval") or (1, 0)
+        for name in sorted({*found, *stated} - UNCOMPARED):
+            a, b = stated.get(name, MISSING), found.get(name, MISSING)
+            if name != "value" or not isinstance(a, float) or not low <= a <= high:
+                yield from differences(a, b, f"{where}.{name}".lstrip("."))
     elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
-        for place, (a, b) in enumerate(zip(stated, found, strict=True)):
-            yield from differences(a, b, f"{where}[{place}]")
+        for place, both in enumerate(zip(stated, found, strict=True)):
+            yield from differences(*both, f"{where}[{place}]")
     elif not _alike(stated, found, where.rpartition(".")[2] in WORDS):
         shown = (one_line(repr(one), 60) for one in (stated, found))
         yield "{}: {} in the file, {} here".format(where, *shown)
 
 
-def _within(value: Any, interval: Sequence[float]) -> bool:
-    return isinstance(value, int | float) and interval[0] <= value <= interval[1]
-
-
 def _alike(a: Any, b: Any, exactly: bool = False) -> bool:
     """Return whether two values are, numbers within a text as numbers unless `exactly`."""
-    if isinstance(a, str) and isinstance(b, str) and not exactly and a != b:
+    if isinstance(a, str) and isinstance(b, str) and not exactly:
         same = NUMBER.sub("#", a) == NUMBER.sub("#", b)
         numbers = [[float(n.replace(",", "")) for n in NUMBER.findall(text)] for text in (a, b)]
         return same and all(map(_alike, *numbers))
-    if isinstance(a, bool | str | None) or isinstance(b, bool | str | None):
-        return a == b and type(a) is type(b)
-    if isinstance(a, int | float) and isinstance(b, int | float):
+    if type(a) in (int, float) and type(b) in (int, float):
         return abs(a - b) <= max(CLOSE * max(abs(a), abs(b)), TINY)
-    return a == b
+    return type(a) is type(b) and a == b

@@ -22,7 +22,7 @@ from mechint.decide import Verdict
 from mechint.decide.null import MIN_PRINTED_P, Null
 from mechint.errors import ParameterError
 from mechint.figures.figure import Figure
-from mechint.probe.text import MARKS, rank, result_text
+from mechint.probe.text import rank, result_text
 from mechint.system.files import csv_text, write_text
 from mechint.system.jsonable import (
     Shown,
@@ -30,7 +30,6 @@ from mechint.system.jsonable import (
     decode_array,
     encode_array,
     from_jsonable,
-    short,
     to_jsonable,
 )
 
@@ -441,27 +440,10 @@ class ProbeResult(Shown):
         return result_text(self, width)
 
     def _repr_html_(self) -> str:
-        """The findings, the hero, every metric with its null, and the figures as drawings;
+        """The text, the hero, every metric with its null, and the figures as drawings;
         ``result.figures[name]`` alone is interactive.
         """
-        said = "".join(
-            f"<li>{MARKS[one.verdict]} {html.escape(str(one))}</li>"
-            for one in sorted(self.findings, key=lambda one: rank(one.verdict))
-        )
-        asked = f"<b>{html.escape(self.probe)}</b>: {html.escape(self.question)}"
-        head = f"{asked} <i>{self.verdict}</i><ul>{said}</ul>"
         order = sorted(self.figures, key=lambda name: name != self.hero)
         drawings = [self.figures[name].drawing_html(name) for name in order[:SHOWN]]
-        rows = [self._cells(name, value) for name, value in self.metrics.items()]
-        table = as_html(("metric", "value", "null", "z", "p"), rows)
-        folded = f"<details><summary>all numbers</summary>{table}</details>"
-        return "".join([head, *drawings[:1], folded, *drawings[1:]])
-
-    def _cells(self, name: str, value: Any) -> list[str]:
-        """Metric, value with its unit, mean ± std of the null, z and p, as they are shown."""
-        shown = short(value) + (f" {self.units[name]}" if name in self.units else "")
-        null = self.null.get(name)
-        if null is None:
-            return [name, shown, "", "", ""]
-        spread = f"{short(null.mean)} ± {short(null.std)}"
-        return [name, shown, spread, short(null.z), null.p_text.removeprefix("p ").lstrip("= ")]
+        numbers = f"<details><summary>all numbers</summary>{self.to_frame().to_html()}</details>"  # pyright: ignore[reportUnknownMemberType]
+        return "".join([super()._repr_html_(), *drawings[:1], numbers, *drawings[1:]])

@@ -113,9 +113,9 @@ def test_a_forgery_is_named(made: dict[str, Any], name: str) -> None:
 
 
 CALLS = {
-    "digest": (change("verify", "models", 0, "sha256", to="0" * 64), "models: sha256 0000"),
+    "digest": (change("verify", "files", 0, "sha256", to="0" * 64), "PATH ckpt.pt sha256 0000"),
     "setting": (change("verify", "options", "--set", to=["length-here.models=29"]), "models: 19"),
-    "plug-in": (change("verify", "plugins", 0, "name", to="other.py:length_here"), "other.py"),
+    "plug-in": (change("verify", "files", 1, "name", to="other.py:length_here"), "other.py"),
     "number": (change(*RESULT, "findings", 0, "p_value", to=0.003), "p_value: 0.003"),
 }
 
@@ -146,13 +146,13 @@ def test_another_model_or_plug_in_is_not_run(mechint: Command, made: dict[str, A
     with other.open("ab") as end:
         end.write(b"\0")
     done = mechint("verify", file, "--model", other, "--plugin", made["plugin"])
-    assert done.exit_code == 1 and "models: " in done.stderr and "not run" in done.stderr
-    assert "give --plugin" in one_line(mechint("verify", file, "--model", made["model"]))
+    assert done.exit_code == 1 and "differs: PATH" in done.stderr and "not run" in done.stderr
+    assert "give it by --plugin" in one_line(mechint("verify", file, "--model", made["model"]))
     changed = made["place"] / "more" / "mine_to_verify.py"
     changed.parent.mkdir(exist_ok=True)
     changed.write_text(PLUGIN.replace("length_here", "length_there"))
     done = mechint("verify", file, "--model", made["model"], "--plugin", f"{changed}:length_there")
-    assert done.exit_code == 1 and "plugins: " in done.stderr
+    assert done.exit_code == 1 and "differs: --plugin" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_another_model_or_plug_in_is_not_run(mechint: Command, made: dict[str, A
         (change("verify", "options", "--data", to="x"), "no option that a file may give"),
         (change("verify", "options", "--set", to=[{}]), "no option that a file may give"),
         (change("verify", "options", "--probe", to=["furier"]), "did you mean 'fourier'"),
-        (change("verify", "models", to=[]), "missing"),
-        (change("verify", "models", to=[1]), "expected name, sha256"),
-        (change("verify", "files", to={"--out": {"name": "x", "sha256": "y"}}), "expected --data"),
+        (change("verify", "files", to={}), "files, a list"),
+        (change("verify", "files", to=[1]), "expected as, name, sha256"),
+        (change("verify", "files", 0, "as", to="--out"), "expected as, name, sha256"),
     ],
 )
 def test_a_file_gives_no_other_call(
@@ -184,7 +184,7 @@ def test_code_that_a_file_names_is_not_run(mechint: Command, made: dict[str, Any
     evil.write_text("raise SystemExit('ran')\n")
     value["verify"]["options"]["--claim"] = [f"{evil}:Claim"]
     assert "is code, which is not run" in one_line(verified(mechint, made, value))
-    value["verify"]["plugins"] = [{"name": "evil.py:Claim", "sha256": "0" * 64}]
+    value["verify"]["files"].append({"as": "--plugin", "name": "evil.py", "sha256": "0" * 64})
     value["verify"]["options"].pop("--claim")
     done = verified(mechint, made, value)
     assert done.exit_code == 1 and "ran" not in done.output
