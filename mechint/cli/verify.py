@@ -17,7 +17,6 @@ import mechint
 from mechint.cli.common import PLUGINS, examples, path_option, plugin_option, print_error
 from mechint.errors import ParameterError, one_line
 from mechint.system.files import read_json
-from mechint.system.jsonable import to_jsonable
 
 COMMANDS = ("analyze", "explain", "compare")
 LEFT = {"--json", "--out", "--python", "--full", "--plugin", "--device", "--light", "--force"}
@@ -52,9 +51,11 @@ def call_of(paths: Sequence[Path]) -> dict[str, Any]:
         if isinstance(one, click.Option) and name in FILES and value:
             files.append(_stated(name, value))
         elif isinstance(one, click.Option) and name not in LEFT and value not in EMPTY:
-            options |= {} if value == one.default else {name: value}
+            options |= (
+                {} if value == one.default else {name: [*value] if type(value) is tuple else value}
+            )
     files += [_stated("--plugin", path) for path in _plugins(context)]
-    asked = {"command": context.command.name, "options": to_jsonable(options)}
+    asked = {"command": context.command.name, "options": options}
     return {**asked, "files": files, "version": mechint.__version__}
 
 
