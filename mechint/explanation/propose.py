@@ -12,6 +12,7 @@ from mechint.explanation._audit import audit_on
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.handed import handed
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
+from mechint.explanation.sources import missing_hooks
 from mechint.explanation.standing import Audit
 from mechint.registry import EXPLANATIONS, summary
 from mechint.subject import Subject, Which
@@ -164,7 +165,7 @@ def explain(
     if best is not None and best.standing == "untested" and best.explanation.over_sources:
         return found  # it says which prompts would tell
     if best is None or best.standing in ("wrong", "untested"):
-        reason = "; ".join([_in_vain(tried, unserved, found), *reasons])
+        reason = "; ".join([_in_vain(subject, tried, unserved, found), *reasons])
         first = _refused(bench, reason)
         if tried and few and not bench.whole:
             reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
@@ -206,10 +207,13 @@ def _by_families_of_groups(
     return [one for several in audits for one in several if one.explanation.parts]
 
 
-def _in_vain(tried: Sequence[str], unserved: Sequence[str], found: Sequence[Audit]) -> str:
+def _in_vain(
+    subject: Subject, tried: Sequence[str], unserved: Sequence[str], found: Sequence[Audit]
+) -> str:
     """The families that were tried without a program, the nearest one, and what to do next."""
     if not tried:
-        return f"no family serves such a model and task: {', '.join(unserved)} do not"
+        missing = f"; it {why}" if (why := missing_hooks(subject)) else ""
+        return f"no family serves such a model and task: {', '.join(unserved)} do not{missing}"
     said = f"no program was found by {', '.join(tried)}"
     if found:
         nearest = max(found, key=lambda one: -one.unaccounted.get("accuracy", 1.0))

@@ -35,6 +35,20 @@ Values = Mapping[str, Tensor]
 """Variable → (example, …) its values."""
 
 
+def needed_hooks(subject: Subject) -> list[str]:
+    """The hooks by which the sources of a model are taken."""
+    names = ("hook_z", "hook_v", "hook_pattern")
+    each = [f"blocks.{layer}.attn.{name}" for layer in range(subject.n_layers) for name in names]
+    return ["blocks.0.hook_resid_pre", *each]
+
+
+def missing_hooks(subject: Subject) -> str:
+    """The first of these that a model lacks, and what to do, in words; "" where it has all."""
+    missing = [name for name in needed_hooks(subject) if name not in subject.hooks]
+    said = "has no hook {}, which composing inputs of sources needs; wrap the model with it"
+    return said.format(missing[0]) if missing else ""
+
+
 SAME_PATTERN = 1e-6
 """Attention up to which a head of a pooled model is left as it is."""
 FEW_READ, CHANGED = 64, 1e-5
@@ -101,19 +115,13 @@ class Sources:
         subject: Subject,
         rows: Int[Tensor, " example"] | None = None,
     ) -> None:
+        if missing := missing_hooks(subject):
+            raise NotApplicableError(f"{subject.describe()}: {missing}")
         layers = range(subject.n_layers)
-        names = ("hook_z", "hook_v", "hook_pattern")
-        needed = ["blocks.0.hook_resid_pre"]
-        needed += [f"blocks.{layer}.attn.{name}" for layer in layers for name in names]
-        if missing := [name for name in needed if name not in subject.hooks]:
-            raise NotApplicableError(
-                f"{subject.describe()}: has no hook {missing[0]}, which composing inputs of "
-                "sources needs; wrap the model with it"
-            )
         self.subject, self.pooled = subject, len(places_read(subject)) > 1
         self.rows = torch.arange(len(subject.data)) if rows is None else rows.cpu()
         self._kept = dict[str, Tensor]()
-        self._needed = [*needed, LOGITS]
+        self._needed = [*needed_hooks(subject), LOGITS]
         self.n_heads = self._z(0).shape[-2]
         self.heads = tuple(f"L{layer}H{head}" for layer in layers for head in range(self.n_heads))
         self.heads += (f"L0H{self.n_heads}",) if self.pooled else ()

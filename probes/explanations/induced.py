@@ -54,6 +54,7 @@ from mechint.explanation.sources import (
     compose,
     draw_rows,
     kept_without,
+    missing_hooks,
 )
 from mechint.subject import Subject
 
@@ -98,9 +99,6 @@ class Induced(Family):
     needs_program: ClassVar[bool] = False
 
     def applies(self, subject: Subject) -> bool:
-        layers = range(subject.n_layers)
-        names = ("hook_z", "hook_v", "hook_pattern")
-        needed = {f"blocks.{layer}.attn.{name}" for layer in layers for name in names}
         task, shape = subject.task, subject.model_description
         return (
             task is not None
@@ -108,7 +106,7 @@ class Induced(Family):
             and isinstance(subject.answer, int)
             and subject.n_layers > 0
             and (shape.d_vocab or 0) <= MAX_SYMBOLS
-            and {"blocks.0.hook_resid_pre", *needed} <= subject.hooks
+            and not missing_hooks(subject)
         )
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:

@@ -120,6 +120,14 @@ def test_what_is_composed_of_sources_is_what_torch_computes(name: str) -> None:
     assert torch.allclose(sources.logits({"L0H0": same}), plain, atol=1e-5)
 
 
+def test_a_module_that_shows_too_little_is_told_which_hook_is_lacking() -> None:
+    hooks = {"blocks.0.hook_resid_pre": "stream", "blocks.0.attn.hook_z": "attention.z"}
+    sizes = {"n_ctx": 9, "d_vocab": SYMBOLS + 1, "d_vocab_out": SYMBOLS}
+    model = mechint.wrap(Reader(READS["mean"]).eval(), hooks=hooks, **sizes)
+    best = explain(mechint.load(model, data=[{"prompt": row} for row in drawn(80).tolist()]))[0]
+    assert best.standing in ("untested", "refused") and "blocks.0.attn.hook_v" in best.reason
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["first", "mean"])
 def test_the_largest_token_is_found_wherever_it_is_read(name: str) -> None:
