@@ -26,7 +26,7 @@ from mechint.cli.common import (
     workers_option,
 )
 from mechint.config import ModelConfig, assignment, parse_assignment
-from mechint.errors import ParameterError, RunError, UnknownNameError
+from mechint.errors import ParameterError, RunError
 from mechint.registry import TASKS
 from mechint.system.files import make_directory
 from mechint.system.progress import echo, summary, training_bar
@@ -191,9 +191,5 @@ def preset_settings(task: str, preset: str | None) -> list[str]:
     """The ``--set`` texts of a preset of `task`; UnknownNameError says which there are."""
     if preset is None:
         return []
-    presets = TASKS[task].presets
-    if not presets:
-        raise ParameterError(f"--preset {preset}: {task} has no presets")
-    if preset not in presets:
-        raise UnknownNameError.of(f"preset of {task}", preset, presets)
-    return [assignment(name, value) for name, value in presets[preset].items()]
+    TASKS[task].preset(preset)  # which refuses one that is not there
+    return [assignment(name, value) for name, value in TASKS[task].presets[preset].items()]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +13,10 @@ import torch
 
 import probes
 from mechint import planted
-from mechint.config import ModelConfig
 from mechint.interventions import Mean, Site, loss_under
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Slots, blank, config_for, make_task
 from mechint.subject import Subject
-from mechint.subject.counterfactuals import choose_variable, draw
-from probes._das._swap import SwapSite
-from probes._das.controls import readers
 from probes._patching import Patching
 from probes._patching.measures import first_needed
 
@@ -142,40 +137,3 @@ def test_attribution_names_ties() -> None:
     result = probes.run("attribution", subject, examples=121)
     assert [result.metrics["component"], *result.metrics["tied"]] == ["L0H0", "L0H1", "L0 MLP"]
     assert result.metrics["ablation"] == "mean"
-
-
-@pytest.mark.parametrize("norm", [None, "LN"])
-def test_what_nothing_passes_on_is_not_read(norm: str | None) -> None:
-    """Against the whole products, head by head; a head whose keys are zero reads no queries, one
-    that writes nothing reads nothing, nor does a neuron without output.
-    """
-    task = make_task("modular-arithmetic", p=5)
-    shape: Any = {"d_model": 12, "n_heads": 3, "d_head": 2, "d_mlp": 3, "init_mode": "d_model"}
-    config = ModelConfig.for_task(task, **shape, normalization_type=norm)
-    model = HookedTransformer(config, seed=0)
-    p = model.weights()
-    attn, mlp = "blocks.0.attn", "blocks.0.mlp"
-    with torch.no_grad():
-        p["unembed.W_U"].zero_()
-        p[f"{attn}.W_K"][0] = 0
-        p[f"{attn}.W_O"][1] = 0
-        p[f"{mlp}.W_out"][1] = 0
-        p[f"{attn}.b_Q"].normal_(generator=torch.Generator().manual_seed(1))
-    subject = Subject(model, task)
-    pairs = draw(subject, choose_variable(task, "x"), 4, 0, only_correct=False)
-    found = readers(SwapSite(subject, pairs, "blocks.0.hook_resid_pre", 2))
-    assert found is not None
-    q, k, v, o = (p[f"{attn}.W_{letter}"].detach().double() for letter in "QKVO")
-    products = [v[0] @ o[0], q[2] @ k[2].T, k[2] @ q[2].T, v[2] @ o[2]]
-    products.append(p[f"{mlp}.W_in"].detach().double()[:, [0, 2]])
-    expected = torch.cat(products, 1)
-    if norm is not None:  # weights of one, and the mean over d_model taken out
-        expected = expected - expected.mean(0)
-
-    def projector(columns: torch.Tensor) -> torch.Tensor:
-        u, s, _ = torch.linalg.svd(columns, full_matrices=False)
-        u = u[:, s > 1e-9 * s[0]]
-        return u @ u.T
-
-    assert int(torch.linalg.matrix_rank(expected)) == 10
-    assert torch.allclose(projector(found), projector(expected), atol=1e-6)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,41 +16,16 @@ from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from mechint.task import Vocabulary
 from probes._progress.probe import gini
 from probes.operands import (
     by_element,
     by_example,
     element_places,
-    operand_positions,
     operand_rows,
     operand_tokens,
-    own_orders,
 )
 
 P = 13
-
-
-@dataclass(frozen=True)
-class StartFirst(TASKS["modular-arithmetic"]):  # type: ignore[misc]
-    """Addition behind a start token."""
-
-    def inputs(self) -> torch.Tensor:
-        tokens = super().inputs()
-        return torch.cat([torch.full_like(tokens[:, :1], self.p + 1), tokens], 1)
-
-    def label_inputs(self, tokens: torch.Tensor) -> torch.Tensor:
-        targets = torch.full((*tokens.shape, 1), -1)
-        targets[:, -1, 0] = (tokens[:, 1] + tokens[:, 2]) % self.p
-        return targets
-
-    @property
-    def n_ctx(self) -> int:
-        return 4
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary((*super().vocabulary.tokens, "start"))
 
 
 @pytest.fixture(scope="module")
@@ -132,14 +106,3 @@ def test_fourier_removes_a_frequency_from_both_operands_own_tokens(own_tokens: S
     spread = gini(np.sqrt(total * np.array(list(shares.values()))))
     found = probe.run("progress", own_tokens, samples=1).metrics["embedding.gini"]
     assert found == pytest.approx(spread, abs=1e-5)
-
-
-def test_operands_stand_where_the_layout_of_the_task_puts_them() -> None:
-    """A task whose inputs begin with a token of their own."""
-    task = StartFirst(p=7)
-    model = HookedTransformer(ModelConfig(n_ctx=4, d_vocab=9, d_vocab_out=7, n_heads=1, d_model=8))
-    subject = Subject(model, task)
-    assert operand_positions(subject) == (1, 2)
-    assert operand_tokens(subject) == ([*range(7)], [*range(7)])
-    few = subject.with_data(subject.data[:3])
-    assert operand_positions(few) == (1, 2) and own_orders(few, [2, 0]) == [[2, 0]]
