@@ -22,7 +22,7 @@ loss = {
     "task": learned.final["test.loss"],
     "control": shuffled.final["test.loss"],
     "constant guess": task.chance["next"].loss,
-    "best possible on the background": task.best_loss,
+    "best possible without an instance": task.best_loss,
 }
 loss
 

@@ -203,15 +203,13 @@ class SequenceTask(GeneratedTask):
             change=change,
         )
 
-    def _program(
-        self, name: str, steps: Sequence[Step], shown: Sequence[str] = (), description: str = ""
-    ) -> Program:
+    def _program(self, name: str, steps: Sequence[Step], shown: Sequence[str] = ()) -> Program:
         """A program whose answers are the steps of the names of the task's answers; of a task with
         one answer, the last step.
         """
         names = self.answer_names if self.n_answers > 1 else (steps[-1].name,)
         answers = tuple((name,) for name in names)
-        return Program(name, tuple(steps), answers, description, tuple(shown))
+        return Program(name, tuple(steps), answers, shown=tuple(shown))
 
     def completed(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos"]:
         """Inputs whose prompt was changed, with the answers written in the text brought up to date;

@@ -20,16 +20,17 @@ from mechint.planted.assembly import make_task
 from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
 
-MODULUS = 11
+MODULUS, STEPS = 11, 200
+"""Numbers of the tasks, and updates at most."""
 
 
 @cache
-def memorizing(seed: int, until: float = 1.0, p: int = MODULUS, most: int = 200) -> Subject:
+def memorizing(seed: int, until: float = 1.0) -> Subject:
     """A model trained, by full batches of AdamW, until it has a share `until` of the shuffled
     answers by heart.
     """
-    task = make_task("modular-arithmetic", p=p, labels="shuffled", label_seed=seed)
-    return _trained(task, seed, until, most)
+    task = make_task("modular-arithmetic", p=MODULUS, labels="shuffled", label_seed=seed)
+    return _trained(task, seed, until)
 
 
 def half_memorized(seed: int) -> Subject:
@@ -38,12 +39,12 @@ def half_memorized(seed: int) -> Subject:
 
 
 @cache
-def sums_by_heart(seed: int, p: int = MODULUS, most: int = 200) -> Subject:
+def sums_by_heart(seed: int, p: int = MODULUS) -> Subject:
     """A model trained on a part of the sums until it has all of that part right, long before others
     follow from it.
     """
     task = make_task("modular-arithmetic", p=p)
-    return _trained(task, seed, 1.0, most, task.split(seed)["train"])
+    return _trained(task, seed, 1.0, task.split(seed)["train"])
 
 
 def sums_mod_13_by_heart(seed: int) -> Subject:
@@ -52,11 +53,11 @@ def sums_mod_13_by_heart(seed: int) -> Subject:
 
 
 @cache
-def half_trained(seed: int, until: float = 0.5, p: int = MODULUS, most: int = 200) -> Subject:
+def half_trained(seed: int) -> Subject:
     """A model trained on addition and stopped when half of the answers are right: part of the true
     rule may be there already.
     """
-    return _trained(make_task("modular-arithmetic", p=p), seed, until, most)
+    return _trained(make_task("modular-arithmetic", p=MODULUS), seed, 0.5)
 
 
 def small_transformer(task: Any, seed: int, width: int, neurons: int) -> HookedTransformer:
@@ -66,13 +67,13 @@ def small_transformer(task: Any, seed: int, width: int, neurons: int) -> HookedT
 
 
 def _trained(
-    task: Any, seed: int, until: float, most: int, part: Int[Tensor, " _index"] | None = None
+    task: Any, seed: int, until: float, part: Int[Tensor, " _index"] | None = None
 ) -> Subject:
     model, data = small_transformer(task, seed, 24, 96), task.examples()
     data = data if part is None else data[part]
     targets = data.targets[:, -1, 0]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(most):
+    for _ in range(STEPS):
         optimizer.zero_grad()
         logits = model(data.tokens)[:, -1]
         if float((logits.argmax(-1) == targets).float().mean()) >= until:
@@ -84,11 +85,11 @@ def _trained(
     return Subject(model, task, split_seed=seed if part is not None else 0)
 
 
-def loss_without(subject: Subject, frequency: int, p: int = MODULUS) -> float:
+def loss_without(subject: Subject, frequency: int) -> float:
     """Loss (nats) with a frequency taken out of the numbers' rows of W_E by NumPy's FFT; of the
     model as it is at frequency 0.
     """
-    weight = subject.model.W_E
+    weight, p = subject.model.W_E, MODULUS
     kept = weight.detach().clone()
     spectrum = np.fft.fft(kept[:p].double().cpu().numpy(), axis=0)  # (number, d_model)
     if frequency:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse import csc_matrix, csr_matrix, identity
+from scipy.sparse import csc_matrix, identity
 from scipy.sparse.linalg import spsolve
 
 from mechint.errors import ParameterError
@@ -92,22 +92,6 @@ class Automaton:
         """Upper ends of the edges' shares of [state, state + 1), ascending over all edges."""
         total = np.concatenate([[0.0], np.cumsum(self.probability)])
         return self.source + total[1:] - total[self.first[self.source]]
-
-    def log_likelihood(self, tokens: Int[np.ndarray, "n length"]) -> Float[np.ndarray, "n length"]:
-        """log P(token | all before) of texts from a document's start, (n, length), in nats; -inf
-        where impossible.
-        """
-        width = int(self.token.max()) + 1
-        keys = self.source * width + self.token
-        order = np.argsort(keys)
-        state, result = np.zeros(len(tokens), np.int64), np.full(tokens.shape, -np.inf)
-        for position in range(tokens.shape[1]):
-            key = state * width + tokens[:, position]
-            edge = order[np.minimum(np.searchsorted(keys[order], key), len(keys) - 1)]
-            possible = (keys[edge] == key) & (result[:, :position] > -np.inf).all(1)
-            result[possible, position] = np.log(self.probability[edge[possible]])
-            state = self.target[edge]
-        return result
 
     @cached_property
     def entropies(self) -> Float[np.ndarray, " state"]:
@@ -313,39 +297,3 @@ class Synthetic:
         tokens, states = self.automaton.draw(n, length, generator)
         awaited = self.automaton.kinds[states]
         return tokens, {name: awaited == f"{name}_answer" for name in ("rises", "sums")}
-
-
-# --- what a reader pays behind a cut --------------------------------------------------------------
-def losses_behind(
-    automaton: Automaton, tokens: Int[np.ndarray, "n length"], first: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, "n length"]:
-    """-log P(token | the tokens from `first` on) in nats, (n, length); 0 before it: the cost behind
-    an instance that has overwritten a text's first words, from a state that no reader has seen. The
-    best one knows the place, begins with the automaton's occupancy there and goes on by Bayes: the
-    forward recursion of hidden Markov models (Rabiner 1989, Sec. III.A).
-
-    Args:
-        tokens: texts from a document's start.
-        first: of each text, the position of the first token that is seen, 1 or later.
-
-    >>> from tasks._corpus.language import build
-    >>> machine, _ = build(40, 0.1, 0)
-    >>> tokens, _ = machine.draw(2, 6, np.random.default_rng(0))
-    >>> losses_behind(machine, tokens, np.array([4, 5])).astype(bool).tolist()
-    [[False, False, False, False, True, True], [False, False, False, False, False, True]]
-    """
-    size = len(automaton.kinds)
-    begin = automaton.occupancy(tokens.shape[1])
-    beliefs, losses = np.zeros((len(tokens), size)), np.zeros(tokens.shape)
-    for position in range(int(first.min()), tokens.shape[1]):
-        beliefs[first == position] = begin[position]
-        for token in np.unique(tokens[first <= position, position]):
-            rows = np.flatnonzero((first <= position) & (tokens[:, position] == token))
-            edges = automaton.token == token
-            ends = automaton.source[edges], automaton.target[edges]
-            step = csr_matrix((automaton.probability[edges], ends), (size, size))
-            joint = beliefs[rows] @ step  # P(token, next state | seen)
-            chance = joint.sum(1)
-            losses[rows, position] = -np.log(chance)
-            beliefs[rows] = joint / chance[:, None]
-    return losses

@@ -38,16 +38,13 @@ from mechint.task import (
 from mechint.task.truth import Given
 from mechint.tasks._corpus import language
 from mechint.tasks._corpus.injection import Injection
-from mechint.tasks._corpus.language import Synthetic, losses_behind
+from mechint.tasks._corpus.language import Synthetic
 
 REFERENCES = {"rises": 2, "sums": 3}
 """Reference task of the synthetic language → words of its sentence before the answer."""
 
 TASK_SPLITS = {"task": "test", "task-train": "train"}
 """Splits of the injected task alone → the part of it that they show."""
-
-CUT = 512
-"""Texts over which the cost of the background behind an instance is a mean."""
 
 
 @dataclass(frozen=True)
@@ -242,36 +239,14 @@ class Corpus(GeneratedTask):
         """
         return self.synthetic.automaton.entropy_rate
 
-    @cached_property
+    @property
     def best_loss(self) -> float:
-        """Mean loss, in nats, of the best possible predictor of the background in texts of n_ctx
-        tokens, over the positions read.
-
-        Exact where no text has an instance. Behind one the background goes on from an unseen state
-        in the middle of a sentence, of which the best predictor knows the place alone; what that
-        costs is a mean over CUT texts. Instances and their ends are left out: a model's loss over
-        whole texts holds them too, and may lie on either side of it.
+        """Mean loss, in nats, of the best possible predictor of texts of n_ctx tokens without an
+        instance, over the positions read. What stands behind an instance costs more: it goes on
+        from a state that no reader has seen.
         """
         automaton = self.synthetic.automaton
-        known = automaton.occupancy(self.n_ctx) @ automaton.entropies
-        if not self.inject or not self.frequency:
-            return float(known[1:].mean())
-        generator = rng("best loss", self.inject_seed)
-        first = self.injection.texts(CUT, "train", generator)[1].numpy() + 1
-        tokens, _ = self.synthetic.draw(CUT, self.n_ctx, generator)
-        behind = np.arange(self.n_ctx) >= first[:, None]
-        # what not knowing the state adds, text by text, varies less than what a text costs
-        costs = losses_behind(automaton, tokens, first)
-        added = (costs + behind * automaton.log_likelihood(tokens)).sum(1).mean()
-        cut = (behind @ known).mean() + added
-        positions = self.n_ctx - 1, behind.sum(1).mean()
-        share = np.array([1 - self.frequency, self.frequency])
-        if not share @ positions:
-            raise NotApplicableError(
-                f"corpus: an instance of {self.inject} fills every text, no background is left; "
-                "raise n_ctx, or lower frequency"
-            )
-        return float(share @ [known[1:].sum(), cut] / (share @ positions))
+        return float((automaton.occupancy(self.n_ctx) @ automaton.entropies)[1:].mean())
 
     # --- batches ----------------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
