@@ -23,7 +23,7 @@ from mechint.cli.common import (
     task_option,
 )
 from mechint.cli.opening import Opening, check_options, one_model
-from mechint.errors import MechintError, ParameterError, UnknownNameError, one_line
+from mechint.errors import ParameterError, UnknownNameError, one_line
 from mechint.registry import EXPLANATIONS
 from mechint.system.progress import console, counting
 
@@ -45,7 +45,6 @@ TRUST = "What must you trust?"
         "mechint explain smollm2 --data p.jsonl --claim 'L17H4 attends token after an earlier "
         "equal one'",
         "mechint explain runs/digits --claim 'L0 resid_post @ answer holds carry_0'",
-        "mechint explain runs/digits --claim my_claims.py:Carry",
         "mechint explain runs/add --python add.py",
         "mechint explain runs/add --certify",
         "mechint explain runs/digits --answer 2",
@@ -59,7 +58,7 @@ TRUST = "What must you trust?"
     "claimed",
     multiple=True,
     metavar="CLAIM",
-    help="A claim of yours, or FILE.py:NAME of a function that takes the subject; each is judged.",
+    help="A claim of yours; may be repeated, and each is judged.",
 )
 @path_option(
     "--python",
@@ -173,9 +172,7 @@ def _judged(subject: Subject, given: Mapping[str, Any]) -> list[Audit]:
     from mechint.explanation.claims import parse_claim
 
     more = {"seed": given["seed"], "examples": given["n"], "program": _program(given)}
-    return [
-        audit(subject, *_claims(text, subject, parse_claim), **more) for text in given["claimed"]
-    ]
+    return [audit(subject, parse_claim(text), **more) for text in given["claimed"]]
 
 
 def _program(given: Mapping[str, Any]) -> Any:
@@ -230,28 +227,6 @@ def _write(out: Path, subject: Any, found: Audit, seed: int, n: int) -> None:
     print_error(
         f"program written to {out}: the model's answer on {made.agreement:.1%} of {made.n:,}"
     )
-
-
-def _claims(text: str, subject: Any, parse_claim: Any) -> list[Any]:
-    """The claims of one ``--claim``: a line, or what a function of a file gives for the subject."""
-    file, _, name = text.rpartition(":")
-    if not file.endswith(".py"):
-        return [parse_claim(text)]
-    found = _function("--claim", file, name)
-    if isinstance(found, type):
-        raise ParameterError(
-            f"--claim {text}: {name} is a class; expected a function that takes the subject and "
-            "gives a claim, a Part, a Route, an Explanation, or a list of claims"
-        )
-    try:
-        made = found(subject)
-    except MechintError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ParameterError(f"--claim {text}: {type(error).__name__}: {error}") from error
-    if made is None or (isinstance(made, list | tuple) and not made):
-        raise ParameterError(f"--claim {text}: it gives no claim")
-    return list(made) if isinstance(made, list | tuple) else [made]
 
 
 def _function(option: str, file: str, name: str) -> Any:

@@ -34,12 +34,13 @@ def test_prompts_of_a_file_and_the_program_that_is_written(tmp_path: Path) -> No
 
 def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("def claim(subject):\n    return None\n")
+    file.write_text("def rule(tokens):\n    return tokens.amax(1)\n")
+    claim = ["--claim", "L0H0 attends largest token"]
     for arguments, expected in (
-        (["--claim", f"{file}:missing"], "unknown function 'missing'"),
-        (["--claim", f"{tmp_path}/no.py:rows"], "there is no such file"),
-        (["--claim", f"{file}:claim"], "it gives no claim"),
-        (["--claim", f"{file}:claim", "--family", "induced"], "expected one of them"),
+        (["--claim", f"{file}:rule"], "expected 'L0H1 attends largest token'"),
+        ([*claim, "--program", f"{file}:missing"], "unknown function 'missing'"),
+        ([*claim, "--program", f"{tmp_path}/no.py:rows"], "there is no such file"),
+        ([*claim, "--family", "induced"], "expected one of them"),
         (["--sample", f"{file}:rows"], "explain --sample: expected --data FILE"),
     ):
         result = run(MODEL, *arguments)

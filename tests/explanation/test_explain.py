@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 import mechint
 from mechint import planted
-from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.explanation import Explanation, Part, audit, explain, head, site
@@ -164,28 +161,6 @@ def test_halves_are_disjoint_and_of_distinct_inputs() -> None:
     assert len(rows.unique()) == len(rows) == 400
     few = Bench.of(subject.with_data(subject.data[:36]), bench.program)
     assert (len(few.fitted), len(few.judged)) == (12, 24)  # as many as an audit takes
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("def other(subject): return None\n", "unknown function 'mine'.*other"),
-        ("class mine: pass\n", "mine is a class; expected a function"),
-        ("def mine(subject): return subject.nothing\n", "AttributeError"),
-        (
-            "from mechint.explanation import head\ndef mine(s): return head('L0H1')\n",
-            "expected numbers",
-        ),
-        ("def mine(subject): return 3\n", "claim 3: expected"),
-    ],
-)
-def test_a_wrong_claim_of_a_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "claims.py"
-    file.write_text(text)
-    path = str(Path(__file__).parents[2] / "examples" / "models" / "maximum.pt")
-    ran = CliRunner().invoke(main, ["explain", path, "--claim", f"{file}:mine"])
-    assert ran.exit_code != 0 and re.search(said, " ".join(ran.output.split()))
-    assert "Traceback" not in ran.output
 
 
 def test_claims_in_one_line() -> None:
