@@ -377,12 +377,12 @@ class Search:
 
     @cached_property
     def _tried(self) -> list[Rule]:
-        """The rules that a head may follow: of a place that all inputs share the position alone."""
+        """The rules that a head may follow: of one place in all inputs the position alone."""
         few = self.few
         return [
             rule
             for rule in self.library
-            if not (rule.place and is_constant(rule.keys(few.tokens, few.at)))
+            if rule.kind == "bag" or rule.fixed or not is_constant(rule.keys(few.tokens, few.at))
         ]
 
     def _candidates(self, head: str) -> list[Rule]:

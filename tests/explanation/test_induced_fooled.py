@@ -171,6 +171,14 @@ def test_a_class_that_is_answered_otherwise_is_named(words: str, fails: Any) -> 
     assert found.standing == "incomplete" and f"of 23 inputs with {words} are" in found.reason
 
 
+def test_a_position_is_not_one_that_a_constant_token_names() -> None:
+    """The mark that answers is token 4, and the head attends to position 4."""
+    rows = np.random.default_rng(0).integers(0, 4, (900, 6)).tolist()
+    found = explain(mechint.load(build(4, 6, (4,)), data=[{"prompt": [*r, 4]} for r in rows]))[0]
+    assert (found.standing, found.explanation.name) == ("stands", "answer = t[4]")
+    assert str(found.explanation.routes[0]) == "L0H0 attends to position 4"
+
+
 def test_a_class_is_named_where_it_is_certain() -> None:
     right = torch.arange(600) % 20 != 7
     classes = {"the symbol {}": torch.arange(600) % 20, "length {}": torch.arange(600) % 2}
