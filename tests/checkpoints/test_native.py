@@ -165,17 +165,6 @@ def test_a_file_that_names_its_task_says_so_where_another_does_not_fit(tmp_path)
         load_checkpoint(wrong)
 
 
-def test_a_head_over_all_tokens_keeps_the_classes_of_the_task(tmp_path):
-    config = dataclasses.replace(CONFIG, d_vocab_out=6, output_sizes=None)
-    model = build(config, seed=2)
-    opened = load_checkpoint(write(tmp_path / "ckpt.pt", config, model))
-    tokens = TASK.inputs()
-    assert (
-        torch.allclose(opened.model(tokens), model(tokens)[..., :5], atol=1e-6)
-        and opened.extra["classes_left_out"] == 1
-    )
-
-
 # --- run directories ------------------------------------------------------------------------------
 def test_a_run_directory_gives_its_last_checkpoint_and_the_others_as_series(tmp_path):
     models = {step: build(CONFIG, seed=step) for step in (2, 10, 100)}
