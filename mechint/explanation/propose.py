@@ -166,13 +166,10 @@ def explain(
         return found  # it says which prompts would tell
     if best is None or best.standing in ("wrong", "untested"):
         reason = "; ".join([_in_vain(subject, tried, unserved, found), *reasons])
-        first = _refused(bench, reason)
-        if tried and few and not bench.whole:
+        if few := bool(tried) and few and not bench.whole:
             reason = f"{len(bench.judged)} judged inputs, {MIN_INPUTS} needed"
-            first = dataclasses.replace(first, standing="untested", reason=reason)
-        elif not tried:
-            first = dataclasses.replace(first, standing="untested")
-        found.insert(0, first)
+        standing = "untested" if few or not tried else "refused"
+        found.insert(0, dataclasses.replace(_refused(bench, reason), standing=standing))
     return found
 
 

@@ -530,8 +530,10 @@ class Heads(Probe):
         top = next(one for one in tested if one.site.kind == "head")
         (every,) = runs.measure([runs.heads]).share.tolist()
         p_value, share = max(top.p_values), percent(top.moved)
-        near = f"{top.name}, the nearest, moves {share} of the difference, p = {p_value:.2g}, "
-        near += f"{self.significance:g} asked for; more pairs would tell"
+        near = (
+            f"{top.name}, the nearest, moves {share} of the difference, p = {p_value:.2g}, "
+            f"{self.significance:g} asked for; more pairs would tell"
+        )
         said = "No head moves more than another pair's prompt does; together they move "
         report.finding(
             Claim(
