@@ -28,6 +28,7 @@ LONG = {
 
 @pytest.fixture(scope="module")
 def pages() -> ModuleType:
+    sys.path.append(str(DOCS / "site"))  # where its neighbors lie, as for mkdocs
     spec = importlib.util.spec_from_file_location("pages", DOCS / "site" / "pages.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
