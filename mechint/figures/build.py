@@ -502,7 +502,7 @@ def _drawable(x_log: bool, x: Any, *values: Any) -> list[list[Any]]:
     return [list(column) for column in zip(*kept, strict=True)] or [[] for _ in (x, *values)]
 
 
-SPLITS = {"train": COLORS[0], "validation": COLORS[2], "test": COLORS[1]}
+SPLITS = ("train", "test", "validation")
 
 
 def training_curve(
@@ -522,36 +522,36 @@ def training_curve(
     >>> [layer.y for layer in training_curve(rows).plots[0].layers]
     [[0.1, 0.9]]
     """
-    held = {
-        quantity: [layer for split in SPLITS if (layer := _split(rows, split, quantity))]
-        for quantity in ("accuracy", "loss")
-    }
+    held = {quantity: _curves(rows, quantity) for quantity in ("accuracy", "loss")}
     if not any(held.values()):
         return None
-    panels, seen = [], set[str]()
-    for quantity, layers in held.items():
-        if not layers:
-            continue
-        layers = [dataclasses.replace(one, legend=one.name not in seen) for one in layers]
-        seen |= {one.name for one in layers}
-        lines = [] if step is None else [Line("x", step, dash="dot")]
-        if quantity == "accuracy":
-            axis = Axis("accuracy (0–1)", span=(-0.03, 1.03))
-            lines += [] if chance is None else [Line("y", numbers(float(chance)), "chance")]
-        else:  # without an accuracy the loss is a squared error
-            axis = Axis("loss (nats)" if held["accuracy"] else "loss", log=True)
-        panels.append(Plot(Axis("step (optimizer steps)"), axis, layers, lines))
-    names = " and ".join(name for name, layers in held.items() if layers)
-    return _made("panels", "Training", f"{names.capitalize()} as the model trained.", panels)
+    levels = {} if chance is None else {"chance": float(chance)}
+    panels = {
+        "accuracy": Panel("accuracy (0–1)", held["accuracy"], y_range=(-0.03, 1.03), levels=levels),
+        # without an accuracy the loss is a squared error
+        "loss": Panel("loss (nats)" if held["accuracy"] else "loss", held["loss"], log=True),
+    }
+    names = [name for name, curves in held.items() if curves]
+    return stacked(
+        [panels[name] for name in names],
+        x_title="step (optimizer steps)",
+        title="Training",
+        caption=f"{' and '.join(names).capitalize()} as the model trained.",
+        marks={} if step is None else {"": step},
+    )
 
 
-def _split(rows: Sequence[Mapping[str, Any]], split: str, quantity: str) -> Layer | None:
-    name = f"{split}.{quantity}"
-    held = [row for row in rows if isinstance(row.get(name), int | float) and "step" in row]
-    if len(held) < 2:
-        return None
-    x, y = [int(row["step"]) for row in held], [float(row[name]) for row in held]
-    return Layer("curve", x, numbers(y), split, SPLITS[split])
+def _curves(
+    rows: Sequence[Mapping[str, Any]], quantity: str
+) -> dict[str, tuple[list[int], list[float]]]:
+    """Split → steps and values of a quantity, where there are two or more."""
+    found = {}
+    for split in SPLITS:
+        name = f"{split}.{quantity}"
+        held = [row for row in rows if isinstance(row.get(name), int | float) and "step" in row]
+        if len(held) > 1:
+            found[split] = [int(row["step"]) for row in held], [float(row[name]) for row in held]
+    return found
 
 
 def graph(

@@ -113,9 +113,7 @@ def _trace(layer: Layer, plot: Plot, first: bool) -> list[dict[str, Any]]:
 def _matrix(layer: Layer, plot: Plot, first: bool) -> dict[str, Any]:
     assert layer.scale is not None and layer.z is not None, "a matrix without a scale"
     trace: dict[str, Any] = {"type": "heatmap", "z": [list(row) for row in layer.z]}
-    trace |= _colors(layer.scale, "z") | {"showscale": False, "showlegend": False}
-    if first:
-        trace["showscale"] = True
+    trace |= _colors(layer.scale, "z") | {"showscale": first, "showlegend": False}
     if plot.title:
         trace["name"] = plot.title
     if layer.cells:

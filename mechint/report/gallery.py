@@ -154,16 +154,12 @@ def _index(title: str, cards: Sequence[Card]) -> str:
     """The page of cards, by kind, with a search and chips."""
     template = environment().get_template("gallery.html.j2")
     policy = content_policy([asset("gallery.js"), asset("page.js")], beside=True)
-    return template.render(title=title, groups=_groups(cards), policy=policy)
-
-
-def _groups(cards: Sequence[Card]) -> list[tuple[str, str, list[Card]]]:
-    """(kind, heading, cards) of every kind that there is."""
-    grouped = [
-        (kind, heading, [one for one in cards if one.kind == kind])
+    groups = [
+        (kind, heading, own)
         for kind, heading in HEADINGS.items()
+        if (own := [one for one in cards if one.kind == kind])
     ]
-    return [group for group in grouped if group[2]]
+    return template.render(title=title, groups=groups, policy=policy)
 
 
 def _named(pages: Iterable[Page]) -> dict[str, Page]:

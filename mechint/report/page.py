@@ -183,7 +183,6 @@ def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
     """One probe's section: its question, findings, numbers with their null, figures and tables;
     `command` makes them again.
     """
-    figures = {key: one.for_verdict(result.verdict) for key, one in result.figures.items()}
     return Section(
         title=name,
         question=result.question,
@@ -191,8 +190,8 @@ def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
         findings=sorted(result.findings, key=lambda one: rank(one.verdict)),
         command=command,
         nulls=list(result.null.values()),
-        metrics={key: value for key, value in to_jsonable(result.metrics).items()},
-        figures=figures,
+        metrics=to_jsonable(result.metrics),
+        figures={key: one.for_verdict(result.verdict) for key, one in result.figures.items()},
         tables=result.tables,
         provenance=to_jsonable(result.provenance.get("probe", {})),
     )
