@@ -237,11 +237,6 @@ class Structure:
         return {layout.name: float(p) for layout, p in each}
 
     @property
-    def best(self) -> float:
-        """The largest effect."""
-        return max(self.effects.values())
-
-    @property
     def strength(self) -> float:
         """‖R‖² / (n − 1): the variance of the spectrum, 0 of isotropic rows."""
         return float(np.square(self.residual).sum()) / (len(self.residual) - 1)

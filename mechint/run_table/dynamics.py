@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Num
 
 from mechint.errors import DataError, ParameterError
 from mechint.run_table.entries import METRICS, Row, check_column, is_number, is_setting
@@ -27,11 +28,6 @@ class EmergenceTime:
     path: str
     step: float
     last: float
-
-    @property
-    def censored(self) -> bool:
-        """True if the level was not passed within the steps that were looked at."""
-        return math.isinf(self.step)
 
 
 def emergence_times(
@@ -53,30 +49,37 @@ def emergence_times(
     >>> emergence_times(rows, "x", 0.6)[0].step
     6.0
     """
-    return first_passages(with_evaluations(rows), column, level, falling=falling)
-
-
-def first_passages(
-    rows: Sequence[Row], column: str, level: float, *, falling: bool = False
-) -> list[EmergenceTime]:
-    """`emergence_times` of the rows as they stand; nothing is read."""
+    rows = with_evaluations(rows)
     check_column(rows, column)
-    found = []
-    for path, steps, values in _by_run(rows, column):
-        height = np.array(values) - level
-        height = -height if falling else height
-        passed = np.flatnonzero(height >= 0)
-        step = math.inf
-        if len(passed):
-            at = int(passed[0])
-            step = steps[at]
-            if at > 0:
-                share = height[at - 1] / (height[at - 1] - height[at])
-                step = steps[at - 1] + share * (steps[at] - steps[at - 1])
-        found.append(EmergenceTime(path, float(step), float(steps[-1])))
+    sign = -1 if falling else 1
+    found = [
+        EmergenceTime(path, passing(steps, sign * np.array(values), sign * level), float(steps[-1]))
+        for path, steps, values in _by_run(rows, column)
+    ]
     if not found:
         raise DataError(f"column {column}: no row over steps holds a number")
     return found
+
+
+def passing(
+    steps: Sequence[float] | Num[np.ndarray, " step"],
+    values: Num[np.ndarray, " step"],
+    level: float,
+) -> float:
+    """The step, interpolated linearly, from which `values` are at or above `level`; infinite where
+    they never are.
+
+    >>> passing([0, 10, 20], np.array([0.0, 0.4, 0.6]), 0.5)
+    15.0
+    """
+    passed = np.flatnonzero(values >= level)
+    if not len(passed):
+        return math.inf
+    at = int(passed[0])
+    if at == 0:
+        return float(steps[0])
+    share = (level - values[at - 1]) / (values[at] - values[at - 1])
+    return float(steps[at - 1] + share * (steps[at] - steps[at - 1]))
 
 
 def transition(

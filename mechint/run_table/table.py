@@ -134,7 +134,9 @@ class Runs:
         the reason under ``NAME.error``; the others go on.
         """
         rows = list(self.each(progress))
-        return [_without_constants(row, rows) for row in rows]
+        names = {name for row in rows for name in row if is_setting(name)}
+        same = {n for n in names if len(rows) > 1 and all(r.get(n) == rows[0].get(n) for r in rows)}
+        return [{n: value for n, value in row.items() if n not in same} for row in rows]
 
     def each(self, progress: Count | None = None) -> Iterator[dict[str, Any]]:
         """The rows one by one, each as soon as it and those before it are measured; the settings in
@@ -158,7 +160,9 @@ class Runs:
         for done in range(len(jobs) + 1):
             while shown < len(rows) and not missing[shown]:
                 columns, _ = self._held.setdefault((shown, before[shown]), made[shown])
-                yield rows[shown] | self._checked(shown, columns, before[shown])
+                if self.entries[shown].weights_changed() != before[shown]:
+                    columns = {f"{one.partition('.')[0]}.error": CHANGING for one in columns}
+                yield rows[shown] | columns
                 shown += 1
             if done < len(jobs):
                 index, (found, drawn) = next(outcomes)
@@ -194,22 +198,6 @@ class Runs:
         if x == "step" and any(entry.step is not None for entry in self.entries):
             rows = with_evaluations(rows)
         return figure_of(rows, x, [y] if isinstance(y, str) else list(y), color)
-
-    # --- measuring --------------------------------------------------------------------------------
-    def _checked(self, index: int, columns: dict[str, Any], before: int | None) -> dict[str, Any]:
-        """The probe columns of an entry; errors in their place where its weights changed since."""
-        if self.entries[index].weights_changed() == before:
-            return columns
-        return {f"{column.partition('.')[0]}.error": CHANGING for column in columns}
-
-
-def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`row` without the settings in which no row differs from another."""
-    return {
-        name: value
-        for name, value in row.items()
-        if not (is_setting(name) and len(rows) > 1 and all(r.get(name) == value for r in rows))
-    }
 
 
 def runs(

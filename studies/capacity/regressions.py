@@ -5,7 +5,7 @@ residual along training.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -61,12 +61,8 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
 
 def held(run: Run) -> Num[np.ndarray, " task"]:
     """Features of every task in the encoder at the end."""
-    n_tasks = _any(run.spec.task).n_tasks
+    n_tasks = cast(Any, run.spec.task).n_tasks
     return np.array([run.final[f"test.features.{t}"] for t in range(n_tasks)], dtype=float)
-
-
-def _any(value: Any) -> Any:
-    return value
 
 
 def kept(width: int, scores: Float[np.ndarray, "task feature"]) -> Num[np.ndarray, " task"]:
@@ -106,7 +102,7 @@ def along_training(run: Run) -> dict[str, int]:
     found = {"rare_held": 0, "held_above": 0, "held_early": 0, "above": 0}
     start: Any = None
     for step in sorted(subject.series):
-        encoder = _any(subject.at_step(step).model).weights()["W_enc"].detach().double()
+        encoder = cast(Any, subject.at_step(step).model).weights()["W_enc"].detach().double()
         weights = {"W_enc": encoder}
         rho, features = float(residual(weights, task, common)), features_held(weights, task)
         start = features if start is None else start
@@ -125,12 +121,12 @@ def allowed(run: Run) -> int:
     """Features of the rarest task that the width holds at the task's weight in the mean clipped
     update, by Theorem 3: what capacity alone leaves, however long ago the task was shown.
     """
-    task, weight = _any(run.spec.task), rare_weight(run)
+    task, weight = cast(Any, run.spec.task), rare_weight(run)
     priors = task.priors.numpy().copy()
     priors[:-1] *= (1 - weight) / priors[:-1].sum()
     priors[-1] = weight
     scores = priors[:, None] * task.spectra.numpy()
-    return int(kept(_any(run.spec.model).width, scores)[-1])
+    return int(kept(cast(Any, run.spec.model).width, scores)[-1])
 
 
 def rare_weight(run: Run) -> float:
@@ -140,10 +136,10 @@ def rare_weight(run: Run) -> float:
     An example counts with its weight in its batch's loss times what clipping leaves of that batch's
     gradient. Adam's scale of each coordinate changes far more slowly than batches alternate.
     """
-    task, train = _any(run.spec.task), run.spec.train
+    task, train = cast(Any, run.spec.task), run.spec.train
     if task.gap == 1:
         return float(task.priors[-1])
-    weights = _any(run.subject().model).weights()
+    weights = cast(Any, run.subject().model).weights()
     totals = np.zeros(2)  # common, rare
     first = -(-train.steps // task.gap) * task.gap  # the start of a cycle
     for cycle in range(BURSTS):
@@ -158,14 +154,14 @@ def _weights_in(run: Run, weights: Mapping[str, Any], batch: Any) -> Num[np.ndar
     """Weight of all other tasks and of the rarest in one clipped update."""
     from mechint.models.linear_bottleneck import losses
 
-    rare = (batch.masks["task"] == _any(run.spec.task).n_tasks - 1).double()
+    rare = (batch.masks["task"] == cast(Any, run.spec.task).n_tasks - 1).double()
     each = 1.0 if batch.weights is None else batch.weights.double()
     shares = np.array([float(((1 - rare) * each).mean()), float((rare * each).mean())])
     clip = run.spec.train.clip
     if clip is None:
         return shares
     leaves = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
-    loss = losses(leaves, _any(run.spec.model), batch)
+    loss = losses(leaves, cast(Any, run.spec.model), batch)
     found = torch.autograd.grad(loss, list(leaves.values()))
     norm = float(torch.cat([one.flatten() for one in found]).norm())
     return shares * min(1.0, clip / norm) if norm > 0 else shares

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, Num
 
+from mechint.run_table.dynamics import passing
 from mechint.studies.statistics import exponent
 from mechint.training import Run
 
@@ -49,25 +50,6 @@ def steps_of(run: Run) -> Num[np.ndarray, " evaluation"]:
     return np.array([row["step"] for row in run.metrics], dtype=float)
 
 
-def passing(
-    steps: Num[np.ndarray, " evaluation"], curve: Num[np.ndarray, " evaluation"], threshold: float
-) -> float:
-    """The step at which `curve` first reaches `threshold`, between evaluations by interpolation;
-    infinite when it never does.
-
-    >>> passing(np.array([0.0, 10.0, 20.0]), np.array([0.0, 0.4, 0.6]), 0.5)
-    15.0
-    """
-    reached = np.flatnonzero(curve >= threshold)
-    if not len(reached):
-        return math.inf
-    at = reached[0]
-    if at == 0:
-        return float(steps[0])
-    share = (threshold - curve[at - 1]) / (curve[at] - curve[at - 1])
-    return float(steps[at - 1] + share * (steps[at] - steps[at - 1]))
-
-
 def emergence(run: Run, threshold: float = THRESHOLD) -> Num[np.ndarray, " direction"]:
     """The step at which each direction is learned; infinite where never."""
     task: Any = run.spec.task
@@ -77,13 +59,9 @@ def emergence(run: Run, threshold: float = THRESHOLD) -> Num[np.ndarray, " direc
 
 def predicted(run: Run) -> Num[np.ndarray, " direction"]:
     """The emergence times of the theory, in the dimension in which the neurons were drawn."""
-    model, task = _any(run.spec.model), _any(run.spec.task)
+    model, task = cast(Any, run.spec.model), cast(Any, run.spec.task)
     lr = run.spec.train.lr
     return task.emergence_times(lr, model.init_norm, model.width, model.ambient).numpy()
-
-
-def _any(value: Any) -> Any:
-    return value
 
 
 def fitted(run: Run, share: float = 1.0) -> Int[np.ndarray, " fitted"]:
@@ -91,12 +69,12 @@ def fitted(run: Run, share: float = 1.0) -> Int[np.ndarray, " fitted"]:
     ones, up to so much of all.
     """
     inside = int((SAFETY * predicted(run) <= run.spec.train.steps).sum())
-    return np.arange(FIRST - 1, min(inside, round(share * _any(run.spec.task).n_directions)))
+    return np.arange(FIRST - 1, min(inside, round(share * cast(Any, run.spec.task).n_directions)))
 
 
 def full_loss(run: Run) -> Num[np.ndarray, " evaluation"]:
     """The loss with the directions beyond the last one of the power law, Σ_{p>P} a_p²."""
-    return curve(run, "loss") + _any(run.spec.task).tail
+    return curve(run, "loss") + cast(Any, run.spec.task).tail
 
 
 def window(run: Run) -> Bool[np.ndarray, " evaluation"]:
@@ -149,7 +127,7 @@ def search(run: Run) -> dict[str, Any]:
     """Search time of a single direction: its emergence time less the growth of a neuron that points
     along it; infinite where it was not learned; and the steps between evaluations.
     """
-    growth = growth_time(run.spec.train.lr, _any(run.spec.model).init_norm)
+    growth = growth_time(run.spec.train.lr, cast(Any, run.spec.model).init_norm)
     every = run.spec.train.evaluate_every
     return {"search_time": float(emergence(run)[0]) - growth, "every": every}
 

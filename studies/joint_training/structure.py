@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechint.decide import YES, Decision
-from mechint.groups.layouts import Structure, agreement, align, find_layouts
+from mechint.groups.layouts import agreement, align, find_layouts
 from mechint.run_table.shifts import (
     LEVEL,
     GroupRuns,
@@ -121,14 +121,9 @@ def over_models(statistic: Callable[[Array, Sequence[int]], float], found: Array
     return bootstrap(of, list(enumerate(found)), draws=DRAWS)
 
 
-def layout_of(residual: Array) -> Structure:
-    """The layouts of one matrix."""
-    return find_layouts(residual, PERMUTATIONS)
-
-
 def best_effects(found: Array) -> list[float]:
     """The largest effect of each model."""
-    return [layout_of(one).best for one in found]
+    return [max(find_layouts(one, PERMUTATIONS).effects.values()) for one in found]
 
 
 def fitting_alone(found: Array) -> Array:
@@ -202,7 +197,7 @@ def more_regular(rows: Rows) -> Found:
 def regular_without_learning(rows: Rows) -> Found:
     runs = cell(rows, "ADD+PROD", 32)
     found, accuracies = residuals(runs), runs.column("accuracy")
-    whole = layout_of(found.mean(0))
+    whole = find_layouts(found.mean(0), PERMUTATIONS)
     name = max(whole.effects, key=lambda one: whole.effects[one])
     effect = over_models(lambda each, _: whole.effect_of(each.mean(0))[name], found)
     most = max(accuracies)
