@@ -209,23 +209,6 @@ def random_directions(
     return np.linalg.qr(drawn)[0].swapaxes(1, 2) @ basis
 
 
-def against_random(
-    edited: EmbeddingRemoval,
-    directions: Float[np.ndarray, "direction element"],
-    others: Float[np.ndarray, "other element"],
-    samples: int,
-    generator: np.random.Generator,
-) -> tuple[float, Float[np.ndarray, " sample"]] | None:
-    """The rise of the loss without `directions`, and without as many random directions in the span
-    of `others`, sample by sample; None where these have no more directions than that.
-    """
-    if not len(directions) or len(directions) >= len(others):
-        return None
-    base = mean_loss(edited.subject)
-    drawn = random_directions(others, len(directions), samples, generator)
-    return edited.loss(directions) - base, edited.losses(drawn) - base
-
-
 # --- neurons ------------------------------------------------------------------
 def losses_at_mean(
     subject: Subject,
@@ -314,8 +297,6 @@ class Removals:
             return key
         drawn = rng(f"{self.report.probe.name} removal examples", self.seed)
         edited = replace(self.edited, subject=sample_examples(subject, examples, drawn))
-        n = len(edited.subject.data)
-        report.metric("embedding.drawn", n if n < len(subject.data) else None)
         report.metric("embedding.examples", len(edited.subject.data))
         few = replace(self, edited=edited)
         bar = max([least, *(few.rise([k]) for k in others)])
@@ -324,15 +305,13 @@ class Removals:
             needed = []  # what is needed is more than these
         report.metric("embedding.needed", needed)
         key, name = needed or key, "embedding.removal_named"
-        rows = self.harmonics.rows(key)
-        without = self.edited.logits(rows[None])[0]
-        report.metric(name, mean_loss(subject, without) - self.base, unit="nats")
-        report.metric("embedding.accuracy_without", float(subject.correct(without).double().mean()))
-        draw = rng(f"{self.report.probe.name} removal null", self.seed)
-        found = against_random(edited, rows, self.harmonics.rows(others), self.samples, draw)
-        if found is not None:
+        report.metric(name, self.rise(key), unit="nats")
+        rows, rest = self.harmonics.rows(key), self.harmonics.rows(others)
+        if len(rows) < len(rest):  # else no as many directions are left to remove
+            draw = rng(f"{self.report.probe.name} removal null", self.seed)
+            drawn = edited.losses(random_directions(rest, len(rows), self.samples, draw))
             how = "as many random directions of the others removed"
-            report.nulls[name] = Null.sampled(name, *found, how)
+            report.nulls[name] = Null.sampled(name, few.rise(key), drawn - few.base, how)
         return key
 
 

@@ -10,11 +10,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mechint.decide.evidence import clopper_pearson
 from mechint.errors import DataError, NotApplicableError
-from mechint.planted import Trial
+from mechint.planted import Planted, Trial
 from mechint.probe import Probe
 from mechint.probe.results import ProbeResult
 from mechint.registry import PROBES
@@ -82,16 +83,20 @@ def run_trial(
     for noise in size.noises:
         row = f"{name}: {trial.mechanism}, noise {noise:g}"
         seeds = _told(size.plants, row, progress)
-        runs = [_on_plant(trial, probe, noise, seed) for seed in seeds]
+        runs = [
+            _run(trial, probe, seed, partial(trial.plant, noise), trial.error) for seed in seeds
+        ]
         yield _row(name, trial, f"planted {trial.mechanism}", runs, noise, trial.estimate)
     control: Probe = PROBES[name].from_dict({**trial.settings, **trial.control_settings})
     for kind, build in trial.controls.items():
         seeds = _told(per_kind(trial, size), f"{name}: control {kind}", progress)
-        runs = [_on_control(trial, control, build, seed) for seed in seeds]
+        runs = [_run(trial, control, seed, build) for seed in seeds]
         yield _row(name, trial, f"control: {kind}", runs)
     if trial.half_trained is not None:
         seeds = _told(size.plants, f"{name}: half-trained", progress)
-        runs = [_on_half_trained(trial, control, seed) for seed in seeds]
+        runs = [
+            _run(trial, control, seed, trial.half_trained, trial.false_claims) for seed in seeds
+        ]
         yield _row(name, trial, f"half-trained: {trial.mechanism}", runs, estimate=FALSE_CLAIMS)
 
 
@@ -102,52 +107,30 @@ def _told(n: int, row: str, progress: Progress) -> Iterator[int]:
         yield seed
 
 
-def _on_plant(trial: Trial, probe: Probe, noise: float, seed: int) -> TrialRun:
-    start = time.process_time()
-    planted = trial.plant(noise, seed)
-    result = _asked(probe, planted.subject, seed)
-    # a plant that is refused is missed, with all of its truth
-    error = math.inf if result is None else _number(trial.error(result, planted))
-    return _run(trial, probe, result, error, start)
-
-
-def _on_control(trial: Trial, probe: Probe, build: Callable[[int], Subject], seed: int) -> TrialRun:
-    start = time.process_time()
-    return _run(trial, probe, _asked(probe, build(seed), seed), None, start)
-
-
-def _on_half_trained(trial: Trial, probe: Probe, seed: int) -> TrialRun:
-    assert trial.half_trained is not None and trial.false_claims is not None
-    start = time.process_time()
-    subject = trial.half_trained(seed)
-    result = _asked(probe, subject, seed)
-    error = None if result is None else _number(trial.false_claims(result, subject))
-    return _run(trial, probe, result, error, start)
-
-
-def _asked(probe: Probe, subject: Subject, seed: int) -> ProbeResult | None:
-    """The result; None where the probe refuses the subject. Every other error is a mistake in the
-    trial, which must not pass for silence.
-    """
-    try:
-        return probe.run(subject, seed=seed)
-    except (NotApplicableError, DataError):
-        return None
-
-
-def _number(error: float) -> float:
-    """`error`, or inf for NaN: an estimate that is no number is as wrong as can be."""
-    return math.inf if math.isnan(error) else float(error)
-
-
 def _run(
-    trial: Trial, probe: Probe, result: ProbeResult | None, error: float | None, start: float
+    trial: Trial,
+    probe: Probe,
+    seed: int,
+    build: Callable[[int], Planted | Subject],
+    wrong: Callable[[ProbeResult, Any], float] | None = None,
 ) -> TrialRun:
-    if result is None:
+    """What the probe says of what `build` makes, and how `wrong` it is. Errors but a refusal are
+    mistakes in the trial, which must not pass for silence.
+    """
+    start = time.process_time()
+    built = build(seed)
+    subject = built.subject if isinstance(built, Planted) else built
+    try:
+        result = probe.run(subject, seed=seed)
+    except (NotApplicableError, DataError):
+        # a plant that is refused is missed, with all of its truth
+        error = math.inf if isinstance(built, Planted) else None
         return TrialRun(False, error, True, False, time.process_time() - start)
-    detects = trial.detects if trial.detects is not None else probe.detects
-    detected, abstained = bool(detects(result)), result.verdict == "unclear"
-    return TrialRun(detected, error, False, abstained, time.process_time() - start)
+    error = None if wrong is None else float(wrong(result, built))
+    if error is not None and math.isnan(error):
+        error = math.inf  # an estimate that is no number is as wrong as can be
+    detected, abstained = (trial.detects or probe.detects)(result), result.verdict == "unclear"
+    return TrialRun(bool(detected), error, False, abstained, time.process_time() - start)
 
 
 def _row(

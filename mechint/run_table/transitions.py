@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
 from mechint.errors import DataError, ParameterError
@@ -78,18 +78,6 @@ class Transition:
         below, above = found <= math.log(low), found > math.log(high)
         at = np.exp(found.clip(math.log(low), math.log(high)))
         return np.stack([np.where(below, 0.0, at), np.where(above, math.inf, at)], 1)
-
-    def at_least(self, level: float = 0.5) -> float:
-        """`at`, or the largest model where the level lies beyond it: a lower bound."""
-        return min(self.at(level), float(self.parameters.max()))
-
-    def curve(
-        self, sizes: Num[np.ndarray, " size"]
-    ) -> tuple[Float[np.ndarray, " size"], Float[np.ndarray, " size"], Float[np.ndarray, " size"]]:
-        """(fit, low, high) of the accuracy at `sizes`: the curve and its pointwise 95% band."""
-        curves = logistic(np.log(sizes), self.samples[:, :1], self.samples[:, 1:])
-        low, high = np.quantile(curves, [0.025, 0.975], axis=0)
-        return logistic(np.log(sizes), self.middle, self.slope), low, high
 
     def to_dict(self) -> dict[str, float]:
         """Where it passes one half, with the 95% interval, its slope, and the ends of the sizes."""

@@ -128,7 +128,6 @@ class Embedding(Probe):
         """
         centered = rows - rows.mean(0)
         singular = np.linalg.svd(centered, compute_uv=False)
-        report.metric("svd.singular_values", singular[:64].tolist())
         lengths = np.linalg.norm(centered, axis=1, keepdims=True)
         draw, drawn = rng("rank null", seed), []
         for _ in range(min(self.permutations, RANK_SAMPLES)):

@@ -119,7 +119,9 @@ class Fourier(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         cycles, order = spectra.cycles(subject), spectra.value_tokens(subject)
-        report = Report(self, subject)
+        report, edited = Report(self, subject), None
+        if order is not None:
+            edited = EmbeddingRemoval.of(subject, *own_orders(subject, order))
         report.provenance["key_rule"] = asdict(self.rule)
         logits = {
             cycle.output: spectra.cycle_spectrum(subject, cycle, self.rule, seed)
@@ -127,7 +129,7 @@ class Fourier(Probe):
         }
         shown: dict[str, Spectrum] = {}
         if logits:
-            add_logits(report, cycles, logits, self.rule, seed)
+            add_logits(report, cycles, logits, self.rule, seed, edited)
             shown["logits"] = next(iter(logits.values()))
         if order is not None:
             rows = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
@@ -135,7 +137,8 @@ class Fourier(Probe):
             embedding = spectra.share_spectrum(harmonics, rows, self.rule, seed)
             shown = {"embedding": embedding, **shown}
             add_embedding(report, embedding, harmonics)
-            self._remove(report, cycles, logits, embedding, harmonics, seed)
+            if edited is not None:
+                self._remove(report, cycles, logits, embedding, harmonics, edited, seed)
         draw_spectra(report, shown)
         return report.result()
 
@@ -147,27 +150,21 @@ class Fourier(Probe):
         logits: Mapping[str, Spectrum],
         embedding: Spectrum,
         harmonics: Harmonics,
+        edited: EmbeddingRemoval,
         seed: int,
     ) -> None:
         """The loss without each key frequency in the embedding, all of them, and all others."""
-        subject, n = report.subject, harmonics.group.order
-        order = spectra.value_tokens(subject)
-        assert order is not None
-        orders = own_orders(subject, order)
-        edited = EmbeddingRemoval.of(subject, *orders)
+        n = harmonics.group.order
         # where operands and answers are of one group, the logits' frequencies are the operands'
         own = cycles[0] if len(cycles) == 1 and cycles[0].n == n else None
         keys: list[Any] = logits[own.output].keys if own else []
         key = sorted({*embedding.keys, *keys})
-        if edited is None:
-            return
         others = [k for k in harmonics.labels if k not in key]
         removals = Removals(report, edited, harmonics, self.removal_samples, seed)
         needed = removals.add(key, others, key, self.removal_examples, self.least_rise)
-        if not key:
-            return
-        removal.add_finding(report, "frequency", needed, others, self.least_rise)
-        draw_removals(report, key, needed, others)
+        if key:
+            removal.add_finding(report, "frequency", needed, others, self.least_rise)
+            draw_removals(report, key, needed, others)
 
 
 # --- embedding and logits -------------------------------------------------------------------------
@@ -190,6 +187,7 @@ def add_logits(
     logits: Mapping[str, Spectrum],
     rule: KeyRule,
     seed: int,
+    edited: EmbeddingRemoval | None,
 ) -> None:
     """Cosines of each output's logits, and the finding on their key frequencies."""
     of = {
@@ -214,20 +212,18 @@ def add_logits(
     report.metric("frequencies", " ".join(map(str, one.keys)) or "none")
     whole = None
     if one.undecided:
-        without = removing(report.subject, cycles[0])
+        without = removing(edited, cycles[0])
         whole = WholeSpectrum.of(report.subject, cycles[0], one, rule, seed, without)
     add_logits_finding(report, one, "frequency", one.keys, whole)
 
 
-def removing(subject: Subject, cycle: Cycle) -> Callable[[Sequence[Any]], Tensor] | None:
+def removing(
+    edited: EmbeddingRemoval | None, cycle: Cycle
+) -> Callable[[Sequence[Any]], Tensor] | None:
     """Function of frequencies that gives the logits with these taken out of the embedding; None
     where operands and answers are of other groups, or the embedding cannot be edited.
     """
-    order = spectra.value_tokens(subject)
-    if order is None or len(order) != cycle.n:
-        return None
-    edited = EmbeddingRemoval.of(subject, *own_orders(subject, order))
-    if edited is None:
+    if edited is None or len(edited.operands[0]) != cycle.n:
         return None
     rows = Harmonics(cyclic(cycle.n)).rows
     return lambda labels: edited.logits(rows(labels)[None])[0]

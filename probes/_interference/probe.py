@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from mechint.config import setting
 from mechint.decide import Claim
 from mechint.errors import ParameterError
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, Figure, Null, ProbeResult, Table
+from mechint.probe.results import Effect, Figure, Null, ProbeResult
 from mechint.probes.loss_gradient import loss_gradient
 from mechint.task import IGNORE, Batch, Task, rng
 
@@ -88,13 +88,16 @@ class Interference(Probe):
         report.metric("cosine.mean_gradient", together)
         report.update({"parameters": direction.shape[1], "batches": len(batches)})
         matrix = cosines(total[1:], total[1:]).cpu()
-        if len(matrix) > 1:
-            off = matrix[~torch.eye(len(matrix), dtype=torch.bool)]
-            off = off[off.isfinite()]
-            if len(off):
-                report.metric("between_groups.mean", float(off.mean()))
-                report.metric("between_groups.least", float(off.min()))
-        report.table("batches", batches_table(groups, rows, found))
+        report.table(
+            "batches",
+            {
+                "batch": list(range(len(rows))),
+                "task_positions": rows,
+                **dict(zip(groups, found.tolist(), strict=True)),
+            },
+            "One row per batch: cosine of its gradient, whole and by part, with the reference; "
+            "task_positions says where instances are.",
+        )
         report.array("cosines", found.numpy())
         report.array("groups", matrix.numpy())
         report.figures |= interference_figures(groups, found, matrix, report.nulls)
@@ -218,25 +221,7 @@ class Interference(Probe):
         return torch.stack(found)
 
 
-# --- table and figures ----------------------------------------------------------------------------
-def batches_table(
-    groups: Sequence[str], counts: Sequence[int], found: Float[Tensor, "group batch"]
-) -> Table:
-    """A row per batch: the cosine of each group's gradient with the reference."""
-    columns: dict[str, Sequence[Any]] = {
-        "batch": list(range(len(counts))),
-        "task_positions": list(counts),
-    }
-    columns |= {name: found[i].tolist() for i, name in enumerate(groups)}
-    return Table(
-        columns,
-        (
-            "One row per batch: cosine of its gradient, whole and by part, with the reference; "
-            "task_positions says where instances are."
-        ),
-    )
-
-
+# --- figures --------------------------------------------------------------------------------------
 def interference_figures(
     groups: Sequence[str],
     found: Float[Tensor, "group batch"],

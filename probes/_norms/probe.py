@@ -87,7 +87,7 @@ class Norms(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         found, report = ratios(subject), Report(self, subject)
-        shown = with_input(found)
+        shown = {name: values for name, values in found.items() if np.isfinite(values).any()}
         report.update({f"norms.{name}": mean(values) for name, values in shown.items()})
         few = sample_examples(subject, self.null_examples, rng("norms examples", seed))
         observed, untrained = ratios(few), untrained_means(few, self.null_models, seed)
@@ -226,11 +226,6 @@ def beyond(data: Batch, part: slice, n_ctx: int) -> np.ndarray:
     """(example | 1, pos) bool: positions past the example's end."""
     own = data.own_positions()
     return np.zeros((1, n_ctx), bool) if own is None else ~own[part].cpu().numpy()
-
-
-def with_input(found: Ratios) -> dict[str, Float[np.ndarray, "example pos"]]:
-    """Those sublayers that have a ratio anywhere."""
-    return {name: values for name, values in found.items() if np.isfinite(values).any()}
 
 
 def mean(values: Float[np.ndarray, "example pos"]) -> float:

@@ -231,15 +231,8 @@ class ProgressMeasures(Probe):
         )
 
     def _draw(self, report: Report, keys: Sequence[Any], beside: float | None) -> None:
-        """The table of losses, and the loss without each key frequency."""
+        """The loss without each key frequency."""
         metrics = report.metrics
-        rows = [name for name in metrics if "loss" in name and isinstance(metrics[name], float)]
-        report.table(
-            "losses",
-            {"loss": rows, "value": [metrics[name] for name in rows]},
-            "one row per loss: variant and split",
-            {"value": "nats"},
-        )
         each = metrics["excluded_loss.each.all"]
         names = [*map(str, keys), "all keys", "all but the keys"]
         values = [

@@ -110,9 +110,7 @@ def test_training_metrics_are_timed_by_the_evaluations(thin: Path) -> None:
     assert time.step == pytest.approx(7), "a probe's column is that of the checkpoints"
     early = [row for row in rows if row["step"] < 20]
     (time,) = emergence_times(early, "train.loss", level, falling=True)
-    assert math.isinf(time.step) and time.last == 10, (
-        "nothing is read beyond its last row"
-    )
+    assert math.isinf(time.step) and time.last == 10, "nothing is read beyond its last row"
     shown = mechint.runs(thin).over_steps().figure(x="step", y="train.loss")
     (trace,) = shown.spec["data"]
     assert trace["x"] == steps and np.allclose(trace["y"], losses, rtol=1e-4)
