@@ -19,9 +19,10 @@ from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.planted import composition, modular_addition
 from mechint.probe import quick_probes
-from mechint.probe.results import ProbeResult, short
+from mechint.probe.results import ProbeResult
 from mechint.probe.text import VERDICTS
 from mechint.report.page import command_of
+from mechint.system.jsonable import short
 from tests.cli.conftest import Command, one_line
 
 
