@@ -125,7 +125,7 @@ class Bench:
         """The inputs that are judged, where these are not all, and the answer, of several."""
         asked, task = self.subject.answer, self.subject.task
         several = task is not None and task.n_answers > 1 and asked != "all"
-        name = task.answer_names[int(asked)] if several else ""
+        name = task.answer_names[int(asked)] if task is not None and several else ""
         return Scope(None if self.whole else len(self.judged), name)
 
     def joint(self, heads: int) -> Scope:
