@@ -132,6 +132,42 @@ def test_a_bound_of_one_operation_is_near_what_it_is_off_by(operation: Any) -> N
     assert 0.01 < share <= 1
 
 
+GAIN = torch.rand(16, generator=torch.Generator().manual_seed(2)) + 1
+OPERATIONS = {
+    "softmax": lambda x: x.softmax(-1),
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "layer norm": lambda x: F.layer_norm(x, (16,), GAIN.to(x), GAIN.to(x)),
+    "sum": lambda x: x + 1.0,
+    "sum with a factor": lambda x: torch.add(GAIN.to(x), x, alpha=0.5),
+    "product and sum": lambda x: torch.addcmul(GAIN.to(x), x, GAIN.to(x)),
+    "product": lambda x: x * x,
+    "ratio": lambda x: 1.5 * x / (x * x + 2.0),
+    "root": lambda x: (x * x + 1.0).sqrt(),
+    "mean": lambda x: x.mean(-1),
+    "total": lambda x: x.sum(0),
+    "matrices": lambda x: x @ x.T,
+    "a matrix by another": lambda x: x @ torch.ones(16, 4).to(x),
+    "matrices and sum": lambda x: torch.addmm(x[:, :1], x, x.T),
+    "filled": lambda x: x.masked_fill(torch.ones(64, 16).tril() == 0, 3.0),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_error_that_an_operation_is_given_goes_on(name: str) -> None:
+    """Of numbers that were rounded beside larger ones before."""
+    x = torch.randn(64, 16, generator=torch.Generator().manual_seed(3))
+
+    def rounded(x: Tensor) -> Tensor:
+        return OPERATIONS[name]((x + 1000.0) - 1000.0)
+
+    with RoundingBound(2.0**-24) as bound:
+        exact = rounded(x.double())
+    off, error = (rounded(x).double() - exact).abs(), bound.of(exact)
+    assert bool((off <= error).all()) and bool(error.isfinite().all())
+    assert float((off / error.clamp(min=1e-9)).max()) > 0.01
+
+
 def test_what_is_decided_by_numbers_that_round_is_not_bounded() -> None:
     x = torch.randn(3, 3).double()
     for operation in (
