@@ -223,14 +223,12 @@ def histogram(
     x_title: str,
     caption: Caption,
     marks: Mapping[str, float] | None = None,
-    x_range: tuple[float, float] | None = None,
     null: bool = False,
 ) -> Figure:
     """Densities of samples, one step curve each over common bins; the samples are not stored.
 
     Args:
         marks: label → x of a vertical line (the observed value).
-        x_range: ends of the axis and of the bins, where the quantity has natural ends.
         null: the samples are a null's and are drawn gray.
     """
     samples = {
@@ -238,7 +236,7 @@ def histogram(
         for name, values in series.items()
     }
     pool = np.concatenate([*samples.values(), np.asarray([*(marks or {}).values()], np.float64)])
-    edges = np.histogram_bin_edges(pool[np.isfinite(pool)], bins=BINS, range=x_range)
+    edges = np.histogram_bin_edges(pool[np.isfinite(pool)], bins=BINS)
     shades = [NULL] * len(samples) if null else palette(len(samples))
     layers = []
     for color, (name, values) in zip(shades, samples.items(), strict=True):
@@ -251,7 +249,7 @@ def histogram(
     lines = [
         Line("x", float(value), name, dash="", color=COLORS[1]) for name, value in _lines(marks)
     ]
-    axes = Axis(x_title, span=x_range), Axis("density (1 / unit of x)")
+    axes = Axis(x_title), Axis("density (1 / unit of x)")
     return _plot("histogram", title, caption, layers, *axes, lines)
 
 
@@ -262,43 +260,36 @@ def between(
     title: str,
     x_title: str,
     caption: Caption,
+    x_range: tuple[float, float],
+    bands: Mapping[str, tuple[float, float]],
     interval: tuple[float, float] | None = None,
-    bands: Mapping[str, tuple[float, float]] | None = None,
-    name: str = "this model",
-    x_range: tuple[float, float] | None = None,
 ) -> Figure:
     """One value with its interval among those of others, on one axis.
 
     Args:
         references: label → value of each of the others, a vertical line.
-        interval: ends of the 95% interval of `value`; bands: label → ends of the values that have
-            a name.
-        x_range: ends of the axis; when None, what is drawn and some more.
+        x_range: ends of the axis; bands: label → ends of the values that have a name.
+        interval: ends of the 95% interval of `value`.
 
-    >>> made = between(0.41, {"clock": 0.33, "pizza": 0.99}, title="T", x_title="s", caption="C")
+    >>> made = between(0.41, {"clock": 0.33, "pizza": 0.99}, title="T", x_title="s", caption="C",
+    ...     x_range=(0, 1), bands={})
     >>> [line.text for line in made.plots[0].lines]
     ['clock 0.33', 'pizza 0.99', '']
     >>> made.title
     'T: this model 0.41'
     """
     ends = "" if interval is None else " [{:.3g}, {:.3g}]".format(*interval)
-    held = [value, *references.values(), *(interval or ())]
-    layers = [Layer("points", [value], [0.5], name, COLORS[1], lying=True)]
-    low, high = min(held), max(held)
-    pad = 0.12 * ((high - low) or 1.0)
+    layers = [Layer("points", [value], [0.5], "this model", COLORS[1], lying=True)]
     lines = [
-        *(Line("x", a, label, b, color=NULL) for label, (a, b) in (bands or {}).items()),
+        *(Line("x", a, label, b, color=NULL) for label, (a, b) in bands.items()),
         *(Line("x", float(at), f"{label} {at:.3g}", dash="") for label, at in references.items()),
         Line("x", value, dash="", color=COLORS[1]),
     ]
     if interval is not None:
         lines.append(Line("x", float(interval[0]), to=float(interval[1]), color=COLORS[1]))
-    axes = (
-        Axis(x_title, span=x_range or (low - pad, high + pad)),
-        Axis("", names=[], span=(0.0, 1.0)),
-    )
+    axes = Axis(x_title, span=x_range), Axis("", names=[], span=(0.0, 1.0))
     return _plot(
-        "dots", f"{title}: {name} {value:.3g}{ends}", caption, layers, *axes, lines, size=210
+        "dots", f"{title}: this model {value:.3g}{ends}", caption, layers, *axes, lines, size=210
     )
 
 
@@ -316,12 +307,11 @@ def heatmap(
     limits: tuple[float, float] | None = None,
     annotate: bool | None = None,
     square: bool = False,
-    holes: str = "",
 ) -> Figure:
     """A matrix as colors, row 0 on top as matrices are printed.
 
     Args:
-        z: (rows, columns); NaN leaves a hole, in which `holes` is written.
+        z: (rows, columns); NaN leaves a hole.
         x, y: names or numbers of columns and rows, which may repeat; their indices when None.
         z_title: quantity of the color, with its unit in brackets: "attention (0–1)".
         diverging: colors symmetric about zero.
@@ -342,10 +332,6 @@ def heatmap(
     kind: Any = "diverging" if diverging else "sequential"
     scale = _scale(matrix, z_title, kind, limits)
     cells = _cells(matrix) if (matrix.size <= 80 if annotate is None else annotate) else None
-    if holes and not np.isfinite(matrix).all():
-        cells = cells or _cells(np.full_like(matrix, np.nan))
-        gaps = zip(cells, np.isfinite(matrix).tolist(), strict=True)
-        cells = [[t if there else holes for t, there in zip(*one, strict=True)] for one in gaps]
     x_names, y_names = _tick_names(x), _tick_names(y)
     layers = [Layer("matrix", z=numbers(matrix, 4), scale=scale, cells=cells)]
     axes = Axis(x_title, names=x_names), Axis(y_title, names=y_names, reverse=True)
@@ -636,11 +622,9 @@ def _between(at: tuple[float, float], a: tuple[float, float], b: tuple[float, fl
     return abs(a[1] + share * (b[1] - a[1]) - at[1]) < 0.35
 
 
-def _bent(
-    a: tuple[float, float], b: tuple[float, float], around: bool, points: int = 17
-) -> list[list[Any]]:
+def _bent(a: tuple[float, float], b: tuple[float, float], around: bool) -> list[list[Any]]:
     """A curve from `a` to `b` that leaves and arrives along x, and swings out where `around`."""
-    share = np.linspace(0, 1, points)
+    share = np.linspace(0, 1, 17)
     smooth = share**2 * (3 - 2 * share)
     out = (1.1 if b[1] >= a[1] else -1.1) * around * 4 * smooth * (1 - smooth)
     return [numbers(a[0] + share * (b[0] - a[0])), numbers(a[1] + smooth * (b[1] - a[1]) + out)]

@@ -191,8 +191,7 @@ def draw(
             axes.set_xlabel("")
     scales = [one.scale for plot in figure.plots for one in plot.layers if one.scale]
     if scales:
-        shown = list(grid[: len(figure.plots)])
-        _color_bar(made, shown, scales[0])
+        _color_bar(made, grid[: len(figure.plots)].tolist(), scales[0])
     for axes, plot in zip(grid, figure.plots, strict=False):
         _name_series(axes, plot)
     return made

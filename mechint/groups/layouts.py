@@ -227,14 +227,7 @@ class Structure:
     @property
     def effects(self) -> dict[str, float]:
         """Layout → its effect: 0 of permuted tokens, 1 where R is of the layout alone."""
-        effects = effects_of(self.shares, self.chance)
-        return {layout.name: float(one) for layout, one in zip(self.known, effects, strict=True)}
-
-    @property
-    def p_values(self) -> dict[str, float]:
-        """Layout → its p-value, family-wise."""
-        each = zip(self.known, self.test.p_values, strict=True)
-        return {layout.name: float(p) for layout, p in each}
+        return self._scaled(self.shares)
 
     @property
     def strength(self) -> float:
@@ -245,11 +238,10 @@ class Structure:
         """The layout of the smallest space that holds NEARLY the largest effect of those that are
         surprising at `alpha` and have an effect of LEAST or more; empty where none is.
         """
-        effects, p_values = self.effects, self.p_values
         passed = {
             name: effect
-            for name, effect in effects.items()
-            if p_values[name] <= alpha * (1 + 1e-9) and effect >= LEAST
+            for (name, effect), p in zip(self.effects.items(), self.test.p_values, strict=True)
+            if p <= alpha * (1 + 1e-9) and effect >= LEAST
         }
         enough = NEARLY * max(passed.values(), default=0.0)
         close = [one for one in self.known if passed.get(one.name, -math.inf) >= enough]
@@ -257,15 +249,12 @@ class Structure:
 
     def effect_of(self, residual: Float[np.ndarray, "n n"]) -> dict[str, float]:
         """The effects of another R of as many tokens, by the chance of this one."""
-        effects = effects_of(shares_of(residual), self.chance)
+        return self._scaled(shares_of(residual))
+
+    def _scaled(self, shares: Float[np.ndarray, " layout"]) -> dict[str, float]:
+        """Layout → its share on the scale from chance, 0, to the whole, 1."""
+        effects = (shares - self.chance) / np.maximum(1 - self.chance, 1e-12)
         return {layout.name: float(one) for layout, one in zip(self.known, effects, strict=True)}
-
-
-def effects_of(
-    shares: Float[np.ndarray, " layout"], chance: Float[np.ndarray, " layout"]
-) -> Float[np.ndarray, " layout"]:
-    """Shares on the scale from chance, 0, to the whole, 1."""
-    return (shares - chance) / np.maximum(1 - chance, 1e-12)
 
 
 def shares_of(residual: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " layout"]:

@@ -188,12 +188,12 @@ def effect_text(effect: Effect) -> str:
     return f"{text} ({effect.baseline_label} {rest[0]})" if rest else text
 
 
-def null_strip(null: Null, width: int = 120, height: int = 24) -> Markup:
+def null_strip(null: Null) -> Markup:
     """The null as a picture: its distribution in gray, a line at what was observed.
 
     A null without kept quantiles is drawn as a normal one of its mean and spread.
     """
-    quantiles = list(null.quantiles)
+    width, height, quantiles = 120, 24, list(null.quantiles)
     if not quantiles and null.std > 0:
         from statistics import NormalDist
 

@@ -57,12 +57,13 @@ class Measurement:
         return {"probe": name, "settings": settings, "seed": self.seed, "answer": self.answer}
 
 
-Job = tuple[int, Entry, Measurement]
 Measured = tuple[dict[str, Any], Mapping[str, Figure]]
 """Columns, and the figures where the measurement asks for them."""
 
 
-def measure_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, Measured]]:
+def measure_all(
+    jobs: Sequence[tuple[int, Entry, Measurement]], workers: int
+) -> Iterator[tuple[int, Measured]]:
     """(index of the entry, what was measured) of every job; of one whose process was ended, the
     error that says so.
     """

@@ -246,10 +246,8 @@ def test_names_of_lines_and_titles_of_square_figures_stay_within_the_drawing() -
     """By the boxes that Matplotlib measures: of a line at the end of its axis, and of the title
     beside a square figure.
     """
-    marks = {"published clock": 0.0, "published pizza": 1.0}
-    line = figures.histogram(
-        {"a": [0.0, 0.5, 1.0]}, marks=marks, x_range=(0.0, 1.0), x_title="cosine (0–1)", **WORDS
-    )
+    ends = {"published clock": 0.0, "published pizza": 1.0}
+    line = figures.between(0.4, ends, x_range=(0, 1), bands={}, x_title="cosine (0–1)", **WORDS)
     long = {**XY, "y_title": "token, as the task lists them"}
     square = figures.heatmap(np.eye(30), z_title="z", square=True, **long)
     for figure in (line, square):
