@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MOST = 2000
 """Bytes of the JSON; findings that do not fit are counted."""
+MOST_TRIED = 6
+"""Other programs of an answer that are named with their standing."""
 
 
 def brief(account: Account, **more: Any) -> dict[str, Any]:
@@ -30,6 +32,11 @@ def brief(account: Account, **more: Any) -> dict[str, Any]:
         )
         scope = "; ".join(one["reason"] for one in best if one["reason"]) or scope
         found = [("explanation", one) for each in best for one in shown_tests(each)]
+        more["also_tried"] = {
+            one["short"] or one["name"]: one["standing"]
+            for _, *others in by_answer(account.audits)
+            for one in others[:MOST_TRIED]
+        }
     rows = [_row(name, finding) for name, finding in found]
     made = {
         "schema": 3,

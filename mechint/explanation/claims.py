@@ -227,10 +227,12 @@ def explanation_of(subject: Subject, claimed: Sequence[Any], under: Any = None) 
         else:
             raise ParameterError(f"claim {one!r}: expected an Explanation, Part, Route or claim")
     n_heads = subject.model_description.n_heads or 0
-    for one in routes:
-        if not one.heads or one.layer >= subject.n_layers or max(one.heads) >= n_heads:
+    named = [(str(one), one.layer, one.heads) for one in routes]
+    named += [(str(p), p.site.layer, p.site.units) for p in parts if p.site.kind == "head"]
+    for words, layer, heads in named:
+        if not heads or layer >= subject.n_layers or max(heads) >= n_heads:
             last = f"L{subject.n_layers - 1}H{n_heads - 1}"
-            raise ParameterError(f"claim {str(one)!r}: expected heads from L0H0 to {last}")
+            raise ParameterError(f"claim {words!r}: expected heads from L0H0 to {last}")
     name = "; ".join(map(str, [*parts, *routes, *copies]))
     return Explanation(
         name,

@@ -47,11 +47,13 @@ WORDS = 46
 
 
 def share_text(share: float) -> str:
-    """A share in percent, with a decimal where it is near an end but not at it.
+    """A share in percent, with a decimal where it is near an end but not at it; "" of NaN.
 
     >>> share_text(0.9952), share_text(0.937), share_text(1.0)
     ('99.5%', '94%', '100%')
     """
+    if share != share:
+        return ""
     near = 0 < min(abs(share), abs(1 - share)) < 0.01
     text = f"{share:.1%}" if near else f"{share:.0%}"
     return {"-0%": "0%", "100.0%": "100%", "0.0%": "0%", "-0.0%": "0%"}.get(text, text)
