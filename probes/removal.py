@@ -334,6 +334,10 @@ def add_finding(
         few = f"the other {in_words(len(others), noun)} have no more directions to compare with"
         report.unclear(unclear, few)
         return
+    rest = metrics["embedding.removal_unnamed"]
+    if null.p_value <= ALPHA and rest >= max(metrics[name], least):
+        report.unclear(unclear, f"without all others the loss rises more, by {rest:.3g} nats")
+        return
     report.finding(
         Claim(
             f"The model needs {these}{' together' * together}: {named(keys, 6)}.",

@@ -107,7 +107,7 @@ class Rasp(SequenceTask):
             Step(
                 name,
                 self.outputs[0].n_classes,
-                partial(self._answer, i),
+                partial(self._number_at, i),
                 names if self.program != "reverse" else (names[self.length - 1 - i],),
                 f"what position {1 + i} answers",
             )
@@ -115,7 +115,7 @@ class Rasp(SequenceTask):
         ]
         return [self._program(self.program, elements + answers)]
 
-    def _answer(self, place: int, tokens: Tensor, *numbers: Tensor) -> Tensor:
+    def _number_at(self, place: int, tokens: Tensor, *numbers: Tensor) -> Tensor:
         """The answer at the position of number `place`, from the numbers that it depends on."""
         if self.program == "reverse":
             return numbers[0]

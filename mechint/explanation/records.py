@@ -36,7 +36,7 @@ DROP = Bound(0.005)
 HEADLINES = {
     "path patching": "{}, which suffices",
     "interchange": "swap {}: the answer follows",
-    "moved key": "move the key of {}: the answer follows",
+    "moved key": "move the key of {} to another answer: the model follows",
     "composed inputs": "mix {} of inputs: the answer follows",
     "match": "{}: predicts the logits",
     "faithfulness": "enough for the answer: {}",

@@ -240,7 +240,7 @@ class Embedding(Probe):
         shown = by_name[named or max(found.effects, key=lambda one: found.effects[one])]
         report.finding(
             Claim(
-                f"{found.shares[shown]:.0%} of the tokens' geometry is laid out "
+                f"{found.shares[shown]:.0%} of the tokens' geometry beyond isotropy is laid out "
                 f"{in_layout(named)}.",
                 no="The tokens are laid out by no rule that was looked for.",
                 unclear="Whether the tokens are laid out by a rule is unclear.",

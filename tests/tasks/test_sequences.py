@@ -146,3 +146,8 @@ def test_parameters_that_make_no_task_are_refused(name: str, parameters: dict, s
 def test_text_that_is_not_brackets_is_refused() -> None:
     with pytest.raises(DataError, match=r"expected at most 6 brackets"):
         tasks.make("balanced-brackets", length=6).tokens_of("(a)")
+
+
+def test_answers_of_compiled_programs_are_named() -> None:
+    task = tasks.make("rasp", length=3)
+    assert task.answer_names == ("answer_0", "answer_1", "answer_2")
