@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import mechint
 import tasks
-from mechint.errors import ParameterError, UnknownNameError
+from mechint.errors import DataError, ParameterError, UnknownNameError
 from mechint.interventions import EditedRuns
 from mechint.models.foreign.wrapped import WrappedModule
 from mechint.probe import Need, unmet_need
@@ -191,3 +191,10 @@ def test_a_refusal_names_the_argument_that_is_missing() -> None:
         assert ": give wrap " in reason and argument in reason
     with pytest.raises(UnknownNameError, match=r"add hooks=.*hook_resid_pre"):
         subject.check_hook("blocks.0.hook_resid_pre")
+
+
+def test_tokens_that_a_module_does_not_know_are_refused_in_one_line() -> None:
+    module = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5))
+    wrapped = mechint.wrap(module, {"hook_embed": "0"})
+    with pytest.raises(DataError, match="tokens up to 5 at 2 positions"):
+        wrapped(torch.tensor([[1, 5]]))

@@ -25,7 +25,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from mechint.errors import ParameterError, UnknownNameError
+from mechint.errors import DataError, ParameterError, UnknownNameError
 from mechint.models.foreign.untouched import evaluating
 from mechint.models.hook_points import HookedRootModule, HookPoint
 from mechint.models.protocol import Capability, ModelDescription, n_blocks, size_of
@@ -227,7 +227,15 @@ class WrappedModule(HookedRootModule):
     ) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits; those of a module that answers once per example stand at every position."""
         with _eager(), self._routed(tokens):
-            logits = self.module(tokens) if self.call is None else self.call(self.module, tokens)
+            try:
+                call = self.call or (lambda module, given: module(given))
+                logits = call(self.module, tokens)
+            except IndexError as error:  # which torch does not explain
+                given = f"tokens up to {int(tokens.max())} at {tokens.shape[-1]} positions"
+                raise DataError(
+                    f"the module takes no {given}: {error}; give a task of its own tokens, or a "
+                    "call that takes those it knows"
+                ) from error
         logits = logits_of(logits)
         check_batch("logits", logits, tokens)
         if logits.dim() != 2 or tokens.dim() != 2:
