@@ -181,7 +181,7 @@ def test_a_pipe_and_a_device_do_not_hang(tmp_path):
 
 def test_paths_that_cannot_be_opened(tmp_path):
     (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
-    assert "its symbolic links go in a circle" in refused(tmp_path / "loop.pt")
+    assert "symbolic links" in refused(tmp_path / "loop.pt")
     assert "cannot be read: embedded null byte" in refused(Path("a\x00b.pt"))
 
 
