@@ -154,7 +154,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
             for line in ("", *programs_text(seeds).splitlines()):
                 echo(line, 2)
         if learned is not None:
-            console().print(f"\nTest accuracy {learned.said(over)}.", markup=False)
+            console().print(f"\nTest accuracy {learned.said(str(over))}.", markup=False)
     return 2 if _report_refusals(rows, [*names, *["explain"] * given["explained"]]) else 0
 
 

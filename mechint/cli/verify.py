@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -190,10 +191,10 @@ def differences(stated: Any, found: Any, where: str = "") -> Iterator[str]:
 
 def _alike(a: Any, b: Any, exactly: bool = False) -> bool:
     """Return whether two values are, numbers within a text as numbers unless `exactly`."""
-    if isinstance(a, str) and isinstance(b, str) and not exactly:
+    if {type(a), type(b)} == {str} and not exactly:
         same = NUMBER.sub("#", a) == NUMBER.sub("#", b)
         numbers = [[float(n.replace(",", "")) for n in NUMBER.findall(text)] for text in (a, b)]
         return same and all(map(_alike, *numbers))
-    if type(a) in (int, float) and type(b) in (int, float):
-        return abs(a - b) <= max(CLOSE * max(abs(a), abs(b)), TINY)
+    if {type(a), type(b)} <= {int, float}:
+        return math.isclose(a, b, rel_tol=CLOSE, abs_tol=TINY)
     return type(a) is type(b) and a == b

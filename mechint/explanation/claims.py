@@ -228,7 +228,7 @@ def explanation_of(subject: Subject, claimed: Sequence[Any], under: Any = None) 
             raise ParameterError(f"claim {one!r}: expected an Explanation, Part, Route or claim")
     n_heads = subject.model_description.n_heads or 0
     named = [(str(one), one.layer, one.heads) for one in routes]
-    named += [(str(p), p.site.layer, p.site.units) for p in parts if p.site.kind == "head"]
+    named += [(str(p), p.site.layer or 0, p.site.units) for p in parts if p.site.kind == "head"]
     for words, layer, heads in named:
         if not heads or layer >= subject.n_layers or max(heads) >= n_heads:
             last = f"L{subject.n_layers - 1}H{n_heads - 1}"

@@ -107,7 +107,7 @@ def explain(
         UnknownNameError, ParameterError: there is no such family, or it does not apply; or more
             than `MAX_ANSWERS` answers are asked about.
     """
-    if subject.task is None:
+    if (task := subject.task) is None:
         raise NotApplicableError(
             f"{subject.describe()}: give prompts, whose answers by the model are explained: "
             "explain --data prompts.jsonl, or load(path, data=…)"
@@ -115,7 +115,7 @@ def explain(
     subject = subject if answer is None else subject.with_answer(answer)
     if subject.answer == "all":
         return _of_each_answer(subject, family=family, seed=seed, examples=examples)
-    program = subject.task.own_program
+    program = task.own_program
     bench = Bench.of(subject, program or Program("none", (), ()), seed, examples)
     few = len(bench.judged) < MIN_INPUTS
     if not few and (reason := bench.skill.reason) and not bench.constant:

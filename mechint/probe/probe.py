@@ -405,7 +405,7 @@ def make_probes(
     return {one.name: one for one in made}
 
 
-def _failure(name: str, kind: type, error: Exception) -> MechintError:
+def _failure(name: str, kind: Any, error: Exception) -> MechintError:
     """The error of a probe that a plug-in brings, with the last line of its file that ran."""
     file = getattr(kind, "function", kind.measure).__code__.co_filename
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == file]

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, distribution, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.system.packages import OWN, package_of
@@ -112,16 +112,16 @@ class Registry(Generic[T]):
         target, owner = self._entry(name)
         where = f"{self.kind} {name!r} of {owner}"
         try:
-            found = _load(target)
+            found: Any = _load(target)
         except Exception as error:  # a third party's module may raise anything
             plain = isinstance(error, ImportError | AttributeError)
             said = str(error) if plain else f"{type(error).__name__}: {error}"
             raise MechintError(f"{where} cannot be loaded: {said}") from error
         if self.base is not None and not isinstance(found, type):
-            found = type(found)  # of Task.of and Probe.of
+            found = cast(Any, type(found))  # of Task.of and Probe.of
         if owner != OWN and (reason := self._invalid(name, found)):
             raise MechintError(f"{where}: {reason}")
-        return found
+        return cast(T, found)
 
     def _entry(self, name: str) -> tuple[str, str]:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # from users

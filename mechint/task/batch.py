@@ -63,8 +63,8 @@ def first_of_each(rows: Shaped[Tensor, "row n"]) -> Int[Tensor, " different"]:
     >>> first_of_each(torch.tensor([[1, 2], [3, 4], [1, 2]])).tolist()
     [0, 1]
     """
-    _, first = np.unique(rows.cpu().numpy(), axis=0, return_index=True)
-    return torch.from_numpy(np.sort(first)).to(rows.device)
+    first: Any = np.unique(rows.cpu().numpy(), axis=0, return_index=True)[1]
+    return torch.as_tensor(np.sort(first), device=rows.device)
 
 
 @dataclass(frozen=True)

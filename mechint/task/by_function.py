@@ -1,5 +1,7 @@
 """Tasks that a function of their inputs answers, made by `Task.of`; all else is derived."""
 
+# rows are of any length, and fields are made of names
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import contextlib
@@ -8,7 +10,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -91,7 +93,7 @@ class FunctionTask(FiniteTask):
         """The operands, where each has values of its own, and the answer."""
         sizes = zip(self.operands, self.grid, strict=True) if self.operands else ()
         steps = [
-            Step(name, size, lambda t, i=i: t[:, i], description=f"operand {i}", positions=(i,))
+            Step(name, size, partial(_operand, i), description=f"operand {i}", positions=(i,))
             for i, (name, size) in enumerate(sizes)
         ]
         n, said = self.outputs[0].n_classes, "what the function gives"
@@ -102,11 +104,16 @@ class FunctionTask(FiniteTask):
     def symmetry(self) -> Symmetry | None:
         """The group of which the answers are products, of one operand or its inverse, if any."""
         group = self.outputs[0].group
-        true = group is not None and self.labels == "true"
-        return Symmetry(group, tuple(range(group.order))) if true else None
+        if group is None or self.labels != "true":
+            return None
+        return Symmetry(group, tuple(range(group.order)))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return reduced(TASKS, self) or super().__reduce_ex__(protocol)
+
+
+def _operand(place: int, tokens: Tensor) -> Tensor:
+    return tokens[:, place]
 
 
 def function_task(
@@ -119,13 +126,14 @@ def function_task(
         raise ParameterError(f"Task.of: inputs={inputs!r}: expected sizes, or rows of tokens")
     check_fits(name, math.prod(sizes) if sizes else len(given), 1 + len(sizes or given[0]), 1)
     rows = tuple(itertools.product(*map(range, sizes)) if sizes else map(tuple, given))
-    whole = all(isinstance(one, int) and one >= 0 for row in rows for one in row)
+    values: list[Any] = [one for row in rows for one in row]
+    whole = all(isinstance(one, int) and one >= 0 for one in values)
     if not whole or len({len(row) for row in rows}) > 1 or len(set(rows)) < len(rows):
         raise ParameterError("Task.of: inputs: expected distinct rows of tokens, of one length")
     right = list[int]()
     for row in rows:
         try:
-            value = answer(*row)
+            value: Any = answer(*row)
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             raise ParameterError(f"Task.of: answer{row}: {said}") from error
@@ -154,7 +162,7 @@ def function_task(
         "vocabulary": Vocabulary((*tokens, *["="] * bool(sizes))),
         "outputs": (Output("answer", n, group),),
     }
-    listed = [(key, *one) for key, one in fields.items()]
+    listed: list[Any] = [(key, *one) for key, one in fields.items()]
     return dataclasses.make_dataclass(
         "FunctionTask", listed, bases=(FunctionTask,), namespace=told, frozen=True
     )()

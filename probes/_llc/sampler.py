@@ -303,8 +303,9 @@ def training_data(subject: Subject, split: str) -> Batch:
     asked for, and the subject looks at all of the task's examples; else the subject's data.
     """
     parts = subject.split
-    every = split == "all" or parts is None
-    return subject.data if every else subject.data[parts["train"].to(subject.device)]
+    if split == "all" or parts is None:
+        return subject.data
+    return subject.data[parts["train"].to(subject.device)]
 
 
 def example_losses(model: Any, task: Task | None, data: Batch) -> Float[Tensor, " example"]:

@@ -191,7 +191,7 @@ def first_needed(
     these.
     """
     groups = [[among[i] for i in group] for group in tied(recovered[list(among)])]
-    tried: dict[int, Left] = {}
+    tried: dict[int, float] = {}
     for group in groups:
         tried |= {i: left(i) for i in group if min(recovered[i], flips[i]) >= MOST}
         needed = [i for i in group if tried.get(i, 1.0) <= 1 - MOST and not apart(i) < MOST]
