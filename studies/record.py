@@ -4,8 +4,7 @@ results/STUDY/SIZE/rows.jsonl.gz   a row of numbers a run
 results/STUDY/SIZE/kept.jsonl.gz   rows of earlier runs that no plan trains again
 results/STUDY/SIZE/study.json      when, how long, by which code
 results/STUDY/criteria.json        the criteria replaced so far, with verdict and reason
-results/STUDY/SIZE/claims.json, results/README.md   made from these, and results/STUDY/figure.svg
-of a study of ours
+results/STUDY/SIZE/claims.json, results/README.md, results/STUDY/figure.svg   made from these
 
 Everything but rows, study.json and criteria.json is made again from them by ``python -m
 studies.record`` alone, so that a changed criterion costs no training.
@@ -75,7 +74,7 @@ def record(
     for name, sizes in found.items():
         for size, outcome in sizes.items():
             write_text(results / name / size / CLAIMS, claims_text(outcome.claims))
-        if STUDIES[name].before and (hero := study_page(STUDIES[name](), sizes).hero):
+        if hero := study_page(STUDIES[name](), sizes).hero:
             hero.save(results / name / PICTURE)
     write_text(results / "README.md", tables(found, results))
     for document in map(Path, documents):

@@ -37,10 +37,10 @@ def layouts(rows: Rows) -> Figure:
     mixed = residuals(cell(rows, MIXTURE, 32))
     fitted = align(alone)
     panels = {
-        "sums alone: one model": alone[0],
-        f"mean, agreement {agreement(alone):.2f}": alone.mean(0),
-        f"mean up to x → ux, {agreement(fitted):.2f}": fitted.mean(0),
-        f"beside maxima and medians, {agreement(mixed):.2f}": mixed.mean(0),
+        "one model of sums": alone[0],
+        f"their mean ({agreement(alone):.2f})": alone.mean(0),
+        f"up to x → ux ({agreement(fitted):.2f})": fitted.mean(0),
+        f"mean of mixtures ({agreement(mixed):.2f})": mixed.mean(0),
     }
     return figures.image_grid(
         {name: one / np.abs(one).max() for name, one in panels.items()},
@@ -49,9 +49,10 @@ def layouts(rows: Rows) -> Figure:
         y_title="digit",
         z_title="similarity beyond isotropy (share of the largest)",
         diverging=True,
-        columns=4,
+        columns=2,
         caption=f"{len(alone)} models of sums that learned, {len(mixed)} mixtures, 32 wide. "
-        "Averaging hides the copies; relabeling the digits x → ux lines them up.",
+        "Averaging hides the copies, relabeling the digits x → ux lines them up; in "
+        "brackets: how far models agree.",
     )
 
 

@@ -313,6 +313,7 @@ class JointTraining(Study):
         "beside maxima and medians they agree on the layout, and are more regular": ("r2", "r3"),
         "the number line comes before the sums": ("r5",),
         "on triplets fewer models learn sums beside products than alone": ("t4",),
+        "on triplets size is not what sums alone lack": ("t3",),
         "on triplets sums alone take twice the width": ("t1", "t2"),
     }
     costs: ClassVar[Mapping[str, float]] = {
