@@ -163,7 +163,7 @@ def test_idle_layers_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = draws(1200, lambda draw: draw.integers(0, 16, 4).tolist())
     (found,) = explained_all(deep, prompts)
     assert (found.standing, found.explanation.name) == ("stands", "answer = max(t)")
-    monkeypatch.setattr("probes.explanations.induced.MAX_LAYERS", 0)
+    monkeypatch.setattr("mechint.probes.explanations.induced.MAX_LAYERS", 0)
     (found,) = explained_all(deep, prompts)
     assert found.standing == "refused" and "heads of 1 layers matter" in found.reason
 
