@@ -23,6 +23,7 @@ from mechint.explanation.functions import Fitting, ProgramVariable, best_functio
 from mechint.explanation.rules import Inputs, rules_for
 from mechint.groups.named import parse
 from mechint.models.members import of_member
+from mechint.registry import EXPLANATIONS
 from mechint.subject import Subject
 from tests.explanation.test_forgeries import Head, by_hand, copies, empty, rows_of
 
@@ -163,7 +164,8 @@ def test_idle_layers_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = draws(1200, lambda draw: draw.integers(0, 16, 4).tolist())
     (found,) = explained_all(deep, prompts)
     assert (found.standing, found.explanation.name) == ("stands", "answer = max(t)")
-    monkeypatch.setattr("mechint.probes.explanations.induced.MAX_LAYERS", 0)
+    held = vars(EXPLANATIONS["induced"])["propose"].__globals__  # of the module that is used
+    monkeypatch.setitem(held, "MAX_LAYERS", 0)
     (found,) = explained_all(deep, prompts)
     assert found.standing == "refused" and "heads of 1 layers matter" in found.reason
 
