@@ -161,7 +161,7 @@ class Account(Shown):
 
     @property
     def limits(self) -> str:
-        """What limits the verdict, as one clause; "" where nothing does."""
+        """The limits of the verdict as one clause; "" where there are none."""
         return "; ".join(filter(None, (str(self.scope), self.caveat)))
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.decide.null import MIN_PRINTED_P
 from mechint.explanation.text import SAYS, by_answer, shown_tests
+from mechint.probe.results import SCHEMA
 
 if TYPE_CHECKING:
     from mechint.account import Account
@@ -26,20 +27,21 @@ def brief(account: Account, **more: Any) -> dict[str, Any]:
     verdict, scope = account.verdict, account.limits
     found = [*account.evidence, *account.looked_for, *account.unclear]
     if not account.results and account.audits:
-        best = [one for one, *_ in by_answer(account.audits)]
+        each = by_answer(account.audits)
+        best = [one for one, *_ in each]
         verdict = "; ".join(
             f"{SAYS[one['standing']]}: {one['short'] or one['name']}" for one in best
         )
         scope = "; ".join(one["reason"] for one in best if one["reason"]) or scope
-        found = [("explanation", one) for each in best for one in shown_tests(each)]
+        found = [("explanation", test) for one in best for test in shown_tests(one)]
         more["also_tried"] = {
             one["short"] or one["name"]: one["standing"]
-            for _, *others in by_answer(account.audits)
+            for _, *others in each
             for one in others[:MOST_TRIED]
         }
     rows = [_row(name, finding) for name, finding in found]
     made = {
-        "schema": 3,
+        "schema": SCHEMA,
         "model": account.title,
         "quality": [
             {"output": one.output, "accuracy": _short(one.accuracy), "chance": _short(one.chance)}
@@ -64,7 +66,7 @@ def brief(account: Account, **more: Any) -> dict[str, Any]:
 def brief_of_two(accounts: Sequence[Account], sentence: str) -> dict[str, Any]:
     """The sentence of a comparison, and model, verdict and scope of each."""
     models = [{"model": a.title, "verdict": a.verdict, "scope": a.limits} for a in accounts]
-    return {"schema": 3, "sentence": sentence, "models": models}
+    return {"schema": SCHEMA, "sentence": sentence, "models": models}
 
 
 def _row(name: str, finding: Finding) -> dict[str, Any]:

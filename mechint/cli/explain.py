@@ -109,6 +109,7 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
         from mechint.explanation import explain as propose
         from mechint.explanation.propose import MAX_ANSWERS
         from mechint.models.members import of_member
+        from mechint.probe.results import SCHEMA
 
         subject = opening.subject
         if given["member"] is not None:
@@ -129,7 +130,7 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
         sections = [*map(_section, certificates), *page.sections]
         problems = write(dataclasses.replace(page, sections=sections), given)
     if given["as_json"] or given["brief"]:
-        whole = {"schema": 3, "path": str(path), "audits": account.audits}
+        whole = {"schema": SCHEMA, "path": str(path), "audits": account.audits}
         whole |= {"certificates": [one.to_dict() for one in certificates]} if certificates else {}
         print_account(account, given, [path], whole)
     else:
