@@ -17,8 +17,8 @@ from mechint.training.manifest import manifest
 
 STAR = "*"
 """The mark of a verdict by a criterion that was fixed after its runs were seen."""
-OPEN = "Open"
-"""The head of the topics that neither stand nor fall."""
+STANDS, OPEN = "Stands", "Open"
+"""The heads of the topics that stand, and that neither stand nor fall."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,11 @@ def answer(study: Study, claims: Sequence[PaperClaim]) -> str:
     """The first topic that stands, else falls, else is open; a word says which, where it does not
     stand.
     """
-    first = next(iter(standing(study, claims).values()), "").partition(";")[0].rstrip(".")
-    said = first.removeprefix("Stands: ")
-    return f"{said[:1].upper()}{said[1:]}." if said else counts(claims)
+    found = topics_by_standing(study, claims)
+    if not found:
+        return counts(claims)
+    head, (first, *_) = next(iter(found.items()))
+    return f"{first[:1].upper()}{first[1:]}." if head == STANDS else f"{head}: {first}."
 
 
 def abstract(study: Study, claims: Sequence[PaperClaim]) -> str:
@@ -90,8 +92,16 @@ def regimes(study: Study) -> dict[str, str]:
 
 
 def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> dict[str, str]:
-    """The topics that stand, fall or are open, by these words, a line each; one whose claims differ
-    is open, and a star marks one that was judged by a criterion later than its runs.
+    """The topics that stand, fall or are open, by these words, a line each."""
+    found = topics_by_standing(study, claims)
+    return {head: f"{head}: {'; '.join(topics)}." for head, topics in found.items()}
+
+
+def topics_by_standing(
+    study: Study | type[Study], claims: Sequence[PaperClaim]
+) -> dict[str, list[str]]:
+    """The topics that stand, fall or are open, where there are such; one whose claims differ is
+    open, and a star marks one that was judged by a criterion later than its runs.
     """
     late = {claim.id for claim in claims if claim.late and claim.ours}
     verdicts = {claim.id: claim.verdict for claim in claims}
@@ -101,9 +111,9 @@ def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> dict[s
         said.setdefault(next(iter(found)) if len(found) == 1 else "", []).append(
             f"{words}{STAR if len(found) == 1 and late & set(ids) else ''}"
         )
-    heads = {"Stands": [SUPPORTED], "Falls": [REFUTED], OPEN: [INCONCLUSIVE, NOT_RUN, ""]}
+    heads = {STANDS: [SUPPORTED], "Falls": [REFUTED], OPEN: [INCONCLUSIVE, NOT_RUN, ""]}
     lists = {head: [one for v in kinds for one in said.get(v, ())] for head, kinds in heads.items()}
-    return {head: f"{head}: {'; '.join(words)}." for head, words in lists.items() if words}
+    return {head: topics for head, topics in lists.items() if topics}
 
 
 def best(outcomes: Mapping[str, Outcome]) -> list[PaperClaim]:

@@ -28,14 +28,13 @@ def draw(rows: Rows) -> dict[str, Figure]:
 def phases(rows: Rows) -> Figure:
     """Number of tasks held over the width, beside what their utilities predict."""
     by_width = rows.where(arm="phase").by("width")
-    held = [np.mean(np.array(of.column("held")) >= HALF) for of in by_width.values()]
+    held = [(np.array(of.column("held")) >= HALF).sum(1).mean() for of in by_width.values()]
     predicted = [
-        np.mean(np.array(of.column("critical")) <= width) for width, of in by_width.items()
+        (np.array(of.column("critical")) <= width).sum(1).mean() for width, of in by_width.items()
     ]
-    n_tasks = len(rows.where(arm="phase")[0]["held"])
     return figures.lines(
         list(by_width),
-        {"held": np.multiply(n_tasks, held), "predicted": np.multiply(n_tasks, predicted)},
+        {"held": held, "predicted": predicted},
         title="Tasks held by width",
         x_title="width m",
         y_title="tasks of which half a feature is held",
