@@ -234,8 +234,8 @@ class ClockPizza(Probe):
                     1.05 * float(centered.max()),
                 ),
                 caption="Mean and 95% of the inputs at each distance, which explains "
-                f"{means.var() / max(centered.var(), 1e-24):.0%} of the variance: little of a "
-                "clock's, most of a pizza's.",
+                f"{means.var() / max(centered.var(), 1e-24):.0%} of the variance, more of a "
+                "pizza's than of a clock's.",
             ),
         )
 
