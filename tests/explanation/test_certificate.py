@@ -19,7 +19,7 @@ from mechint.errors import MechintError
 from mechint.explanation import certificate, certify, explain
 from mechint.explanation.rounding import RoundingBound
 from mechint.subject import Subject
-from mechint.task import IGNORE, Chance, FiniteTask, Output, Vocabulary
+from mechint.task import Task
 
 
 def margins(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -212,43 +212,8 @@ def test_of_half_a_group_a_program_answers_half() -> None:
 
 
 # --- a module of one's own ------------------------------------------------------------------------
-@dataclasses.dataclass(frozen=True)
-class Brackets(FiniteTask):
-    """Are brackets of a length balanced?"""
-
-    name = "brackets"
-    source = "a test"
-    n: int = 8
-
-    vocabulary = Vocabulary(("(", ")"))
-    outputs = (Output("answer", 2),)
-    fractions = (1.0, 0.0)
-
-    @property
-    def n_ctx(self) -> int:
-        return self.n
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return (2,) * self.n
-
-    @property
-    def chance(self) -> dict[str, Chance]:
-        return {"answer": Chance.of(self.label_inputs(self.inputs())[:, -1:])}
-
-    def inputs(self) -> Tensor:
-        return torch.cartesian_prod(*[torch.arange(2)] * self.n)
-
-    def label_inputs(self, tokens: Tensor) -> Tensor:
-        found = torch.full((*tokens.shape, 1), IGNORE)
-        found[:, -1, 0] = torch.tensor([balanced(row) for row in tokens.tolist()])
-        return found
-
-    def brute_force(self, tokens: Any) -> list[list[int]]:
-        return [*[[IGNORE]] * (self.n - 1), [balanced(tokens)]]
-
-
-def balanced(row: Any) -> int:
+def balanced(*row: int) -> int:
+    """1 where a row of brackets, 0 and 1, is balanced."""
     depth = list(itertools.accumulate(1 - 2 * one for one in row))
     return int(min(depth) >= 0 and depth[-1] == 0)
 
@@ -274,8 +239,9 @@ class Reader(nn.Module):
 @pytest.mark.full
 def test_a_trained_and_wrapped_module_is_certified_as_torch_counts() -> None:
     torch.manual_seed(0)
-    task, net = Brackets(), Reader(8)
-    inputs, right = task.inputs(), task.label_inputs(task.inputs())[:, -1, 0]
+    task = Task.of(inputs=[*itertools.product((0, 1), repeat=8)], answer=balanced)
+    net, inputs = Reader(8), task.inputs()
+    right = torch.tensor([balanced(*row) for row in inputs.tolist()])
     optimizer = torch.optim.Adam(net.parameters(), 3e-3)
     for _ in range(300):
         loss = F.cross_entropy(net(inputs), right, weight=torch.tensor([1.0, 10.0]))
@@ -283,7 +249,7 @@ def test_a_trained_and_wrapped_module_is_certified_as_torch_counts() -> None:
         loss.backward()
         optimizer.step()
     subject = Subject(mechint.wrap(net.eval(), hooks={"hook_embed": "token"}), task)
-    found = certify(subject, lambda rows: torch.tensor([balanced(row) for row in rows.tolist()]))
+    found = certify(subject, lambda rows: torch.tensor([balanced(*row) for row in rows.tolist()]))
     with torch.no_grad():
         exact = net.double()(inputs)
         single = net.float()(inputs).double()
