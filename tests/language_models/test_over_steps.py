@@ -20,10 +20,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """checkpoint-10, -20 and -30, the last the same as the one before, and pairs.jsonl."""
     folder = tmp_path_factory.mktemp("series")
     model = language_model("llama", folder / "checkpoint-20")
-    rows = [
-        {"prompt": a, "answer": x, "counterfactual": {"prompt": b, "answer": y}}
-        for a, b, x, y in pairs_it_tells_apart(model, 8)
-    ]
+    rows = pairs_it_tells_apart(model, 8)
     (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     shutil.copytree(folder / "checkpoint-20", folder / "checkpoint-30")
     model.lm_head.weight.data.mul_(2)

@@ -280,9 +280,9 @@ def language_model(kind: str, folder: Path) -> Any:
     return model
 
 
-def pairs_it_tells_apart(model: Any, n: int) -> list[tuple[list[int], list[int], int, int]]:
-    """Prompts of two lengths that differ in one token, and two answers of which the model prefers
-    the first on one and the second on the other.
+def pairs_it_tells_apart(model: Any, n: int) -> list[dict[str, Any]]:
+    """Rows of prompts of two lengths that differ in one token, with two answers of which the model
+    prefers the first on one and the second on the other.
     """
     draw, found = np.random.default_rng(0), []
     while len(found) < n:
@@ -293,7 +293,8 @@ def pairs_it_tells_apart(model: Any, n: int) -> list[tuple[list[int], list[int],
             one, two = (model(torch.tensor([tokens])).logits[0, -1] for tokens in (base, source))
         own, other = int((one - two).argmax()), int((two - one).argmax())
         if one[own] > one[other] and two[own] < two[other]:
-            found.append((base, source, own, other))
+            row = {"prompt": base, "answer": own}
+            found.append(row | {"counterfactual": {"prompt": source, "answer": other}})
     return found
 
 
@@ -303,27 +304,24 @@ def test_heads_of_a_language_model_move_what_they_do_in_transformers(
     kind: str, tmp_path: Path
 ) -> None:
     model = language_model(kind, tmp_path / "model")
-    pairs = pairs_it_tells_apart(model, 16)
-    rows = [
-        {"prompt": a, "answer": x, "counterfactual": {"prompt": b, "answer": y}}
-        for a, b, x, y in pairs
-    ]
+    rows = pairs_it_tells_apart(model, 16)
     subject = mechint.load(tmp_path / "model", data=rows)
     result = probes.run("heads", subject, null_samples=99, only_correct=False)
-    both = [*pairs, *((b, a, y, x) for a, b, x, y in pairs)]
+    pairs = [(one, one["counterfactual"]) for one in rows]
+    pairs += [(other, one) for one, other in pairs]
     kept: dict[int, torch.Tensor] = {}
 
     def differences(layer: int | None = None, head: int = 0) -> np.ndarray:
         found = []
-        for base, source, x, y in both:
-            handles, tokens = [], torch.tensor([base])
+        for base, source in pairs:
+            handles, tokens = [], torch.tensor([base["prompt"]])
             if layer is not None:
                 module = model.get_submodule(WRITERS[kind].format(layer))
                 handle = module.register_forward_pre_hook(
                     lambda _, inputs: kept.update({0: inputs[0].clone()})
                 )
                 with torch.no_grad():
-                    model(torch.tensor([source]))
+                    model(torch.tensor([source["prompt"]]))
                 handle.remove()
 
                 def put(_: Any, inputs: Any) -> Any:
@@ -338,7 +336,7 @@ def test_heads_of_a_language_model_move_what_they_do_in_transformers(
                 logits = model(tokens).logits[0, -1].double()
             for handle in handles:
                 handle.remove()
-            found.append(float(logits[y] - logits[x]))
+            found.append(float(logits[source["answer"]] - logits[base["answer"]]))
         return np.array(found)
 
     base = differences()
@@ -357,12 +355,7 @@ def test_what_heads_and_mlps_write_straight_adds_up_to_the_last_stream(
 ) -> None:
     """By what the final norm of transformers reads, with its scale held; behind norms, too."""
     model = language_model(kind, tmp_path / "model")
-    told = pairs_it_tells_apart(model, 8)
-    rows = [
-        {"prompt": a, "answer": x, "counterfactual": {"prompt": b, "answer": y}}
-        for a, b, x, y in told
-    ]
-    subject = mechint.load(tmp_path / "model", data=rows)
+    subject = mechint.load(tmp_path / "model", data=pairs_it_tells_apart(model, 8))
     pairs = draw(
         subject, choose_variable(subject.task, None), 99, 0, only_correct=False, relation="minimal"
     )
