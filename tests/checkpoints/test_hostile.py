@@ -61,21 +61,27 @@ def test_a_zip_bomb(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("field", "value", "said"),
     [
-        ("n_layers", 10**7),
-        ("n_loops", 10**7),
-        ("d_mlp", 10**9),
-        ("d_vocab", 10**9),
-        ("n_ctx", 10**9),
-        ("d_model", 10**9),
+        ("n_layers", 10**7, "n_layers=10000000: expected 1 to"),
+        ("n_loops", 10**7, "n_loops=10000000: expected 1 to"),
+        ("d_mlp", 10**9, "d_mlp=1000000000: expected 1 to"),
+        ("d_vocab", 10**9, "d_vocab=1000000000: expected 1 to"),
+        ("n_ctx", 10**9, "n_ctx=1000000000: expected 1 to"),
+        ("d_model", 10**9, "d_model=1000000000: expected 1 to"),
+        ("n_layers", 1000, "speaks of 1,000 blocks"),
+        ("d_mlp", 2**20, "W_in: got shape (4, 6), expected (4, 1048576)"),
+        ("n_ctx", 2**20, "W_pos: got shape (3, 4), expected (1048576, 4)"),
+        ("d_model", 2**16, "W_E: got shape (6, 4), expected (6, 65536)"),
     ],
 )
-def test_a_configuration_is_compared_before_a_model_is_built(tmp_path, field, value, monkeypatch):
+def test_a_configuration_is_compared_before_a_model_is_built(
+    tmp_path, field, value, said, monkeypatch
+):
     path = native(tmp_path)
     config = torch.load(path, weights_only=True)["config"]
     monkeypatch.setattr("mechint.checkpoints.weights.build", lambda *_: pytest.fail("built"))
-    refused(changed(path, config=config | {field: value}), Exception)
+    assert said in refused(changed(path, config=config | {field: value}))
 
 
 @pytest.mark.parametrize("value", [deep(70), deep(2000), cyclic(), shared()])
