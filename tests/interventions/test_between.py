@@ -5,15 +5,11 @@ on, or a refusal.
 from __future__ import annotations
 
 import pytest
-import torch
 
 from mechint.errors import ParameterError
 from mechint.interventions.resuming import check_adds
 from tests.conformance.test_edits import model_of
 from tests.conformance.test_models import inputs
-
-TOKENS = torch.randint(20, (3, 4), generator=torch.Generator().manual_seed(1))
-READS = torch.full((3,), 3)
 
 
 @pytest.mark.parametrize(

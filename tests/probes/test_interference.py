@@ -121,9 +121,3 @@ def test_frozen_weights_are_asked_like_others(frozen: str) -> None:
 
     (expected, _), (found, grads) = measured(False), measured(True)
     assert found == expected and not all(grads)
-
-
-def margins(subject: Subject) -> torch.Tensor:
-    """By how much each right logit exceeds the largest wrong one."""
-    logits, answers = subject.logits().detach(), subject.targets[:, :1]
-    return (logits.gather(1, answers) - logits.scatter(1, answers, -torch.inf).amax(1, True))[:, 0]

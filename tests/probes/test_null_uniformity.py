@@ -129,15 +129,12 @@ def deviation(p: np.ndarray, steps: np.ndarray) -> float:
     return float(kstest(p - spread, "uniform").pvalue)
 
 
-CASES = [
-    pytest.param(i, QUICK, marks=pytest.mark.full) for i, one in enumerate(UNIFORM) if one.quick
-]
-CASES += [pytest.param(i, MANY, marks=pytest.mark.slow) for i in range(len(UNIFORM))]
+CASES = [pytest.param(one, QUICK, marks=pytest.mark.full) for one in UNIFORM if one.quick]
+CASES += [pytest.param(one, MANY, marks=pytest.mark.slow) for one in UNIFORM]
 
 
-@pytest.mark.parametrize(("case", "n"), CASES, ids=lambda i: UNIFORM[i].probe if i < 12 else f"{i}")
-def test_p_values_are_uniform_on_initial_weights(case: int, n: int) -> None:
-    one = UNIFORM[case]
+@pytest.mark.parametrize(("one", "n"), CASES, ids=lambda value: getattr(value, "probe", None))
+def test_p_values_are_uniform_on_initial_weights(one: Case, n: int) -> None:
     probe = PROBES[one.probe].from_dict(dict(one.settings))
     results = [probe.run(one.build(seed), seed=seed) for seed in range(n)]
     for metric in one.metrics:

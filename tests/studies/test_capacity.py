@@ -121,7 +121,6 @@ def plant(
 
 UNFINISHED = {"excess": 0.1}
 FLAT = {"language": (0.6, 0.6, 0.6, 0.6)}
-SMALL = {"wide_keeps": 0.1, "narrow_keeps": 0.1}
 CASES: Cases = {
     "a1": ({"utility": 0.6}, UNFINISHED),
     "a2": ({"other": 0.95}, UNFINISHED),

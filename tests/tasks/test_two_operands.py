@@ -12,14 +12,6 @@ import tasks
 from mechint.errors import DataError, MechintError, ParameterError
 from mechint.groups import named
 
-BY_HAND = {
-    "add": lambda x, y: x + y,
-    "subtract": lambda x, y: x - y,
-    "multiply": lambda x, y: x * y,
-    "x^2+y^2": lambda x, y: x**2 + y**2,
-    "x^2+xy+y^2": lambda x, y: x**2 + x * y + y**2,
-}
-
 
 def test_prompts_of_the_three_forms() -> None:
     plain, short, apart = (
