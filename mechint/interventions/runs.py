@@ -229,14 +229,14 @@ class EditedRuns:
 
     def record(self, names: Collection[str]) -> None:
         """Keep the activations `names`, all by one forward, and with the first call what every
-        edited run needs.
+        edited run needs; no forward where nothing is missing.
         """
         names = set(names) - set(self._kept)
-        if self._kept and not names:
-            return
         if not self._kept:
             ends = _STARTS[self.engine]
             names |= {f"blocks.{layer}.hook_{end}" for layer in range(self.depth) for end in ends}
+        if not names:
+            return
         run = self._record_native if self.engine == "native" else self._record_hooked
         every = torch.arange(len(self), device=self.tokens.device)
         with torch.no_grad():
@@ -272,7 +272,7 @@ class EditedRuns:
         ]
         try:
             with _showing_reads(self.model, names):
-                logits, found = record(self.model, self.tokens[rows], sorted(names))
+                logits, found = record(self.model, self.tokens[rows], sorted(names - {"logits"}))
         finally:
             for handle in handles:
                 handle.remove()
@@ -291,7 +291,7 @@ class EditedRuns:
         """At the answers, without an edit."""
         if self.engine == "native":
             return self._read_out(self.end, None)
-        self.record(())
+        self.record(["logits"])
         return self._kept["logits"]
 
     @cached_property

@@ -89,6 +89,19 @@ def test_means_are_taken_over_all_examples(subject: Subject) -> None:
     assert filled[1] is one[1]
 
 
+def test_an_edited_run_is_one_forward(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unedited run was computed beside it, which nothing reads."""
+    rows, forward = list[int](), HookedTransformer.forward
+
+    def counted(model: HookedTransformer, tokens: torch.Tensor, *args, **options):
+        rows.append(len(tokens))
+        return forward(model, tokens, *args, **options)
+
+    monkeypatch.setattr(HookedTransformer, "forward", counted)
+    logits_under(subject, [Zero(Site.mlp(0))])
+    assert sum(rows) == len(subject.data)
+
+
 def test_the_model_is_as_before_after_an_error(subject: Subject) -> None:
     before = copy.deepcopy(subject.model.state_dict())
     with pytest.raises(ParameterError, match=r"Replace at L0 MLP: value of shape \(3, 3\)"):
