@@ -323,13 +323,12 @@ class RegressionLearner(Learner):
         """The stacked batch; None, when there is none, stands for the whole distribution."""
         if not batches:
             return None
-        placed = {  # what is shared stays so; numbers become as precise as the weights
-            id(batch): dataclasses.replace(
-                batch.to(self.device),
-                tokens=batch.tokens.to(self.device, self.dtype),
-                targets=batch.targets.to(self.device, self.dtype),
+        placed = {id(batch): batch.to(self.device) for batch in batches}  # what is shared stays so
+        placed = {  # numbers as precise as the weights
+            key: dataclasses.replace(
+                one, tokens=one.tokens.to(self.dtype), targets=one.targets.to(self.dtype)
             )
-            for batch in batches
+            for key, one in placed.items()
         }
         return stack([placed[id(batch)] for batch in batches])
 
