@@ -150,19 +150,10 @@ def seed_specs(
 ) -> list[Spec]:
     """The runs that `train` trains."""
     chosen: Sequence[int | None] = [None] if seeds is None else list(seeds)
+    folders = [""] if len(chosen) == 1 else [f"seed-{seed:04d}" for seed in chosen]
     return [
-        spec(
-            task,
-            model,
-            train,
-            seed=seed,
-            out=None
-            if out is None
-            else Path(out)
-            if len(chosen) == 1
-            else Path(out) / f"seed-{seed:04d}",
-        )
-        for seed in chosen
+        spec(task, model, train, seed=seed, out=None if out is None else Path(out, folder))
+        for seed, folder in zip(chosen, folders, strict=True)
     ]
 
 
