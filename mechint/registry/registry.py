@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, distribution, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.system.packages import OWN, package_of
@@ -112,16 +112,16 @@ class Registry(Generic[T]):
         target, owner = self._entry(name)
         where = f"{self.kind} {name!r} of {owner}"
         try:
-            found: Any = _load(target)
+            found = _load(target)
         except Exception as error:  # a third party's module may raise anything
             plain = isinstance(error, ImportError | AttributeError)
             said = str(error) if plain else f"{type(error).__name__}: {error}"
             raise MechintError(f"{where} cannot be loaded: {said}") from error
-        if self.base is not None and not isinstance(found, type):
-            found = cast(Any, type(found))  # of Task.of and Probe.of
+        if self.base is not None:
+            found = _class_of(found)
         if owner != OWN and (reason := self._invalid(name, found)):
             raise MechintError(f"{where}: {reason}")
-        return cast(T, found)
+        return found
 
     def _entry(self, name: str) -> tuple[str, str]:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # from users
@@ -169,9 +169,9 @@ class Registry(Generic[T]):
         """
         target, owner = self._entry(name)
         module, _, attribute = target.partition(":")
+        kinds = ast.ClassDef | ast.FunctionDef if self.base is None else ast.ClassDef
         try:
             for node in ast.parse(_source(module).read_text(encoding="utf-8")).body:
-                kinds = (ast.ClassDef, *[ast.FunctionDef] * (self.base is None))
                 if isinstance(node, kinds) and node.name == attribute:
                     return summary(ast.get_docstring(node)), _topic(node)
             found = _load(target)
@@ -216,6 +216,11 @@ def _load(target: str) -> Any:
     """Import the object that ``"module:Object"`` names."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def _class_of(found: Any) -> Any:
+    """A class as it is, and that of an object of `Task.of` or `Probe.of`."""
+    return found if isinstance(found, type) else found.__class__
 
 
 def _source(module: str) -> Path:
@@ -263,8 +268,8 @@ CHECKPOINT_FORMATS: Registry[Callable[..., Any]] = Registry(
 
 # --- in another process ---------------------------------------------------------------------------
 def reduced(registry: Registry[Any], made: Any) -> tuple[Any, ...] | None:
-    """What to pickle of an object whose class a function made: its name in the registry; None where
-    it has none.
+    """The pickled form of an object whose class a function made: its name in the registry and its
+    fields; None where the registry has no such entry.
     """
     there = made.name in registry and registry[made.name] is type(made)
     return (_again, (registry.kind, made.name, made.to_dict())) if there else None
