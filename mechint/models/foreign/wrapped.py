@@ -228,8 +228,8 @@ class WrappedModule(HookedRootModule):
         """Logits; those of a module that answers once per example stand at every position."""
         with _eager(), self._routed(tokens):
             try:
-                call = self.call or (lambda module, given: module(given))
-                logits = call(self.module, tokens)
+                call = self.call
+                logits = self.module(tokens) if call is None else call(self.module, tokens)
             except IndexError as error:  # which torch does not explain
                 given = f"tokens up to {int(tokens.max())} at {tokens.shape[-1]} positions"
                 raise DataError(
