@@ -51,11 +51,11 @@ def variable_setting() -> Any:
     return setting(None, "causal variable in which source and base differ; none: the whole answer")
 
 
-def ablation_setting(replaced: str, more: str = "") -> Any:
+def ablation_setting(replaced: str) -> Any:
     """The setting `ablation`: by what it is that `replaced` names is replaced."""
     return setting(
         None,
-        f"what {replaced}; counterfactual where a variable is named{more}, else mean",
+        f"what {replaced}; counterfactual where a variable is named, else mean",
         choices=ABLATIONS,
     )
 

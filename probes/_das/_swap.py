@@ -123,15 +123,12 @@ def interchange_accuracy(
     subject: Subject,
     site: SwapSite,
     subspace: Float[Tensor, "width k"] | None,
-    labels: Int[Tensor, "pair output"] | None = None,
 ) -> Float[Tensor, "pair output"]:
     """1 where the answer under interchange of the subspace is the counterfactual label, NaN where
     there is none; None swaps the whole activation.
-
-    labels: in place of the pairs' own.
     """
     replaced = site.source if subspace is None else swap(subspace, site.base, site.source)
-    return answers_under(subject, site, replaced, site.pairs.labels if labels is None else labels)
+    return answers_under(subject, site, replaced, site.pairs.labels)
 
 
 def interchange(
