@@ -287,7 +287,14 @@ def find_sufficient(
     return [one for one in found if one.holds]
 
 
-# --- picture --------------------------------------------------------------------------------------
+# --- pictures -------------------------------------------------------------------------------------
+def draw_curve(line: Curve, shares: Mapping[str, Shares], **words: Any) -> figures.Figure:
+    """Shares by the number of components, with their intervals."""
+    values = {name: one.value for name, one in shares.items()}
+    bands = {name: (one.low, one.high) for name, one in shares.items()}
+    return figures.lines(line.sizes.tolist(), values, bands=bands, **words)
+
+
 def grid(
     places: Sequence[tuple[Any, Any]], values: Sequence[float], **words: Any
 ) -> figures.Figure:

@@ -203,7 +203,7 @@ class Circuits(Probe):
             effects = edge_attribution(on_search, 1 if method == "eap" else 5)
         kept = find_circuit(on_search, effects, self.threshold)
         found = judge_circuit(on_test, kept)
-        curve = curve_of(on_test, effects)
+        curve, shares = curve_of(on_test, effects)
         rivals = rivals_of(on_unseen, kept, self.null_samples, seed)
         self._record(report, graph, kept, found, rivals)
         report.metric("components", list(needed_components(on_test, kept, SLACK)))
@@ -215,7 +215,7 @@ class Circuits(Probe):
         share = f"{int(kept.sum())} of {counted(len(kept), 'edge')}"
         title = f"{share} keep {found.faithfulness:.0%} of the score"
         report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
-        report.figure("curve", views.curve_figure(curve, int(kept.sum())))
+        report.figure("curve", views.curve_figure(curve, shares, int(kept.sum())))
         report.hero("circuit")
         self._say(report)
         return report.result()
@@ -238,7 +238,7 @@ class Circuits(Probe):
             ("minimality", float(found.drops.min()) if size else 0.0),
         ):
             report.metric(name, value, unit="share of the model's score")
-        report.update({"accuracy": found.accuracy, "edges": size})
+        report.update({"interval": found.interval, "accuracy": found.accuracy, "edges": size})
 
     def _say(self, report: Report) -> None:
         metrics, nulls = report.metrics, report.nulls

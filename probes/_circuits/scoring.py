@@ -23,6 +23,7 @@ from mechint.errors import DataError
 from mechint.interventions import EditedRuns, ExampleMean
 from mechint.probes._circuits.forward import Cut, sender_outputs
 from mechint.probes._circuits.graph import Graph
+from mechint.probes._effects import Effects
 from mechint.probes._patching import logit_difference
 from mechint.subject.pairs import Pairs
 from mechint.task import IGNORE, Task
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 Ablation = Literal["counterfactual", "resample", "mean"]
-ONE_SIDED = 1.645
-"""Standard errors below a mean that the lower end of a one-sided 95% interval lies."""
-
 ABLATIONS: tuple[Ablation, ...] = ("counterfactual", "resample", "mean")
 
 
@@ -177,21 +175,13 @@ class Scorer:
             )
         return float(low), float(high)
 
+    def effects(self, kept: Bool[np.ndarray, "circuit edge"]) -> Effects:
+        """Effects of what is kept: the share is 0 where the score is the source's, 1 where it is
+        the model's. Pairs of one example are one unit.
+        """
+        units = self.pairs.examples.cpu().numpy()
+        return Effects(*self._end_scores, self.scores(kept), units)
+
     def faithfulness(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, " circuit"]:
         """(score - source) / (model - source) of mean scores: 0 the source's, 1 the model's."""
-        low, high = self.ends
-        return (self.scores(kept).mean(1) - low) / (high - low)
-
-    def least_faithfulness(
-        self, kept: Bool[np.ndarray, "circuit edge"]
-    ) -> Float[np.ndarray, " circuit"]:
-        """Lower end of the one-sided 95% interval of `faithfulness` over examples: what each lacks
-        to the model's own score is the sample, and pairs of one example are one of it.
-        """
-        low, high = self.ends
-        lacking = (self._end_scores[1] - self.scores(kept)) / (high - low)
-        mean = lacking.mean(1, keepdims=True)
-        of_example = np.zeros((len(kept), self.pairs.n_examples))
-        np.add.at(of_example.T, self.pairs.examples.cpu().numpy(), (lacking - mean).T)
-        error = np.sqrt((of_example**2).sum(1)) / lacking.shape[1]
-        return 1 - mean[:, 0] - ONE_SIDED * error
+        return self.effects(kept).share

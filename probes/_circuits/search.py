@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mechint.probes._circuits.graph import random_circuits
 from mechint.probes._circuits.scoring import Scorer
-from mechint.probes._effects import Curve
+from mechint.probes._effects import Curve, Shares
 from mechint.subject.pairs import Pairs
 
 AT_ONCE = 16
@@ -55,7 +55,7 @@ def _smallest(scorer: Scorer, order: np.ndarray, threshold: float) -> int:
     sizes = np.arange(1, min(AT_ONCE, high) + 1)
     while high - low > 1:
         circuits = np.stack([_of_size(order, int(size)) for size in sizes])
-        reached = np.flatnonzero(scorer.least_faithfulness(circuits) >= threshold)
+        reached = np.flatnonzero(scorer.effects(circuits).shares().low >= threshold)
         if len(reached):
             first = int(reached[0])
             low, high = int(sizes[first - 1]) if first else low, int(sizes[first])
@@ -70,7 +70,7 @@ def _smallest(scorer: Scorer, order: np.ndarray, threshold: float) -> int:
 def _prunable(scorer: Scorer, kept: np.ndarray, threshold: float) -> np.ndarray:
     """Edges of the circuit that can go together, those first that cost least."""
     members = np.flatnonzero(kept)
-    alone = scorer.least_faithfulness(without_each(kept))
+    alone = scorer.effects(without_each(kept)).shares().low
     order = members[np.argsort(-alone, kind="stable")]
     most = int((alone >= threshold).sum())
     low, high = 0, most + 1  # so many can go, so many cannot
@@ -79,7 +79,7 @@ def _prunable(scorer: Scorer, kept: np.ndarray, threshold: float) -> np.ndarray:
         candidates = np.repeat(kept[None], len(counts), 0)
         for row, count in zip(candidates, counts, strict=True):
             row[order[:count]] = False
-        enough = scorer.least_faithfulness(candidates) >= threshold
+        enough = scorer.effects(candidates).shares().low >= threshold
         failing = np.flatnonzero(~enough)
         if len(failing):
             high = int(counts[failing[0]])
@@ -139,12 +139,13 @@ SHARES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 class Judgement:
     """A circuit on pairs; all shares of the model's score.
 
-    faithfulness: F(C). completeness: 1 - F(M \\ C), what the model loses without the circuit.
-    drops: (member,) F(C) - F(C \\ e) of each edge e; their least is the minimality. accuracy:
-    share of pairs that the circuit alone answers right.
+    faithfulness: F(C), with its 95% interval over examples. completeness: 1 - F(M \\ C), what the
+    model loses without the circuit. drops: (member,) F(C) - F(C \\ e) of each edge e; their least
+    is the minimality. accuracy: share of pairs that the circuit alone answers right.
     """
 
     faithfulness: float
+    interval: list[float]
     completeness: float
     drops: Float[np.ndarray, " member"]
     accuracy: float
@@ -152,10 +153,11 @@ class Judgement:
 
 def judge_circuit(scorer: Scorer, kept: Bool[np.ndarray, " edge"]) -> Judgement:
     """The circuit `kept` on the pairs of `scorer`. Cost: one forward per edge of it."""
-    alone, without = scorer.faithfulness(np.stack([kept, ~kept]))
+    (alone, without), low, high = scorer.effects(np.stack([kept, ~kept])).shares()
     drops = alone - scorer.faithfulness(without_each(kept))
     accuracy = float(scorer.answered(kept[None]).mean())
-    return Judgement(float(alone), float(1 - without), drops, accuracy)
+    interval = [float(low[0]), float(high[0])]
+    return Judgement(float(alone), interval, float(1 - without), drops, accuracy)
 
 
 def needed_components(
@@ -187,13 +189,14 @@ def needed_components(
 
 
 # --- over all sizes -------------------------------------------------------------------------------
-def curve_of(scorer: Scorer, effects: Float[np.ndarray, " edge"]) -> Curve:
-    """Faithfulness by size, the edges taken from the largest effect in size on."""
+def curve_of(scorer: Scorer, effects: Float[np.ndarray, " edge"]) -> tuple[Curve, Shares]:
+    """Faithfulness by size, the edges taken from the largest effect in size on; with intervals."""
     n = len(effects)
     sizes = np.unique([round(share * n) for share in SHARES])
     ranks = np.empty(n, np.int64)
     ranks[np.argsort(-np.abs(effects), kind="stable")] = np.arange(n)
-    return Curve(sizes, scorer.faithfulness(ranks[None] < sizes[:, None]))
+    shares = scorer.effects(ranks[None] < sizes[:, None]).shares()
+    return Curve(sizes, shares.value), shares
 
 
 # --- random circuits ------------------------------------------------------------------------------

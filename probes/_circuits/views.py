@@ -10,7 +10,7 @@ import numpy as np
 from mechint import figures
 from mechint.probe.results import Table
 from mechint.probes._circuits.graph import Edge, Graph
-from mechint.probes._effects import Curve
+from mechint.probes._effects import Curve, Shares, draw_curve
 
 PORTS = {"q": 0.3, "k": 0.0, "v": -0.3}
 """Input of a head → its height beside the head's own."""
@@ -103,17 +103,18 @@ def _places(edges: Sequence[Edge], names: Sequence[str]) -> dict[str, tuple[floa
     return places or {"(no edge)": (0.0, 0.0)}
 
 
-def curve_figure(curve: Curve, size: int) -> figures.Figure:
-    """Faithfulness by the number of edges, the found circuit's marked."""
-    return figures.lines(
-        curve.sizes.tolist(),
-        {"first edges by effect": curve.share.tolist()},
+def curve_figure(curve: Curve, shares: Shares, size: int) -> figures.Figure:
+    """Faithfulness by the number of edges, with intervals."""
+    return draw_curve(
+        curve,
+        {"first edges by effect": shares},
         title="Faithfulness by size",
         x_title="edges (number)",
         y_title="faithfulness (share of the model's score)",
         levels={"the model": 1.0},
         caption=(
-            f"Integrated over the share of edges: CPR {curve.cpr:.3g}, and its distance from the "
-            f"model: CMD {curve.cmd:.3g}. The circuit found, pruned, has {size} edges."
+            "With 95% intervals over the examples. Integrated over the share of edges: CPR "
+            f"{curve.cpr:.3g}, and its distance from the model: CMD {curve.cmd:.3g}. The circuit "
+            f"found, pruned, has {size} edges."
         ),
     )

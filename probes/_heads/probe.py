@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +24,7 @@ from mechint.probes._effects import (
     Effects,
     Shares,
     curve,
+    draw_curve,
     find_sufficient,
     grid,
     judge,
@@ -376,14 +376,12 @@ class Heads(Probe):
         if len(reads.unique()) == 1:
             example = runs.runs.tokens[runs.own[0], reads[0] - furthest : reads[0] + 1]
             names = token_texts(subject, example.tolist())
-        both = {"kept by them alone": kept, "left without them": left}
-        curve = figures.lines(
-            line.sizes.tolist(),
-            {name: one.value for name, one in both.items()},
+        curve = draw_curve(
+            line,
+            {"kept by them alone": kept, "left without them": left},
             title="The largest heads together",
             x_title="heads, largest effect first",
             y_title="logit difference (share)",
-            bands={name: (one.low, one.high) for name, one in both.items()},
             markers=True,
             caption="All other heads are taken from the other prompt, or these are; with 95% "
             f"intervals over the pairs. CPR {line.cpr:.3f}, CMD {line.cmd:.3f}.",
@@ -400,10 +398,7 @@ class Heads(Probe):
             horizontal=True,
             caption="Share that each alone takes along from the other prompt of the pair.",
         )
-        drawn = figures.beside(largest, curve) if top else curve
-        title = "Each of the largest alone, and the largest heads together"
-        plots = [dataclasses.replace(plot, title="") for plot in drawn.plots]
-        report.figure("answer", dataclasses.replace(drawn, title=title, plots=plots))
+        report.figure("answer", figures.beside(largest, curve) if top else curve)
         report.figure(
             "stream",
             figures.beside(

@@ -46,6 +46,7 @@ from probes._circuits import (
 from probes._circuits.choosing import paired, shape_of, split
 from probes._circuits.graph import Shape
 from probes._circuits.search import curve_of, needed_components, without_each, without_others
+from probes._effects import Effects
 from tests.conformance import architectures
 
 N, POS = 4, 5
@@ -340,7 +341,7 @@ def test_no_edge_of_a_found_circuit_can_go() -> None:
     for threshold in (0.5, 0.9):
         kept = find_circuit(one, path_patching(one), threshold)
         assert one.faithfulness(kept[None])[0] >= threshold
-        assert (one.least_faithfulness(without_each(kept)) < threshold).all()
+        assert (one.effects(without_each(kept)).shares().low < threshold).all()
 
 
 def test_random_circuits_have_the_size_and_are_made_of_paths() -> None:
@@ -471,8 +472,11 @@ def test_examples_of_one_answer_judge_no_circuit() -> None:
 def test_cpr_and_cmd_are_integrals_over_the_share_of_edges() -> None:
     """Of faithfulness that is the square root of the share: 2/3, and 1/3 away from the model."""
     n = 4000
-    root: Any = SimpleNamespace(faithfulness=lambda kept: np.sqrt(kept.mean(1)))
-    curve = curve_of(root, np.arange(n, 0.0, -1))
+    one = np.arange(1)
+    root: Any = SimpleNamespace(
+        effects=lambda kept: Effects(0.0 * one, one + 1.0, np.sqrt(kept.mean(1))[:, None], one)
+    )
+    curve, _ = curve_of(root, np.arange(n, 0.0, -1))
     assert curve.sizes.tolist() == [0, 4, 8, 20, 40, 80, 200, 400, 800, 2000, 4000]
     x = curve.sizes / n
     areas = np.diff(x) * (np.sqrt(x[1:]) + np.sqrt(x[:-1])) / 2
