@@ -101,7 +101,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     with counting("measuring") as report:
         rows = asked.rows(report)
     if given["over_steps"]:
-        _print_equal(asked.entries)
+        _print_equal(asked.entries, rows)
     measured = [measurement.probe.name for measurement in asked.measurements]
     if csv is not None:
         write_text(csv, csv_text(rows))
@@ -186,11 +186,13 @@ def _asked(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) ->
     return made.explain(**asked) if given["explained"] else made
 
 
-def _print_equal(entries: Sequence[Entry]) -> None:
-    """Name the checkpoints whose files are the same."""
-    alike = dict[str, list[str]]()
-    for one in entries:
-        alike.setdefault(digest(one.weights), []).append(one.weights.name)
+def _print_equal(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Name the checkpoints whose files are the same; only those with the same numbers are read."""
+    alike, places = dict[str, list[str]](), ("name", "path", "step")
+    numbers = [str([value for name, value in row.items() if name not in places]) for row in rows]
+    for one, own in zip(entries, numbers, strict=True):
+        if numbers.count(own) > 1:
+            alike.setdefault(digest(one.weights), []).append(one.weights.name)
     for first, *others in alike.values():
         if others:
             print_error(f"{first}: the same files as {', '.join(others[:8])}")

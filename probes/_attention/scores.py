@@ -29,8 +29,8 @@ MIN_PIECE = 3
 """Tokens of the shortest piece that is repeated: with two, the key is the token before."""
 MADE_EXAMPLES, MADE_LENGTH = 32, 64
 """Examples of repeated random tokens, and their positions at most."""
-LANGUAGE_EXAMPLES, LANGUAGE_PIECE = 8, 50
-"""The same of a language model, and the mean length of its pieces (Olsson et al. 2022)."""
+LANGUAGE_EXAMPLES, LANGUAGE_PIECE, LEAST_PIECE = 8, 50, 10
+"""The same of a language model; mean length of its pieces (Olsson et al. 2022), and the least."""
 COPYING_EXAMPLES = 12
 """Further ones on which it is asked to repeat."""
 LANGUAGE_LEAST = 0.4
@@ -364,18 +364,20 @@ def language_repeats(
     subject: Subject, seed: int, n: int = LANGUAGE_EXAMPLES
 ) -> Int[np.ndarray, "made pos"] | None:
     """(made, pos) pieces of some fifty random tokens of the vocabulary, of different lengths,
-    repeated to twice fifty, behind what begins every text; None where the model reads fewer.
+    repeated to twice fifty, behind what begins every text; of fewer tokens where the model reads
+    or knows fewer, None below `LEAST_PIECE`.
     """
     shape, first = subject.model_description, _opening(subject)
     opening = subject.data.tokens[:1, :first].cpu().numpy()
     pool = _language_pool(subject)
     positions = (shape.n_ctx or 2 * LANGUAGE_PIECE) - first
-    if min(positions // 2, len(pool)) < LANGUAGE_PIECE:
+    size = min(LANGUAGE_PIECE, positions // 2, len(pool))
+    if size < LEAST_PIECE:
         return None
-    draw, spread = rng("attention repeated tokens", seed), LANGUAGE_PIECE // 7
-    pieces = np.linspace(LANGUAGE_PIECE - spread, min(LANGUAGE_PIECE + spread, len(pool)), n)
+    draw, spread = rng("attention repeated tokens", seed), size // 7
+    pieces = np.linspace(size - spread, min(size + spread, len(pool)), n)
     rows = [draw.choice(pool, int(piece), replace=False) for piece in pieces]
-    made = np.stack([np.resize(row, 2 * LANGUAGE_PIECE) for row in rows]).astype(np.int64)
+    made = np.stack([np.resize(row, 2 * size) for row in rows]).astype(np.int64)
     return np.concatenate([np.repeat(opening, n, 0), made], 1)
 
 
