@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mechint.decide.null import MIN_PRINTED_P
-from mechint.explanation.text import SAYS, by_answer, shown_tests
+from mechint.explanation.text import by_answer, says, shown_tests
 from mechint.probe.results import SCHEMA
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ def brief(account: Account, **more: Any) -> dict[str, Any]:
     if not account.results and account.audits:
         each = by_answer(account.audits)
         best = [one for one, *_ in each]
-        verdict = "; ".join(
-            f"{SAYS[one['standing']]}: {one['short'] or one['name']}" for one in best
-        )
+        verdict = "; ".join(f"{says(one)}: {one['short'] or one['name']}" for one in best)
         scope = "; ".join(one["reason"] for one in best if one["reason"]) or scope
         found = [("explanation", test) for one in best for test in shown_tests(one)]
         more["also_tried"] = {

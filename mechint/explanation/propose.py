@@ -230,4 +230,6 @@ def _smaller(bench: Bench, family: Family, found: Audit) -> Sequence[Explanation
 def _refused(bench: Bench, reason: str) -> Audit:
     empty = Explanation("none", bench.program, family="none")
     n, accuracy = len(bench.judged), bench.accuracy
-    return Audit(empty, "refused", accuracy=accuracy, chance=bench.chance, reason=reason, n=n)
+    return Audit(
+        empty, "refused", (), (), accuracy, bench.chance, reason=reason, n=n, scope=bench.scope
+    )

@@ -273,6 +273,8 @@ class SourceProgram:
     @property
     def title(self) -> str:
         """The program in one line: the answer, with a variable's expression where it is one."""
+        if self.needless and self.otherwise is not None:
+            return self.otherwise.title
         text, several = self.function.python, [v for vs in self.variables for v in vs]
         used = [one for one in several if self.function.uses(one)]
         short = text
@@ -286,6 +288,14 @@ class SourceProgram:
                 f"answer = {short if short == other else f'{first} if {self.where} else {other}'}"
             )
         return f"answer = {short}{'' if used else WHATEVER}"
+
+    @property
+    def needless(self) -> bool:
+        """True of a constant that the program of all others gives on these inputs, too."""
+        if self.otherwise is None or self.groups:
+            return False
+        tokens, at = self.inputs.tokens, self.inputs.at
+        return bool((self.otherwise.answer(tokens, at) == self.function.compute({})).all())
 
     @property
     def alone(self) -> bool:
@@ -332,7 +342,7 @@ class SourceProgram:
         if self.otherwise is None:
             return found
         inside, other = [f"    {line}" for line in found], self.otherwise.lines(number + 1)
-        return other if found == other else [f"if {self.where}:", *inside, *other]
+        return other if found == other or self.needless else [f"if {self.where}:", *inside, *other]
 
     def said_of_heads(self) -> list[str]:
         """One line a rule and layer: its heads, the keys that they attend to, and the branch."""

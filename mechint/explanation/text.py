@@ -102,6 +102,18 @@ def told_tests(audit: Mapping[str, Any]) -> list[Test]:
     return [Test.from_dict(one) for one in audit["tests"] if not one["of"]]
 
 
+def passed_tests(audit: Mapping[str, Any]) -> tuple[int, int]:
+    """The number of tests of its claims that passed, and of all."""
+    tested = [one["standing"] for one in audit["tests"] if one["of"]]
+    return tested.count("stands"), len(tested)
+
+
+def says(audit: Mapping[str, Any]) -> str:
+    """The words before the program of an audit; nothing runs in part where no test passed."""
+    none = audit["standing"] == "incomplete" and not passed_tests(audit)[0]
+    return "NOT SHOWN TO RUN" if none else SAYS[audit["standing"]]
+
+
 def left_text(audit: Mapping[str, Any]) -> str:
     """Share left unexplained, or kept where the program does not compute what is counted;
     "" where that is not known.
@@ -124,11 +136,10 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
         for line, look in wrap_line(text, width, style, " " * indent):
             out.append(line.rstrip() + "\n", look or None)
 
-    standing, tested = held["standing"], [one for one in held["tests"] if one["of"]]
-    passed = sum(one["standing"] == "stands" for one in tested)
+    standing, (passed, tested) = held["standing"], passed_tests(held)
     style = STYLES.get(standing, "")
-    add(f"{SAYS[standing]}: {held['name']}", style)
-    count = f", {passed} of {len(tested)} tests passed" if tested else ""
+    add(says(held) + f": {held['name']}" * (held["family"] != "none"), style)
+    count = f", {passed} of {tested} tests passed" if tested else ""
     add(f"audit: {standing}{count}" + (f"; {held['reason']}" if held["reason"] else ""), style)
     if "return " in held["program"]:
         for line in held["program"].splitlines():
@@ -148,7 +159,8 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
         shown += "" if not one.reason or held["reason"] == one.reason else f"   {one.reason}"
         add(shown.rstrip(), look, 6)
     for one in told_tests(held):
-        add(f"    {one.headline.rstrip('.')} ({share_text(one.value)} right with that)", "", 6)
+        right = f"{share_text(one.value)} right with that of others"
+        add(f"    {one.headline.rstrip('.')} ({right})", "", 6)
     if held["missing"]:
         add(f"    missing: {', '.join(held['missing'])}", "yellow", 6)
     for note in held["notes"]:

@@ -111,7 +111,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
                 return self
 
         sources: Any = Given(
-            tokens=tokens, at=torch.full((len(tokens),), 4), own=own, names=range(3)
+            tokens=tokens,
+            at=torch.full((len(tokens),), 4),
+            own=own,
+            names=range(3),
+            visible=torch.arange(5).expand_as(tokens) < counts.get("visible", 5),
+            restricted=lambda head, keys: keys.float(),
         )
         found: dict[str, list[Test]] = {}
         for test in composed.source_tests(sources, given):
@@ -208,6 +213,21 @@ def test_routes_without_a_null_can_only_refute(told: Any) -> None:
     assert "path patching" not in told(program(heads={})).tests
 
 
+def test_heads_of_which_all_keys_are_named_are_not_tested(told: Any) -> None:
+    """By weights of their own they attend as they do: nothing is edited; others decide alone."""
+    named, free = rule(fixed=True, weights="own"), rule()
+    found = told(program(heads={"L0H0": named}))
+    (test,) = found.tests["path patching"]
+    assert test.verdict == "untested" and test.of == ("route L0H0",)
+    assert not found.asked["routed"] and not found.asked["reads"]
+    (test,) = told(program(heads={"L0H0": named, "L1H0": free})).tests["path patching"]
+    assert test.verdict == "yes" and test.of == ("route L1H0",)
+    (test,) = told(program(), visible=1).tests["path patching"]
+    assert test.verdict == "untested"
+    some = rule(fixed=True, weights="own", keys=lambda tokens, at: tokens > 2)
+    assert len(told(program(heads={"L0H0": some})).tests["path patching"]) == 2
+
+
 def test_heads_that_read_fixed_positions_read_no_other(told: Any) -> None:
     """With others beside them these may keep the answer; groups of heads of layer 0 are claimed."""
     fixed, free = rule(fixed=True), rule()
@@ -219,7 +239,8 @@ def test_heads_that_read_fixed_positions_read_no_other(told: Any) -> None:
     test = told(program(groups, every), reads=of(0.99)).tests["path patching"][-1]
     assert test.refutes
     test = told(program(groups, {"L0H0": fixed, "L1H0": free})).tests["path patching"][-1]
-    assert test.refutes and test.effect.baseline is None and test.target == "what L0H0 read there"
+    assert test.refutes and test.effect.baseline is None
+    assert test.target == "L0H0 reads the keys named alone"
     assert len(told(program()).tests["path patching"]) == 1
 
 

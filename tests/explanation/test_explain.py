@@ -134,6 +134,7 @@ def test_controls_are_refused_also_when_forced() -> None:
     assert audit(lookup, forced(lookup, ["1", "2", "3"])).standing in ("wrong", "incomplete")
     untrained = explain(addition().untrained(0))[0]
     assert untrained.standing == "refused" and "chance" in untrained.reason
+    assert untrained.scope.drawn == untrained.n == 481  # half of 31 * 31, and not all inputs
 
 
 def test_the_additive_edit_refills_what_the_program_says() -> None:

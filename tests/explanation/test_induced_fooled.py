@@ -243,6 +243,23 @@ def test_a_title_of_branches_is_the_answer_in_python() -> None:
     assert both.title == "answer = 0" and both.lines() == ["return 0"]
 
 
+def test_a_constant_that_the_other_branch_gives_too_is_no_branch() -> None:
+    """The token at the answer is 1 where it is 1: by hand, three inputs of nine."""
+    tokens = torch.cartesian_prod(*[torch.arange(3)] * 2)
+    inputs = Inputs(tokens, torch.ones(9, dtype=torch.long), True, 3)
+    last = Group(("embedding",), lambda t, at: {"t[-1]": t[:, 1]})
+    own = Function("t[-1]", lambda v: v["t[-1]"], 1)
+    copies = SourceProgram(inputs, {}, (last,), ((ProgramVariable("t[-1]", "t[-1]"),),), own, ())
+    ones = replace(inputs, tokens=tokens[tokens[:, 1] == 1], at=inputs.at[:3])
+    for constant, said in ((1, "answer = t[-1]"), (2, "answer = 2 if t[-1] == 1 else t[-1]")):
+        made = Function(str(constant), lambda v, c=constant: torch.tensor(c), 1)
+        first = SourceProgram(ones, {}, (), (), made, ())
+        both = replace(first, where=Condition(-1, (1,)), otherwise=copies)
+        assert both.title == said and len(both.lines()) == (1 if constant == 1 else 3)
+        ran = both.run_python(tokens, inputs.at)
+        assert torch.equal(ran, torch.where(tokens[:, 1] == 1, constant, tokens[:, 1]))
+
+
 def test_one_answer_to_all_is_told_as_such() -> None:
     model = build(N, CTX, (0, 2), lambda a, b: 5)
     subject, found = asked(model, numbers)

@@ -20,7 +20,7 @@ from mechint.decide import Evidence
 from mechint.explanation import Audit, Explanation, Part, explain
 from mechint.explanation.explanation import program_text
 from mechint.explanation.records import judge_r2
-from mechint.explanation.text import audits_text
+from mechint.explanation.text import audits_text, says
 from mechint.interventions import Site
 from mechint.report.page import page_of
 from mechint.subject import Subject
@@ -53,6 +53,13 @@ def audited(standing: str, logits: float | None) -> Audit:
 def test_the_verdict_says_how_much_is_explained(audits: list[Audit], ending: str) -> None:
     held = [one.to_dict() for one in audits]
     assert explained("It adds as a clock.", held) == f"It adds as a clock{ending}"
+
+
+def test_nothing_runs_in_part_where_no_test_passed() -> None:
+    failed, passed = (audited("incomplete", error).to_dict()["tests"] for error in (0.9, 0.2))
+    held = audited("incomplete", None).to_dict()
+    for tests, words in ((failed, "NOT SHOWN TO RUN"), ([*failed, *passed], "RUNS IN PART")):
+        assert says({**held, "tests": tests}) == words
 
 
 @pytest.mark.full

@@ -68,10 +68,11 @@ def source_tests(
     found += attention(sources if whole else judged, program, seed, whole)
     found += interchanges(sources, program, seed)
     mixed = composed(sources, groups, compute, program.rest, seed)
-    said = f"mix the sources of inputs: the answer follows, {mixed.left} impossible ones left out"
+    mixing = "groups of sources" if any(len(one.sources) > 1 for one in groups) else "the sources"
+    said = f"mix {mixing} of inputs: the answer follows, {mixed.left} impossible ones left out"
     claim = share(
         "composed inputs",
-        "the sources",
+        mixing,
         parts,
         mixed,
         refutes=program.alone,
@@ -162,15 +163,26 @@ def attention(
     sources: Sources, program: SourceProgram, seed: int, whole: bool = False
 ) -> list[Test]:
     """All heads attend, jointly, as their rules say; and those that read fixed positions read these
-    and no others.
+    and no others. Nothing could fail of a head of which all keys are named, where it has one, or by
+    weights of its own.
     """
-    heads, fixed = program.heads, program.fixed
+    masks = {head: one.keys(sources.tokens, sources.at) for head, one in program.heads.items()}
+    single = bool((sources.visible.sum(1) == 1).all())
+    heads = {
+        head: one
+        for head, one in program.heads.items()
+        if not bool((masks[head] | ~sources.visible).all())
+        or not (single or isinstance(one.weights, str))
+    }
     if not heads:
-        return []
+        claims = program.route_claims()
+        none = share("path patching", ", ".join(claims), claims, Measured(0, 0))
+        return [none] if claims else []
+    fixed = [head for head in program.fixed if head in heads]
     patterns = {head: pattern_of(sources, head, rule) for head, rule in heads.items()}
     measured = routed(sources, patterns, fixed, seed, partial(says_otherwise, sources, program))
     # without a null the prompts do not tell these rules from constant ones
-    target, claims = f"attention of {', '.join(heads)} as named", program.route_claims()
+    target, claims = f"attention of {', '.join(heads)} as named", program.route_claims(heads)
     silent = not measured.null_n
     if len(claims) == 1:
         target = claims[0]
@@ -180,16 +192,16 @@ def attention(
     ]
     read = [head for head in fixed if heads[head].fixed]
     if read:
-        masks = {head: heads[head].keys(sources.tokens, sources.at) for head in read}
         # what a head of layer 0 brings from a key is that token's
         first = {head for head in read if head.startswith("L0H")}
         groups = [i for i, one in enumerate(program.groups) if first.issuperset(one.sources)]
         parts = (claim for i in groups for claim in program.part_claims(i))
-        claims, measured = (*program.route_claims(read), *parts), reads(sources, masks)
-        if len(read) < len(heads):  # the others may keep the answer
+        claims = (*program.route_claims(read), *parts)
+        measured = reads(sources, {head: masks[head] for head in read})
+        if len(read) < len(program.heads):  # the others may keep the answer
             measured = measured.alone
         silent = not measured.null_n
-        target = f"what {', '.join(read)} read there"
+        target = f"{', '.join(read)} read{'s' * (len(read) == 1)} the keys named alone"
         joint = together(sources, read)
         found.append(
             share(
