@@ -25,10 +25,8 @@ from mechint.cli.common import (
     set_option,
     workers_option,
 )
-from mechint.config import ModelConfig, assignment, parse_assignment
-from mechint.errors import ParameterError, RunError
+from mechint.config import assignment
 from mechint.registry import TASKS
-from mechint.system.files import make_directory
 from mechint.system.progress import echo, summary, training_bar
 
 if TYPE_CHECKING:
@@ -46,8 +44,6 @@ preset_option = click.option(
         "mechint train modular-arithmetic --preset grokking --out runs/add",
         "mechint train listops --seeds 0:8 --set steps=2000 --set lr=1e-3",
         "mechint train listops --out runs/stopped --resume",
-        "mechint train modular-arithmetic --set p=7 "
-        """--set siit='{"x": "L0H1 @ 2", "y": "L0H0 @ 2"}'""",
     ),
 )
 @click.argument("task", shell_complete=complete(TASKS))
@@ -79,24 +75,15 @@ def train(
 
     --set reaches any field of the task, the model and the training: --set p=29 --set steps=600
     --set lr=2e-3. A preset, printed by `mechint tasks TASK`, is a list of such settings; --set
-    comes after it. --set siit='{"x": "L0H1 @ 1", "y": "L0H0 @ 2"}' trains the model to hold
-    variables of the task at sites, and verifies it (see docs/trained-truth.md).
+    comes after it.
     """
     kind = TASKS[task]
     chosen = seeds_of(seeds) if seeds is not None else None
-    siit = [text for text in settings if text.partition("=")[0].strip() == "siit"]
-    settings = tuple(text for text in settings if text not in siit)
-
     from mechint.training import seed_specs, train_many, workers_on
     from mechint.training.api import assign_run
     from mechint.training.loggers import forwarding
 
     values = assign_run(task, [*preset_settings(task, preset), *settings])
-    if siit:
-        if resume or loggers:
-            raise ParameterError("--set siit: trains in one go, without --resume and --log")
-        values["train"]["siit"] = parse_assignment(siit[-1])[1]
-        return _enforce(task, values, chosen, out or default_place(task, values, chosen), as_json)
     specs = seed_specs(
         kind.from_dict(values["task"]),
         values["model"],
@@ -129,44 +116,6 @@ def train(
     if any(run.status == "interrupted" for run in runs):
         raise KeyboardInterrupt
     return 2 if any(run.status == "failed" for run in runs) else 0
-
-
-def _enforce(
-    task: str, values: dict[str, Any], seeds: Sequence[int] | None, out: Path, as_json: bool
-) -> int:
-    """Train models that hold an alignment; exit status 2 where it does not hold in one of them."""
-    from mechint.planted import save_enforced
-    from mechint.training import spec
-    from mechint.training.enforced import enforce_each
-
-    train = values["train"]
-    alignment, seeds = train.pop("siit"), seeds or [train.pop("seed", 0)]
-    if not isinstance(alignment, dict) or not all(isinstance(v, str) for v in alignment.values()):
-        raise ParameterError('--set siit: expected variables and sites, as {"x": "L0H1 @ 1"}')
-    for name in train:
-        if name not in ("steps", "batch_size", "lr"):
-            raise ParameterError(f"--set {name}: with siit steps, batch_size and lr can be set")
-    whole = spec(TASKS[task].from_dict(values["task"]), values["model"])
-    if not isinstance(whole.model, ModelConfig):
-        raise ParameterError(f"--set siit: {task} trains no transformer")
-    paths = [out / f"seed-{seed:04d}.pt" for seed in seeds]
-    for path in paths:
-        if path.exists():
-            raise RunError(f"{path}: is there already; choose another --out")
-    alignments = [alignment] * len(seeds)
-    plants = enforce_each(whole.task, alignments, whole.model, seeds, **train)
-    rows = list[dict[str, Any]]()
-    for path, plant in zip(paths, plants, strict=True):
-        make_directory(out)
-        save_enforced(plant, path)
-        status = "verified" if plant.truth["verified"] else "not verified"
-        rows.append({"path": str(path), "status": status, "metrics": dict(plant.truth)})
-        if not as_json:
-            least, steps = plant.truth["least"], plant.truth["steps"]
-            click.echo(f"{path}  {status}  least share {least:.4f} after {steps} steps")
-    if as_json:
-        print_json(rows)
-    return 0 if all(row["status"] == "verified" for row in rows) else 2
 
 
 def default_place(task: str, values: Mapping[str, Any], seeds: Sequence[int] | None) -> Path:

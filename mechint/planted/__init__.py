@@ -6,8 +6,7 @@
 
 A probe is calibrated on them (`Probe.calibration`, ``mechint/calibration/``): it must find what was
 planted, with the right numbers, under noise and in any basis of the residual stream; and it must
-stay silent on `lookup_table`. Models that are trained to hold given variables in given places, by
-`mechint.training.enforced`, are verified here.
+stay silent on `lookup_table`.
 """
 
 from mechint.planted._bottleneck import bottleneck
@@ -15,7 +14,6 @@ from mechint.planted._composition import composition
 from mechint.planted._linear_network import linear_network
 from mechint.planted.assembly import Planted
 from mechint.planted.calibration import Calibration, Trial
-from mechint.planted.enforced import save_enforced, truth_of
 from mechint.planted.groups import group_product
 from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
@@ -36,6 +34,4 @@ __all__ = [
     "lookup_table",
     "modular_addition",
     "rasp_program",
-    "save_enforced",
-    "truth_of",
 ]

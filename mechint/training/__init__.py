@@ -6,7 +6,7 @@
 
 Read `api` first, then `plan` (what trains together), `part` (one ensemble of it), `trainer` (the
 loop), `learners` (losses), `mechint.models.rows` (the rows of a forward), `optimizer`,
-`run_directory` and `state` (what is saved). `enforced` trains models to hold variables at sites.
+`run_directory` and `state` (what is saved).
 """
 
 from mechint.training.api import seed_specs, spec, train, train_many, workers_on

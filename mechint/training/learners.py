@@ -8,7 +8,7 @@ leading `model` axis.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -89,10 +89,6 @@ class Learner:
     def keep(self, index: Sequence[int]) -> None:
         """Drop all models but those at `index`."""
         self.configs, self.tasks = [self.configs[i] for i in index], [self.tasks[i] for i in index]
-
-    def stream(self, task: Task, seed: int, batch_size: int | None, start: int) -> Iterator[Batch]:
-        """Training batches of a task, from step `start` on."""
-        return task.stream("train", seed, batch_size, start=start)
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Any, drop: Hook = no_hook

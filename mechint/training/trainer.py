@@ -25,7 +25,7 @@ from mechint.errors import RunError
 from mechint.models.layers import Hook, no_hook
 from mechint.system.parallel import interruptible
 from mechint.task import Batch
-from mechint.training.learners import TokenLearner, learner_of
+from mechint.training.learners import learner_of
 from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
 from mechint.training.run import Run
@@ -47,7 +47,6 @@ class Ensemble:
         progress: called at evaluations and a few times a second.
         state: the saved state that they go on from, None at the start.
         commit: called with tensors and step from time to time, to save them.
-        learner: what their losses are; that of their task where None.
     """
 
     def __init__(
@@ -57,7 +56,6 @@ class Ensemble:
         progress: Callable[[Progress], None] | None = None,
         state: State | None = None,
         commit: Callable[[State], None] | None = None,
-        learner: TokenLearner | None = None,
     ) -> None:
         self.runs, self.device, self.progress = list(runs), device, progress
         self.check_every = 1 if device.type == "cpu" else SYNC
@@ -66,7 +64,7 @@ class Ensemble:
         self.step = 0
         specs = [run.spec for run in runs]
         configs, tasks = [spec.model for spec in specs], [spec.task for spec in specs]
-        self.learner = learner or learner_of(configs, tasks, self.config, device)
+        self.learner = learner_of(configs, tasks, self.config, device)
         initial = [self.learner.initial(i, spec.train.seed) for i, spec in enumerate(specs)]
         dtype = torch.float64 if self.config.precision == "float64" else torch.float32
         self.parameters = FlatParameters(initial, device, dtype)
@@ -138,10 +136,8 @@ class Ensemble:
         if self.config.batch_size is None and specs[0].task.model_kind != "transformer":
             return []
         chosen = specs[:1] if self.shared else specs
-        return [
-            self.learner.stream(spec.task, spec.data_seed, self.config.batch_size, self.step)
-            for spec in chosen
-        ]
+        size, start = self.config.batch_size, self.step
+        return [spec.task.stream("train", spec.data_seed, size, start=start) for spec in chosen]
 
     def _batches(self) -> list[Batch]:
         batches = [next(stream) for stream in self.streams]

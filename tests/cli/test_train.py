@@ -15,11 +15,9 @@ import pytest
 from mechint import demo
 from mechint.account import Account
 from mechint.account.account import analyze
-from mechint.checkpoints import load
 from mechint.checkpoints.content import read_plain
-from mechint.planted import truth_of
 from mechint.training.trainer import Ensemble
-from tests.cli.conftest import Command, one_line
+from tests.cli.conftest import Command
 
 SMALL = [
     part
@@ -47,26 +45,6 @@ def test_a_run_holds_what_training_wrote(mechint: Command, tmp_path: Path) -> No
     assert mechint("explain", out).exit_code == 0
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
     assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
-
-
-def test_a_model_is_trained_to_hold_variables_where_it_is_told(
-    mechint: Command, tmp_path: Path
-) -> None:
-    """The checkpoint says what was enforced, and whether it holds."""
-    out, settings = tmp_path / "held", ["--set", "p=3", *SMALL[2:8], "--set", "n_layers=2"]
-    alignment = {"x": "L0H1 @ 1", "y": "L0H0 @ 2"}
-    settings += ["--set", f"siit={json.dumps(alignment)}"]
-    result = mechint("train", "modular-arithmetic", *settings, "--seeds", "1:3", "--out", out)
-    assert result.exit_code == 2  # six steps are too few
-    for line, seed in zip(result.stdout.splitlines(), (1, 2), strict=True):
-        path = out / f"seed-000{seed}.pt"
-        assert line.startswith(f"{path}  not verified  least share ")
-        truth = truth_of(load(path))
-        assert (truth["alignment"], truth["seed"], truth["steps"]) == (alignment, seed, 6)
-    again = mechint("train", "modular-arithmetic", *settings, "--seeds", "1:3", "--out", out)
-    assert "is there already" in one_line(again)
-    refused = mechint("train", "modular-arithmetic", *settings, "--set", "warmup=3")
-    assert "steps, batch_size and lr can be set" in one_line(refused)
 
 
 def test_seeds_train_together(mechint: Command, tmp_path: Path) -> None:
