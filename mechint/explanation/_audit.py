@@ -25,6 +25,7 @@ from mechint.explanation.checks.parts import (
 from mechint.explanation.checks.words import untold_word
 from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
+from mechint.explanation.followed import with_one_followed
 from mechint.explanation.measure import (
     HALF_RIGHT,
     MAX_EXAMPLES,
@@ -68,7 +69,8 @@ def audit(
     'stands'
     """
     explanation = explanation_of(subject, claimed, program)
-    return audit_on(Bench.of(subject, explanation.program, seed, examples), explanation)
+    bench = Bench.of(subject, explanation.program, seed, examples)
+    return with_one_followed(bench, audit_on(bench, explanation))
 
 
 def audit_on(bench: Bench, explanation: Explanation) -> Audit:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from mechint.errors import MechintError, NotApplicableError, ParameterError
 from mechint.explanation._audit import audit_on
 from mechint.explanation.explanation import Explanation
+from mechint.explanation.followed import with_one_followed
 from mechint.explanation.handed import handed
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
 from mechint.explanation.sources import missing_hooks
@@ -161,6 +162,7 @@ def explain(
     if family is None:
         found += _by_families_of_groups(found, subject, seed, examples)
     found.sort(key=lambda one: one.rank)
+    found[:1] = [with_one_followed(bench, one) for one in found[:1]]
     best = found[0] if found else None
     if best is not None and best.standing == "untested" and best.explanation.over_sources:
         return found  # it says which prompts would tell

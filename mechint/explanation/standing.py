@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,8 @@ class Audit(Shown):
     standing: one of `ORDER`. claims: the standing of each part, route and copy. unaccounted: shares
     of the logits' variance and of the answers, above chance, that the explanation leaves. missing:
     the largest effects that no part names. superfluous: blocks whose need is denied or not shown.
-    n, scope: the inputs that it is judged on, and how they were come by.
+    n, scope: the inputs that it is judged on, and how they were come by. followed: one of its
+    interventions, of a program that stands; see `mechint.explanation.followed`.
     """
 
     explanation: Explanation
@@ -76,6 +77,7 @@ class Audit(Shown):
     reason: str = ""
     n: int = 0
     scope: Scope = EACH
+    followed: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     def text(self, width: int = 100) -> Text:
         from mechint.explanation.text import audit_text
@@ -141,6 +143,7 @@ class Audit(Shown):
             "missing": list(self.missing),
             "notes": list(self.explanation.notes),
             "superfluous": list(self.superfluous),
+            "followed": {name: list(cells) for name, cells in self.followed.items()},
             "tests": [test.to_dict() for test in self.tests],
         }
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from mechint.explanation.records import HEADLINES, Test
 from mechint.probe.text import MAX_WIDTH, MIN_WIDTH, wrap_line
+from mechint.system.jsonable import share_text
 
 if TYPE_CHECKING:
     from mechint.explanation import Audit
@@ -44,19 +45,6 @@ NAMED = 8
 """Blocks that the name of a program lists, at most."""
 WORDS = 46
 """Columns of what a test shows, at most."""
-
-
-def share_text(share: float) -> str:
-    """A share in percent, with a decimal where it is near an end but not at it; "" of NaN.
-
-    >>> share_text(0.9952), share_text(0.937), share_text(1.0)
-    ('99.5%', '94%', '100%')
-    """
-    if share != share:
-        return ""
-    near = 0 < min(abs(share), abs(1 - share)) < 0.01
-    text = f"{share:.1%}" if near else f"{share:.0%}"
-    return {"-0%": "0%", "100.0%": "100%", "0.0%": "0%", "-0.0%": "0%"}.get(text, text)
 
 
 def shown_tests(audit: Mapping[str, Any]) -> list[Test]:

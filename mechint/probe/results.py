@@ -30,6 +30,7 @@ from mechint.system.jsonable import (
     decode_array,
     encode_array,
     from_jsonable,
+    share_text,
     to_jsonable,
 )
 
@@ -48,8 +49,10 @@ class Effect:
     what the baseline is ("without the others", "chance", "published clock"). interval: 95%; beside
     one no p-value is printed, which would be of another statistic.
 
-    >>> print(Effect(5.5, "nats", "loss without them", 0.013, "without the others"))
-    loss without them 5.5 nats (without the others 0.013)
+    >>> print(Effect(5.5, "nats", "loss without them", -4e-17, "without the others"))
+    loss without them 5.5 nats (without the others 0)
+    >>> print(Effect(0.91, label="share of the energy", baseline=0.214, baseline_label="chance"))
+    share of the energy 91% (chance 21%)
     """
 
     value: float
@@ -65,11 +68,16 @@ class Effect:
         return cls(null.observed, unit, label, null.mean, than)
 
     def __str__(self) -> str:
-        ends = "[{:.3g}, {:.3g}]".format(*self.interval) if self.interval else ""
-        own = " ".join(filter(None, (self.label, f"{self.value:.3g}", ends, self.unit)))
-        if self.baseline is None:
-            return own
-        return f"{own} ({self.baseline_label} {self.baseline:.3g})"
+        share = self.label.startswith(("share", "accuracy"))
+        least = max(1e-12, 1e-6 * max(abs(self.value), abs(self.baseline or 0.0)))  # is rounding
+
+        def text(value: float) -> str:
+            return share_text(value) if share else "0" if abs(value) < least else f"{value:.3g}"
+
+        ends = "[{}, {}]".format(*map(text, self.interval)) if self.interval else ""
+        own = " ".join(filter(None, (self.label, text(self.value), ends, self.unit)))
+        beside = "" if self.baseline is None else f" ({self.baseline_label} {text(self.baseline)})"
+        return own + beside
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ import jinja2
 from markupsafe import Markup, escape
 
 from mechint.errors import spell
-from mechint.explanation.text import beside, legend, share_text
+from mechint.explanation.text import beside, legend, shown_tests
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
-from mechint.probe.results import Effect, Null, Table, to_jsonable
+from mechint.probe.results import Null, Table, to_jsonable
 from mechint.probe.text import MARKS
 from mechint.report.claims import claim_strip, reason_of
 from mechint.report.page import Page
-from mechint.report.program import columns_of
+from mechint.system.jsonable import share_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
@@ -154,9 +154,8 @@ def environment() -> jinja2.Environment:
         "prose": prose,
         "slug": slug,
         "strip": null_strip,
-        "effect": effect_text,
         "by_size": _by_size,
-        "boxes": columns_of,
+        "tests": shown_tests,
         "percent": lambda share: f"{100 * min(max(share, 0.0), 1.0):.1f}",
         "legend": legend,
         "claim_strip": claim_strip,
@@ -172,20 +171,6 @@ def asset(name: str) -> str:
     if name.startswith(("attention.", "figures.")):
         return interactive.asset(name)
     return (TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def effect_text(effect: Effect) -> str:
-    """An effect with its baseline, to three digits; what is rounding, or is beside the other, is 0.
-
-    >>> effect_text(Effect(3.3671, "nats", "loss without them", -4e-17, "without others"))
-    'loss without them 3.37 nats (without others 0)'
-    """
-    values = [effect.value, *([] if effect.baseline is None else [effect.baseline])]
-    least = max(1e-12, 1e-6 * max(map(abs, values)))
-    own, *rest = ["0" if abs(value) < least else show(float(value)) for value in values]
-    ends = "[{}, {}]".format(*map(show, effect.interval)) if effect.interval else ""
-    text = " ".join(filter(None, (effect.label, own, ends, effect.unit)))
-    return f"{text} ({effect.baseline_label} {rest[0]})" if rest else text
 
 
 def null_strip(null: Null) -> Markup:

@@ -45,7 +45,7 @@ class Section:
 
     question: what was asked, which heads the section; verdict: "yes", "no", "unclear" or "";
     findings: of a probe; lead: the answer in a sentence, where there are no findings; program: an
-    audit, drawn as boxes; paragraphs:
+    audit, drawn as one intervention and its tests; paragraphs:
     text; code, output: of a step, and what it printed; claims: of a paper, with their verdicts;
     nulls: metrics that have a null; metrics: the other numbers; command: what makes the figures
     again; links: text → address of a page in the same folder; provenance: nested settings.
@@ -85,7 +85,7 @@ class Page:
 
     kicker: kind of page ("report", "study", "task", "probe", "example", "table"). quality: lines on
     how well the model answers; verdict, caveat: the answer; program: the audit that the verdict is
-    from, drawn as boxes; hero: the figure beside the evidence,
+    from, drawn as one intervention and its tests; hero: the figure beside the evidence,
     (probe, finding) pairs, of which the first `bearing` decide the verdict; abstract: text in place
     of a verdict. not_asked: reason → questions.
     next_steps: commands; command: what made the page; task, probes: words by which a gallery is
@@ -140,7 +140,7 @@ def page_of(
         sections = [
             replace(one, program={}) if account.program else one for one in drawn
         ] + sections
-    # the boxes of a program hold its tests
+    # a program's tests stand beside it
     tests = sum(name == "explanation" for name, _ in account.evidence) if account.program else 0
     data = json.dumps(accounts_json([account]), separators=(",", ":"))
     given = {
@@ -198,8 +198,8 @@ def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
 
 
 def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> Section:
-    """The best of the audits, which are JSON values: its program, what is left unaccounted, and
-    every test with its null; the others by name.
+    """The best of the audits, which are JSON values: its program, what is left unaccounted, its
+    tests with their nulls, and what all of it rests on; the others by name.
     """
     best, *others = audits
     left = best["unaccounted"]
@@ -210,21 +210,30 @@ def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> 
         f", and accounts for {' and '.join(shares)}." * bool(shares)
     )
     told = [best["reason"]] if best["reason"] else []
+    told += [
+        f"{one['claim']}: {one['standing']}{', ' * bool(one['reason'])}{one['reason']}."
+        for one in best["claims"]
+        if one["standing"] != "stands"
+    ]
     told += [f"Missing: {', '.join(best['missing'])}."] if best["missing"] else []
     told += [f"Note: {note}." for note in best["notes"]]
     told += [f"Beside it: {one['name']}: {one['standing']}." for one in others]
-    names = ("kind", "target", "value", "n", "standing", "reason")
-    columns = {name: [test.get(name, "") for test in best["tests"]] for name in names}
-    tables = {"tests": Table(columns, "each on inputs that nothing was fitted on")}
+    drawn, answers = best["scope"]["drawn"], best["scope"]["answers"] or "the answer"
+    rests = "that these are all inputs of their form"
+    if drawn is not None:
+        rests = f"that others are like the {drawn:,} inputs that were drawn"
+    told.append(
+        f"What must you trust? The weights in the file, our forward, and {rests}. That these parts "
+        "run the program is shown by interventions on these inputs, and by no certificate."
+    )
     return Section(
         f"explanation {best['scope']['answers']}".strip(),
-        question="Which program does the model run, and how much of it is that?",
+        question=f"Which program gives {answers}, and how much of it is that?",
         verdict={"stands": "yes", "refused": "no", "wrong": "no"}.get(standing, ""),
         lead=lead,
         program=best if best["tests"] else {},
         paragraphs=told,
         code=best["program"],
-        tables=tables if best["tests"] else {},
         command=f"mechint explain {shlex.quote(path)}" if path else "",
     )
 

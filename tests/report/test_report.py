@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mechint
 from mechint import figures, planted
 from mechint.account import Account, Quality
 from mechint.errors import RunError
-from mechint.explanation import audit, site
+from mechint.explanation import audit, explain, site
 from mechint.probe.results import Effect, Finding, Null, PaperClaim, ProbeResult, Table
 from mechint.report import (
     Page,
@@ -28,7 +29,7 @@ from mechint.report import (
 )
 from mechint.report._render import null_strip
 from mechint.report.claims import claim_strip
-from mechint.report.program import columns_of
+from mechint.report.page import explanation_section
 
 WORDS: dict[str, Any] = {"title": "Spectrum", "x_title": "frequency", "y_title": "share (0–1)"}
 NULL = Null.sampled("share", 0.9, np.linspace(0.0, 0.2, 199), "shuffled labels")
@@ -268,20 +269,34 @@ def test_a_gallery_shows_the_answer_of_every_page(tmp_path: Path) -> None:
         build_gallery([study], tmp_path / "thesis.txt")
 
 
-def test_a_program_is_drawn_with_each_part_and_what_is_wrong_or_missing() -> None:
-    """A true part beside a false one: each box has its own standing."""
+def test_one_intervention_of_a_program_can_be_followed_by_hand() -> None:
+    """x, or the largest token, comes from another input; the last row replaces what has no part."""
+    addition = explain(planted.modular_addition(13, (2, 5), rotation_seed=1).subject)[0]
+    largest = explain(mechint.load(mechint.example("maximum.pt")))[0]
+    for found, want in (
+        (addition, lambda own, other: [sum(own) % 13, (other[0] + own[1]) % 13, sum(own) % 13]),
+        (largest, lambda own, other: [max(own), max(other), max(own)]),
+    ):
+        rows = found.followed
+        texts = [
+            rows["replaced"][0],
+            *(one.rpartition(" from ")[2] for one in rows["replaced"][1:]),
+        ]
+        own, other, same = ([int(one) for one in re.findall(r"\d+", text)] for text in texts)
+        assert want(own, other)[0] != want(own, other)[1] and same == other
+        assert rows["model"] == rows["program"] == [str(one) for one in want(own, other)]
+
+
+def test_a_program_is_drawn_by_its_tests_and_what_is_wrong_is_said() -> None:
+    """A true part beside a false one."""
     subject = planted.modular_addition(13, (2, 5), rotation_seed=1).subject
     true, false = site("L0 resid_post @ answer"), site("L0 resid_pre @ 0")
     found = audit(subject, true.holds("answer"), false.holds("y")).to_dict()
-    columns = columns_of({**found, "missing": ["frequency 6"]})
-    boxes = {(box.title, box.where.partition(" @")[0]): box for row in columns for box in row}
-    assert boxes["answer", "L0 resid_post"].standing == "stands"
-    assert boxes["y", "L0 resid_pre"].standing == "wrong"
-    assert boxes["missing", "frequency 6"].standing == "missing"
-    where = [box.where for row in columns for box in row]
-    assert where.index("L0 resid_pre @ 0") < where.index("L0 resid_post @ answer")
-    html = render(Page("T", [], program=found), light=True)
-    assert "resid_post @ answer" in html and 'class="box stands"' in html
+    section = explanation_section([found])
+    html = render(Page("T", [section]), light=True)
+    assert any(one.startswith("y at L0 resid_pre @ 0: wrong") for one in section.paragraphs)
+    assert not any(one.startswith("answer at") for one in section.paragraphs)
+    assert '<tr class="wrong">' in html and '<tr class="stands">' in html
 
 
 def test_a_claim_is_drawn_where_it_lies_of_its_bar() -> None:

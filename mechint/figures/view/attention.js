@@ -161,7 +161,7 @@
       [...row.children].forEach((button, k) => {
         const value = values[state.query * size + k];
         const share = Math.round(100 * Math.min(1, Math.abs(value) / most));
-        button.style.background = `color-mix(in srgb, var(${value < 0 ? "--bad" : "--accent"}) ${Math.round(share * 0.7)}%, transparent)`;
+        button.style.background = `color-mix(in srgb, var(${value < 0 ? "--bad" : "--accent"}) ${Math.round(share * 0.45)}%, transparent)`;
         button.setAttribute("aria-pressed", state.locked && k === state.query);
         button.classList.toggle("query", k === state.query);
       });
