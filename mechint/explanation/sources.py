@@ -93,6 +93,7 @@ class Sources:
         subject: a model with ``hook_resid_pre`` of its first block and ``hook_z``, ``hook_v`` and
             ``hook_pattern`` of every block: a native one, or a bridge or wrapped module with these.
         rows: examples of the subject's data; all when None. Index 0 is the first of them.
+        pooled: True where the readout pools positions; None looks at what it reads.
 
     Cost: one forward of the inputs; a composition, one pass of the answers' rows through the MLPs
     (a native model), else one hooked forward.
@@ -114,11 +115,13 @@ class Sources:
         self,
         subject: Subject,
         rows: Int[Tensor, " example"] | None = None,
+        pooled: bool | None = None,
     ) -> None:
         if missing := missing_hooks(subject):
             raise NotApplicableError(f"{subject.describe()}: {missing}")
         layers = range(subject.n_layers)
-        self.subject, self.pooled = subject, len(places_read(subject)) > 1
+        self.subject = subject
+        self.pooled = len(places_read(subject)) > 1 if pooled is None else pooled
         self.rows = torch.arange(len(subject.data)) if rows is None else rows.cpu()
         self._kept = dict[str, Tensor]()
         self._needed = [*needed_hooks(subject), LOGITS]
@@ -132,12 +135,12 @@ class Sources:
 
     def among(self, kept: Tensor | slice) -> Sources:
         """The sources of some of the inputs: flags of these, or a slice."""
-        return Sources(self.subject, self.rows[kept])
+        return Sources(self.subject, self.rows[kept], self.pooled)
 
     def repeated(self, n: int) -> Sources:
         """The inputs several times, at least n in all, so that each is paired with several."""
         times = -(-n // len(self))
-        return self if times == 1 else Sources(self.subject, self.rows.repeat(times))
+        return self if times == 1 else Sources(self.subject, self.rows.repeat(times), self.pooled)
 
     @cached_property
     def tokens(self) -> Int[Tensor, "example pos"]:
