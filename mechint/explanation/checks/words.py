@@ -34,19 +34,23 @@ def untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
     """The rule that a head does not follow on changed prompts, or on the few that tell it from
     another one, in words; "" where there is none.
     """
-    few = sources.among(slice(CHANGED))
-    rules = {head: rule for head, rule in program.heads.items() if rule.kind == "token"}
-    rules = {head: rule for head, rule in rules.items() if rule.weights is None}
+    heads = program.heads.items()
+    rules = {head: one for head, one in heads if one.kind == "token" and one.weights is None}
+    if not rules:
+        return ""
     tokens, at = sources.tokens, sources.at
     right = program.right(tokens, at, sources.own)
-    every = [one for one in rules_for(program.inputs) if one.kind == "token"] if rules else []
+    every = [one for one in rules_for(program.inputs) if one.kind == "token"]
     for rule, other in itertools.product(rules.values(), every):
+        if not rule.tells(other):
+            continue
         differ = rule.token(tokens, at) != other.token(tokens, at)
         told = Evidence.share(int(right[differ].sum()), int(differ.sum()))
-        if rule.tells(other) and 0 < told.n < FEW * len(right) and told.low < TOLD:
+        if 0 < told.n < FEW * len(right) and told.low < TOLD:
             said = f"{told.hits} of {told.n} are answered as it says"
             return f"few inputs tell {rule.name} from {other.name}: {said}"
-    for words, other in changed_prompts(few, program, seed) if rules else ():
+    few = sources.among(slice(CHANGED))
+    for words, other in changed_prompts(few, program, seed):
         for head, rule in rules.items():
             before, after = (on_named(one, head, rule) for one in (few, other))
             if float(after) < HELD * float(before):
