@@ -146,11 +146,12 @@ class SequenceTask(GeneratedTask):
         for attempt in itertools.count():
             key = rng("hash", self.name, self.n_ctx, attempt)
             odd = torch.from_numpy(key.integers(0, 1 << 62, self.n_ctx)) | 1
-            if (n := len((drawn @ odd).unique())) < FEWEST:
+            hashed = drawn @ odd
+            if (n := len(hashed.unique())) < FEWEST:
                 raise ParameterError(
                     f"{self.name}: {n} inputs are too few to split; expected larger sizes"
                 )
-            parts = [drawn[in_split(drawn @ odd, split)] for split in BUCKETS]
+            parts = [drawn[in_split(hashed, split)] for split in BUCKETS]
             if all(map(len, parts)):
                 nonempty.append(odd)
                 if all(map(self._answers_differ, parts)) or not self._answers_differ(drawn):
