@@ -189,11 +189,6 @@ class Sources:
         held = self._held(f"blocks.{layer}.attn.hook_pattern", answer=True)[:, index]
         return held.mean(1) if self.pooled else held
 
-    def written(self, head: str) -> Float[Tensor, "example d_head"]:
-        """The output of a head at the answer, before its W_O."""
-        layer, index = self._place(head)
-        return self._held(f"blocks.{layer}.attn.hook_z", answer=True)[:, index]
-
     def attending(
         self, head: str, pattern: Float[Tensor, "example pos"]
     ) -> Float[Tensor, "example *pos d_head"]:
