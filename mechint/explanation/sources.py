@@ -263,7 +263,7 @@ class Sources:
         return int(layer), int(index)
 
     def _own(self, head: str) -> Float[Tensor, "example pos d_head"]:
-        """What a head writes everywhere, which is pooled."""
+        """The output of a head everywhere, which is pooled."""
         layer, index = self._place(head)
         return self._embedding if index == self.n_heads else self._z(layer)[:, :, index]
 
