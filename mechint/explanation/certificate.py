@@ -135,7 +135,9 @@ def certify(
     for rows in torch.arange(len(tokens)).split(CHUNK):
         asked = targets[rows] != IGNORE
         as_is = _leads(_logits(model, tokens[rows], at[rows])[0], None, slices, asked)[0]
-        logits, error, unbounded = _logits(exact, tokens[rows].cpu(), at[rows], unit)
+        logits, error, reason = _logits(exact, tokens[rows].cpu(), at[rows], unit)
+        if reason:  # the bounds of the other inputs say nothing, then
+            unbounded, unit = reason, None
         answers, *leads = _leads(logits, error, slices, asked)
         parts.append((answers, as_is, *leads))
     answers, as_is, lead, moved, slack = (torch.cat(some) for some in zip(*parts, strict=True))

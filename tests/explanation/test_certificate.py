@@ -263,6 +263,25 @@ def test_a_trained_and_wrapped_module_is_certified_as_torch_counts() -> None:
     assert found.as_task == 256 and not found.reason
 
 
+class Loose(Reader):
+    """The same, by an operation without a rule where the first bracket of a batch is open."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits = super().forward(tokens)
+        return logits if int(tokens[0, 0]) else torch.tanh(logits)
+
+
+def test_inputs_without_a_bound_leave_the_others_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of two batches is not bounded, the second is."""
+    monkeypatch.setattr(certificate, "CHUNK", 8)
+    wrapped = mechint.wrap(Loose(4).eval(), hooks={"hook_embed": "token"})
+    found = certify(Subject(wrapped, Brackets(4)))
+    assert (found.n, found.rounding, found.safe) == (16, None, 0)
+    assert "tanh" in found.trust["rounding"]
+
+
 def test_shuffled_labels_and_a_lookup_table_are_counted_as_the_task_that_they_are() -> None:
     """A certificate is of answers: a table of all of them has one, of the task that it holds."""
     made = planted.modular_addition(7, (1, 2)).subject
