@@ -27,7 +27,7 @@ from mechint.explanation.rules import (
     count_tokens,
     is_constant,
 )
-from mechint.explanation.sources import EMBEDDING, Group, Sources, Values
+from mechint.explanation.sources import EMBEDDING, Group, Sources, Values, place_of
 from mechint.interventions import Site
 from mechint.task import Program, Step
 
@@ -201,8 +201,8 @@ class SourceProgram:
                     site = Site("blocks.0.hook_resid_pre", "answer")
                     found.append((index, Part(", ".join(said[one] for one in held), site, held)))
                 else:
-                    layer, head = source[1:].split("H")
-                    by_layer.setdefault(int(layer), []).append(int(head))
+                    layer, head = place_of(source)
+                    by_layer.setdefault(layer, []).append(head)
             for layer, heads in by_layer.items():
                 site = Site.of("head", layer, "answer", tuple(sorted(heads)))
                 found.append((index, Part(", ".join(said.values()), site, names)))
@@ -212,8 +212,8 @@ class SourceProgram:
         """One a rule and layer."""
         by_rule: dict[tuple[int, str], list[int]] = {}
         for head, rule in self.heads.items():
-            layer, index = head[1:].split("H")
-            by_rule.setdefault((int(layer), rule.name), []).append(int(index))
+            layer, index = place_of(head)
+            by_rule.setdefault((layer, rule.name), []).append(index)
         rules = {rule.name: rule for rule in self.heads.values()}
         return [
             Route(

@@ -77,6 +77,16 @@ def places_read(subject: Subject) -> Sequence[int]:
     return reads.any(0).nonzero().flatten().tolist()
 
 
+def place_of(head: str) -> tuple[int, int]:
+    """Layer and index of a head.
+
+    >>> place_of("L1H12")
+    (1, 12)
+    """
+    layer, index = head[1:].split("H")
+    return int(layer), int(index)
+
+
 class Sources:
     """The content that reaches the answer of some inputs, source by source.
 
@@ -259,8 +269,7 @@ class Sources:
     def _place(self, head: str) -> tuple[int, int]:
         if head not in self.heads:
             raise UnknownNameError.of("head", head, self.heads)
-        layer, _, index = head[1:].partition("H")
-        return int(layer), int(index)
+        return place_of(head)
 
     def _own(self, head: str) -> Float[Tensor, "example pos d_head"]:
         """The output of a head everywhere, which is pooled."""

@@ -55,6 +55,7 @@ from mechint.explanation.sources import (
     draw_rows,
     kept_without,
     missing_hooks,
+    place_of,
 )
 from mechint.subject import Subject
 
@@ -294,9 +295,6 @@ class Search:
         """The inputs on which rules are compared."""
         return self.sources.among(slice(SEARCHED))
 
-    def _layer(self, head: str) -> int:
-        return int(head[1:].partition("H")[0])
-
     @cached_property
     def skill(self) -> Skill:
         """The model's own answers beside the most frequent one."""
@@ -313,7 +311,7 @@ class Search:
         relevant = [name for name in self.sources.names if name not in rest]
         if not relevant:
             return Refusal("no source matters: the answers follow from none of them")
-        layers = {self._layer(name) for name in relevant if name != EMBEDDING}
+        layers = {place_of(name)[0] for name in relevant if name != EMBEDDING}
         if len(layers) > MAX_LAYERS:
             most = f"programs are found of at most {MAX_LAYERS}"
             return Refusal(f"heads of {len(layers)} layers matter; {most}")
@@ -324,7 +322,7 @@ class Search:
             for head in rules:
                 rule = rules[head]
                 placed = rule.fixed and (rule.name != OWN or self.inputs.aligned is not None)
-                if not self._layer(head) or placed or rule.kind != "token":
+                if not place_of(head)[0] or placed or rule.kind != "token":
                     continue
                 for by in (-1, 1):
                     same = {h: r for h, r in rules.items() if r.name == rules[head].name}
@@ -427,7 +425,7 @@ class Search:
         shown = pattern.mean(0) >= MIN_MASS
         moves = torch.tensor([len(column.unique()) > 1 for column in self.sources.tokens.T])
         read = [(shown & moves).nonzero().flatten().tolist()]
-        if self._layer(head):  # earlier layers bring tokens to a place whose own is always the same
+        if place_of(head)[0]:  # earlier layers bring tokens to a place whose own is always the same
             read.append(shown.nonzero().flatten().tolist())
         for places in read if self.inputs.aligned is not None else ():
             if 1 < len(places) <= MAX_READ:
@@ -595,7 +593,7 @@ class Search:
         """The group of some sources of one rule, the embedding for None, and its variables; a token
         that another group brings, too, has another name.
         """
-        layers = [self._layer(n) for n in names if n != EMBEDDING]
+        layers = [place_of(n)[0] for n in names if n != EMBEDDING]
         first = not layers or max(layers) == 0
         inputs, sources = self.inputs, tuple(names)
         places = self._places(rule)
