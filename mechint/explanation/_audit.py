@@ -76,13 +76,20 @@ def audit(
 def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     """Audit an explanation on the halves of a bench."""
     bench = bench.under(explanation.program).among(explanation.among)
-    n = len(bench.judged)
+    n, scope = len(bench.judged), bench.scope
     if n < MIN_INPUTS and not bench.whole:
         reason = f"{n} judged inputs, {MIN_INPUTS} needed"
-        return Audit(explanation, "untested", reason=reason, n=n)
+        return Audit(explanation, "untested", reason=reason, n=n, scope=scope)
     if (reason := bench.skill.reason) and not (bench.constant or bench.whole):
-        accuracy, chance = bench.accuracy, bench.chance
-        return Audit(explanation, "refused", accuracy=accuracy, chance=chance, reason=reason, n=n)
+        return Audit(
+            explanation,
+            "refused",
+            accuracy=bench.accuracy,
+            chance=bench.chance,
+            reason=reason,
+            n=n,
+            scope=scope,
+        )
     program = explanation.over_sources
     if program is not None and program.otherwise is not None:
         return audit_of_branches(bench, explanation, program)

@@ -124,7 +124,8 @@ def carry(found: Audit, subject: Subject, *, seed: int = 0, examples: int = MAX_
             explanation = EXPLANATIONS[explanation.family]().carried(bench, explanation)
             _check_sites(explanation, subject)
         except NoProgramError as error:
-            return Audit(explanation, "refused", reason=str(error), n=len(bench.judged))
+            n, scope = len(bench.judged), bench.scope
+            return Audit(explanation, "refused", reason=str(error), n=n, scope=scope)
     return audit_on(bench, explanation)
 
 
