@@ -20,7 +20,7 @@ from mechint.explanation.sources import in_one_cycle, places_read
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.probe.results import Scope
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch, GeneratedTask, Program, rng
+from mechint.task import IGNORE, Batch, GeneratedTask, Program, first_of_each, rng
 
 SOURCE_DRAWS = 16
 """Sources that are tried for each input, until one changes the answer."""
@@ -88,9 +88,8 @@ class Bench:
     ) -> Bench:
         """Distinct inputs of a subject, `examples` at most, halved at random."""
         subject = at_readout(with_more_inputs(subject, seed))
-        tokens = subject.data.tokens.cpu().numpy()
-        _, first = np.unique(tokens, axis=0, return_index=True)
-        rows = rng("explain halves", seed).permutation(np.sort(first))[:examples]
+        first = first_of_each(subject.data.tokens).cpu().numpy()
+        rows = rng("explain halves", seed).permutation(first)[:examples]
         half = min(len(rows) // 2, max(len(rows) - MIN_INPUTS, len(rows) // 3))
         fitted, judged = torch.from_numpy(rows[:half]), torch.from_numpy(rows[half:])
         return cls(subject, program, fitted, judged, seed)
