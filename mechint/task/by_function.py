@@ -144,11 +144,12 @@ def function_task(
     group = group_of(np.reshape(right, sizes)) if sizes == (n, n) else None
     tokens = map(str, range(max(map(max, rows)) + 1))
     share = 1.0 if len(rows) < FEW else 0.7
-    fields = {
-        "train_fraction": (float, setting(share, "share of the inputs to train on", low=0, high=1)),
-        "labels": (str, setting("true", SHUFFLED, choices=("true", "shuffled"))),
-        "label_seed": (int, setting(0, "seed of the shuffle", low=0, high=MAX_SEED)),
-    }
+    trained = "share of the inputs to train on"
+    fields: list[Any] = [
+        ("train_fraction", float, setting(share, trained, low=0, high=1)),
+        ("labels", str, setting("true", SHUFFLED, choices=("true", "shuffled"))),
+        ("label_seed", int, setting(0, "seed of the shuffle", low=0, high=MAX_SEED)),
+    ]
     told = {
         "__module__": answer.__module__,
         "__doc__": inspect.getdoc(answer) or "Inputs that a function answers.",
@@ -162,9 +163,8 @@ def function_task(
         "vocabulary": Vocabulary((*tokens, *["="] * bool(sizes))),
         "outputs": (Output("answer", n, group),),
     }
-    listed: list[Any] = [(key, *one) for key, one in fields.items()]
     return dataclasses.make_dataclass(
-        "FunctionTask", listed, bases=(FunctionTask,), namespace=told, frozen=True
+        "FunctionTask", fields, bases=(FunctionTask,), namespace=told, frozen=True
     )()
 
 
