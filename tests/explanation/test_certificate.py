@@ -277,7 +277,8 @@ def test_inputs_without_a_bound_leave_the_others_without_one(
     """The first of two batches is not bounded, the second is."""
     monkeypatch.setattr(certificate, "CHUNK", 8)
     wrapped = mechint.wrap(Loose(4).eval(), hooks={"hook_embed": "token"})
-    found = certify(Subject(wrapped, Brackets(4)))
+    task = Task.of(inputs=[*itertools.product((0, 1), repeat=4)], answer=balanced)
+    found = certify(Subject(wrapped, task))
     assert (found.n, found.rounding, found.safe) == (16, None, 0)
     assert "tanh" in found.trust["rounding"]
 
