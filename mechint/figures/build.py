@@ -21,8 +21,6 @@ NEGLIGIBLE = 0.01
 """Share of a total below which values are stated in a sentence and not drawn."""
 FEW_EDGES = 16
 """Edges of a flow whose effect is written on them."""
-FLAT = 0.05
-"""Share of a color scale that a panel has to span to be drawn as colors."""
 
 
 def lines(
@@ -354,8 +352,6 @@ def image_grid(
 ) -> Figure:
     """Small multiples: matrices under one color scale, one panel per head, neuron or layer.
 
-    Panels that each show one color on a scale with given ends are drawn as one dot each.
-
     Args:
         panels: name → matrix (rows, columns) each, row 0 on top.
         columns: panels per line; when None, up to four.
@@ -365,17 +361,6 @@ def image_grid(
     matrices = {name: _matrix(panel) for name, panel in panels.items()}
     assert matrices, "no panel"
     every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
-    if limits is not None and labels is None and (dots := _as_dots(matrices, limits)) is not None:
-        return bars(
-            list(dots),
-            {"": list(dots.values())},
-            title=title,
-            x_title="head",
-            y_title=z_title,
-            caption="Each head has one value for every input.",
-            y_range=limits,
-            horizontal=True,
-        )
     kind: Any = "diverging" if diverging else "sequential"
     scale = _scale(every, z_title, kind, limits)
     names = _tick_names(labels)
@@ -408,17 +393,6 @@ def beside(*figures: Figure) -> Figure:
         shown = next((one for one in figures if one.plots), first)
         return dataclasses.replace(shown, caption=caption)
     return _made(first.kind, first.title, caption, plots, columns=len(plots), size=first.size)
-
-
-def _as_dots(
-    matrices: Mapping[str, np.ndarray], limits: tuple[float, float]
-) -> dict[str, float] | None:
-    """The mean of each panel where none spans 5% of the scale; None where one does."""
-    spread = FLAT * (limits[1] - limits[0])
-    held = {name: matrix[np.isfinite(matrix)] for name, matrix in matrices.items()}
-    if any(values.size < 16 or np.ptp(values) > spread for values in held.values()):
-        return None
-    return {name: float(values.mean()) for name, values in held.items()}
 
 
 def stacked(

@@ -137,15 +137,12 @@ class Figure:
         return f'<figure style="{style}">{picture}<figcaption>{caption}</figcaption></figure>'
 
     def _repr_html_(self) -> str:
-        """The figure in a notebook: interactive, with the caption below it."""
+        """The figure in a notebook: the page that `save` writes."""
         if not self.plots:
             return self.drawing_html()
-        if self.view or self.steps:
-            held = html.escape(page_of(self), quote=True)
-            size = 'width="100%" height="560" style="border:0"'
-            return f'<iframe srcdoc="{held}" {size} title="{html.escape(self.caption)}"></iframe>'
-        drawn = self.show().to_html(include_plotlyjs=True, full_html=False)
-        return f"{drawn}<p>{html.escape(self.caption)}</p>"
+        held = html.escape(page_of(self), quote=True)
+        size = 'width="100%" height="560" style="border:0"'
+        return f'<iframe srcdoc="{held}" {size} title="{html.escape(self.caption)}"></iframe>'
 
 
 def _rows(figure: Figure) -> list[dict[str, Any]]:

@@ -389,7 +389,7 @@ def element(figure: Figure, name: str) -> str:
         data = _json(figure.view)
         held = f'<script type="application/json" data-view="view-{name}">{data}</script>'
         return f'{drawn}<div class="view" id="view-{name}"></div>{held}'
-    data = _json(packed(figure))
+    data = _json(figure.spec)
     held = f'<script type="application/json" data-plot="plot-{name}">{data}</script>'
     label = html.escape(figure.caption)
     plot = f'<div class="plot" id="plot-{name}" role="img" aria-label="{label}" hidden></div>'
@@ -399,36 +399,3 @@ def element(figure: Figure, name: str) -> str:
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
-
-
-PACKED = 1500
-"""Cells from which a matrix is written as bytes of 256 levels."""
-
-
-def packed(figure: Figure) -> dict[str, Any]:
-    """The specification with large matrices as base64 of whole numbers between their ends."""
-    spec = figure.spec
-    data = [_packed_trace(trace) for trace in spec["data"]]
-    frames = [
-        {**frame, "data": [_packed_trace(trace) for trace in frame["data"]]}
-        for frame in spec.get("frames", ())
-    ]
-    return {**spec, "data": data, **({"frames": frames} if frames else {})}
-
-
-def _packed_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
-    import base64
-
-    import numpy as np
-
-    z = trace.get("z")
-    if not z or len(z) * len(z[0]) < PACKED:
-        return dict(trace)
-    held = finite(z) or [0.0]
-    low, high = min(held), max(held)
-    top = 254  # the last value is a hole
-    values = np.array([[np.nan if one is None else one for one in row] for row in z])
-    whole = np.round((values - low) / ((high - low) or 1.0) * top)
-    whole = np.where(np.isnan(whole), top + 1, whole).astype(np.uint8)
-    text = base64.b64encode(whole.tobytes()).decode()
-    return {**trace, "z": {"packed": text, "low": low, "high": high, "columns": len(z[0])}}

@@ -48,7 +48,7 @@ class Section:
     audit, drawn as one intervention and its tests; paragraphs:
     text; code, output: of a step, and what it printed; claims: of a paper, with their verdicts;
     nulls: metrics that have a null; metrics: the other numbers; command: what makes the figures
-    again; links: text → address of a page in the same folder; provenance: nested settings.
+    again; provenance: nested settings.
     """
 
     title: str
@@ -66,7 +66,6 @@ class Section:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     command: str = ""
-    links: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -17,7 +16,6 @@ from matplotlib.text import Text
 from mechint import figures
 from mechint.errors import ParameterError
 from mechint.figures import Figure
-from mechint.figures.interactive import packed
 from mechint.figures.static import DPI, HALF, STYLE, draw, height_of, inline_svg
 
 WORDS: dict[str, Any] = {"title": "A title", "caption": "A caption."}
@@ -156,15 +154,6 @@ def test_what_is_constant_is_a_sentence() -> None:
     assert even.kind == "sentence" and "0.5 from every token" in even.caption
 
 
-def test_panels_of_one_color_are_one_mark_each() -> None:
-    rng = np.random.default_rng(0)
-    panels = {f"L0H{i}": np.full((9, 9), (-1.0) ** i) + 0.01 * rng.random((9, 9)) for i in range(4)}
-    made = figures.image_grid(panels, z_title="preference (−1 … 1)", limits=(-1, 1), **XY)
-    (plot,) = made.plots
-    assert plot.layers[0].x == pytest.approx([1.005, -0.995, 1.005, -0.995], abs=0.01)
-    assert plot.x.span == (-1, 1) and plot.y.names == list(panels)
-
-
 def test_a_caption_follows_the_verdict() -> None:
     both = {"yes": "The tokens lie on a circle.", "no": "The tokens lie on no circle."}
     made = figures.scatter([0], [0], **{**XY, "caption": both})
@@ -229,17 +218,6 @@ def test_attention_views_go_through_the_steps_of_the_examples_that_all_share() -
     assert [frame[0][0][2] for frame in made.view["frames"]] == [0.5, 0.25]
     alone = figures.stepped({0: view(0.5, "a"), 5: view(0.25, "b")})
     assert alone.caption.endswith("Of step 5 alone.")
-
-
-def test_large_matrices_are_packed_as_bytes() -> None:
-    z = np.random.default_rng(1).random((50, 40))
-    z[3, 4] = np.nan
-    for limits in ((0.0, 9.0), (0.2, 0.8)):  # of a total; and with values beyond the scale
-        held = packed(figures.heatmap(z, z_title="z", limits=limits, **XY))["data"][0]["z"]
-        whole = np.frombuffer(base64.b64decode(held["packed"]), np.uint8).reshape(50, 40)
-        assert whole[3, 4] == 255 and held["columns"] == 40
-        values = held["low"] + whole / 254 * (held["high"] - held["low"])
-        assert np.nanmax(np.abs(np.where(whole == 255, np.nan, values) - z)) < 0.003
 
 
 def test_names_of_lines_and_titles_of_square_figures_stay_within_the_drawing() -> None:

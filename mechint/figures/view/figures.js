@@ -4,16 +4,6 @@
   const root = document.documentElement;
   const color = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
-  // Large matrices stand in the page as bytes: whole numbers between their ends, then a hole.
-  const unpack = (trace) => {
-    const held = trace.z;
-    if (!held?.packed) return trace;
-    const whole = Uint8Array.from(atob(held.packed), (letter) => letter.charCodeAt(0)), z = [];
-    for (let i = 0; i < whole.length; i += held.columns) {
-      z.push(Array.from(whole.subarray(i, i + held.columns), (value) => value > 254 ? null : held.low + (held.high - held.low) * value / 254));
-    }
-    return { ...trace, z };
-  };
   const merged = (own, changes) => {
     const made = { ...own, ...changes };
     for (const name of Object.keys(made)) if (made[name] === null) delete made[name];
@@ -22,9 +12,9 @@
   // The figure as it stands at the slider's step; a frame holds what differs from the last step.
   const current = ({ spec, slider }) => {
     const frame = slider ? spec.frames[Number(slider.value)] : undefined;
-    if (!frame) return { data: spec.data.map(unpack), layout: spec.layout };
+    if (!frame) return { data: spec.data, layout: spec.layout };
     const data = frame.whole ? frame.data : spec.data.map((trace, i) => merged(trace, frame.data[i]));
-    return { data: data.map(unpack), layout: merged(spec.layout, frame.layout), caption: frame.caption };
+    return { data, layout: merged(spec.layout, frame.layout), caption: frame.caption };
   };
   const themed = (given, height, width) => {
     const layout = structuredClone(given);
