@@ -119,7 +119,7 @@ def _table(
         pairs = zip(task.outputs, classes.tolist(), strict=True)
         return ", ".join(output.class_names[one] for output, one in pairs if one >= 0)
 
-    prompt, other = (task.text(tokens) for tokens in ends)
+    prompt, other = (task.vocabulary.decode(tokens) for tokens in ends)
     return {
         "replaced": [prompt, *(f"{one}, from {other}" for one in edits)],
         "model": [answer(one) for one in found],
