@@ -67,10 +67,10 @@ class Certificate:
         for name, count in (("task", self.as_task), ("program", self.as_program)):
             if count not in (None, self.n):
                 return f"the model answers as the {name} on {count:,} of {self.n:,} inputs"
-        if self.safe == self.n:
+        if self.safe == self.same == self.n:
             return ""
         open_ones = f"all {self.n:,} answers are right, {self.n - self.safe:,} by a margin that"
-        here = f"as it runs here, it changes {self.n - self.same:,}"
+        here = f"as it runs here, {self.n - self.same:,} are others"
         return f"{open_ones} rounding in {self.precision} is not shown to leave; {here}"
 
     @property
@@ -131,13 +131,13 @@ def certify(
     types = {one.dtype for one in model.parameters() if one.is_floating_point()}
     precision = max(types, key=lambda one: torch.finfo(one).eps)
     exact = copy.deepcopy(model).to(device="cpu", dtype=torch.float64)
-    unit, unbounded, parts = torch.finfo(precision).eps / 2, "", list[tuple[Tensor, ...]]()
+    unbounded, parts = "", list[tuple[Tensor, ...]]()
     for rows in torch.arange(len(tokens)).split(CHUNK):
         asked = targets[rows] != IGNORE
         as_is = _leads(_logits(model, tokens[rows], at[rows])[0], None, slices, asked)[0]
-        logits, error, reason = _logits(exact, tokens[rows].cpu(), at[rows], unit)
-        if reason:  # the bounds of the other inputs say nothing, then
-            unbounded, unit = reason, None
+        kept = None if unbounded else precision  # of one without a bound the others say nothing
+        logits, error, reason = _logits(exact, tokens[rows].cpu(), at[rows], kept)
+        unbounded = unbounded or reason
         answers, *leads = _leads(logits, error, slices, asked)
         parts.append((answers, as_is, *leads))
     answers, as_is, lead, moved, slack = (torch.cat(some) for some in zip(*parts, strict=True))
@@ -160,7 +160,8 @@ def certify(
             "weights": f"those of {subject.describe()}, sha256 {_digest(model)}",
             "our forward": f"a {type(model).__name__} in float64, by torch {torch.__version__}",
             "rounding": unbounded
-            or f"sums in any order; torch's functions to {LIBRARY} units in the last place",
+            or f"sums in any order; torch's functions to {LIBRARY} units in the last place; that "
+            "no number on the way overflows",
             "this enumeration": counted,
             "the program": "there is none"
             if said is None
@@ -221,17 +222,17 @@ def _answers_by(
 
 
 def _logits(
-    model: Any, tokens: Tensor, at: Tensor, unit: float | None = None
+    model: Any, tokens: Tensor, at: Tensor, precision: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor | None, str]:
-    """Logits (input, d_vocab_out) at the answers, the bound on each where the unit of rounding is
-    given, and the reason for which there is none.
+    """Logits (input, d_vocab_out) at the answers, the bound on each where a precision is given, and
+    the reason for which there is none.
     """
     rows = torch.arange(len(at))
     with torch.no_grad(), evaluating(model):
-        if unit is None:
+        if precision is None:
             return model(tokens)[rows, at].double().cpu(), None, ""
         try:
-            with RoundingBound(unit) as bound:
+            with RoundingBound(precision) as bound:
                 logits = model(tokens)
         except NotApplicableError as error:
             return *_logits(model, tokens, at)[:2], str(error)

@@ -32,25 +32,26 @@ LIBRARY = 4
 class RoundingBound(TorchDispatchMode):
     """Inside, a bound is kept on the error of each number that is computed in float64.
 
-    `of(tensor)` is what it could be off by, had it been computed in a type of unit roundoff `unit`
-    from the same inputs and weights, by sums in any order. It says nothing of what overflows or
-    underflows there.
+    `of(tensor)` is what it could be off by, had it been computed in the type `precision` from the
+    same inputs and weights, by sums in any order, with what underflows taken for zero or not. It
+    says nothing of what overflows there.
 
-    Source: Higham 2002, chapter 3 (dot products, 3.1 and 3.5).
+    Source: Higham 2002, chapters 2 (underflow, 2.8) and 3 (dot products, 3.1 and 3.5).
 
     Raises:
-        NotApplicableError: an operation has no rule.
+        NotApplicableError: an operation has no rule, or gives numbers of another type.
 
     >>> a, b = torch.ones(1, 4).double(), torch.ones(4, 1).double()
-    >>> with RoundingBound(2.0**-24) as bound:
+    >>> with RoundingBound(torch.float32) as bound:
     ...     product = a @ b
     >>> 4 * 4 * 2**-24 <= float(bound.of(product)) < 8 * 4 * 2**-24
     True
     """
 
-    def __init__(self, unit: float) -> None:
+    def __init__(self, precision: torch.dtype) -> None:
         super().__init__()
-        self.unit = unit + torch.finfo(torch.float64).eps
+        self.type = torch.finfo(precision)
+        self.unit = self.type.eps / 2 + torch.finfo(torch.float64).eps
         self._kept = dict[int, tuple[Tensor, Tensor]]()
 
     def of(self, x: Any) -> Tensor:
@@ -72,8 +73,13 @@ class RoundingBound(TorchDispatchMode):
             for held in (found, (args, kwargs))
         )
         floats = [one for one in given if one.is_floating_point()]
-        decides = {one.dtype for one in made} != {torch.float64}  # a flag, an index, another type
-        if not floats or (decides and not any(bool(self.of(one).any()) for one in floats)):
+        types = {one.dtype for one in made}
+        decides = types != {torch.float64}  # a flag, an index, another type
+        narrows = torch.float64 in {one.dtype for one in floats} and any(
+            one.is_floating_point and one != torch.float64 for one in types
+        )
+        exact = decides and not narrows and not any(bool(self.of(one).any()) for one in floats)
+        if not floats or exact:
             return found
         if decides or func._schema.is_mutable or name not in MOVING | RULES.keys():
             raise NotApplicableError(f"rounding in {name} is not bounded")
@@ -90,14 +96,14 @@ class RoundingBound(TorchDispatchMode):
 
     def rounded(self, y: Tensor, error: Tensor) -> Tensor:
         """The error of a result that is off by `error` before it is rounded itself."""
-        return error + self.unit * (y.abs() + error)
+        return error + self.unit * (y.abs() + error) + self.type.tiny
 
 
 # --- rules: the bound, the result and the arguments of an operation → the error of the result -----
 def _product(at: RoundingBound, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     most_a, most_b = a.abs() + at.of(a), b.abs() + at.of(b)
     error = a.abs() @ at.of(b) + at.of(a) @ most_b
-    return error + at.sums(a.shape[-1]) * (most_a @ most_b)
+    return error + at.sums(a.shape[-1]) * (most_a @ most_b) + a.shape[-1] * at.type.tiny
 
 
 def _times(at: RoundingBound, y: Tensor, a: Any, b: Any) -> Tensor:
@@ -119,7 +125,7 @@ def _softmax(at: RoundingBound, y: Tensor, a: Tensor, dim: int, half: bool) -> T
     most = at.of(a).amax(dim, keepdim=True)
     span = a.amax(dim, keepdim=True) - a.masked_fill(a.isinf(), torch.inf).amin(dim, keepdim=True)
     power = 2 * (most + at.unit * (span + 2 * most)) + at.sums(a.shape[dim] + 2 * LIBRARY)
-    return (y * power.expm1()).clamp(max=1.0)
+    return (y * power.expm1() + at.type.tiny).clamp(max=1.0)
 
 
 def _layer_norm(

@@ -109,7 +109,7 @@ def test_no_forward_is_off_by_more_than_its_bound(bits: str, normed: bool) -> No
 
     x, gain, w = drawn(40, 6, 32), drawn(32), {name: drawn(32, 32) for name in "qkvabu"}
     wide, order = {name: one.double() for name, one in w.items()}, torch.arange(32)
-    with torch.no_grad(), RoundingBound(torch.finfo(narrow).eps / 2) as bound:
+    with torch.no_grad(), RoundingBound(narrow) as bound:
         exact = network(x.double(), wide, gain.double(), order)
     error = bound.of(exact)
     assert bool(error.isfinite().all())
@@ -125,7 +125,7 @@ def test_no_forward_is_off_by_more_than_its_bound(bits: str, normed: bool) -> No
 def test_a_bound_of_one_operation_is_near_what_it_is_off_by(operation: Any) -> None:
     """Not a hundred times as large, so that it is no bound that always holds."""
     x = torch.rand(64, 64, generator=torch.Generator().manual_seed(1)).float()
-    with RoundingBound(2.0**-24) as bound:
+    with RoundingBound(torch.float32) as bound:
         exact = operation(x.double())
     off = (operation(x).double() - exact).abs()
     share = float((off / bound.of(exact)).max())
@@ -161,7 +161,7 @@ def test_an_error_that_an_operation_is_given_goes_on(name: str) -> None:
     def rounded(x: Tensor) -> Tensor:
         return OPERATIONS[name]((x + 1000.0) - 1000.0)
 
-    with RoundingBound(2.0**-24) as bound:
+    with RoundingBound(torch.float32) as bound:
         exact = rounded(x.double())
     off, error = (rounded(x).double() - exact).abs(), bound.of(exact)
     assert bool((off <= error).all()) and bool(error.isfinite().all())
@@ -177,8 +177,31 @@ def test_what_is_decided_by_numbers_that_round_is_not_bounded() -> None:
         lambda x: x.add_(1.0),
         torch.erf,
     ):
-        with RoundingBound(2.0**-24), pytest.raises(MechintError, match="not bounded"):
+        with RoundingBound(torch.float32), pytest.raises(MechintError, match="not bounded"):
             operation(x + 1)
+    with RoundingBound(torch.float32), pytest.raises(MechintError, match="not bounded"):
+        torch.ones(3).double().bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("operation", "least"),
+    [
+        (lambda x: x @ x.T, 1e-23),
+        (lambda x: x * x, 1e-23),
+        (lambda x: x.softmax(-1)[:, :1], -110.0),
+        (lambda x: torch.addcmul(x[:, 1:], x, x), 1e-23),
+    ],
+)
+def test_an_error_of_what_underflows_is_bounded(operation: Any, least: float) -> None:
+    """Small numbers are zero in float32, which what follows would make large again."""
+    x = torch.tensor([[least, 0.0]])
+
+    def network(x: Tensor) -> Tensor:
+        return operation(x)[:, :1] * 1e38 * 1e8
+
+    with RoundingBound(torch.float32) as bound:
+        exact = network(x.double())
+    assert float(network(x)) == 0 < float(exact) <= float(bound.of(exact)) < torch.inf
 
 
 def test_what_is_no_whole_population_is_refused_with_the_limit(
