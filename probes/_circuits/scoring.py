@@ -180,7 +180,8 @@ class Scorer:
         the model's. Pairs of one example are one unit.
         """
         units = self.pairs.examples.cpu().numpy()
-        return Effects(*self._end_scores, self.scores(kept), units)
+        source, model = self._end_scores
+        return Effects(source, model, self.scores(kept), units)
 
     def faithfulness(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, " circuit"]:
         """(score - source) / (model - source) of mean scores: 0 the source's, 1 the model's."""
