@@ -431,7 +431,7 @@ def add_logits_finding(
             no=f"No {noun} stands out in the logits{where}.",
             unclear=f"Key {plural(noun)} of the logits are unclear.",
             doubt=found.undecided,
-            lead=f"Its logits use {some}: {which}." if found.explained >= HALF else "",
+            lead=found.explained >= HALF,
         ),
         Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         holds=bool(keys),

@@ -79,6 +79,23 @@ def test_the_title_says_where_the_steps_to_the_answer_are_given(steps: bool) -> 
     assert one.steps == steps and ("right steps" in quality_text([one])[0]) == steps
 
 
+def test_accuracy_of_a_model_against_its_own_answers_is_not_shown() -> None:
+    model = mechint.load(mechint.example("maximum.pt")).model
+    rows = [{"prompt": [a, b, 3, 0]} for a in range(16) for b in range(16)]
+    stated = [{**row, "answer": max(row["prompt"])} for row in rows]
+    for data, n in ((rows, 0), (stated, 1)):
+        assert len(quality_of(mechint.load(model, data=data))) == n
+
+
+def test_a_program_that_is_unclear_is_not_one_that_was_not_found() -> None:
+    """No mechanism was found where it was looked for in vain."""
+    account = Account("A model", "", NOTHING)
+    audit = {"standing": "unclear", "name": "answer = t[0]", "short": "", "family": "induced"}
+    audit["scope"] = {"answers": ""}
+    assert account.explained([audit]).verdict == "Unclear: answer = t[0]."
+    assert account.explained([{**audit, "standing": "wrong"}]).verdict == NOTHING
+
+
 def test_the_lead_of_highest_rank_is_the_verdict() -> None:
     scope = Scope(drawn=512, components=(3, 14), together=True)
     caveat = Finding("The model adds as a clock.", "yes", caveat="of the units", scope=scope)

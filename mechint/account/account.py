@@ -72,15 +72,22 @@ class Quality:
         return dict(vars(self))
 
 
+def _answers_itself(subject: Subject) -> bool:
+    from mechint.prompts import Prompts
+
+    return isinstance(subject.task, Prompts) and subject.task.answers_itself
+
+
 def quality_of(subject: Subject) -> tuple[Quality, ...]:
-    """Accuracy and loss of every output that is asked, with chance; () where there is none.
+    """Accuracy and loss of every output that is asked, with chance; () where there is none, or
+    where the answers are the model's own.
 
     Cost: one forward over the subject's data, which the subject keeps.
     """
     from mechint.checkpoints import performance
 
     measured = performance.measure(subject, subject.split)
-    if measured is None:
+    if measured is None or _answers_itself(subject):
         return ()
     kinds, steps = subject.data.kinds, False
     if kinds is not None:
@@ -285,6 +292,9 @@ class Account(Shown):
                 names = [none.format(some[0]["scope"]["answers"]) for some in each]
                 verdict = " ".join(one or name for one, name in zip(said, names, strict=True))
                 scope = replace(scope, answers="")
+        if verdict in ("", NOTHING) and lead is None:
+            doubt = [one["short"] or one["name"] for one in held if one["standing"] == "unclear"]
+            verdict = f"Unclear: {doubt[0]}." if doubt else verdict
         return replace(self, verdict=verdict or self.verdict, audits=held, scope=scope)
 
     # --- views ------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from mechint.cli.common import (
 from mechint.cli.opening import Opening, check_options, one_model
 from mechint.cli.verify import call_of
 from mechint.errors import RunError
+from mechint.registry import EXPLANATIONS, PROBES
 from mechint.system.progress import console, counting
 
 if TYPE_CHECKING:
@@ -111,20 +112,26 @@ def print_account(
     print_json(brief(account, verify=called) if given["brief"] else {**whole, "verify": called})
 
 
+FURTHER = ("ablation", "circuits")
+"""Probes that are proposed where no program and no table over steps is, and that apply."""
+
+
 def next_commands(opening: Opening, explained: bool) -> list[str]:
     """Commands that tell more about a model whose quick probes were run, and programs of it audited
     or not.
     """
-    place, opened = shlex.quote(str(opening.path)), opening.checkpoint
+    place, opened, subject = shlex.quote(str(opening.path)), opening.checkpoint, opening.subject
+    served = any(EXPLANATIONS[name]().applies(subject) for name in EXPLANATIONS)
+    able = [name for name in FURTHER if PROBES[name].from_dict({}).applicable(subject) is None]
     commands = [opening.command(places=f"{place} {named}") for named in opened.proposals]
     if opening.given["out"] is None:
         commands.append(opening.command("--out report.html"))
-    if opened.task is not None and opened.task.own_program is not None and not explained:
+    if served and opened.task and opened.task.own_program is not None and not explained:
         commands.append(opening.command(verb="explain"))
     elif len(opened.series) > 1:
         commands.append(f"mechint table {place} --over-steps")
-    elif opened.task is not None and opening.given["data"] is None:
-        commands.append(opening.command("--probe ablation,circuits"))
+    elif able and opened.task is not None and opening.given["data"] is None:
+        commands.append(opening.command(f"--probe {','.join(able)}"))
     return commands
 
 

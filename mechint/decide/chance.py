@@ -103,7 +103,7 @@ class Skill:
             return ""
         if self.too_few:
             return why_too_few(self.accuracy, self.chance, self.n)
-        return f"{AT_CHANCE} ({self.accuracy:.3g} of {self.n} answers, chance {self.chance:.3g})"
+        return f"{AT_CHANCE} (accuracy {self.accuracy:.3g}, chance {self.chance:.3g})"
 
     def above(self, accuracy: float) -> float:
         """An accuracy above chance, as a share of the model's own.

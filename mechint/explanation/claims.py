@@ -103,12 +103,15 @@ class Claimed:
     variable: str
 
     def part(self, program: Program) -> Part:
-        """The part, with one feature per value of the variable."""
+        """The part, with one feature per value of the variable; of heads the whole output."""
         if self.variable not in program.variables:
             raise UnknownNameError.of("variable", self.variable, program.variables)
         if self.site.pos is None:
             raise ParameterError(f"{self.site}: name a position, such as {self.site} @ answer")
-        features = one_hot(self.variable, program.variables[self.variable].n_values)
+        whole = self.site.kind == "head"  # its code need not be additive
+        features = (
+            None if whole else one_hot(self.variable, program.variables[self.variable].n_values)
+        )
         return Part(self.variable, self.site, (self.variable,), features)
 
 

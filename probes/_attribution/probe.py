@@ -219,7 +219,7 @@ class Attribution(Probe):
                 f"{some} {said}.",
                 no="No head or MLP alone carries the score.",
                 unclear="A component that carries the score cannot be told.",
-                lead=f"{some} {said}.",
+                lead=share >= 0.5,
                 caveat="" if "writer" in metrics else caveat,
                 causal=True,
             ),

@@ -273,7 +273,7 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
             f"{len(found)} of {counted(len(tested), 'output')} use frequencies in their logits.",
             no=f"None of {counted(len(tested), 'output')} uses a frequency in its logits.",
             unclear="Key frequencies of the outputs are unclear.",
-            lead=f"It computes {len(found)} of {len(logits)} outputs with frequencies.",
+            lead=True,
             outputs=list(found) or None,
         ),
         holds=bool(found),

@@ -494,11 +494,10 @@ class Heads(Probe):
         whole = report.metrics["patched"] == report.metrics["heads"]
         doubt = "they keep {1:.3f} to {2:.3f} of the difference".format(*first.kept)
         doubt += f", at least {ALONE} asked for; more pairs would tell"
-        said = f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}."
         verdict = report.finding(
             Claim(
-                said,
-                lead=said,
+                f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}.",
+                lead=True,
                 no=f"{some} do{'es' * (len(names) == 1)} not suffice to answer.",
                 unclear="Whether these heads suffice to answer is unclear.",
                 doubt=doubt * (not enough and first.may_hold and rival < ALONE),

@@ -148,7 +148,7 @@ class Weights(Probe):
         )
         report.finding(
             Claim(
-                f"The {part} of {second} read what {first} writes.",
+                f"The {part} of {second} overlap with what {first} writes.",
                 no=f"No {kind}-composition was found; {first} to {second} comes nearest.",
                 unclear=f"Whether there is {kind}-composition is unclear.",
                 doubt="heads that write or read nothing, or fill the shared subspace evenly, score "
@@ -279,18 +279,15 @@ def add_copying(
     report.metric("copying.heads", above)
     report.finding(
         Claim(
-            f"{name} copies tokens" + (f", one of {above} heads that do." if above > 1 else "."),
-            no="No head copies tokens.",
+            f"The OV circuit of {name} copies tokens"
+            + (f", one of {above} that do." if above > 1 else "."),
+            no="No OV circuit copies tokens.",
             lead=True,
             at_chance=True,
         ),
         Effect.of(one, "", "eigenvalue share", "renamed classes"),
         holds=bool(own[top] > MOST),
         null="copying",
-        details={
-            "tokens that raise their own class most": f"{own[top]:.0%} of {min(len(ids), tokens)}",
-            "heads that copy": above,
-        },
     )
     return {"copying": shares.tolist(), "own class largest": own.tolist()}
 
@@ -312,7 +309,7 @@ def add_matching(
     embed = centered(circuits.embedding(report.subject))
     left = embed @ heads.q[b]  # (token, d_head)
     right = (embed @ heads.v[a] @ heads.o[a] @ heads.k[b]).T
-    share = float(eigenvalue_share(left, right))
+    share, pair = float(eigenvalue_share(left, right)), f"{heads.names[b]} through {heads.names[a]}"
     (own,) = own_share(left[None], right[None], tokens)
     draw = rng("weights tokens", seed)
     null = [
@@ -324,8 +321,8 @@ def add_matching(
     report.metric("matching.own", own, unit="share of tokens, 0–1")
     report.finding(
         Claim(
-            f"{heads.names[b]} matches queries with their own token through {heads.names[a]}.",
-            no=f"{heads.names[b]} does not match queries with their own token.",
+            f"The QK circuit of {pair} matches tokens with themselves.",
+            no=f"The QK circuit of {pair} does not match tokens with themselves.",
             at_chance=True,
         ),
         Effect.of(one, "", "eigenvalue share", "renamed tokens"),

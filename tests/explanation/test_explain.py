@@ -207,6 +207,17 @@ def test_a_site_that_does_nothing_holds_nothing_however_few_the_inputs() -> None
 
 
 @published
+def test_a_head_holds_a_variable_whose_code_is_not_additive() -> None:
+    """Interchange accuracy 1.0000 over all inputs, by the program that trained it; else .72."""
+    task = TASKS["palindromes"](n=6, half_length=2)
+    subject = mechint.load(CHECKPOINTS / "siit" / "palindromes.pt", task=task)
+    for place, name in (("L0H1 @ 4", "pair_0"), ("L0H0 @ 3", "pair_1")):
+        found = audit(subject, site(place).holds(name))
+        assert found.standing == "stands" and found.value("interchange") == 1.0
+    assert audit(subject, site("L0H0 @ 4").holds("pair_0")).standing == "wrong"
+
+
+@published
 @pytest.mark.full
 def test_keys_alone_do_not_explain_the_published_pizza() -> None:
     """Joint interchange .694 by other code; complete with the second harmonics 6, 25, 29."""
