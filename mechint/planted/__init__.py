@@ -19,7 +19,6 @@ from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
-from mechint.planted.programs import rasp_program
 
 __all__ = [
     "Calibration",
@@ -33,5 +32,4 @@ __all__ = [
     "linear_network",
     "lookup_table",
     "modular_addition",
-    "rasp_program",
 ]

@@ -24,7 +24,6 @@ SUBJECTS: dict[str, Callable[[], planted.Planted]] = {
     "comparison": lambda: planted.comparison(12, 0.5, noise=0.01),
     "composition": lambda: planted.composition(5, 2),
     "induction": lambda: planted.induction_head(8, 4, noise=0.01),
-    "program": lambda: planted.rasp_program("histogram", noise=0.001),
     "bottleneck": lambda: planted.bottleneck(width=4, noise=0.1, n=12, n_tasks=3, rank=4),
 }
 
@@ -53,7 +52,7 @@ def pairs() -> Iterator[Any]:
     for at, name in enumerate(PROBES.names()):
         first = next((key for key, names in SUITED.items() if name in names.split()), "addition")
         if name == "llc":  # which samples for long, the longer the more weights a model has
-            first = "program"
+            first = "induction"
         for subject in every:
             if (name, subject) in UNSUITED:
                 continue

@@ -19,7 +19,6 @@ from mechint.checkpoints.formats.transformer_lens import interpret, parsed, refu
 from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, StateDict, find_state
 from mechint.checkpoints.renaming import BIAS, HEADS, OUT, ROWS, Table
 from mechint.checkpoints.renaming import rename as renamed
-from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 
 NOT_FOLLOWED = (
@@ -106,38 +105,3 @@ def _heads(given: Mapping[str, Any], width: int) -> tuple[int, dict[str, Assumpt
     n_heads = next(number for number in (4, 3, 2, 1) if width % number == 0)
     why = f"the tensors do not say into how many heads the {width} query components are split"
     return n_heads, {"n_heads": Assumption(n_heads, why)}
-
-
-# --- compiled programs of Tracr -------------------------------------------------------------------
-def from_tracr(model: Any) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Configuration and weights of a compiled program, through TransformerLens's loader.
-
-    model: Tracr's AssembledTransformerModel (of ``compile_rasp_to_model``), with a categorical
-    output; anything with its `params`, `model_config`, `residual_labels` and `output_encoder` will
-    do. Neither Tracr nor JAX is imported. The logits are 1 for the answer and 0 for other classes.
-    """
-    from transformer_lens.utilities import tracr
-
-    shape = tracr.make_tracr_transformer_bridge_config(model)
-    sizes = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_vocab", "d_vocab_out")
-    config = ModelConfig(
-        **{name: getattr(shape, name) for name in (*sizes, "attention_dir")},
-        act_fn="relu",
-        normalization_type=None,
-    )
-    at, to = "layers.{layer}", "blocks.{layer}"
-    table = {
-        "embed.W_E": "tok_embed.weight",
-        "pos_embed.W_pos": "pos.weight",
-        "unembed.W_U": ("head.weight", ROWS),
-        **{f"{to}.attn.W_{part}": (f"{at}.attn.{part.lower()}.weight", HEADS) for part in "QKV"},
-        **{f"{to}.attn.b_{part}": (f"{at}.attn.{part.lower()}.bias", BIAS) for part in "QKV"},
-        f"{to}.attn.W_O": (f"{at}.attn.o.weight", OUT),
-        f"{to}.attn.b_O": f"{at}.attn.o.bias",
-        **{f"{to}.mlp.W_{end}": (f"{at}.mlp.fc_{end}.weight", ROWS) for end in ("in", "out")},
-        **{f"{to}.mlp.b_{end}": f"{at}.mlp.fc_{end}.bias" for end in ("in", "out")},
-    }
-    state = tracr.make_tracr_transformer_bridge_state_dict(model)
-    weights = renamed(Path("tracr"), state, table, {"n_heads": config.n_heads})
-    weights["unembed.b_U"] = weights["unembed.W_U"].new_zeros(config.d_vocab_out)
-    return config, weights
