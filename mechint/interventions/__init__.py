@@ -1,11 +1,10 @@
 """Interventions on activations: small named values at a site, and runs computed again only from
 where they act.
 
-    from mechint.interventions import Mean, ProjectOut, Site, Zero, loss_under
+    from mechint.interventions import EditedRuns, Mean, Site, Zero, loss_under
 
     ablate(subject, "L0H3")                                           # accuracy and loss without
     loss_under(subject, [Zero("L0H3")])                               # {"answer": nats}
-    loss_under(subject, [ProjectOut(Site("hook_embed"), directions)])
     EditedRuns(model, tokens, answer_positions).under([Mean(Site.mlp(0)), ...])
 
 `logits_under` applies interventions together in one hooked forward. `EditedRuns.under` applies each
@@ -29,7 +28,6 @@ from mechint.interventions.values import (
     Compute,
     Intervention,
     Mean,
-    ProjectOut,
     Replace,
     Take,
     Zero,
@@ -45,7 +43,6 @@ __all__ = [
     "ExampleMean",
     "Intervention",
     "Mean",
-    "ProjectOut",
     "Replace",
     "Site",
     "Take",

@@ -41,23 +41,17 @@ class Intervention:
         """ParameterError where a tensor of the intervention does not fit a part of this shape."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, Tensor):
+            if not isinstance(value, Tensor) or field.name not in PER_EXAMPLE:
                 continue
-            if field.name == "basis":  # the last axis of the part is multiplied by it
-                fits = value.dim() == 2 and len(value) == part[-1]
-            elif field.name in PER_EXAMPLE:
-                ends = zip(reversed(value.shape), reversed(part), strict=False)
-                fits = value.dim() <= len(part) and all(a in (1, b) for a, b in ends)
-            else:
-                continue
-            if not fits:
+            ends = zip(reversed(value.shape), reversed(part), strict=False)
+            if value.dim() > len(part) or not all(a in (1, b) for a, b in ends):
                 raise ParameterError(
                     f"{type(self).__name__} at {self.site}: {field.name} of shape "
                     f"{tuple(value.shape)} does not fit the activation there, {tuple(part)}"
                 )
 
 
-PER_EXAMPLE = ("value", "delta", "toward")
+PER_EXAMPLE = ("value", "delta")
 """Fields that are broadcast to the site's part, and whose first axis may be the examples."""
 
 
@@ -111,41 +105,6 @@ class Add(Intervention):
 
 
 @dataclass(frozen=True)
-class ProjectOut(Intervention):
-    """Remove the coordinates in a subspace, or take them from elsewhere: x + B Bᵀ (toward − x).
-
-    basis: (d, k), orthonormal columns, of the last axis. toward: 0 when None (the subspace is
-    projected out); another run's activation is an interchange of the subspace (Geiger et al. 2024),
-    the mean a mean ablation of it.
-
-    Raises:
-        ParameterError: columns that are not orthonormal, which would remove more than all of it.
-
-    >>> x = torch.tensor([[[3.0, 4.0]]])
-    >>> out = ProjectOut(Site("hook_embed"), torch.tensor([[1.0], [0.0]]))
-    >>> out.replacement(x).tolist()
-    [[[0.0, 4.0]]]
-    """
-
-    basis: Float[Tensor, "d k"]
-    toward: Float[Tensor, " ..."] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not _orthonormal(self.basis.detach()):
-            raise ParameterError(
-                f"ProjectOut at {self.site}: the columns of basis, of shape "
-                f"{tuple(self.basis.shape)}, are not orthonormal; torch.linalg.qr(basis)[0] has "
-                "columns that are, of the same span"
-            )
-
-    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
-        basis = self.basis.to(part)
-        difference = -part if self.toward is None else self.toward.to(part) - part
-        return part + (difference @ basis) @ basis.T
-
-
-@dataclass(frozen=True)
 class Take(Intervention):
     """Set to what it is in the unedited run of another input: `source` (row,) of the inputs of
     `EditedRuns`. Its own input holds it: ``Take(Site("blocks.0.attn.hook_pattern"), rows)`` is a
@@ -163,11 +122,3 @@ class Compute(Intervention):
     """
 
     function: Callable[[Tensor, Any], Tensor | None]
-
-
-def _orthonormal(basis: Tensor) -> bool:
-    """Return whether `basis` is a matrix of orthonormal columns, to the rounding of float16."""
-    if basis.dim() != 2:
-        return False
-    products = basis.double().T @ basis.double()
-    return torch.allclose(products, torch.eye(len(products)).to(products), atol=1e-3)

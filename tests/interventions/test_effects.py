@@ -14,7 +14,6 @@ from mechint.interventions import (
     EditedRuns,
     Intervention,
     Mean,
-    ProjectOut,
     Replace,
     Site,
     Zero,
@@ -65,18 +64,6 @@ def test_chunks_do_not_cut_a_value_that_all_examples_share(
 def test_a_zeroed_head_is_a_zeroed_w_o(subject: Subject) -> None:
     expected = edited(subject, "blocks.1.attn.W_O", lambda w: w[1].zero_())
     assert loss_under(subject, [Zero(Site.head(1, 1))]) == pytest.approx(expected, abs=1e-12)
-
-
-def test_a_direction_projected_out_of_the_embedding(subject: Subject) -> None:
-    """As an intervention on activations and as an edit of W_E."""
-    axis = torch.linalg.qr(torch.randn(8, 2, generator=torch.Generator().manual_seed(1)))[0]
-    axis = torch.linalg.qr(axis.double())[0]
-    embedding = subject.model.W_E.detach()
-    without = embedding - embedding @ axis @ axis.T
-    expected = edited(subject, "embed.W_E", lambda w: w.copy_(without))
-    by_hook = loss_under(subject, [ProjectOut(Site("hook_embed"), axis)])
-    assert by_hook == pytest.approx(expected, abs=1e-12)
-    assert torch.equal(subject.model.W_E, embedding)
 
 
 def test_means_are_taken_over_all_examples(subject: Subject) -> None:
@@ -170,7 +157,6 @@ def test_a_value_that_does_not_fit_is_refused_by_name(subject: Subject) -> None:
         r"Replace at L0 MLP: value of shape \(4, 8\)": Replace(Site.mlp(0), eye[:4]),
         r"Add at L0H1 @ 2: delta of shape \(8,\)": Add(Site.head(0, 1, pos=2), eye[0]),
         r"Mean at L1 resid_pre: value of shape \(5,\)": Mean(Site.resid_pre(1), eye[0, :5]),
-        r"ProjectOut at L0 MLP: basis of shape \(3, 3\)": ProjectOut(Site.mlp(0), eye[:3, :3]),
         r"L0H9: 9 is not among the 2": Add(Site.head(0, 9), eye[0, :4]),
     }
     hooks = {one.site.hook for one in cases.values()}
@@ -183,12 +169,3 @@ def test_a_value_that_does_not_fit_is_refused_by_name(subject: Subject) -> None:
             data = subject.data.tokens, subject.answer_positions
             with pytest.raises(ParameterError, match=expected):
                 EditedRuns(model, *data, hooks).under([one])
-
-
-def test_a_basis_projects_out_what_is_in_its_span_and_no_more() -> None:
-    """Two equal columns, as two parallel directions, would remove a part twice."""
-    column = torch.tensor([[1.0], [0.0], [0.0]])
-    for wrong in (torch.cat([column, column], 1), 2 * column):
-        with pytest.raises(ParameterError, match=r"ProjectOut at L0 MLP: .* not orthonormal"):
-            ProjectOut(Site.mlp(0), wrong)
-    ProjectOut(Site.mlp(0), column[:, :0])

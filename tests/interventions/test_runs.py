@@ -24,7 +24,6 @@ from mechint.interventions import (
     EditedRuns,
     Intervention,
     Mean,
-    ProjectOut,
     Replace,
     Site,
     Take,
@@ -123,12 +122,6 @@ class ByHooks:
         place = place[row] if isinstance(place, tuple) else place
         width = x.shape[1] if site.per_head else x.shape[-1]
         for pos in range(len(x)) if place is None else [place]:
-            if isinstance(edit, ProjectOut):
-                toward = torch.zeros(WIDTH) if edit.toward is None else edit.toward[row]
-                toward = toward[pos] if toward.dim() == 2 else toward
-                inside = edit.basis @ edit.basis.T
-                x[pos] = x[pos] - inside @ x[pos] + inside @ toward.to(x)
-                continue
             for unit in site.units or range(width):
                 at = (pos, unit) if site.per_head else (pos, ..., unit)
                 x[at] = self.value(edit, x, row, pos, at)
@@ -183,7 +176,6 @@ def sets_of_edits(model: Any, source: Tensor) -> list[list[Intervention]]:
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    basis = torch.linalg.qr(random(WIDTH, 2))[0]
     has_mlp = "blocks.0.hook_mlp_out" in model.hook_dict
     depth = 1 + max(int(n.split(".")[1]) for n in model.hook_dict if n.startswith("blocks."))
     alone: list[Intervention] = []
@@ -193,8 +185,7 @@ def sets_of_edits(model: Any, source: Tensor) -> list[list[Intervention]]:
             spread = (POS,) if pos is None else ()
             alone += [Take(z, source), Zero(z), Take(stream, source)]
             alone += [Replace(stream, random(N, *spread, WIDTH)), Add(stream, random(WIDTH))]
-            alone += [Take(Site.attention(layer, pos), source), ProjectOut(stream, basis)]
-            alone += [ProjectOut(Site.attention(layer, pos), basis, random(N, *spread, WIDTH))]
+            alone += [Take(Site.attention(layer, pos), source)]
             if has_mlp:
                 alone += [
                     Take(Site.mlp(layer, pos), source),
