@@ -62,16 +62,6 @@ def test_installed_metadata_and_checkout_agree() -> None:
     assert not missing, "install mechint again: its entry points have changed"
 
 
-@pytest.mark.parametrize("registry", [TASKS, PROBES], ids=lambda registry: registry.kind)
-def test_every_built_in_has_its_name_a_summary_and_a_source(registry: Registry) -> None:
-    for name in registry.builtins:
-        kind = registry[name]
-        assert kind.name == name
-        assert kind.source
-        line = registry.describe(name)
-        assert line and " ".join(kind.__doc__.split()).startswith(line)
-
-
 def test_a_wrong_name_gets_the_nearest_one() -> None:
     with pytest.raises(
         UnknownNameError, match=r"^unknown probe 'furier'; did you mean 'fourier'\? \(probes: "

@@ -12,7 +12,6 @@ import pytest
 
 from mechint import planted
 from mechint.figures import Figure
-from mechint.planted.library import prompted_induction
 from mechint.probe.results import ProbeResult
 from mechint.probe.text import rank
 from mechint.registry import PROBES, TASKS
@@ -87,19 +86,6 @@ def test_a_probe_is_calibrated(name: str, subtests: pytest.Subtests) -> None:
     for check in calibration_checks(PROBES[name]):
         with subtests.test(check.name):
             check()
-
-
-def test_every_probe_applies_to_some_subject() -> None:
-    plants = [*(build() for build in SUBJECTS.values()), remainders()]
-    plants.append(planted.group_product("S3", ("standard",)))
-    plants.append(prompted_induction(0.0, 0))
-    subjects = [plant.subject for plant in plants]
-    idle = [
-        name
-        for name in PROBES
-        if all(PROBES[name]().applicable(subject) is not None for subject in subjects)
-    ]
-    assert not idle
 
 
 @pytest.mark.parametrize("name", PROBES.names())

@@ -1,8 +1,7 @@
 """The golden runs and probe measurements: what is trained and measured, with which seeds.
 
 Everything the guard takes from the toolkit is imported and called here, so a rename is followed in
-this file alone while ``curves.json`` and ``probes.json`` stay as they are. A metric that is renamed
-on purpose goes into ``RENAMED``; its recorded values are then held against the new name.
+this file alone while ``curves.json`` and ``probes.json`` stay as they are.
 """
 
 from __future__ import annotations
@@ -19,9 +18,6 @@ from mechint import planted
 
 SEEDS = (3, 4)
 """Both train together, so that the vectorized ensemble is covered."""
-
-RENAMED: dict[str, str] = {}
-"""Recorded metric name → its name today."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
     OMP_NUM_THREADS=1 python -m tests.golden.make "circuits on planted induction"  # or one probe
 
 Run it only when behavior is meant to change, and say in the commit what changed and why. A refactor
-must pass against the files as they are; a renamed metric belongs in ``RENAMED`` of cases.py.
+must pass against the files as they are, in which a metric that is renamed on purpose is renamed.
 """
 
 from __future__ import annotations
@@ -15,33 +15,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mechint.system.jsonable import to_jsonable
 from tests.golden import cases
 
 HERE = Path(__file__).parent
 
 
-def as_json(value: Any) -> Any:
-    """`value` in JSON's types: arrays as lists, keys as text, nan and inf as Python's floats."""
-    if hasattr(value, "tolist"):
-        return as_json(value.tolist())
-    if hasattr(value, "items"):
-        return {str(key): as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted(as_json(item) for item in value)
-    return value
-
-
 def curves() -> dict[str, Any]:
     """Run → seed → its evaluations."""
-    return {name: as_json(cases.curves(name)) for name in cases.RUNS}
+    return {name: to_jsonable(cases.curves(name)) for name in cases.RUNS}
 
 
 def measurement(name: str) -> dict[str, Any]:
     """Verdict, metrics and nulls of one measurement."""
     metrics, nulls, verdict = cases.measure(name)
-    return {"verdict": verdict, "metrics": as_json(metrics), "nulls": as_json(nulls)}
+    return {"verdict": verdict, "metrics": to_jsonable(metrics), "nulls": to_jsonable(nulls)}
 
 
 def probes() -> dict[str, Any]:

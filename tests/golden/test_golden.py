@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from mechint.system.jsonable import to_jsonable
 from tests.differences import differences, report
 from tests.golden import cases
-from tests.golden.make import as_json
 from tests.marks import full_where
 
 HERE = Path(__file__).parent
-CURVES = json.loads((HERE / "curves.json").read_text(encoding="utf-8"))
-PROBES = json.loads((HERE / "probes.json").read_text(encoding="utf-8"))
+CURVES = to_jsonable(json.loads((HERE / "curves.json").read_text(encoding="utf-8")))
+PROBES = to_jsonable(json.loads((HERE / "probes.json").read_text(encoding="utf-8")))
 
 SLOW = {
     "listops, packed rows, layer norm, dropout",
@@ -45,7 +45,7 @@ def test_every_case_is_recorded() -> None:
 
 @pytest.mark.parametrize("name", full_where(SLOW, CURVES))
 def test_training_gives_the_recorded_curves(name: str) -> None:
-    new, lines = as_json(cases.curves(name)), []
+    new, lines = to_jsonable(cases.curves(name)), []
     for seed, rows in CURVES[name].items():
         assert len(new[seed]) == len(rows), f"{name} / {seed}: another number of evaluations"
         for old_row, new_row in zip(rows, new[seed], strict=True):
@@ -58,12 +58,11 @@ def test_training_gives_the_recorded_curves(name: str) -> None:
 
 @pytest.mark.parametrize("name", full_where(SLOW, PROBES))
 def test_probes_give_the_recorded_metrics(name: str) -> None:
-    metrics, nulls, verdict = map(as_json, cases.measure(name))
+    metrics, nulls, verdict = map(to_jsonable, cases.measure(name))
     old, atol = PROBES[name], cases.MEASUREMENTS[name].atol
     lines = list(differences(f"{name} / metrics", old["metrics"], metrics, PROBE_RTOL, atol))
     for metric, null in old["nulls"].items():
-        where, today = f"{name} / null of {metric}", cases.RENAMED.get(metric, metric)
-        found = nulls.get(today, {})
+        where, found = f"{name} / null of {metric}", nulls.get(metric, {})
         # a sampled p-value counts samples, of which rounding may turn one that is nearly a tie
         for key, value in null.items():
             drawn = null["samples"] if key == "p_value" else 0

@@ -10,7 +10,7 @@ import torch
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.errors import NotApplicableError, ParameterError
+from mechint.errors import ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -166,6 +166,3 @@ def test_where_it_is_silent() -> None:
     assert probe.run("attribution", plant.untrained(0), only_correct=False).verdict == "unclear"
     with pytest.raises(ParameterError, match="none with ablation=mean"):
         probe.run("attribution", plant, variable="x", ablation="mean")
-    early = subject(output_sizes=(2, 3), read_layers=(1, 2))
-    with pytest.raises(NotApplicableError, match="leave after different layers"):
-        probe.run("attribution", early)

@@ -12,7 +12,6 @@ import torch
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.errors import NotApplicableError
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
@@ -115,13 +114,6 @@ def test_networks_of_two_operands_are_analyzed_with_both_their_embeddings(join: 
     assert metrics["embedding.key_frequencies"] == [k]
     loss = Subject(edited, subject.task).loss()["answer"]
     assert metrics["loss"] + metrics["embedding.removal"][k] == pytest.approx(loss, rel=1e-5)
-
-
-def test_a_group_that_is_not_cyclic_is_sent_to_irreps() -> None:
-    task = TASKS["groups"](group="S3")
-    model = HookedTransformer(ModelConfig(d_model=8, n_heads=1, d_vocab=7, d_vocab_out=6))
-    with pytest.raises(NotApplicableError, match="irreps serves other groups"):
-        probe.run("fourier", Subject(model, task))
 
 
 def test_a_removal_is_not_denied_on_a_sample_that_lacks_a_token() -> None:

@@ -17,12 +17,11 @@ import torch
 import mechint
 import probes
 from mechint.account import account_of
-from mechint.errors import NotApplicableError
 from mechint.explanation import audit
 from mechint.explanation.claims import parse_claim
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
-from mechint.planted import induction_head, library
+from mechint.planted import library
 from mechint.probes._heads.measures import PairRuns, _marks
 from mechint.probes._heads.probe import Component
 from mechint.prompts import Prompts
@@ -178,11 +177,6 @@ def test_heads_that_move_nothing_are_named_with_what_all_move() -> None:
 def test_few_pairs_decide_nothing(tmp_path: Path) -> None:
     result = probes.run("heads", mixed(tmp_path, (6,), pairs=4), null_samples=999)
     assert result.verdict == "unclear" and not result.lead
-
-
-def test_it_asks_for_pairs_of_prompts() -> None:
-    with pytest.raises(NotApplicableError, match="no pairs of prompts"):
-        probes.run("heads", induction_head(n=6, length=4).subject)
 
 
 def test_shuffled_answers_are_not_explained(tmp_path: Path) -> None:

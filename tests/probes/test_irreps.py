@@ -12,18 +12,12 @@ import torch
 
 import mechint
 from mechint import planted, probe
-from mechint.errors import NotApplicableError
 from mechint.groups.representations import representations
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.registry import TASKS
 from mechint.subject import Subject
 
 QUICK = {"removal_samples": 9, "removal_examples": 64}
-
-
-def test_a_cyclic_group_is_left_to_fourier() -> None:
-    with pytest.raises(NotApplicableError, match="cyclic: see fourier"):
-        probe.run("irreps", planted.modular_addition(11, (2, 5)).subject)
 
 
 def test_the_loss_without_a_representation_is_that_of_edited_weights() -> None:

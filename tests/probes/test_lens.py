@@ -8,7 +8,6 @@ from scipy.stats import binom
 
 from mechint import planted
 from mechint.config import ModelConfig
-from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject, Which
@@ -77,13 +76,6 @@ def test_no_depth_is_named_where_few_answers_are_right(kept: int, status: str) -
     assert depth.verdict == status
     assert depth.effect is not None and depth.effect.baseline == pytest.approx(1 / 31)
     assert depth.effect.value == pytest.approx(kept / 31)
-
-
-def test_it_says_why_it_does_not_apply() -> None:
-    task = TASKS["modular-arithmetic"](p=7)
-    model = HookedTransformer(ModelConfig(d_model=8, d_vocab=8, d_vocab_out=7, read_layers=(1,)))
-    with pytest.raises(NotApplicableError, match="leave after different layers"):
-        Lens().run(Subject(model, task))
 
 
 def test_it_says_nothing_of_a_model_at_chance() -> None:

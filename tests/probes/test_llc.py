@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import mechint
 from mechint import planted, probe
-from mechint.errors import NotApplicableError, ParameterError
+from mechint.errors import ParameterError
 from mechint.planted._linear_network import learning_coefficient
 from mechint.probe.results import ProbeResult
 from mechint.subject import Subject
@@ -312,12 +312,7 @@ def test_the_interval_and_p_value_are_students() -> None:
     assert (-t, p_value) == pytest.approx((test.statistic, test.pvalue))
 
 
-def test_data_without_targets_and_losses_without_examples_are_refused() -> None:
-    model = planted.modular_addition(7, (1, 2)).subject.model
-    with pytest.raises(NotApplicableError, match="no targets"):
-        probe.run("llc", Subject(model, None))
-    with pytest.raises(NotApplicableError, match="example by example"):
-        probe.run("llc", planted.bottleneck(width=4, n=12, n_tasks=3, rank=4).subject)
+def test_a_linear_network_of_no_sizes_is_refused() -> None:
     with pytest.raises(ParameterError, match="smallest"):
         planted.linear_network((4, 2, 4), 3)
     with pytest.raises(ParameterError, match="expected 4 numbers above 0"):

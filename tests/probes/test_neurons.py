@@ -10,7 +10,6 @@ import torch
 import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
 
@@ -67,13 +66,6 @@ def test_neurons_that_do_not_vary_are_counted_apart() -> None:
     assert wide.metrics["dead"] - narrow.metrics["dead"] == 30
     for name in ("clusters", "clustered", "ablation"):
         assert wide.metrics[name] == pytest.approx(narrow.metrics[name], rel=1e-3, abs=1e-6)
-
-
-def test_what_is_no_pair_of_elements_is_refused() -> None:
-    with pytest.raises(NotApplicableError, match=r"no input grid|all pairs|no MLP"):
-        probe.run("neurons", planted.comparison(12).subject)
-    with pytest.raises(NotApplicableError, match="most allows 10"):
-        probe.run("neurons", planted.modular_addition(11, (2, 5)).subject, most=10)
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mechint import planted
-from mechint.errors import NotApplicableError, ParameterError
+from mechint.errors import ParameterError
 from probes._subspace import Subspace, column_space, held_share
 
 TASK = {"n": 24, "n_tasks": 4, "rank": 6, "alpha": 1.0, "beta": 0.7}
@@ -80,7 +80,5 @@ def test_random_subspaces_hold_their_share() -> None:
 
 
 def test_what_cannot_be_served_is_said() -> None:
-    with pytest.raises(NotApplicableError, match="no encoder W_enc"):
-        Subspace().run(planted.modular_addition(5, (1,)).subject)
     with pytest.raises(ParameterError, match="4 numbers from 0 to rank=6"):
         planted.bottleneck((7, 0, 0, 0), **TASK)

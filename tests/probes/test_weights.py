@@ -12,7 +12,6 @@ import torch
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.errors import NotApplicableError
 from mechint.models import build
 from mechint.models.foreign import bridge
 from mechint.planted import library
@@ -221,16 +220,6 @@ def test_pointer_doubling_is_composition_of_queries_and_values() -> None:
     result = probe.run("weights", library.pointer_doubling(0.0, 1).subject, **QUICK)
     pairs = {f"{kind} L{i}H0→L{i + 1}H0" for kind in "QV" for i in range(2)}
     assert set(result.metrics["composition.pairs"]) == pairs
-
-
-def test_what_has_no_heads_by_name_is_refused_in_one_line() -> None:
-    with pytest.raises(NotApplicableError, match="no token embedding"):
-        probe.run("weights", planted.bottleneck(width=3, n=6, n_tasks=2, rank=2).subject)
-    with pytest.raises(NotApplicableError, match="most allows 4"):
-        probe.run("weights", subject_of(), most=4)
-    alone = Subject(subject_of(n_layers=1).model, None)
-    with pytest.raises(NotApplicableError, match="one layer of heads"):
-        probe.run("weights", alone)
 
 
 def test_own_tokens_are_counted_as_by_hand() -> None:
