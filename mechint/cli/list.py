@@ -132,7 +132,7 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     out.print(f"[bold]{name}[/bold]")
     out.print(prose(inspect.getdoc(type(task))), markup=False, soft_wrap=True)
     given = task.to_dict()
-    rows = [row | {"value": _short(given[row["name"]])} for row in type(task).describe()]
+    rows = [row | {"value": _shown(given[row["name"]])} for row in type(task).describe()]
     _show_settings(out, rows, "parameters")
     if examples:
         out.print("\n[bold]examples[/bold]")
@@ -183,9 +183,10 @@ def prose(docstring: str | None) -> str:
     return (docstring or "").partition(">>>")[0].replace("`", "").strip()
 
 
-def _short(value: Any, limit: int = 40) -> str:
-    text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def _shown(value: Any) -> str:
+    from mechint.system.jsonable import short
+
+    return "none" if value is None else short(value, 40)
 
 
 def _show_settings(out: Console, rows: Sequence[Mapping[str, str]], title: str) -> None:
@@ -193,7 +194,7 @@ def _show_settings(out: Console, rows: Sequence[Mapping[str, str]], title: str) 
     if rows:
         out.print(f"\n[bold]{title}[/bold]")
     for row in rows:
-        value = row.get("value") or _short(row["default"].strip('"').replace("null", "none"))
+        value = row.get("value") or _shown(row["default"].strip('"').replace("null", "none"))
         expected = f"{row['name']} = {value}  ({row['range'] or row['type']})"
         for text, indent in ((expected, 4), (f"    {row['help']}", 4)):
             for line in hanging(text, out.width, indent):

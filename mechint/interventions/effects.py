@@ -58,18 +58,14 @@ def logits_under(
         return runs.under([filled])[0]
 
 
-def loss_under(
-    subject: Subject, interventions: Sequence[Intervention] = (), *, data: Batch | None = None
-) -> dict[str, float]:
+def loss_under(subject: Subject, interventions: Sequence[Intervention] = ()) -> dict[str, float]:
     """Output → mean cross-entropy at the answer (nats, float64) under the interventions; see
     `logits_under`.
 
     Raises:
         ParameterError: a subject without a task, which has no answer to be wrong about.
     """
-    logits = logits_under(subject, interventions, data=data)
-    _, targets = asked(subject, subject.data if data is None else data.to(subject.device))
-    return subject.loss(logits, targets)
+    return subject.loss(logits_under(subject, interventions), asked(subject, subject.data)[1])
 
 
 def fill_means(

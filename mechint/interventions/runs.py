@@ -386,14 +386,12 @@ class EditedRuns:
         *,
         classes: Int[Tensor, "row k"] | None = None,
         read: Read | None = None,
-        gradient: bool = False,
     ) -> Float[Tensor, "variant row ..."]:
         """Logits at the answers of the inputs `rows`, all when None, under each variant.
 
         Args:
             classes: only these logits: no vocabulary is multiplied out.
             read: what is kept of the logits of some cases; all logits never exist together.
-            gradient: the result is differentiable in the values of the edits.
 
         Values of edits with a row axis follow `rows`; a `Mean` without a value takes that of the
         unedited runs.
@@ -410,7 +408,7 @@ class EditedRuns:
         sets = [[prepared[id(one)] for one in edits] for edits in sets]
         self._prepare({edit.site.hook for edits in sets for edit in edits}, sets)
         cases, result = list(self._cases(sets, rows, classes is None)), None
-        with torch.set_grad_enabled(gradient), counting_within("runs") as count:
+        with torch.no_grad(), counting_within("runs") as count:
             if sum(len(at.rows) for _, at in cases) < len(sets) * len(rows) or not cases:
                 base = read(self.base(rows, classes), torch.arange(len(rows)).to(rows))
                 result = base.expand(len(sets), *base.shape).clone()

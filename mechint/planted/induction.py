@@ -11,7 +11,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mechint.errors import ParameterError
 from mechint.planted.assembly import (
     SHARP,
     Perturbation,
@@ -24,11 +23,13 @@ from mechint.planted.assembly import (
 )
 from mechint.task import rng
 
+N_HEADS = 3
+"""Heads of a layer, of which one is planted; the others attend at random and write nothing."""
+
 
 def induction_head(
     n: int = 20,
     length: int = 10,
-    n_heads: int = 3,
     *,
     sharpness: float = SHARP,
     noise: float = 0.0,
@@ -40,24 +41,17 @@ def induction_head(
 
     Args:
         n, length: of the task.
-        n_heads: heads per layer; `seed` draws which one is planted, the others attend at random
-            and write nothing.
         sharpness: attention score by which the planted heads prefer their key; at 3 they are soft.
-        noise, rotation_seed, seed: see `Perturbation`.
+        noise, rotation_seed, seed: see `Perturbation`; `seed` also draws which heads are planted.
 
     Returns:
         truth: "heads" {"previous token": (0, h), "induction": (1, h)}, "subspaces" of the copied
             tokens.
-
-    Raises:
-        ParameterError: no head.
     """
-    if n_heads < 1:
-        raise ParameterError(f"planted: n_heads={n_heads}: expected at least 1")
     task = make_task("repeated-tokens", n=n, length=length, held_out=False)
     slots = Slots(token=n, position=task.n_ctx, previous=n, answer=n)
     d_head = max(n, task.n_ctx)
-    shape = {"n_layers": 2, "n_heads": n_heads, "d_head": d_head}
+    shape = {"n_layers": 2, "n_heads": N_HEADS, "d_head": d_head}
     config = config_for(task, slots, **shape, attn_only=True, use_bias=False)
     weights, draw = blank(config), rng("planted heads", seed)
     eye = torch.eye(d_head, dtype=torch.float64)
@@ -68,7 +62,7 @@ def induction_head(
             weight = weights[f"blocks.{layer}.attn.W_{which}"]  # (head, d_model, d_head)
             idle = torch.from_numpy(draw.standard_normal(tuple(weight.shape)))
             weight += idle / weight.shape[-1] ** 0.5
-    first, second = (int(head) for head in draw.integers(0, n_heads, 2))
+    first, second = (int(head) for head in draw.integers(0, N_HEADS, 2))
     _write_heads(weights, slots, first, second, sharpness)
     weights["unembed.W_U"][slots["answer"]] = SHARP * eye[:n, :n]
     truth = {

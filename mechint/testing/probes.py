@@ -45,6 +45,8 @@ CAUSAL = re.compile(
 """Words that claim a cause; a finding may use them only where the probe intervened."""
 
 
+TOLERANCE = 1e-3
+"""The largest change of a real number with the size of a chunk, relative to 1 or to itself."""
 LOOSEST = 0.05
 """The largest level at which a finding may be made."""
 
@@ -63,15 +65,14 @@ class Check:
         return self.name
 
 
-def probe_checks(probe: Probe, subject: Subject, *, tolerance: float = 1e-3) -> Iterator[Check]:
+def probe_checks(probe: Probe, subject: Subject) -> Iterator[Check]:
     """The checks of `probe` on `subject`, each named, each independent of the others' outcome.
 
-    Where the probe does not apply, one check: that it says why and refuses. tolerance: how much a
-    real number may change, relative to 1 or to itself, with the size of a chunk.
+    Where the probe does not apply, one check: that it says why and refuses.
     """
     reason = unfinished(type(probe))
     assert reason is None, f"{probe.name}: {reason}"
-    held = _Held(probe, subject, tolerance)
+    held = _Held(probe, subject)
     if probe.applicable(subject) is not None:
         yield Check("refuses with a reason", held.refuses)
         return
@@ -89,14 +90,14 @@ def probe_checks(probe: Probe, subject: Subject, *, tolerance: float = 1e-3) -> 
     yield Check("float64 and no run directory", held.works_on_foreign_models)
 
 
-def check_probe(probe: Probe, subject: Subject, *, tolerance: float = 1e-3) -> None:
+def check_probe(probe: Probe, subject: Subject) -> None:
     """Run all of `probe_checks`.
 
     Raises:
         AssertionError: with one line per broken promise.
     """
     broken = []
-    for check in probe_checks(probe, subject, tolerance=tolerance):
+    for check in probe_checks(probe, subject):
         try:
             check()
         except Exception as error:
@@ -119,7 +120,6 @@ class _Held:
 
     probe: Probe
     subject: Subject
-    tolerance: float
 
     @cached_property
     def first(self) -> ProbeResult:
@@ -221,7 +221,7 @@ class _Held:
     # --- memory and other models ------------------------------------------------------------------
     def chunks_change_nothing(self) -> None:
         small = self.subject.with_limits(memory=0, chunk=max(1, len(self.subject.data) // 3))
-        other = next(differences(self.first, self.probe.run(small, seed=0), self.tolerance), None)
+        other = next(differences(self.first, self.probe.run(small, seed=0), TOLERANCE), None)
         assert other is None, f"{other}, at once and in chunks without a cache"
 
     def modes_change_nothing(self) -> None:
@@ -440,17 +440,17 @@ def check_figure(where: str, figure: Figure) -> None:
 SEEDS = (0, 1, 2)
 
 
-def calibration_checks(probe: type[Probe], seeds: Sequence[int] = SEEDS) -> Iterator[Check]:
+def calibration_checks(probe: type[Probe]) -> Iterator[Check]:
     """The checks of what `probe.calibration()` says, each named: that it has a plant and a control,
     that every plant is found with the right number, and that on every control, built with each of
-    `seeds`, most of the time nothing is found.
+    `SEEDS`, most of the time nothing is found.
     """
     trials = probe.calibration().trials
     yield Check("has a plant and a control", partial(_has_both, probe, trials))
     for trial in trials:
-        yield Check(f"finds {trial.mechanism}", partial(_found, probe, trial, seeds[0]))
+        yield Check(f"finds {trial.mechanism}", partial(_found, probe, trial))
         for kind, build in trial.controls.items():
-            silent = partial(_silent, probe, trial, kind, build, seeds)
+            silent = partial(_silent, probe, trial, kind, build)
             yield Check(f"{trial.mechanism}: silent on {kind}", silent)
 
 
@@ -461,10 +461,10 @@ def _has_both(probe: type[Probe], trials: Sequence[Trial]) -> None:
     )
 
 
-def _found(probe: type[Probe], trial: Trial, seed: int) -> None:
+def _found(probe: type[Probe], trial: Trial) -> None:
     chosen = probe.from_dict(dict(trial.settings))
-    plant = trial.plant(0.0, seed)
-    result = chosen.run(plant.subject, seed=seed)
+    plant = trial.plant(0.0, SEEDS[0])
+    result = chosen.run(plant.subject, seed=SEEDS[0])
     detects = trial.detects or chosen.detects
     assert detects(result), f"{probe.name} misses {trial.mechanism}: {result.headline}"
     error = trial.error(result, plant)
@@ -474,17 +474,11 @@ def _found(probe: type[Probe], trial: Trial, seed: int) -> None:
     )
 
 
-def _silent(
-    probe: type[Probe],
-    trial: Trial,
-    kind: str,
-    build: Callable[[int], Subject],
-    seeds: Sequence[int],
-) -> None:
+def _silent(probe: type[Probe], trial: Trial, kind: str, build: Callable[[int], Subject]) -> None:
     """A level of 0.01 speaks once in a hundred on what is not there, and not on most seeds."""
     chosen = probe.from_dict({**trial.settings, **trial.control_settings})
     detects, said = trial.detects or chosen.detects, list[str]()
-    for seed in seeds:
+    for seed in SEEDS:
         subject = build(seed)
         try:
             result = chosen.run(subject, seed=seed)
@@ -492,7 +486,7 @@ def _silent(
             raise AssertionError(f"the control {kind!r} tests nothing: {error}") from error
         if detects(result):
             said.append(result.headline)
-    assert 2 * len(said) < len(seeds), (
-        f"{probe.name} finds {trial.mechanism} on {len(said)} of {len(seeds)} controls {kind!r}: "
+    assert 2 * len(said) < len(SEEDS), (
+        f"{probe.name} finds {trial.mechanism} on {len(said)} of {len(SEEDS)} controls {kind!r}: "
         f"{said[0]}"
     )

@@ -1,6 +1,6 @@
 """Distributed alignment search: subspaces of activations that hold causal variables."""
 
-from mechint.probes._das._swap import SwapSite, interchange, interchange_accuracy, swap
+from mechint.probes._das._swap import SwapSite, interchange_accuracy, swap
 from mechint.probes._das.probe import DAS
 from mechint.probes._das.search import fit, random_subspace
 
@@ -8,7 +8,6 @@ __all__ = [
     "DAS",
     "SwapSite",
     "fit",
-    "interchange",
     "interchange_accuracy",
     "random_subspace",
     "swap",

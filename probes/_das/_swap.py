@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -129,34 +129,6 @@ def interchange_accuracy(
     """
     replaced = site.source if subspace is None else swap(subspace, site.base, site.source)
     return answers_under(subject, site, replaced, site.pairs.labels)
-
-
-def interchange(
-    subject: Subject,
-    subspace: Any,
-    base: Int[Tensor, "pair pos"],
-    source: Int[Tensor, "pair pos"],
-    *,
-    hook: str,
-    pos: int,
-    read: int | None = None,
-) -> Float[Tensor, "pair d_vocab_out"]:
-    """Logits at `read` of the inputs `base` with a found subspace taken from `source`.
-
-    Args:
-        subspace: (width, dimension), orthonormal columns, e.g. ``result.arrays["subspace"]``.
-        hook, pos: where the subspace was found. read: the last position when None.
-    """
-    read = base.shape[1] - 1 if read is None else read
-    reads = torch.full((len(base),), read, device=subject.device)
-    none = torch.zeros(len(base), 0, dtype=torch.int64, device=subject.device)
-    pairs = Pairs(
-        base.to(subject.device), source.to(subject.device), reads, reads, none, none, none
-    )
-    site = SwapSite(subject, pairs, hook, pos)
-    with torch.no_grad():
-        replaced = swap(torch.as_tensor(subspace).to(site.base), site.base, site.source)
-        return site.logits(replaced, torch.arange(len(base), device=subject.device))
 
 
 def mean(correct: Float[Tensor, " ..."]) -> float:

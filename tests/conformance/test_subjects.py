@@ -81,10 +81,11 @@ KINDS: dict[str, tuple[Callable[[], Subject], set[str]]] = {
 }
 """Kind → how it is made, and the probes that are asked about it in `make test-all` alone."""
 made = cache(lambda kind: KINDS[kind][0]())
-SAMPLED = {"latent attention", "blocks without attention"}
+SLOW = {"gpt2": pytest.mark.slow}
+SAMPLED = {"latent attention", "blocks without attention", "gpt2", "wrapped module"}
 """Kinds of which sampling would take minutes."""
 PAIRS = [
-    pytest.param(name, kind, marks=[pytest.mark.full] if name in full else [])
+    pytest.param(name, kind, marks=[SLOW.get(kind, pytest.mark.full)] if name in full else [])
     for kind, (_, full) in KINDS.items()
     for name in PROBES.names()
     if (name, kind in SAMPLED) != ("llc", True)

@@ -382,19 +382,6 @@ def test_gradients_are_slopes_of_small_edits(kind: str) -> None:
         torch.testing.assert_close(found[index], (above - below) / 2e-5, atol=1e-6, rtol=1e-5)
 
 
-def test_values_of_edits_have_gradients() -> None:
-    tokens, reads, _ = inputs()
-    model = model_of("Llama")
-    runs = EditedRuns(model, tokens, reads)
-    value = torch.randn(WIDTH, dtype=torch.float64, requires_grad=True)
-
-    def total(value: Tensor) -> Tensor:
-        edit = Add(Site.resid_pre(1, "answer"), value)
-        return runs.under([edit], gradient=True).square().sum()
-
-    assert torch.autograd.gradcheck(total, value)
-
-
 def test_blocks_that_read_earlier_ones_are_not_skipped() -> None:
     """A bridge whose last block takes a part of what the first one wrote, past the stream."""
     model = copy.deepcopy(model_of("llama"))

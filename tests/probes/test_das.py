@@ -28,7 +28,7 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.subject.pairs import Pairs
-from probes._das import DAS, SwapSite, fit, interchange, interchange_accuracy, random_subspace, swap
+from probes._das import DAS, SwapSite, fit, interchange_accuracy, random_subspace, swap
 from probes._das.controls import ReaderSplit, as_varied, reader_split
 from probes._das.search import CellRule, SiteCell, choose_cell, decode, share_within_values
 
@@ -135,12 +135,11 @@ def test_interchange_equals_pyvenes_own(deep: Subject, hook: str) -> None:
             {"input_ids": pairs.base}, [{"input_ids": pairs.source}], {"sources->base": pos}
         )
         subspace = rotation.rotate_layer.weight.detach()
-    ours = interchange(deep, subspace, pairs.base, pairs.source, hook=hook, pos=pos)
+        site = SwapSite(deep, pairs, hook, pos)
+        ours = site.swapped(subspace, torch.arange(64))
     assert torch.allclose(ours, theirs.logits[:, -1], atol=1e-5)
     iia = float((theirs.logits[:, -1].argmax(-1) == pairs.labels[:, 0]).double().mean())
-    assert float(
-        interchange_accuracy(deep, SwapSite(deep, pairs, hook, pos), subspace).double().mean()
-    ) == pytest.approx(iia)
+    assert float(interchange_accuracy(deep, site, subspace).double().mean()) == pytest.approx(iia)
 
 
 @pytest.mark.parametrize("hook", SITES)
