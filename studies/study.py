@@ -17,10 +17,10 @@ from mechint.training import Run, Spec, spec
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-SIZES = ("smoke", "laptop", "fresh", "overnight", "full")
+SIZES = ("smoke", "laptop", "fresh", "overnight")
 """smoke: seconds, judges nothing; laptop: within an hour on two cores; fresh: seeds from FRESH on,
 for the claims whose criterion was changed after the laptop's runs were seen; overnight: what a
-study's `costs` say; full: the paper's own sizes.
+study's `costs` say.
 """
 
 FRESH = 5000

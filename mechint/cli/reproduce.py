@@ -21,7 +21,7 @@ from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.registry import STUDIES
 from mechint.system.progress import counting
 
-SIZES = click.Choice(["smoke", "laptop", "fresh", "overnight", "full"])
+SIZES = click.Choice(["smoke", "laptop", "fresh", "overnight"])
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 ASKED_FROM = 1.0
 """Core-hours from which a study is trained only after a question."""
@@ -57,8 +57,8 @@ def seconds_of(text: str) -> float:
     show_default=True,
     help=(
         "smoke: seconds, judges nothing; laptop: within about two core-hours; fresh: seeds of "
-        "their own for criteria changed after the laptop's runs; overnight and full "
-        "(the paper's own): as many as the command says before it asks."
+        "their own for criteria changed after the laptop's runs; overnight: as many as the "
+        "command says before it asks."
     ),
 )
 @path_option(

@@ -41,12 +41,6 @@ LAPTOP: Mapping[str, Any] = {
 AGAIN = 24
 """Seeds of the staircase and of the runs followed along training at size fresh."""
 
-FULL: Mapping[str, Any] = {
-    **LAPTOP,
-    **{"seeds": 10, "steps": 8000, "gaps": (1, 4, 16, 64, 256), "gap_steps": 20_000},
-    **{"gap_widths": (16, 24, 32, 40, 48, 56, 60), "data_widths": (8, 16, 22, 32, 40, 48, 56)},
-    **{"data_steps": 8000, "batch_size": 256, "complex": {**COMPLEX, "alpha": 1.0}},
-}
 LANGUAGE: Mapping[str, Mapping[str, Any]] = {
     "smoke": {
         **{"widths": (8, 16), "frequencies": (0.3, 0.1), "gaps": (1, 2), "steps": 8, "seeds": 1},
@@ -65,11 +59,6 @@ LANGUAGE: Mapping[str, Mapping[str, Any]] = {
         **{"gaps": (1, 8, 32), "steps": 8000, "seeds": 8},
         **{"tokens": 32, "n_ctx": 8, "words": 96, "batch_size": 64},
     },
-    "full": {
-        **{"widths": (64, 256, 768), "frequencies": (0.03, 0.003), "gaps": (1, 32)},
-        **{"steps": 20_000, "seeds": 8, "n_layers": 8, "lr": 1e-3},
-        **{"tokens": 100, "n_ctx": 64, "words": 2048, "batch_size": 256},
-    },
 }
 
 
@@ -77,7 +66,7 @@ def plan(size: str) -> list[PlannedRun]:
     """The regressions of `size`, then its language models; a night trains no regression again."""
     if size == "fresh":
         return [*regression_runs(LAPTOP, AGAIN), *language_runs(LANGUAGE[size], FRESH)]
-    regression = {"smoke": SMOKE, "laptop": LAPTOP, "overnight": None, "full": FULL}[size]
+    regression = {"smoke": SMOKE, "laptop": LAPTOP, "overnight": None}[size]
     return [*(regression_runs(regression) if regression else ()), *language_runs(LANGUAGE[size])]
 
 
@@ -176,7 +165,7 @@ def language_runs(budget: Mapping[str, Any], first: int = SEED) -> list[PlannedR
     task = {"n_ctx": budget["n_ctx"], "vocab_size": budget["words"], "inject": "comparison"}
     train = {
         **{"steps": budget["steps"], "batch_size": budget["batch_size"]},
-        **{"lr": budget.get("lr", 5e-3), "evaluate_every": max(1, budget["steps"] // 20)},
+        **{"lr": 5e-3, "evaluate_every": max(1, budget["steps"] // 20)},
         **{"eval_examples": 512, "checkpoints": "linear", "n_checkpoints": 5},
     }
     planned: list[PlannedRun] = []
@@ -193,8 +182,8 @@ def language_runs(budget: Mapping[str, Any], first: int = SEED) -> list[PlannedR
                             "inject_parameters": {**inner, "bijection_seed": seed},
                         },
                         {
-                            **{"d_model": width, "n_layers": budget.get("n_layers", 2)},
-                            "n_heads": max(2, width // 64),
+                            **{"d_model": width, "n_layers": 2},
+                            "n_heads": 2,
                         },
                         train,
                         own=("inject_seed", "language_seed"),
@@ -242,12 +231,7 @@ class Capacity(Study):
         "one dimension holds the order of a word": ("j1", "j2"),
         "sizes part at equal loss where a task is rare": ("k1", "k2"),
     }
-    costs: ClassVar[Mapping[str, float]] = {
-        "laptop": 0.9,
-        "fresh": 0.5,
-        "overnight": 4,
-        "full": 900,
-    }
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 0.5, "overnight": 4}
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

@@ -22,10 +22,6 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "laptop": {"n": 6, "n_last": 4, "k": 4, "d": 64, "d_last": 32},
     "fresh": {"n": 6, "n_last": 4, "k": 4, "d": 64, "d_last": 32, "stages": (0, 400, 800)},
     "overnight": {"n": 6, "n_last": 6, "k": 4, "d": 64, "d_last": 64},
-    "full": {
-        **{"n": 8, "n_last": 8, "k": 8, "d": 128, "d_last": 128},
-        "stages": (0, 1000, 2000, 3000),
-    },
 }
 STEPS = {
     "smoke": dict.fromkeys(("staged", "last", "one hop each", "curriculum-last"), 40),
@@ -37,10 +33,6 @@ STEPS = {
     "overnight": {
         **{"staged": 2000, "last": 30_000},
         **{"one hop each": 6000, "curriculum-last": 30_000},
-    },
-    "full": {
-        **{"staged": 10_000, "last": 60_000},
-        **{"one hop each": 30_000, "curriculum-last": 60_000},
     },
 }
 ONLY: Mapping[str, tuple[str, ...]] = {
@@ -130,10 +122,7 @@ class CompositionStudy(Study):
         "layer 1 attends as the construction does": ("d1",),
         "layers 2 and 3 attend as the construction does": ("d2", "d3"),
     }
-    costs: ClassVar[Mapping[str, float]] = {
-        **{"laptop": 0.9, "fresh": 0.2},
-        **{"overnight": 14, "full": 400},
-    }
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 0.2, "overnight": 14}
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

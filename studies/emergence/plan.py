@@ -56,17 +56,6 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "searches": {2: 240, 3: 4800, 4: 48_000},
         "online": {2: 1500, 4: 4000, 8: 14_000, 16: 50_000},
     },
-    "full": {
-        **{"d": 262_144, "floor_d": 65_536, "seeds": 5, "floor_seeds": 8, "search_seeds": 128},
-        "mixtures": {0.75: (768, 100_000), 1.0: (768, 400_000), 1.5: (128, 800_000)},
-        "floors": {
-            **{0.75: ((16, 32, 64, 128, 256), 60_000), 1.0: ((16, 32, 64, 128, 256), 200_000)},
-            1.5: ((8, 16, 32), 160_000),
-        },
-        "dimensions": (256, 1024, 4096, 16_384, 65_536),
-        "searches": {2: 240, 3: 4800, 4: 48_000},
-        "online": {2: 1500, 4: 4000, 8: 14_000, 16: 50_000},
-    },
 }
 ONLINE_RATE = 0.02
 """Learning rate per amplitude a_p / a_1 of the direction that an online run is to learn."""
@@ -184,12 +173,7 @@ class Emergence(Study):
         "the search is logarithmic at k = 2": ("e2",),
         "online SGD takes p^(2β) samples": ("f1", "f2"),
     }
-    costs: ClassVar[Mapping[str, float]] = {
-        "laptop": 0.3,
-        "fresh": 0.1,
-        "overnight": 6,
-        "full": 200,
-    }
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "fresh": 0.1, "overnight": 6}
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

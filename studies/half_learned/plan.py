@@ -13,7 +13,7 @@ from mechint.studies.study import FRESH, PlannedRun, Study
 
 SUM = ("ADD",)
 TRAIN: Mapping[str, Any] = {"steps": 5000, "evaluate_every": 50, **LEARNED}
-SEEDS = {"fresh": (16, 16, 16), "overnight": (64, 64, 64), "full": (256, 256, 256)}
+SEEDS = {"fresh": (16, 16, 16), "overnight": (64, 64, 64)}
 """Runs from N(0, 0.02), from PyTorch's initialization, and with 200 of 1,000 held out."""
 
 
@@ -64,7 +64,7 @@ class HalfLearned(Study):
         "least squares on pairs of digits says where it is wrong": ("d",),
         "it is as far below chance as least squares on pairs": ("e",),
     }
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "fresh": 0.5, "overnight": 2, "full": 9}
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "fresh": 0.5, "overnight": 2}
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

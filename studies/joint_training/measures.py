@@ -55,9 +55,6 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
         start = run.spec.task.to_dict()["ramp_start"]
         before = [row for row in run.metrics if row["step"] <= start][-1]
         found["proficiency"] = {name: float(before[prefix + name]) for name in ("MAX", "MED")}
-    if labels["arm"].endswith("three layers"):
-        sums = run.spec.task.sample(200, seed=0, split="test")
-        found["ratios"] = norm_ratios(subject, sums)
     return found
 
 

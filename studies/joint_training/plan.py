@@ -2,7 +2,6 @@
 
 laptop: triplets of digits. overnight: the paper's nested expressions with chain of thought at n =
 10, of which a run 48 wide takes a core about six minutes, and permutation blocks as plain tables.
-full: n = 20 and 26 at the paper's widths and steps.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ LEARNED = {"stop_accuracy": 0.99}
 RECURRENT = {"n_layers": 1, "n_loops": 3}
 """The paper's main text: one block applied repeatedly, its output fed back."""
 
-LAYERED = {"n_layers": 3}
 NESTED_TRAIN = {"steps": 10_000, "evaluate_every": 1000}
 TABLES = {"operands": 2, "min_operands": 2, "depth": 1}
 """Permutation blocks as plain 36 by 36 tables."""
@@ -52,53 +50,17 @@ TABLE_WIDTHS: Mapping[str, Sequence[int]] = {
     "OP": (48, 64, 80, 96, 128),
     "OP in OP+OP_TOP+OP_BOTTOM": (16, 24, 32, 48, 64),
 }
-FULL_ARMS: Arms = {
-    **{
-        name: {"n": 20, "operations": (name,)}
-        for name in ("MAX", "MIN", "MED", "ADD", "NADD", "PROD")
-    },
-    "PROD prime": {"n": 19, "operations": ("PROD",)},
-    "PROD prime in MAX+PROD": {"n": 19, "operations": ("MAX", "PROD")},
-    "ADD in ADD+PROD": {"n": 20, "operations": ("ADD", "PROD")},
-    "NADD in NADD+PROD": {"n": 20, "operations": ("NADD", "PROD")},
-    "ADD, n = 19": {"n": 19, "operations": ("ADD",)},
-    "ADD in ADD+PROD, n = 19": {"n": 19, "operations": ("ADD", "PROD")},
-    "ADD in MAX+MED+ADD": {"n": 20, "operations": SUMS},
-    "ADD in MAX+MED+ADD, n = 26": {"n": 26, "operations": SUMS},
-    "shuffled ADD in MAX+MED+ADD, n = 26": {"n": 26, "operations": SUMS, "addition": "shuffled"},
-    "shuffled ADD, n = 26": {"n": 26, "operations": ("ADD",), "addition": "shuffled"},
-    "ADD, even table": {"n": 20, "operations": ("ADD",), "addition": "random-uniform"},
-    "ADD, uneven table": {"n": 20, "operations": ("ADD",), "addition": "random-skewed"},
-    **{name: {**arm, "n": 20} for name, arm in NO_STEPS.items() if "no steps" in name},
-    **{
-        f"{name}, n = {n}": {"n": n, "operations": (name,)}
-        for name in ("MAX", "ADD")
-        for n in (10, 26)
-    },
-    **BLOCKS,
-    **{
-        f"{m} operands, depth {k}": {"n": 10, "operations": SUMS, "operands": m, "depth": k}
-        for m in (3, 4, 5)
-        for k in (3, 4, 5)
-    },
-}
-"""The arms of the paper's own size."""
-
-FULL_WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-FULL_TRAIN = {"steps": 20_000, "evaluate_every": 200, **EARLY_STOP}
-EXAMPLES = 45_000
-"""Nested expressions that a model of the paper is trained on, at n = 10."""
 
 
 def judged_operation(name: str) -> str:
     """The operation on which an arm is judged; empty where it is the whole test.
 
-    >>> judged_operation("shuffled ADD in MAX+MED+ADD, n = 26"), judged_operation("ADD, no steps")
+    >>> judged_operation("ADD in MAX+MED+ADD, one width"), judged_operation("ADD, no steps")
     ('ADD', '')
     """
     if name == "curriculum":
         return "ADD"
-    return name.removeprefix("shuffled ").partition(" in ")[0].split()[0] if " in " in name else ""
+    return name.partition(" in ")[0] if " in " in name else ""
 
 
 def triplets(
@@ -136,12 +98,10 @@ def nested(
     widths: Iterable[int],
     seeds: int,
     train: Mapping[str, Any],
-    model: Mapping[str, Any] = RECURRENT,
     stage: int = 0,
-    own: Iterable[str] = (),
     first: int = SEED,
 ) -> list[PlannedRun]:
-    """Runs on nested expressions, by the recurrent model unless another is named."""
+    """Runs on nested expressions, by the recurrent model."""
     planned: list[PlannedRun] = []
     for width in widths:
         planned += arm(
@@ -149,11 +109,10 @@ def nested(
             "listops",
             range(first, first + seeds),
             {"excluded": None, **parameters},
-            {**model, "d_model": width},
+            {**RECURRENT, "d_model": width},
             train,
             folder=f"{name}-{width}",
             stage=stage,
-            own=own,
             width=width,
             judged=judged_operation(name),
         )
@@ -161,7 +120,7 @@ def nested(
 
 
 def curricula(
-    widths: Iterable[int], seeds: int, train: Mapping[str, Any], **more: Any
+    widths: Iterable[int], seeds: int, train: Mapping[str, Any], stage: int
 ) -> list[PlannedRun]:
     """MAX and MED to proficiency in the first half, then ADD ramped up; beside ADD alone for as
     many steps. 24 wide has twice the steps: there MED is slow.
@@ -177,7 +136,7 @@ def curricula(
             "ADD beside the curriculum": {"n": 10, "operations": ("ADD",)},
         }
         for name, parameters in arms.items():
-            planned += nested(name, parameters, (width,), seeds, late, **more)
+            planned += nested(name, parameters, (width,), seeds, late, stage)
     return planned
 
 
@@ -258,24 +217,6 @@ def overnight() -> list[PlannedRun]:
     return planned
 
 
-def full() -> list[PlannedRun]:
-    """The paper's arms, widths and steps; each seed has held-out triplets and tables of its own."""
-    own, planned = ("excluded_seed", "table_seed"), []
-    for name, parameters in FULL_ARMS.items():
-        n = parameters.get("n", 10)
-        fixed = {
-            **parameters,
-            "train_examples": EXAMPLES * n // 10 if ", n = " in name else EXAMPLES,
-        }
-        planned += nested(name, fixed, FULL_WIDTHS, 5, FULL_TRAIN, own=own)
-    planned += curricula((24, 48), 8, FULL_TRAIN, model=LAYERED, own=own)
-    long = {**FULL_TRAIN, "stop_after": FULL_TRAIN["steps"]}
-    for name in ("ADD in MAX+MED+ADD", "ADD"):
-        fixed = {**TOGETHER[name], "train_examples": EXAMPLES}
-        planned += nested(f"{name}, three layers", fixed, (128,), 64, long, model=LAYERED)
-    return planned
-
-
 def plan(size: str) -> list[PlannedRun]:
     """The runs of a size."""
     if size == "smoke":
@@ -285,7 +226,7 @@ def plan(size: str) -> list[PlannedRun]:
         return [*laptop(train, 12, n=4), *(one for runs in nest for one in runs)]
     if size in ("laptop", "fresh"):
         return {"laptop": laptop, "fresh": fresh}[size]({"steps": 5000, "evaluate_every": 50})
-    return overnight() if size == "overnight" else full()
+    return overnight()
 
 
 class JointTraining(Study):
@@ -316,10 +257,7 @@ class JointTraining(Study):
         "on triplets size is not what sums alone lack": ("t3",),
         "on triplets sums alone take twice the width": ("t1", "t2"),
     }
-    costs: ClassVar[Mapping[str, float]] = {
-        **{"laptop": 0.6, "fresh": 4.0},
-        **{"overnight": 30, "full": 8000},
-    }
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.6, "fresh": 4.0, "overnight": 30}
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

@@ -18,7 +18,7 @@ SOLVED = 0.9
 WIDE = {"normal": (16, 16), "torch": (16, 16)}
 """Mixtures and models of sums alone, 64 wide; the latter are those of the half-learned study."""
 
-NARROW = {"laptop": 12, "fresh": 12, "overnight": 48, "full": 192}
+NARROW = {"laptop": 12, "fresh": 12, "overnight": 48}
 """Runs of each arm at the other widths."""
 
 SUGGESTED = (("normal", WIDTHS), ("torch", (64,)))
@@ -83,7 +83,7 @@ class WhetherNotWhen(Study):
             "c2",
         ),
     }
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 1.6, "overnight": 7, "full": 28}
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 1.6, "overnight": 7}
     plan = staticmethod(plan)
     measure = staticmethod(measure)
     draw = staticmethod(draw)

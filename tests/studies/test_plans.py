@@ -10,10 +10,9 @@ from mechint.registry import STUDIES
 from mechint.training.plan import partition
 from studies.rows import read_rows
 from studies.study import FRESH, SIZES
-from tests.marks import full_where
 
 
-@pytest.mark.parametrize("size", full_where({"full"}, SIZES))
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_every_size_can_be_planned(name: str, size: str) -> None:
     planned = STUDIES[name]().plan(size)
@@ -36,7 +35,7 @@ def test_claims_have_names_of_their_own_and_costs_every_size(name: str) -> None:
     ids = [claim.id for claim in study.claims]
     assert len(set(ids)) == len(ids)
     fresh = {"fresh"} if any(claim.fresh for claim in study.claims) else set[str]()
-    assert set(study.costs) == {"laptop", "overnight", "full"} | fresh
+    assert set(study.costs) == {"laptop", "overnight"} | fresh
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))

@@ -79,7 +79,7 @@ class Own(Study):
     there: ClassVar[str] = "p = 113"
     claims: ClassVar[tuple[ClaimTest, ...]] = (finished, long)
     topics: ClassVar[Mapping[str, tuple[str, ...]]] = {"short runs finish": ("a",)}
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.1, "overnight": 5, "full": 50}
+    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.1, "overnight": 5}
     measured_runs: ClassVar[list[str]] = []
     rate: ClassVar[float] = 1e-3
 
@@ -129,7 +129,7 @@ def test_a_study_of_somebody_elses_is_run_and_judged(tmp_path: Path) -> None:
     assert len(Own.measured_runs) == 6, "what is measured is not measured again"
     assert again.rows[0] == done.rows[0]
     with pytest.raises(RunError, match="choose another"):
-        mechint.reproduce("own", "full", place)
+        mechint.reproduce("own", "overnight", place)
 
 
 def test_a_budget_leaves_runs_waiting_and_the_same_call_goes_on(tmp_path: Path) -> None:
