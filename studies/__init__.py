@@ -17,14 +17,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mechint.studies.claims import ClaimTest, Found, PositiveControl, claim
+    from mechint.studies.claims import ClaimTest, PositiveControl, Sample
     from mechint.studies.rows import Rows
     from mechint.studies.runner import Reproduction, find_study, left_to_train, reproduce
     from mechint.studies.statistics import Estimate, Planned
     from mechint.studies.study import SIZES, PlannedRun, Study, arm
 
 _HOME = {
-    "claims": ("ClaimTest", "PositiveControl", "Found", "claim"),
+    "claims": ("ClaimTest", "PositiveControl", "Sample"),
     "rows": ("Rows",),
     "runner": ("Reproduction", "find_study", "left_to_train", "reproduce"),
     "statistics": ("Estimate", "Planned"),
@@ -35,15 +35,14 @@ __all__ = [
     "SIZES",
     "ClaimTest",
     "Estimate",
-    "Found",
     "Planned",
     "PlannedRun",
     "PositiveControl",
     "Reproduction",
     "Rows",
+    "Sample",
     "Study",
     "arm",
-    "claim",
     "find_study",
     "left_to_train",
     "reproduce",

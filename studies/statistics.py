@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,10 @@ Bar = tuple[float, float]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95% interval, from `n` independent runs; shown: in words, where a number
-    alone does not say it ("13 of 16").
+    """A value with its 95% interval, from `n` independent runs.
+
+    shown: in words, where a number alone does not say it ("13 of 16"); decision: of an exact test,
+    where one decides in place of the interval, with its p-values as the reason.
     """
 
     value: float
@@ -36,18 +38,22 @@ class Estimate:
     high: float
     n: int
     shown: str = ""
+    decision: Decision | None = None
 
     def __str__(self) -> str:
         ends = f"[{self.low:.3g}, {self.high:.3g}]" if math.isfinite(self.low) else "no interval"
         return f"{f'{self.shown}, ' if self.shown else ''}{self.value:.3g} {ends}"
 
     def held_to(self, bar: Bar) -> Decision:
-        """The decision whether the value lies inside the bar, by the rule of `mechint.decide`: "no"
-        where the interval lies outside, "unclear" where it spans an end of the bar.
+        """The decision whether the value lies inside the bar, by the rule of `mechint.decide` where
+        no exact test made it: "no" where the interval lies outside, "unclear" where it spans an end
+        of the bar.
 
         >>> [Estimate(x, x - 1, x + 1, 5).held_to((0, math.inf)).verdict for x in (3, 0.5, -2)]
         ['yes', 'unclear', 'no']
         """
+        if self.decision is not None:
+            return self.decision
         evidence = Evidence(value=self.value, n=self.n, given=(self.low, self.high))
         ends = (Bound(bar[0], "above"), Bound(bar[1], "below"))
         return all_of(decide(evidence, bound=end) for end in ends if math.isfinite(end.value))
@@ -100,6 +106,11 @@ def difference(first: Sequence[Any], second: Sequence[Any]) -> Estimate:
     )
 
 
+def pooled_difference(*groups: Sequence[Any]) -> Estimate:
+    """The difference of shares between the first, third, … groups and the others, all together."""
+    return difference(*([flag for each in groups[side::2] for flag in each] for side in (0, 1)))
+
+
 def bootstrap(
     statistic: Callable[..., float], *groups: Sequence[Any], draws: int = 1000, seed: int = 0
 ) -> Estimate:
@@ -109,6 +120,9 @@ def bootstrap(
     >>> bootstrap(lambda x: float(np.median(x)), [1.0, 1.0, 1.0]).low
     1.0
     """
+    n = min(map(len, groups))
+    if not n:
+        return Estimate(math.nan, -math.inf, math.inf, 0)
     value = statistic(*groups)
     generator = np.random.default_rng(seed)
     drawn = [
@@ -121,13 +135,23 @@ def bootstrap(
         for _ in range(draws)
     ]
     finite = np.isfinite(drawn)
-    n = min(map(len, groups))
     if n < MIN_RUNS or finite.mean() < CONFIDENCE:
         return Estimate(value, -math.inf, math.inf, n)
     tail = (1 - CONFIDENCE) / 2 * 100
     low = np.percentile(np.where(finite, drawn, -math.inf), tail, method="lower")
     high = np.percentile(np.where(finite, drawn, math.inf), 100 - tail, method="higher")
     return Estimate(value, float(low), float(high), n)
+
+
+def mean_difference(first: Sequence[float], second: Sequence[float], draws: int = 1000) -> Estimate:
+    """The mean of the first runs less that of the second, by bootstrap.
+
+    >>> print(mean_difference([3.0, 3.0, 3.0], [1.0, 1.0, 1.0]))
+    3 against 1, 2 [2, 2]
+    """
+    found = bootstrap(lambda a, b: float(np.mean(a) - np.mean(b)), first, second, draws=draws)
+    shown = " against ".join(f"{np.mean(each):.3g}" for each in (first, second) if len(each))
+    return replace(found, shown=shown)
 
 
 def cohens_d(first: Sequence[float], second: Sequence[float]) -> Estimate:

@@ -9,7 +9,8 @@ import numpy as np
 from mechint import figures
 from mechint.groups.layouts import agreement, align
 from mechint.probe.results import Figure
-from mechint.studies.joint_training.structure import ALONE, MIXTURE, cell, residuals
+from mechint.studies.joint_training.claims import ALONE, MIXTURE, grams
+from mechint.studies.joint_training.structure import solved
 from mechint.studies.rows import NoRunsError, Rows
 
 
@@ -33,8 +34,9 @@ def layouts(rows: Rows) -> Figure:
     """Gram matrices of the digits: of one model of sums alone, of their mean as they stand and up
     to x → ux, and of the mean of mixtures.
     """
-    alone = residuals(cell(rows, ALONE, 32), learned=True)
-    mixed = residuals(cell(rows, MIXTURE, 32))
+    alone, mixed = (
+        np.array(sample(rows)) for sample in (grams(ALONE, only=solved), grams(MIXTURE))
+    )
     fitted = align(alone)
     panels = {
         "one model of sums": alone[0],

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mechint.groups.layouts import beyond_isotropy
-from mechint.run_table.transitions import fit_transition
-from studies.joint_training import claims, structure
-from studies.joint_training.claims import CELLS, CLAIMS
+from studies.joint_training import structure
+from studies.joint_training.claims import CLAIMS
 from studies.joint_training.measures import parity_separation
 from studies.rows import Rows
 from tests.studies.planted import Cases, check, held
@@ -22,14 +20,8 @@ SEEDS = 6
 UNITS = (1, 3, 7, 9)
 
 POINTS = {
-    **{"MAX": 150, "MED": 300, "ADD": 2600, "NADD": 2600, "PROD": 300, "PROD prime": 2600},
-    **{"ADD in MAX+MED+ADD": 600, "ADD in ADD+PROD": 600, "PROD prime in MAX+PROD": 600},
-    **{"NADD in NADD+PROD": 600, "ADD, n = 19": 1000, "ADD in ADD+PROD, n = 19": 1000},
-    **{"shuffled ADD, n = 26": 600, "shuffled ADD in MAX+MED+ADD, n = 26": 1300},
+    **{"MED": 300, "ADD": 2600, "ADD in MAX+MED+ADD": 600, "ADD in ADD+PROD": 600},
     **{"OP": 2600, "OP in OP+OP_TOP+OP_BOTTOM": 400, "MED, no steps": 1300},
-    **{"ADD, n = 10": 300, "ADD, n = 26": 1300},
-    **{"ADD, uneven table": 600, "ADD, even table": 2600},
-    **{name: 200 * 1.3 ** (int(name[0]) - 3) * 1.9 ** (int(name[-1]) - 3) for name in CELLS},
 }
 """Arm → parameters at which it is half learned."""
 
@@ -46,14 +38,11 @@ def plant(
     wide: float = 0.9,
     slow: bool = False,
     few_get_there: bool = False,
-    shuffled: float = 0.2,
-    true: float = 0.95,
     even: bool = True,
     ratio: tuple[float, float] = (1.2, 0.8),
-    ends: float = 0.99,
     curriculum: float = 0.98,
     beside: float = 0.3,
-    known: float = 0.95,
+    known: float = 0.97,
     without: float = 0.2,
     falls: str = "",
     sizes_alone: Mapping[int, float] = {16: 0.0, 32: 0.3, 64: 0.33},
@@ -82,7 +71,8 @@ def plant(
     for seed in range(n):
         kept = {"init": "normal", "width": 64}
         best = mixed if seed < mixture * n else low
-        run("triplets MAX+MED+ADD, early stop", seed, best, **kept)
+        others = dict.fromkeys(("MAX", "MED"), known)
+        run("triplets MAX+MED+ADD, early stop", seed, best, **kept, by_operation=others)
         solved = 0.95 if seed < alone * n else low
         run("triplets ADD, early stop", seed, solving if seed < alone * n else low, **kept)
         gets_there = seed < (2 if few_get_there else n)
@@ -101,13 +91,6 @@ def plant(
             run("triplets 300 each of MAX+MED+ADD", seed, value, **more)
         for arm in ("ADD in ADD+PROD", "ADD in MAX+MED+ADD", "ADD"):
             run(arm, seed, 0.95, similarity=(similar + noise[seed]).tolist())
-        run("ADD in MAX+MED+ADD, n = 26", seed, true, width=96)
-        run("shuffled ADD in MAX+MED+ADD, n = 26", seed, shuffled, width=96)
-        spread = 0.1 * np.sin(seed)
-        sums = {"L2 attention": ratio[0] + spread, "L2 MLP": ratio[1] + spread}
-        same = {"L2 attention": 1 + spread, "L2 MLP": 1 + spread}
-        run("ADD in MAX+MED+ADD, three layers", seed, ends, ratios=sums)
-        run("ADD, three layers", seed, ends, ratios=same)
         for width in (24, 48):
             ready = {"MAX": known, "MED": known}
             run("curriculum", seed, curriculum, width=width, proficiency=ready)
@@ -173,19 +156,10 @@ LARGE = {
 NEVER = {"sizes_alone": dict.fromkeys((16, 32, 64), 0.0)}
 WORSE = {"pairs": (0.8, 0.5)}
 CASES: Cases = {
-    "a1": pair("MED", "MAX"),
-    "a2": pair("ADD", "MED"),
-    "a3": pair("NADD", "MED"),
-    "a4": pair("PROD prime", "PROD"),
     "b1": pair("ADD", "ADD in MAX+MED+ADD"),
     "b2": pair("ADD", "ADD in ADD+PROD"),
-    "b3": pair("PROD prime", "PROD prime in MAX+PROD"),
-    "b4": pair("NADD", "NADD in NADD+PROD"),
-    "c": ({"points": {"ADD in ADD+PROD, n = 19": 300}}, beyond("ADD, n = 19")),
-    "d1": ({"shuffled": 0.9}, {"true": 0.5}),
-    "d2": pair("shuffled ADD, n = 26", "shuffled ADD in MAX+MED+ADD, n = 26"),
     "e1": ({"mixture": 0.7, "alone": 1.0}, MIXTURE),
-    "e2": ({"mixed": 0.6}, None),
+    "e2": ({"mixed": 0.6}, {"known": 0.5}),
     "e3": ({"solving": 0.98, "low": 0.8}, {"alone": 0.0, "low": 0.5}),
     "e5": ({"mixture": 0.7, "alone": 1.0}, MIXTURE),
     "e6": ({"few": 0.2}, {"wide": 0.3}),
@@ -193,23 +167,10 @@ CASES: Cases = {
     "g1": ({"even": False}, None),
     "g2": ({"even": False}, None),
     "g3": ({"even": False}, None),
-    "h1": ({"ratio": (0.8, 0.8)}, {"ends": 0.5}),
-    "h2": ({"ratio": (1.2, 1.2)}, {"ends": 0.5}),
     "i1": ({"curriculum": 0.3}, {"known": 0.5}),
     "i2": ({"curriculum": 0.3}, {"known": 0.5}),
-    "j": (
-        {
-            "points": {
-                name: 200 * 1.9 ** (int(name[0]) - 3) * 1.3 ** (int(name[-1]) - 3) for name in CELLS
-            }
-        },
-        {"points": {CELLS[0]: 1e9}},
-    ),
     "k1": ({"without": 0.8}, None),
     "k2": pair("MED, no steps", "MED"),
-    "l1": pair("ADD, n = 26", "ADD, n = 10"),
-    "m1": ({"points": {"ADD, uneven table": 2600}}, beyond("ADD")),
-    "m2": ({"points": {"ADD, even table": 300}}, beyond("ADD")),
     "p": ({"slow": True}, {"few_get_there": True}),
     "t1": (LARGE, {"sizes_alone": {16: 0.0, 32: 0.3, 64: 0.2}}),
     "t2": (LARGE, {**NEVER, "sizes_mixed": dict.fromkeys((8, 16, 32), 0.0)}),
@@ -235,7 +196,6 @@ CASES: Cases = {
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted curves are exact: a few draws of the bootstrap tell as much as hundreds."""
-    monkeypatch.setattr(claims, "fit_transition", partial(fit_transition, bootstrap=20))
     monkeypatch.setattr(structure, "ORDERS", 99)
     monkeypatch.setattr(structure, "PERMUTATIONS", 39)
     monkeypatch.setattr(structure, "FITTINGS", 20)
@@ -243,7 +203,7 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
+@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS if claim.samples])
 def test_verdicts(id: str) -> None:
     check("joint-training", id, plant, CASES)
 

@@ -15,57 +15,39 @@ import mechint
 from mechint.errors import RunError, UnknownNameError
 from mechint.registry import STUDIES
 from mechint.training import Run, train_many
-from studies import (
-    ClaimTest,
-    Found,
-    Planned,
-    PlannedRun,
-    PositiveControl,
-    Rows,
-    Study,
-    arm,
-    claim,
-    runner,
-)
-from studies.claims import above
+from studies import ClaimTest, Planned, PlannedRun, Rows, Sample, Study, arm, runner
+from studies.claims import above, at_least
 from studies.page import Outcome, best
 from studies.record import BEGIN, CRITERIA, END, outcomes, pages_under, record
 from studies.rows import read_rows
 from studies.runner import CLAIMS, KIND, ROWS, left_to_train
-from studies.statistics import share
 from tests.differences import differences, report
 
 ROOT = Path(__file__).parents[2]
 
 
-@claim(
+finished = ClaimTest(
     "a",
     "Every run is trained to its last step.",
     theirs="all",
     statistic="share of runs at the last step",
     bar=above(0.2),
     control="there is a run",
+    samples=(Sample("short", lambda row: row["steps"] == 2),),
+    check=at_least(1),
     planned=Planned(3, 1.0),
 )
-def finished(rows: Rows) -> Found:
-    runs = rows.where(arm="short")
-    return Found(
-        share([row["steps"] == 2 for row in runs]), PositiveControl(bool(runs), f"{len(runs)}")
-    )
-
-
-@claim(
+long = ClaimTest(
     "b",
     "Long runs are trained to their last step.",
     theirs="all",
     statistic="share of runs at the last step",
     bar=above(0.2),
     control="there is a run",
+    samples=(Sample("long", lambda row: row["steps"] == 3),),
+    check=at_least(1),
     late=True,
 )
-def long(rows: Rows) -> Found:
-    runs = rows.where(arm="long")
-    return Found(share([row["steps"] == 3 for row in runs]), PositiveControl(True, ""))
 
 
 class Own(Study):
@@ -166,7 +148,7 @@ def test_a_wrong_metric_or_parameter_is_named_with_those_there_are(
 ) -> None:
     monkeypatch.setattr(Own, "measure", lambda self, run, labels: {"x": run.final["test.acc"]})
     done = mechint.reproduce("own", "laptop", tmp_path / "own")
-    wrong = ClaimTest("c", "", "", "", above(0.4), "", lambda rows: rows[0]["los"])
+    wrong = ClaimTest("c", "", "", "", above(0.4), "", (Sample("short", lambda row: row["los"]),))
     held = wrong.hold("own", Rows([{"arm": "short", "loss": 1.0}]), "laptop")
     assert (held.verdict, "did you mean 'loss'?" in held.note) == ("inconclusive", True)
     (error,) = set(done.failed.values())
@@ -254,18 +236,6 @@ def test_what_suggested_a_criterion_is_no_verdict_and_fresh_seeds_give_it() -> N
     assert finished.hold("own", rows, "fresh").verdict == "not run"
     sizes = {"laptop": Outcome(rows, [seen], {}), "fresh": Outcome(rows, [judged], {})}
     assert [one.verdict for one in best(sizes)] == ["supported"]
-
-
-def test_power_is_of_the_runs_that_were_made() -> None:
-    """Three were planned; of five the probability is higher, of one there is none to speak of."""
-    made = {
-        n: finished.hold("own", Rows([{"arm": "short", "steps": 2}] * n), "laptop").power
-        for n in (1, 3, 5)
-    }
-    assert made[1] is None and finished.planned is not None
-    assert made[3] == finished.planned.power(finished.bar)
-    bar_of_five = dataclasses.replace(finished.planned, n=5).power(finished.bar)
-    assert made[5] == bar_of_five
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
