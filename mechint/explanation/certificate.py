@@ -44,10 +44,10 @@ class Certificate:
     n: inputs, each once. as_task, as_program: those on which the model, in float64, answers as the
     task and as the program do; None where there is no program. margin: least gap between the logit
     of its answer and any other one (nats), in float64, on the input `at`. rounding: the most that
-    rounding in `precision`, the type of its weights, can move such a gap; None where that is not
-    bounded. safe: inputs whose gap is larger than that. same: inputs on which the model as it is,
-    in `precision` and on this machine, gives the same answer. trust: what has to be trusted → how
-    it was done.
+    rounding in `precision`, the type with the fewest digits of its weights and buffers, can move
+    such a gap; None where that is not bounded. safe: inputs whose gap is larger than that. same:
+    inputs on which the model as it is, in `precision` and on this machine, gives the same answer.
+    trust: what has to be trusted → how it was done.
     """
 
     n: int
@@ -128,7 +128,8 @@ def certify(
     assert task is not None
     tokens, targets = subject.data.tokens, subject.targets.cpu()
     slices = list(task.output_slices.values())
-    types = {one.dtype for one in model.parameters() if one.is_floating_point()}
+    held = [*model.parameters(), *model.buffers()]
+    types = {one.dtype for one in held if one.is_floating_point()}
     precision = max(types, key=lambda one: torch.finfo(one).eps)
     exact = copy.deepcopy(model).to(device="cpu", dtype=torch.float64)
     unbounded, parts = "", list[tuple[Tensor, ...]]()
@@ -158,7 +159,8 @@ def certify(
         count(as_is),
         {
             "weights": f"those of {subject.describe()}, sha256 {_digest(model)}",
-            "our forward": f"a {type(model).__name__} in float64, by torch {torch.__version__}",
+            "our forward": f"a {type(model).__name__} in float64, by torch {torch.__version__}, "
+            f"of up to {CHUNK} inputs at once, none of which acts on another",
             "rounding": unbounded
             or f"sums in any order; torch's functions to {LIBRARY} units in the last place; that "
             "no number on the way overflows",
