@@ -117,14 +117,7 @@ class Forward:
             mask = _causal_mask(x.shape[-2], x.device) if causal else None
         else:
             mask = None if rows.mask is None else rows.mask.unsqueeze(-3)
-        if rows is not None and rows.table:
-            # of the products of all rows of q and of k, those of each query and key
-            table = torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., head, U, rows)
-            pairs = rows.queries.unsqueeze(-1) * table.shape[-1] + rows.keys.unsqueeze(-2)
-            table = table.flatten(-2).transpose(-2, -1)  # (..., U·rows, head)
-            scores = gather_rows(table, pairs, self.stacked).movedim(-1, -3)  # (..., B, head, Q, T)
-        else:
-            scores = _bmm(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., B, head, Q, T)
+        scores = _bmm(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., B, head, Q, T)
         pattern = self._pattern(name, scores, mask)
         z = _bmm(pattern, v.transpose(-3, -2)).transpose(-3, -2)  # (..., B, Q, head, d_head)
         z = self.hook(f"{name}.hook_z", z)
@@ -167,8 +160,7 @@ class Forward:
         self, name: str, weights: str, x: Tensor, rows: BlockRows | None
     ) -> tuple[Tensor, ...]:
         """q (..., B, Q, head, d_head), k and v (..., B, T, head, d_head) of rows x, which without a
-        layout stand at positions from 0 on; where scores are gathered, q and k of the rows
-        themselves, (..., rows, head, d_head).
+        layout stand at positions from 0 on.
         """
         n_heads = self.config.n_heads
         places = torch.arange(x.shape[-2], device=x.device)
@@ -209,9 +201,6 @@ class Forward:
                 cosines, sines = (one.take_along_dim(index, 1) for one in turned)
                 there = cosines, sines
         q, both = projected("Q", attending, there), projected("KV", x)
-        if rows.table:
-            k, v = both.split(n_heads, -2)
-            return q, k, at_keys(v)
         return gather_rows(q, rows.queries, self.stacked), *at_keys(both).split(n_heads, -2)
 
     @property

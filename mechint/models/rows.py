@@ -5,8 +5,7 @@ example; a `RowLayout` computes no more than what is read of it:
 
     everywhere    examples of different lengths are packed end to end into sequences of slots, and
                   do not attend to each other
-    first block   each distinct (token, position) pair is one row, and attention scores are
-                  computed once for each pair of such rows where that is less
+    first block   each distinct (token, position) pair is one row
     last block    queries, attention output, MLP and unembedding at the slots that are read
 
 All of it is index arithmetic; the mathematics is `mechint.models.forward`. Letters of shapes: M
@@ -42,8 +41,6 @@ class BlockRows:
     """(M, N) the row whose residual stream each of them continues; None: its own."""
     mask: Tensor | None = None
     """(M | 1, B | 1, Q, T) added to the scores, -inf where a query must not attend; None: zeros."""
-    table: bool = False
-    """Scores are computed once for every pair of rows and gathered."""
     in_order: bool = False
     """The rows are the slots in order, and keys need no gather."""
     rotation: Rotation | None = None
@@ -53,7 +50,7 @@ class BlockRows:
     @property
     def query_is_key(self) -> bool:
         """True where every key attends, so that queries, keys and values take one product."""
-        return self.query_rows is None and self.queries is self.keys and not self.table
+        return self.query_rows is None and self.queries is self.keys
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,6 @@ def _block_rows(
         query_rows = keys.flatten(1).gather(1, out)
         numbers = torch.arange(out.shape[1], device=out.device).expand_as(out)
         queries = torch.zeros_like(rows).flatten(1).scatter_(1, flat_out, numbers).view_as(rows)
-    table = distinct and query_rows.shape[1] * given <= rows[0].numel() * slots
     if query_rows.shape[1] == given:
         query_rows, queries = None, rows
     all_in_order = flat_out.shape[1] == rows[0].numel() and bool(
@@ -191,7 +187,6 @@ def _block_rows(
         out=None if all_in_order else flat_out,
         residual=keys.flatten(1).gather(1, out) if last or distinct else None,
         mask=_mask_of(mask, attending),
-        table=table,
         in_order=in_order,
     )
 
