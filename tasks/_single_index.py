@@ -36,8 +36,8 @@ class SingleIndex(RegressionTask):
     A batch has `tokens` (batch, d) and `targets` (batch, 1), float32.
 
     >>> task = SingleIndex(d=8, n_directions=4, beta=1.0)
-    >>> task.information_exponent, round(float(task.amplitudes.square().sum()), 6), task.loss_slope
-    (3, 1.0, -1.0)
+    >>> task.information_exponent, round(float(task.amplitudes.square().sum()), 6)
+    (3, 1.0)
     """
 
     name: ClassVar[str] = "single-index"
@@ -163,11 +163,6 @@ class SingleIndex(RegressionTask):
         smooth.
         """
         return ((times > steps.unsqueeze(-1)) * self.amplitudes.square()).sum(-1)
-
-    @property
-    def loss_slope(self) -> float:
-        """(1 - 2β) / β: the exponent of the loss over time."""
-        return (1 - 2 * self.beta) / self.beta if self.beta else -math.inf
 
     @property
     def tail(self) -> float:

@@ -226,7 +226,7 @@ def test_untrained_models_in_one_module_are_those_of_several(dtype: torch.dtype)
     subject = planted.modular_addition(7, (2,)).subject
     subject = subject.with_model(copy.deepcopy(subject.model).to(dtype))
     seeds = [4, 0, 5]
-    for seed, one in zip(seeds, subject.untrained_in_turn(seeds), strict=True):
+    for seed, one in zip(seeds, subject.controls_in_turn(seeds), strict=True):
         alone = subject.untrained(seed)
         assert_close(one.activation(PATTERN, "answer"), alone.activation(PATTERN, "answer"))
         assert_close(one.logits(), alone.logits())

@@ -25,7 +25,6 @@ from pathlib import Path, PurePath
 from types import EllipsisType
 from typing import Any, Literal, NoReturn
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -133,7 +132,7 @@ class Subject:
         if data is None:
             data = _examples(task, n_examples, split_seed)
         _check_data(data, task)
-        answer = _checked_answer(answer)
+        answer = _checked("answer", answer, "all", "its number or all")
         data = data.to(next(model.parameters()).device)
         if not getattr(model, "checked", True) and len(data):
             model.check_forward(data.tokens[:8])
@@ -308,8 +307,8 @@ class Subject:
         >>> subject.with_data(subject.data[[3, 0, 3]]).distinct_examples.tolist()
         [1, 0, 1]
         """
-        distinct = _distinct(self.data.tokens.cpu().numpy())
-        return torch.tensor(distinct, device=self.device)[self.answer_examples]
+        distinct = torch.unique(self.data.tokens, dim=0, return_inverse=True)[1]
+        return distinct[self.answer_examples]
 
     @cached_property
     def targets(self) -> Int[Tensor, "row output"]:
@@ -662,7 +661,8 @@ class Subject:
         Raises:
             ParameterError: no example has that answer, or it is neither a number nor "all".
         """
-        count, answer = len(self.answers), _checked_answer(answer)
+        count = len(self.answers)
+        answer = _checked("answer", answer, "all", "its number or all")
         if answer != "all" and not -count <= answer < count:
             raise ParameterError(
                 f"answer={answer}: the examples of {self.describe()} have "
@@ -690,19 +690,6 @@ class Subject:
                 model = model.to(device=weight.device, dtype=weight.dtype)
         return self.with_model(model, path=f"untrained, seed {seed}")
 
-    def untrained_in_turn(self, seeds: Iterable[int]) -> Iterator[Subject]:
-        """`untrained` for each of `seeds`, in one module where its weights can be written again:
-        each subject is to be used before the next is asked for.
-        """
-        subject: Subject | None = None
-        for seed in seeds:
-            if subject is None or not isinstance(subject.model, HookedTransformer):
-                subject = self.untrained(seed)
-            else:
-                subject.model.reset(seed)
-                subject = subject.with_model(subject.model, path=f"untrained, seed {seed}")
-            yield subject
-
     @property
     def knows_initialization(self) -> bool:
         """True where `untrained` draws the weights that training began from: of models of mechint's
@@ -721,7 +708,8 @@ class Subject:
         """Models on which no mechanism can be, one for each of `seeds`: `untrained` where the
         initialization is known. Elsewhere the weights of the model itself, those of each tensor in
         random order: of an untrained model they are another draw of the same initialization,
-        whichever it was. Each is to be used before the next is asked for.
+        whichever it was. Each is to be used before the next is asked for: one module has the
+        weights of all.
 
         >>> from mechint.planted import modular_addition
         >>> subject = modular_addition(5, (1,)).subject
@@ -730,7 +718,14 @@ class Subject:
         ('untrained models', 'its own weights in random order')
         """
         if self.knows_initialization:
-            yield from self.untrained_in_turn(seeds)
+            subject: Subject | None = None
+            for seed in seeds:
+                if subject is None or not isinstance(subject.model, HookedTransformer):
+                    subject = self.untrained(seed)
+                else:
+                    subject.model.reset(seed)
+                    subject = subject.with_model(subject.model, path=f"untrained, seed {seed}")
+                yield subject
             return
         own = [weight.detach() for weight in self.model.parameters()]
         model = copy.deepcopy(self.model)
@@ -781,19 +776,13 @@ REORDERED = "its own weights in random order"
 
 def _checked_position(at: Any) -> At:
     """`at` as an `At`, whatever kind of whole number it is."""
-    if at is None or (isinstance(at, str) and at == "answer"):
-        return at
-    return _whole_number("at", at, "answer, a position or None")
+    return at if at is None else _checked("at", at, "answer", "answer, a position or None")
 
 
-def _checked_answer(answer: Any) -> Which:
-    """`answer` as a `Which`, whatever kind of whole number it is."""
-    if isinstance(answer, str) and answer == "all":
-        return answer
-    return _whole_number("answer", answer, "its number or all")
-
-
-def _whole_number(name: str, value: Any, expected: str) -> int:
+def _checked(name: str, value: Any, word: str, expected: str) -> Any:
+    """`value` as an int, whatever kind of whole number it is, or the one word that it may be."""
+    if type(value) is str and value == word:
+        return word
     try:
         return operator.index(value)
     except TypeError as error:
@@ -815,20 +804,6 @@ def _check_data(data: Batch, task: Task | None) -> None:
                 f"data: target {int(wrong[0])} of output {output.name}; expected 0 to "
                 f"{output.n_classes - 1}, or {IGNORE} where nothing is read"
             )
-
-
-def _distinct(rows: Shaped[np.ndarray, "row entry"]) -> Int[np.ndarray, " row"]:
-    """A number of each row, equal rows' the same, in the order of the rows.
-
-    >>> _distinct(np.array([[2, 0], [0, 5], [2, 0]])).tolist()
-    [1, 0, 1]
-    """
-    if rows.size and np.issubdtype(rows.dtype, np.integer) and rows.min() >= 0:
-        base, entries = int(rows.max()) + 1, rows.shape[1]
-        if 1 < base and base**entries < 1 << 63:  # one number a row: sorted far sooner
-            numbers = np.ravel_multi_index(tuple(rows.T), (base,) * entries)
-            return np.unique(numbers, return_inverse=True)[1]
-    return np.unique(rows, axis=0, return_inverse=True)[1]
 
 
 def _drop_unanswered(answer: Which, data: Batch) -> Batch:

@@ -229,7 +229,8 @@ class Batch:
         Raises:
             ParameterError: some examples are padding there.
         """
-        own = self.own_positions(at) if isinstance(at, int) and self._has(at) else None
+        n = self.tokens.shape[1]
+        own = self.own_positions(at) if isinstance(at, int) and -n <= at < n else None
         if own is None or bool(own.all()):
             return
         assert self.lengths is not None
@@ -237,9 +238,6 @@ class Batch:
             f"{name}: position {at} is behind the end of {int((~own).sum())} of {len(self)} "
             f'examples; expected "answer", or 0 to {int(self.lengths.min()) - 1}, which all have'
         )
-
-    def _has(self, at: int) -> bool:
-        return -self.tokens.shape[1] <= at < self.tokens.shape[1]
 
     @property
     def reads(self) -> list[int]:

@@ -223,29 +223,17 @@ class Corpus(GeneratedTask):
 
     # --- what is known of the synthetic language --------------------------------------------------
     @property
-    def synthetic(self) -> language.Synthetic:
-        """The background, where it is the synthetic language; else NotApplicableError."""
-        if not isinstance(self.background, language.Synthetic):
+    def best_loss(self) -> float:
+        """Mean loss, in nats, of the best possible predictor of texts of n_ctx tokens without an
+        instance, over the positions read. What stands behind an instance costs more: it goes on
+        from a state that no reader has seen. NotApplicableError for another background.
+        """
+        if not isinstance(self.background, Synthetic):
             raise NotApplicableError(
                 "corpus: the entropy is known for the synthetic language only; leave path and "
                 "dataset unset"
             )
-        return self.background
-
-    @property
-    def entropy_rate(self) -> float:
-        """Nats a token of the endless synthetic language; NotApplicableError for another
-        background.
-        """
-        return self.synthetic.automaton.entropy_rate
-
-    @property
-    def best_loss(self) -> float:
-        """Mean loss, in nats, of the best possible predictor of texts of n_ctx tokens without an
-        instance, over the positions read. What stands behind an instance costs more: it goes on
-        from a state that no reader has seen.
-        """
-        automaton = self.synthetic.automaton
+        automaton = self.background.automaton
         return float((automaton.occupancy(self.n_ctx) @ automaton.entropies)[1:].mean())
 
     # --- batches ----------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_predictions_are_power_laws():
     window = torch.linspace(float(times[3]), float(times[60]), 50, dtype=torch.float64)
     loss = task.predicted_loss(window, times) + task.tail
     assert np.polyfit(window.log().numpy(), loss.log().numpy(), 1)[0] == pytest.approx(
-        task.loss_slope, abs=0.1
+        (1 - 2 * task.beta) / task.beta, abs=0.1
     )
     longer = SingleIndex(d=4096, n_directions=4000, beta=1.0)
     scale = float(task.amplitudes[0] / longer.amplitudes[0]) ** 2
