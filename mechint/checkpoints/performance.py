@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -21,7 +20,6 @@ from mechint.checkpoints.reader import Assumption
 from mechint.decide.chance import why_too_few
 from mechint.decide.evidence import at_least
 from mechint.subject import Subject
-from mechint.subject.cache import model_version
 from mechint.task import IGNORE
 from mechint.task.base import ACCURACY, LOSS
 
@@ -176,26 +174,8 @@ def measure(
     there is no task or it reads no answers. A subject that says no more than the last of its
     answers is asked about all of them.
 
-    Cost: one forward over the subject's data, and nothing for a subject that was measured with the
-    same split since its model's last edit.
+    Cost: one forward over the subject's data, which the subject caches.
     """
-    version = model_version(subject.model)
-    last = _MEASURED.get(subject)
-    if last is not None and last[0] == version and last[1] is split:
-        return last[2]
-    found = _measure(subject, split)
-    _MEASURED[subject] = version, split, found
-    return found
-
-
-_MEASURED: WeakKeyDictionary[Subject, tuple[Any, Any, SplitPerformance | None]] = (
-    WeakKeyDictionary()
-)
-
-
-def _measure(
-    subject: Subject, split: Mapping[str, Int[Tensor, " _index"]] | None
-) -> SplitPerformance | None:
     task = subject.task
     if task is None or subject.data.targets.is_floating_point():
         return None

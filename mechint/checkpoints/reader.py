@@ -70,14 +70,12 @@ def _torch_randperm(n: int, seed: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
-def _torch_randperm_or_sorted(n: int, seed: int) -> Tensor:
-    return _torch_randperm(n, seed) if seed else torch.arange(n)
-
-
 PERMUTATIONS: Mapping[str, Callable[[int, int], Tensor]] = {
     "python-shuffle": _python_shuffle,
     "torch-randperm": _torch_randperm,
-    "torch-randperm-or-sorted": _torch_randperm_or_sorted,
+    "torch-randperm-or-sorted": lambda n, seed: (
+        _torch_randperm(n, seed) if seed else torch.arange(n)
+    ),
 }
 """Rule → permutation of n examples by a seed; the last leaves them in order for seed 0."""
 

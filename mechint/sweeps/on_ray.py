@@ -73,7 +73,7 @@ def _connect() -> Any:
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise RunError(f"executor ray: no cluster: {_brief(error)}") from error
+            raise RunError(f"executor ray: no cluster: {error}") from error
     return ray
 
 
@@ -101,10 +101,6 @@ def _rows(ray: Any, one: Any, group: RunGroup, out: Path) -> list[Row]:
             raise error.cause from None
         raise
     except ray.exceptions.RayError as error:
-        raise RunError(f"executor ray: {_brief(error)}; the sweep goes on with --resume") from error
+        raise RunError(f"executor ray: {error}; the sweep goes on with --resume") from error
     log.info("group %s ran on node %s", group.name, node)
     return rows
-
-
-def _brief(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -93,8 +93,7 @@ def submit(
         with executor.batch():
             return [executor.submit(task) for task in tasks]
     except (RuntimeError, ValueError, OSError, FailedJobError) as error:
-        text = " ".join(str(error).split())[:200]
-        raise RunError(f"executor slurm: {text}; or use --executor local") from error
+        raise RunError(f"executor slurm: {error}; or use --executor local") from error
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:

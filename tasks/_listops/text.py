@@ -250,20 +250,14 @@ class ExpressionTask(Task):
                 name,
                 len(self.drawn) if name == "operation" else self.notation.algebra.size,
                 descriptions[name],
-                partial(self._value, name),
-                partial(self._label, name),
+                lambda tokens, name=name: self.run(tokens)[name],
+                lambda tokens, values, name=name: self.targets(tokens, {name: values}),
                 positions=positions.get(name, ()),
                 parents=("operation", *operands) if name == "answer" else (),
                 change=partial(self._change, name),
             )
             for name in (first, "operation", *others)
         }
-
-    def _value(self, name: str, tokens: Tensor) -> Tensor:
-        return self.run(tokens)[name]
-
-    def _label(self, name: str, tokens: Tensor, values: Tensor) -> Tensor:
-        return self.targets(tokens, {name: values})
 
     def _change(self, name: str, tokens: Tensor, values: Tensor) -> Tensor:
         """Whole texts of changed trees; those that do not fit stay as they are."""
